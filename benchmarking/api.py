@@ -13,7 +13,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import PRECISIONS, Cell, Device, LaunchLoad, Precision, Run
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.measure.settings import ProfileName, Settings, settings
+from benchmarking.measure.settings import DEFAULT_PROFILE, ProfileName, Settings, settings
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.plan.plan import CellPlan
 
@@ -28,7 +28,7 @@ def benchmark_model(
     inputs: Any = None,
     *,
     name: str | None = None,
-    profile: ProfileName = "standard",
+    profile: ProfileName = DEFAULT_PROFILE,
     iterations: int | None = None,
     warmup_iterations: int | None = None,
     tags: Mapping[str, str] | None = None,

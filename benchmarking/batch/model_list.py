@@ -39,7 +39,7 @@ from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.input_files import read_text
 from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES
 from benchmarking.core.yaml_files import MAX_BYTES, Node, read_yaml
-from benchmarking.measure.settings import PROFILES
+from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
 from benchmarking.sweep.plan.options import runtime_options
 from benchmarking.sweep.plan.request import AUTO, DEFAULT_TIMEOUT_S
 
@@ -59,7 +59,7 @@ BUILT_IN: Values = {
     "precisions": ("float32",),
     **{key: axis.default for key, axis in BY_KEY.items() if axis.default},
     "grids": ({},),
-    "profile": "standard",
+    "profile": DEFAULT_PROFILE,
     "weights": "auto",
     "rebuild": "if_needed",
     "timeout": DEFAULT_TIMEOUT_S,

@@ -2,11 +2,12 @@
 
 The warm-up calls at the point's exact shape until two windows in a row are alike. The latency pass then times calls
 until the stopping rule ends it: at the target precision, at a limit, or when more calls no longer help. The rule
-controls cost, never significance.
+controls cost, never significance. Where the profile says so, the two windows are the first calls of the latency pass.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -34,14 +35,41 @@ class LatencyPass:
     """As in `noise.Window`; plus `compiles`, the number of compilations during the pass."""
 
 
-def latency_pass(bench: Bench, inner_loops: int) -> LatencyPass:
-    """Time calls until the stopping rule ends it. Raises BenchhouseError for a call with the wrong number of tokens."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """The start of a latency pass: calls that are timed already, and the counters from before them."""
+
+    started_at: str
+    watch: Stopwatch
+    window: noise.Window
+    compiles: int
+    """Compilations before the calls."""
+
+    @classmethod
+    def now(cls, bench: Bench, inner_loops: int) -> Begun:
+        """A pass without calls yet."""
+        return cls(
+            compiles=bench.compiles(),
+            started_at=utc_now(),
+            watch=Stopwatch(bench.operation, bench.handle, inner_loops),
+            window=_noise_window(bench),
+        )
+
+
+def _noise_window(bench: Bench) -> noise.Window:
+    return noise.Window(bench.handle, processes=bench.operation.process_ids())
+
+
+def latency_pass(bench: Bench, inner_loops: int, begun: Begun | None = None) -> LatencyPass:
+    """Time calls until the stopping rule ends it, those of `begun` included.
+
+    Raises BenchhouseError for a call with the wrong number of tokens.
+    """
     bench.live("measure")
     rule = StoppingRule(bench.settings, is_accelerator=bench.handle.is_accelerator)
-    watch = Stopwatch(bench.operation, bench.handle, inner_loops)
-    compiles, started_at = bench.compiles(), utc_now()
-    window = noise.Window(bench.handle, processes=bench.operation.process_ids())
-    reason = None
+    begun = begun or Begun.now(bench, inner_loops)
+    watch, window = begun.watch, begun.window
+    reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns)) if len(watch) else None
     while reason is None:
         watch.run(rule.next_count(len(watch)) - len(watch), rule.limit_s * NS_PER_S)
         window.look()
@@ -49,11 +77,11 @@ def latency_pass(bench: Bench, inner_loops: int) -> LatencyPass:
         bench.live("measure", watch.calls_ms)
     check_tokens(watch, bench.operation.new_tokens)
     return LatencyPass(
-        started_at=started_at,
+        started_at=begun.started_at,
         watch=watch,
         stop_reason=reason,
         relative_half_width=rule.relative_half_width,
-        window={**window.close(), "compiles": bench.compiles() - compiles},
+        window={**window.close(), "compiles": bench.compiles() - begun.compiles},
     )
 
 
@@ -130,6 +158,8 @@ WINDOW_CALLS = 10
 SLOW_WINDOW_CALLS = 5
 SLOW_CALL_NS = NS_PER_S // 2
 """Calls longer than this have windows of 5; otherwise the warm-up would cost more than the measurement."""
+SHORT_WINDOWS = (WINDOW_CALLS, SLOW_WINDOW_CALLS, MIN_CALLS)
+"""Where steady windows count as timed calls: the first of which four fit into the maximum time, else the last one."""
 MIN_TIME_S = 0.5
 ACCELERATOR_MIN_TIME_S = 1.0
 """Clocks of an accelerator rise later than those of a CPU."""
@@ -155,6 +185,8 @@ class WarmUp:
     next_inner_loops: int
     """Calls per block for the latency pass."""
     extra: dict[str, Json]
+    begun: Begun | None = None
+    """The steady windows, when they count as timed calls; they are not among the calls above."""
 
 
 def warm_up(bench: Bench, *, may_block: bool, first_call_ns: int) -> WarmUp:
@@ -164,22 +196,29 @@ def warm_up(bench: Bench, *, may_block: bool, first_call_ns: int) -> WarmUp:
         return _fixed(bench, fixed, may_block, first_call_ns)
     started_at = utc_now()
     bench.live("warmup")
-    watch = Stopwatch(bench.operation, bench.handle)
-    watch.run(MIN_CALLS)
-    calibration, extra = 0, {}
-    inner_loops = inner_loops_for(float(np.median(watch.block_ns))) if may_block else 1
+    search = SteadySearch(bench)
+    call_ns = search.first_calls_ns()
+    extra: dict[str, Json] = {}
+    calibration = 0
+    inner_loops = inner_loops_for(call_ns) if may_block else 1
     if inner_loops > 1:
-        calibration, extra = len(watch), {"calibration_ms": watch.calls_ms}
-        watch = Stopwatch(bench.operation, bench.handle, inner_loops)
-    steady = _until_steady(bench, watch)
+        calibration, extra["calibration_ms"] = len(search.watch), [*search.watch.calls_ms]
+        search = SteadySearch(bench, inner_loops)
+    steady = search.run(call_ns)
+    next_inner_loops = _next_inner_loops(search.watch.calls_ms, may_block)
+    begun = search.steady_windows() if steady and next_inner_loops <= inner_loops else None
+    watch = search.watch
+    if begun is not None:
+        extra["warmup_samples_counted"] = len(begun.watch)
     return WarmUp(
         calls=calibration + len(watch) * inner_loops,
         steady=steady,
         started_at=started_at,
         values_ms=tuple(watch.calls_ms),
         inner_loops=inner_loops,
-        next_inner_loops=_next_inner_loops(watch.calls_ms, may_block),
-        extra=dict(extra),
+        next_inner_loops=next_inner_loops,
+        extra=extra,
+        begun=begun,
     )
 
 
@@ -202,26 +241,97 @@ def _next_inner_loops(calls_ms: Sequence[float], may_block: bool) -> int:
     return inner_loops_for(float(np.median(calls_ms[-WINDOW_CALLS:])) * NS_PER_MS) if may_block else 1
 
 
-def _until_steady(bench: Bench, watch: Stopwatch) -> bool | None:
-    """Call until two windows in a row are alike: True; False at the limit, None when it comes before a second
-    window."""
-    settings = bench.settings
-    min_time_ns = (ACCELERATOR_MIN_TIME_S if bench.handle.is_accelerator else MIN_TIME_S) * NS_PER_S
-    max_time_ns = settings.warmup_max_time_s * NS_PER_S
-    window = SLOW_WINDOW_CALLS if watch.spent_ns > len(watch) * SLOW_CALL_NS else WINDOW_CALLS
-    before = _footprint(bench)
-    while watch.spent_ns < max_time_ns:
-        watch.run(window - len(watch) % window, max_time_ns)
-        bench.live("warmup", watch.calls_ms)
-        after, values = _footprint(bench), watch.calls_ms
-        is_long_enough = watch.spent_ns >= min_time_ns
-        are_whole = len(values) >= 2 * window and len(values) % window == 0
-        if is_long_enough and are_whole and before == after and alike(values[-2 * window :]):
-            return True
-        if len(values) >= settings.warmup_max_calls * (1 if is_long_enough else GRACE):
-            break
-        before = after
-    return False if len(watch) >= 2 * window else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowStart:
+    """Where a window of the warm-up starts: what was before its first call."""
+
+    count: int
+    """Samples."""
+    spent_ns: int
+    started_at: str
+    noise: noise.Window
+    compiles: int
+
+
+class SteadySearch:
+    """Calls in windows until two in a row are alike."""
+
+    def __init__(self, bench: Bench, inner_loops: int = 1) -> None:
+        self.watch = Stopwatch(bench.operation, bench.handle, inner_loops)
+        self._bench = bench
+        self._counts = bench.settings.counts_steady_warmup
+        self._window = WINDOW_CALLS
+        self._starts: list[WindowStart] = []
+        self._start_window()
+
+    def first_calls_ns(self) -> float:
+        """The median of the first 3 calls; of a single one where that is too slow for windows that count."""
+        self.watch.run(1 if self._counts else MIN_CALLS)
+        if not self._is_too_slow(self.watch.block_ns[0]):
+            self.watch.run(MIN_CALLS - len(self.watch))
+        return float(np.median(self.watch.block_ns))
+
+    def run(self, call_ns: float) -> bool | None:
+        """True when two windows are alike; False at the limit, None when it comes before a second window."""
+        if self._is_too_slow(call_ns):
+            return None
+        bench, watch, settings = self._bench, self.watch, self._bench.settings
+        min_time_ns = (ACCELERATOR_MIN_TIME_S if bench.handle.is_accelerator else MIN_TIME_S) * NS_PER_S
+        max_time_ns = settings.warmup_max_time_s * NS_PER_S
+        window = self._window = self._window_calls(call_ns)
+        least = 2 * window if self._counts else 0
+        before = _footprint(bench)
+        while watch.spent_ns < max_time_ns or len(watch) < least:
+            watch.run(window - len(watch) % window, max_time_ns if len(watch) >= least else math.inf)
+            bench.live("warmup", watch.calls_ms)
+            after, values = _footprint(bench), watch.calls_ms
+            is_long_enough = watch.spent_ns >= min_time_ns
+            are_whole = len(values) >= 2 * window and len(values) % window == 0
+            if is_long_enough and are_whole and before == after and alike(values[-2 * window :]):
+                return True
+            if len(values) >= settings.warmup_max_calls * (1 if is_long_enough else GRACE):
+                break
+            before = after
+            self._start_window()
+        return False if len(watch) >= 2 * window else None
+
+    def steady_windows(self) -> Begun | None:
+        """The last two windows, or as many as a fixed number of calls has room for, taken out of the warm-up."""
+        fixed = self._bench.settings.fixed_iterations
+        least = 0 if fixed is None else len(self.watch) - fixed
+        start = next((one for one in self._starts[-2:] if one.count >= least), None)
+        if start is None:
+            return None
+        return Begun(
+            started_at=start.started_at,
+            watch=self.watch.split(start.count, start.spent_ns),
+            window=start.noise,
+            compiles=start.compiles,
+        )
+
+    def _start_window(self) -> None:
+        """Note what is before the next call, if its window may count."""
+        if self._counts and len(self.watch) % self._window == 0:
+            start = WindowStart(
+                count=len(self.watch),
+                spent_ns=self.watch.spent_ns,
+                compiles=self._bench.compiles(),
+                started_at=utc_now(),
+                noise=_noise_window(self._bench),
+            )
+            self._starts = [*self._starts[-1:], start]
+
+    def _is_too_slow(self, call_ns: float) -> bool:
+        """Whether not even the shortest windows fit into the time of warm-up and timed calls together."""
+        settings = self._bench.settings
+        limit_ns = (settings.warmup_max_time_s + settings.max_time_s) * NS_PER_S
+        return self._counts and 2 * SHORT_WINDOWS[-1] * call_ns > limit_ns
+
+    def _window_calls(self, call_ns: float) -> int:
+        if not self._counts:
+            return SLOW_WINDOW_CALLS if self.watch.spent_ns > len(self.watch) * SLOW_CALL_NS else WINDOW_CALLS
+        room = self._bench.settings.warmup_max_time_s * NS_PER_S / (call_ns * self.watch.inner_loops or 1)
+        return next((calls for calls in SHORT_WINDOWS if 4 * calls <= room), SHORT_WINDOWS[-1])
 
 
 def alike(values: Sequence[float]) -> bool:

@@ -98,7 +98,7 @@ def measure_point(
     first = _first_call(bench, check)
     with quiet_gc():
         warm = warm_up(bench, may_block=_may_block(bench, first), first_call_ns=first.wall_ns)
-        passes = _latency_passes(bench, warm.next_inner_loops)
+        passes = _latency_passes(bench, warm)
     latency = passes[-1]
     result = _joined(
         first.readings,
@@ -184,14 +184,14 @@ def _may_block(bench: Bench, first: FirstCall) -> bool:
     return not has_parts and bench.settings.fixed_iterations is None
 
 
-def _latency_passes(bench: Bench, inner_loops: int) -> list[LatencyPass]:
+def _latency_passes(bench: Bench, warm: WarmUp) -> list[LatencyPass]:
     """The latency pass, and a second one after a pause if heat or power throttled the first."""
-    first = latency_pass(bench, inner_loops)
+    first = latency_pass(bench, warm.next_inner_loops, warm.begun)
     if not COOLDOWN_CURES & {doubt.kind for doubt in _doubts(bench, first)}:
         return [first]
     bench.live("cooldown")
     bench.sleep(bench.settings.cooldown_s)
-    return [first, latency_pass(bench, inner_loops)]
+    return [first, latency_pass(bench, warm.next_inner_loops)]
 
 
 def _doubts(bench: Bench, latency: LatencyPass) -> tuple[Doubt, ...]:

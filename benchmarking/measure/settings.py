@@ -1,7 +1,7 @@
 """How long and how often to measure: the three profiles, and the flags that change them.
 
-quick is for a first impression, standard for comparisons, reference for published numbers. Imports nothing heavy,
-because the supervisor uses it.
+quick, the default, is for a first impression, standard for comparisons, reference for published numbers. Imports
+nothing heavy, because the supervisor uses it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Literal
 from benchmarking.core.errors import UsageError
 
 ProfileName = Literal["quick", "standard", "reference"]
+DEFAULT_PROFILE: ProfileName = "quick"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,14 @@ class Settings:
     """Exactly this many warm-up calls; None: until steady."""
     warmup_max_calls: int = 300
     warmup_max_time_s: float = 30.0
+    counts_steady_warmup: bool = False
+    """Whether the warm-up's windows count as timed calls once they are steady. They are also shorter then: for calls
+    that are slow against the limits, a warm-up of its own would cost more than the measurement."""
+    budget_s: float | None = None
+    """Time for all points of a launch, from the start of its process; the limits of slow points become shorter so that
+    it is kept. None: without a limit."""
     memory_calls: int = 5
+    """Of the memory pass where peaks are sampled; a high-water mark has no gaps and takes a single call."""
     energy_window_s: float = 5.0
     energy_windows: int = 3
     cooldown_s: float = 15.0
@@ -55,7 +63,9 @@ PROFILES: dict[ProfileName, Settings] = {
         min_time_s=0.5,
         max_time_s=5.0,
         accelerator_min_time_s=2.0,
-        warmup_max_time_s=5.0,
+        warmup_max_time_s=3.0,
+        counts_steady_warmup=True,
+        budget_s=150.0,
         energy_windows=1,
     ),
     "standard": Settings(),

@@ -143,6 +143,20 @@ class Stopwatch:
                 break
         return output
 
+    def split(self, count: int, spent_ns: int) -> Stopwatch:
+        """The blocks from `count` on, moved to a stopwatch of their own; `spent_ns` was the total before them."""
+        rest = Stopwatch(self._operation, self._handle, self.inner_loops)
+        marks = self.mark_ends[count - 1] if count else 0
+        rest.spent_ns, self.spent_ns = self.spent_ns - spent_ns, spent_ns
+        self.marks, rest.marks = self.marks[:marks], self.marks[marks:]
+        self.mark_ends, rest.mark_ends = self.mark_ends[:count], [end - marks for end in self.mark_ends[count:]]
+        self.started_ns, rest.started_ns = self.started_ns[:count], self.started_ns[count:]
+        self.block_ns, rest.block_ns = self.block_ns[:count], self.block_ns[count:]
+        self.device_ns, rest.device_ns = self.device_ns[:count], self.device_ns[count:]
+        rest.own_ns = {name: values[count:] for name, values in self.own_ns.items()}
+        self.own_ns = {name: values[:count] for name, values in self.own_ns.items()}
+        return rest
+
     def _keep(self, started_ns: int, elapsed_ns: int) -> None:
         own: Mapping[str, int] = {} if self._own_times is None else self._own_times()
         self.started_ns.append(started_ns)

@@ -23,7 +23,7 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES
-from benchmarking.measure.settings import PROFILES, Settings, settings
+from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES, Settings, settings
 from benchmarking.sweep.plan.options import options_in, runtimes
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request
@@ -31,7 +31,6 @@ from benchmarking.sweep.run.lock import WAIT_S
 from benchmarking.sweep.run.warehouse import DATABASE_WAIT_S
 
 DEFAULT_OUTPUT_DIR = "benchmark_results"
-DEFAULT_PROFILE = "standard"
 
 
 def add_model(group: argparse._ArgumentGroup) -> None:

@@ -19,8 +19,9 @@ from benchmarking.core.records import FAILED, LaunchLoad, Measurement, Point, Pr
 from benchmarking.core.redaction import stored_record
 from benchmarking.measure.bench import Live
 from benchmarking.measure.peaks import with_peak
+from benchmarking.measure.settings import Settings
 from benchmarking.sweep.plan.foreign_code import check_read_plan
-from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.plan.plan import CellPlan, work
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
 from benchmarking.sweep.run.preparation import needs_preparation, prepare
 from benchmarking.sweep.run.process import (
@@ -106,13 +107,15 @@ def _run_launch(track: Track, launch: int, observer: Observer, device_wait_s: fl
             cell=cell,
             launch=launch,
             points=points,
-            settings=track.plan.settings,
+            settings=track.settings_of(points, launch),
             spawned_at_ns=time.monotonic_ns(),
             preparation=track.preparation if track.is_prepared else None,  # never a file's
         )
         with device_locks(locks, observer.waiting, limit_s):
             observer.launch(track, launch)
+            started_s = time.monotonic()
             WorkerSession(track, job, observer).attend()
+            track.spent_s[launch] = track.spent_s.get(launch, 0.0) + time.monotonic() - started_s
 
 
 def _prepare(track: Track, launch: int, observer: Observer) -> None:
@@ -260,6 +263,8 @@ class Track:
         """None before it was made, and for a cell that needs none."""
         self.is_prepared = False
         """Whether this process prepared the cell; builds of an earlier process may have been deleted from the cache."""
+        self.spent_s: dict[int, float] = {}
+        """Seconds of the workers so far, by launch."""
         self._second_tries: set[tuple[str, int]] = set()
         self._open: tuple[tuple[int, Point], ...] | None = None
 
@@ -314,6 +319,15 @@ class Track:
         alone = self.plan.settings.point_per_process or (points and (points[0].label, launch) in self._second_tries)
         return points[:1] if alone else points
 
+    def settings_of(self, points: Sequence[Point], launch: int) -> Settings:
+        """The plan's settings for a worker with these points of a launch: its share of the budget, by their work."""
+        settings = self.plan.settings
+        if settings.budget_s is None:
+            return settings
+        left_s = settings.budget_s - self.spent_s.get(launch, 0.0)
+        share = sum(map(work, points)) / sum(work(point) for of, point in self._still_open() if of == launch)
+        return dataclasses.replace(settings, budget_s=left_s * share)
+
     def second_try(self, what: str, launch: int) -> bool:
         """Grant a point (by label, in a fresh process) or the load one more try; False if it already had one."""
         key = (what, launch)
@@ -330,6 +344,17 @@ class Track:
     def next_launch(self) -> int | None:
         """The first launch that has points left; None when the run is over."""
         return next((launch for launch, _ in self._still_open()), None)
+
+    @property
+    def launches_left(self) -> int:
+        """Processes that are still to be started, unless one dies."""
+        if self.plan.settings.point_per_process:
+            return len(self._still_open())
+        return len(self.open_launches() - {one.launch for one in self.measurements})
+
+    def open_launches(self) -> set[int]:
+        """The launches that have points left."""
+        return {launch for launch, _ in self._still_open()}
 
     @property
     def points_settled(self) -> int:

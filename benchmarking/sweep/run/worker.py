@@ -72,11 +72,14 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
     except Exception as error:  # noqa: BLE001 - whatever a model's code raises must become a stored reason
         send(LoadFailed(error=error_text(error), traceback=error_traceback(error)))
         return
+    from benchmarking.sweep.run.budget import Budget
+
+    budget = Budget(job.settings, job.points, job.spawned_at_ns)
     for index, point in enumerate(job.points):
         send(PointStarted(label=point.label))
-        measurement = measure(
-            job, session, handle, point, send, since_spawn_ns=job.spawned_at_ns if index == 0 else None
-        )
+        now = dataclasses.replace(job, settings=budget.next_settings())
+        since_spawn_ns = job.spawned_at_ns if index == 0 else None
+        measurement = budget.settle(measure(now, session, handle, point, send, since_spawn_ns), now.settings)
         send(measurement)
         if ends_worker(measurement):
             return  # what is left in memory, or of the device, would affect the next points: they get a fresh process

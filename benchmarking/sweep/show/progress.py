@@ -5,16 +5,45 @@ It is drawn only when a message of a worker arrives; the supervisor sleeps in be
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TextIO
 
 from benchmarking.core.records import Cell, Measurement, Point
 from benchmarking.core.terminal import Display, State
 from benchmarking.core.text import duration, number
 from benchmarking.measure.bench import Live
+from benchmarking.measure.settings import Settings
+from benchmarking.measure.timing import LATENCY_WALL, MIN_CALLS
+from benchmarking.sweep.plan.plan import work
 from benchmarking.sweep.run.supervisor import Observer, Track
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """How long a measured point took in a launch."""
+
+    track: str
+    """Run id."""
+    label: str
+    work: float
+    seconds: float
+    calls: int
+    """Warm-up and timed calls."""
+    calls_s: float
+    """Their time."""
+
+    def scaled_s(self, point: Point, settings: Settings) -> float:
+        """Seconds of another point: each call takes longer in proportion to the work, within the settings' limits."""
+        calls_s = self.calls_s * work(point) / self.work
+        if settings.fixed_iterations is None:
+            longest_s = settings.warmup_max_time_s + settings.max_time_s
+            least_s = (1 + MIN_CALLS) * self.calls_s / self.calls * work(point) / self.work
+            calls_s = max(min(calls_s, longest_s), least_s)
+        return calls_s + (self.seconds - self.calls_s) * work(point) / self.work
 
 
 class Progress(Observer):
@@ -24,22 +53,32 @@ class Progress(Observer):
         self._tracks = tracks
         self._display = Display(stream)
         self._point_began_s = time.monotonic()
-        self._durations_s: dict[str, list[float]] = {}
+        self._timed: list[Timed] = []
+        self._launched_s = self._point_began_s
+        """When the current worker started."""
+        self._is_loading = False
+        self._loads_s: list[float] = []
         self._left_s: float | None = None
 
     def preparing(self, track: Track, what: str) -> None:
         self._show(f"preparing {cell_name(track.plan.cell)}: {what}")
 
     def launch(self, track: Track, launch: int) -> None:
+        self._launched_s, self._is_loading = time.monotonic(), True
         self._show(f"loading {cell_name(track.plan.cell)}, {_launch(track, launch)}")
 
     def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
         if live is None:
             self._point_began_s = time.monotonic()
+            if self._is_loading:
+                self._loads_s.append(self._point_began_s - self._launched_s)
+                self._is_loading = False
         self._show(_live_text(track, launch, point, live), is_news=live is None)
 
     def measured(self, track: Track, measurement: Measurement) -> None:
-        self._durations_s.setdefault(_key(track, measurement.point), []).append(time.monotonic() - self._point_began_s)
+        seconds = time.monotonic() - self._point_began_s
+        if (timed := _timed(track, measurement, seconds)) is not None:
+            self._timed.append(timed)
         self._left_s = self._estimate_left_s()
         self._show(f"{cell_name(track.plan.cell)}  {measurement.point.label}")
         self._display.say(self._measured_text(track, measurement))
@@ -83,16 +122,26 @@ class Progress(Observer):
         return [f"about {duration(self._left_s)} left"] if self._left_s else []
 
     def _estimate_left_s(self) -> float | None:
-        """The time of the remaining points: as in earlier launches, else as long as the longest point so far."""
-        if not self._durations_s:
+        """The time of the launches and points that are left."""
+        if not self._timed:
             return None
-        longest_s = max(max(durations) for durations in self._durations_s.values())
-        left_s = 0.0
-        for track in self._tracks:
-            for point in track.open_points():
-                known = self._durations_s.get(_key(track, point))
-                left_s += statistics.fmean(known) if known else longest_s
-        return left_s
+        load_s = statistics.fmean(self._loads_s) if self._loads_s else 0.0
+        return sum(load_s * track.launches_left + self._points_left_s(track) for track in self._tracks)
+
+    def _points_left_s(self, track: Track) -> float:
+        """The time of a track's open points, each as in earlier launches or scaled from the point with nearest work."""
+        own = [one for one in self._timed if one.track == track.plan.run_id] or self._timed
+        settings, left_s, least_s = track.plan.settings, 0.0, 0.0
+        for point in track.open_points():
+            same = [one.seconds for one in own if one.label == point.label]
+            nearest = min(own, key=lambda one: abs(math.log(one.work / work(point))))
+            left_s += statistics.fmean(same) if same else nearest.scaled_s(point, settings)
+            least_s += nearest.scaled_s(point, replace(settings, warmup_max_time_s=0.0, max_time_s=0.0))
+        if settings.budget_s is None or settings.fixed_iterations is not None:
+            return left_s
+        launches = len(track.open_launches())
+        budget_s = launches * settings.budget_s - (time.monotonic() - self._launched_s)
+        return min(left_s, max(least_s, budget_s))
 
 
 def cell_name(cell: Cell) -> str:
@@ -100,8 +149,20 @@ def cell_name(cell: Cell) -> str:
     return f"{cell.subject} on {cell.device.selector} ({cell.runtime}, {cell.precision})"
 
 
-def _key(track: Track, point: Point) -> str:
-    return f"{track.plan.run_id} {point.label}"
+def _timed(track: Track, measurement: Measurement, seconds: float) -> Timed | None:
+    """How long a point took; None for one without samples."""
+    wall = [samples for samples in measurement.samples if samples.metric == LATENCY_WALL]
+    calls = sum(len(samples.values) * samples.inner_loops for samples in wall)
+    if not calls:
+        return None
+    return Timed(
+        track=track.plan.run_id,
+        label=measurement.point.label,
+        work=work(measurement.point),
+        seconds=seconds,
+        calls=calls,
+        calls_s=min(seconds, sum(sum(samples.values) * samples.inner_loops for samples in wall) / 1e3),
+    )
 
 
 def _is_latency(metric: str, phase: str) -> bool:

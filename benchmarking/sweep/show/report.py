@@ -1,24 +1,31 @@
-"""A run as a table: a column for each axis of its points and each metric that was measured, then the doubts."""
+"""A run as a table: a column for each axis of its points and each metric that was measured, then its validity.
+
+Below it a sentence for each failure and each kind of doubt, and what a longer profile adds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from textwrap import wrap
 
 from benchmarking.core.axes import AXES, Axis
-from benchmarking.core.doubts import sentence
+from benchmarking.core.doubts import KINDS, sentence
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.records import Doubt, Family, Result, Run
-from benchmarking.core.tables import GAP, Column, Table, table_of, table_text, text_width, total_width
+from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, visible
+from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
 from benchmarking.workloads.support.families import family_named
 
 FIRST_NUMBER = METRICS["latency_median_ms"].heading or "latency_median_ms"
 """Heading of the first measured column; the columns before it identify the point."""
-WIDTH = 160
-"""Preferred width of a table in a file, in characters: doubts that do not fit are counted, and all are explained below
-the table."""
+WIDTH = 100
+"""Columns of the sentences below a table, where the page has no width of its own."""
+MAX_POINTS = 3
+"""Points named with a doubt; the others are counted."""
+WHERE = frozenset({"launch", "launches"})
+"""Evidence that says where a doubt arose, not what was found."""
 
 
 def table(run: Run, page: Page = PLAIN) -> str:
@@ -27,8 +34,15 @@ def table(run: Run, page: Page = PLAIN) -> str:
     weights = f"weights: {workload.weights}"
     if workload.weights_reason:
         weights += f" ({workload.weights_reason})"
-    lines = ["", weights, *_remarks(run)]
-    return "\n".join([visible(_title(run)), table_text(_table(run, page), page), *map(visible, lines)])
+    below = [line for remark in (weights, *_remarks(run), *_profile(run)) for line in _wrapped(remark, page.width)]
+    return "\n".join([visible(_title(run)), table_text(_table(run), page), "", *map(visible, below)])
+
+
+def _wrapped(remark: str, width: int | None) -> list[str]:
+    """The sentence in lines; those after the first are indented. Words are never broken."""
+    return wrap(
+        remark, min(WIDTH, width or WIDTH), subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _title(run: Run) -> str:
@@ -36,16 +50,13 @@ def _title(run: Run) -> str:
     return f"{cell.subject} ({cell.workload.task}) on {cell.device.name}, {cell.runtime}, {cell.precision}"
 
 
-def _table(run: Run, page: Page) -> Table:
-    """Numbers, then doubts: all of them on a terminal, which wraps them; else as many as fit."""
+def _table(run: Run) -> Table:
+    """Numbers, then the validity in a word."""
     numbers = table_of(_columns(run), run.results)
-    lines = (numbers.headings, *numbers.rows)
-    widths = [max(text_width(line[place]) for line in lines) for place in range(len(numbers.headings))]
-    room = WIDTH - total_width(widths) - len(GAP) if page.width is None else None
     return replace(
         numbers,
         headings=(*numbers.headings, "doubts"),
-        rows=tuple((*row, _verdict(result, room)) for row, result in zip(numbers.rows, run.results, strict=True)),
+        rows=tuple((*row, _verdict(result)) for row, result in zip(numbers.rows, run.results, strict=True)),
         numbers=tuple(range(len(numbers.headings))),
         states=(len(numbers.headings),),
         keys=numbers.headings.index(FIRST_NUMBER) if FIRST_NUMBER in numbers.headings else 1,
@@ -108,42 +119,62 @@ def _compile_time(result: Result) -> str | None:
     return ", ".join([*shown, *([f"{number(warm)} warm"] if warm is not None else [])])
 
 
-def _verdict(result: Result, room: int | None) -> str:
-    """The validity and as many kinds of doubt as fit; the status of a point without numbers."""
+def _verdict(result: Result) -> str:
+    """The validity if there are doubts; the status of a point without numbers."""
     if result.status != "ok":
         return result.status.replace("_", " ")
-    kinds = [doubt.kind for doubt in result.doubts if doubt.severity != "info"]
-    return _fitting(f"{result.validity}: ", kinds, room) if kinds else ""
-
-
-def _fitting(start: str, kinds: Sequence[str], room: int | None) -> str:
-    """The kinds after `start`; those that do not fit are counted: "noisy: drift, steal +2"."""
-    for shown in range(len(kinds), 0, -1):
-        text = start + ", ".join(kinds[:shown]) + (f" +{len(kinds) - shown}" if shown < len(kinds) else "")
-        if room is None or len(text) <= room:
-            return text
-    return f"{start}{len(kinds)} doubt{'s' * (len(kinds) > 1)}"
+    return str(result.validity) if any(doubt.severity != "info" for doubt in result.doubts) else ""
 
 
 def _remarks(run: Run) -> list[str]:
-    """Each failure with its reason, and each kind of doubt with its first evidence, its meaning and what to do."""
+    """Each failure with its reason, and each kind of doubt with its points, its meaning and what to do."""
     remarks = [
         f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}"
         for result in run.results
         if result.status != "ok"
     ]
-    seen: set[str] = set()
+    found: dict[str, list[tuple[str, Doubt]]] = {}
     for result in run.results:
         for doubt in result.doubts:
-            if doubt.severity != "info" and doubt.kind not in seen:
-                seen.add(doubt.kind)
-                remarks.append(f"{doubt.kind} ({doubt.severity}), first at {result.point.label}: {_evidence(doubt)}")
-                remarks.append(f"    {sentence(doubt.kind)}")
-    return remarks
+            if doubt.severity != "info":
+                found.setdefault(doubt.kind, []).append((result.point.label, doubt))
+    return remarks + [_doubt(kind, cases) for kind, cases in found.items()]
+
+
+def _doubt(kind: str, cases: Sequence[tuple[str, Doubt]]) -> str:
+    """A kind of doubt in a sentence; with evidence where that decides whether a result counts at all."""
+    _, first = cases[0]
+    evidence = _evidence(first) if first.severity == "invalid" or kind not in KINDS else ""
+    return f"{kind} ({_listed([label for label, _ in cases])}): {sentence(kind)}{evidence}"
+
+
+def _listed(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - MAX_POINTS} more" if len(labels) > MAX_POINTS else ""
+    return ", ".join(labels[:MAX_POINTS]) + more
 
 
 def _evidence(doubt: Doubt) -> str:
-    return ", ".join(f"{name} = {evidence_value(value)}" for name, value in doubt.evidence.items()) or "no details"
+    found = [f"{name} = {evidence_value(value)}" for name, value in doubt.evidence.items() if name not in WHERE]
+    return f" Found: {', '.join(found)}." if found else ""
+
+
+def _profile(run: Run) -> list[str]:
+    """What the next longer profile adds to a run of the default one, and what its budget cut."""
+    chosen, longer = run.settings, PROFILES["standard"]
+    if chosen.get("profile") != DEFAULT_PROFILE or not any(result.status == "ok" for result in run.results):
+        return []
+    cut = [result.point.label for result in run.results if _is_cut(result)]
+    lines = [f"time budget of {chosen['budget_s']:g} s: fewer calls at {_listed(cut)}"] if cut else []
+    launches = max(result.launches or 0 for result in run.results)
+    processes = f"{launches} process{'es' * (launches > 1)} a point"
+    more = f"{longer.launches} processes a point, calls until the interval is within "
+    more += f"{longer.target_relative_half_width:.0%}"
+    return [*lines, f"profile {DEFAULT_PROFILE}: a first look, {processes}; --profile standard: {more}"]
+
+
+def _is_cut(result: Result) -> bool:
+    launches = result.extra.get("launches")
+    return isinstance(launches, list) and any(isinstance(one, dict) and "budget" in one for one in launches)
 
 
 def evidence_value(value: object) -> str:

@@ -22,7 +22,7 @@ def test_nothing_said_is_what_the_single_command_does():
         "float32",
         (1, 2, 4, 8),
     )
-    assert (request.settings.profile, request.weights, request.timeout_s) == ("standard", "auto", 600.0)
+    assert (request.settings.profile, request.weights, request.timeout_s) == ("quick", "auto", 600.0)
 
 
 def test_the_nearer_word_wins_and_flags_are_the_nearest():

@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarking.core.errors import UsageError
-from benchmarking.measure.settings import PROFILES, settings
+from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES, settings
 
 
 def test_profiles_are_those_of_the_specification():
@@ -35,3 +35,10 @@ def test_flags_change_the_profile():
 def test_invalid_counts_are_usage_errors(flags, name):
     with pytest.raises(UsageError, match=name):
         settings("standard", **flags)
+
+
+def test_the_default_profile_has_a_time_budget_and_counts_its_steady_windows():
+    default = PROFILES[DEFAULT_PROFILE]
+    assert (DEFAULT_PROFILE, default.budget_s, default.counts_steady_warmup) == ("quick", 150.0, True)
+    others = [PROFILES[name] for name in ("standard", "reference")]
+    assert [(one.budget_s, one.counts_steady_warmup) for one in others] == [(None, False)] * 2

@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from benchmarking.core.records import Readings
-from benchmarking.measure.latency import alike, warm_up
+from benchmarking.measure.latency import alike, latency_pass, warm_up
 
 JITTER = (1.00, 1.01, 0.99, 1.005, 0.995, 1.01, 0.99, 1.0, 1.005, 0.995)
 
@@ -105,3 +105,59 @@ def test_windows_are_alike_up_to_five_percent(factor, expected):
 
 def test_windows_with_other_quartiles_are_not_alike():
     assert not alike([100, 100, 100, 100, 100, 80, 80, 100, 120, 120])
+
+
+def counting(fake, calls_ms, **settings):
+    """A bench of the quick profile's way: short windows, which count once they are steady."""
+    limits = {"min_samples": 10, "max_time_s": 5.0, "warmup_max_time_s": 3.0, "target_relative_half_width": 0.05}
+    return fake.bench(calls_ms, **{**limits, **settings}, counts_steady_warmup=True)
+
+
+def test_steady_windows_are_the_first_timed_calls_where_they_count(fake):
+    settled = [50 * factor for factor in JITTER]
+    bench = counting(fake, [74 - i for i in range(10)] + settled * 100)
+    result = warm(bench)
+    assert (result.calls, result.steady, result.extra["warmup_samples_counted"]) == (10, True, 20)
+    assert result.values_ms == tuple(74.0 - i for i in range(10))
+    timed = latency_pass(bench, result.next_inner_loops, result.begun)
+    assert (timed.watch.calls_ms, timed.stop_reason) == ([pytest.approx(value) for value in settled * 2], "target")
+    assert timed.watch.spent_ns == sum(timed.watch.block_ns)
+    assert bench.operation.calls == 30
+
+
+def test_steady_windows_of_other_profiles_are_warm_up_only(fake):
+    result = warm(fake.bench([50 * factor for factor in JITTER]))
+    assert (result.begun, result.calls) == (None, 20)
+
+
+def test_windows_that_count_are_shorter_for_slow_calls(fake):
+    assert [warm(counting(fake, [ms])).extra["warmup_samples_counted"] for ms in (70, 140, 600)] == [20, 10, 6]
+
+
+def test_calls_too_slow_for_windows_that_count_are_warmed_up_once(fake):
+    bench = counting(fake, [2_000])
+    result = warm(bench)
+    assert (result.calls, result.steady, result.begun) == (1, None, None)
+    assert len(latency_pass(bench, 1, result.begun).watch) == 3
+
+
+def test_calls_that_never_become_steady_count_none_of_their_windows(fake):
+    result = warm(counting(fake, [100, 200]))
+    assert (result.steady, result.begun) == (False, None)
+
+
+@pytest.mark.parametrize(("iterations", "counted"), [(30, 20), (20, 20), (15, 10), (9, None)])
+def test_windows_that_count_are_never_more_than_a_fixed_number_of_calls(fake, iterations, counted):
+    bench = counting(fake, [50], fixed_iterations=iterations)
+    result = warm(bench, may_block=False)
+    assert result.extra.get("warmup_samples_counted") == counted
+    timed = latency_pass(bench, 1, result.begun)
+    assert (len(timed.watch), timed.stop_reason) == (iterations, "fixed")
+
+
+def test_short_calls_count_in_whole_blocks(fake):
+    bench = counting(fake, [0.1 * factor for factor in JITTER])
+    result = warm(bench)
+    assert result.begun.watch.inner_loops == result.inner_loops == 10
+    assert result.calls == 3 + 10 * len(result.values_ms)
+    assert latency_pass(bench, result.next_inner_loops, result.begun).watch.inner_loops == 10

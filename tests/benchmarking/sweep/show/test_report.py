@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarking.core.doubts import sentence
 from benchmarking.core.plugins import family_names
 from benchmarking.core.records import Doubt
+from benchmarking.core.terminal import Page
 from benchmarking.sweep.show.report import table
 
 KINDS = ("run_queue_wait", "severe_outliers", "target_missed", "drift", "launch_spread")
@@ -14,6 +16,11 @@ KINDS = ("run_queue_wait", "severe_outliers", "target_missed", "drift", "launch_
 def headings(run):
     """The words between two spaces or more of the first line below the title."""
     return [part.strip() for part in table(run).splitlines()[1].split("  ") if part.strip()]
+
+
+def unwrapped(text):
+    """The lines of a text, each continued line joined again."""
+    return text.replace("\n    ", " ").splitlines()
 
 
 def first_only(run, **fields):
@@ -98,28 +105,55 @@ def test_requests_in_flight_show_only_where_there_are_several(make_run):
     assert [[line[place] for place in places] for line in cells] == [["4", "1.5"], ["1", "-"]]
 
 
-@pytest.mark.parametrize(
-    ("count", "shown"),
-    [(1, "noisy: run_queue_wait"), (5, "noisy: run_queue_wait, severe_outliers, target_missed, drift, launch_spread")],
-)
-def test_doubts_are_listed_where_there_is_room(make_run, count, shown):
-    doubts = tuple(Doubt(kind=kind, severity="noisy") for kind in KINDS[:count])
-    run = first_only(make_run(), validity="noisy", doubts=doubts)
-    assert table(run).splitlines()[3].endswith(shown)
-
-
-def test_doubts_that_do_not_fit_are_counted_and_listed_below(make_run):
+@pytest.mark.parametrize("family", ["encoder-only", "rag"])
+def test_doubts_are_one_word_a_row_and_a_sentence_each_below(make_run, family):
     doubts = tuple(Doubt(kind=kind, severity="noisy", evidence={"share": 0.25}) for kind in KINDS)
-    lines = table(first_only(make_run(family="rag"), validity="noisy", doubts=doubts)).splitlines()
-    assert lines[3].endswith("noisy: 5 doubts")
+    text = table(first_only(make_run(family=family), validity="noisy", doubts=doubts))
+    assert text.splitlines()[3].endswith("  noisy")
     for kind in KINDS:
-        assert any(line.startswith(f"{kind} (noisy), first at b1 s32") and "share = 0.25" in line for line in lines)
+        (line,) = [line for line in unwrapped(text) if line.startswith(f"{kind} (b1 ")]
+        assert line.endswith(sentence(kind))
 
 
-def test_the_last_of_many_doubts_are_counted(make_run):
+def test_a_doubt_of_many_points_names_the_first(make_run):
+    run, doubts = make_run(), (Doubt(kind="drift", severity="noisy"),)
+    (one,) = run.results[:1]
+    points = [replace(one.point, batch_size=batch) for batch in (1, 2, 4, 8, 16)]
+    run = replace(run, results=tuple(replace(one, point=at, validity="noisy", doubts=doubts) for at in points))
+    assert any(line.startswith("drift (b1 s32, b2 s32, b4 s32 and 2 more): ") for line in unwrapped(table(run)))
+
+
+def test_evidence_is_shown_where_a_result_does_not_count_and_for_unknown_kinds(make_run):
+    evidence = {"relative_l2": 0.5, "launch": 0, "launches": [0]}
+    doubts = (
+        Doubt(kind="output_differs", severity="invalid", evidence=evidence),
+        Doubt(kind="imported_doubt", severity="noisy", evidence={"share": 0.25}),
+    )
+    text = table(first_only(make_run(), validity="invalid", doubts=doubts))
+    assert text.splitlines()[3].endswith("  invalid")
+    lines = unwrapped(text)
+    for kind, found in (("output_differs", "relative_l2 = 0.5"), ("imported_doubt", "share = 0.25")):
+        assert any(line.startswith(f"{kind} (b1 s32): ") and line.endswith(f"Found: {found}.") for line in lines)
+
+
+def test_every_line_below_the_table_fits_100_columns(make_run):
     doubts = tuple(Doubt(kind=kind, severity="noisy") for kind in KINDS)
-    run = first_only(make_run(family="decoder-only"), validity="noisy", doubts=doubts)
-    assert table(run).splitlines()[3].endswith("noisy: run_queue_wait, severe_outliers +3")
+    run = first_only(make_run(), validity="noisy", doubts=doubts)
+    assert max(map(len, table(run).splitlines())) <= 100
+    assert max(map(len, table(run, Page(width=60)).splitlines()[-20:])) <= 60
+
+
+def test_a_run_of_the_default_profile_says_what_a_longer_one_adds_and_what_its_budget_cut(make_run):
+    quick = replace(first_only(make_run()), settings={"profile": "quick", "launches": 1, "budget_s": 150.0})
+    quick = replace(quick, results=(replace(quick.results[0], launches=1),))
+    assert unwrapped(table(quick))[-1] == (
+        "profile quick: a first look, 1 process a point; --profile standard: 3 processes a point, calls until the "
+        "interval is within 2%"
+    )
+    assert "budget" not in table(quick)
+    cut = first_only(quick, extra={"launches": [{"launch": 0, "budget": {"budget_s": 150.0, "max_time_s": 1.0}}]})
+    assert "time budget of 150 s: fewer calls at b1 s32" in table(cut)
+    assert "--profile standard" not in table(make_run())
 
 
 def test_informing_doubts_are_no_doubts(make_run):
