@@ -8,8 +8,9 @@ from decimal import Decimal
 
 import pytest
 
+from benchmarking.core.doubts import sentence
 from benchmarking.core.text import visible
-from db.values import exact, plain, readable
+from db.values import doubt_notes, doubt_word, exact, plain, readable
 
 
 @pytest.mark.parametrize(
@@ -81,3 +82,19 @@ def test_people_read_six_digits(value, expected):
 def test_what_could_steer_a_terminal_or_turn_the_line_is_an_escape():
     assert visible("\x9b2J\u202e\u2028") == "\\x9b2J\\u202e\\u2028"
     assert visible("日本 é") == "日本 é"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "word"),
+    [((), ""), (("drift",), "noisy"), (("drift", "output_differs"), "invalid"), (("of_an_importer",), "see below")],
+)
+def test_doubts_are_the_word_of_the_worst(kinds, word):
+    assert doubt_word(kinds) == word
+
+
+def test_each_kind_of_doubt_is_one_sentence_with_its_first_places():
+    cases = [("drift", f"b{batch} s32") for batch in (1, 2, 4, 8)] + [("of_an_importer", "b1 s32")]
+    assert doubt_notes(cases) == [
+        f"drift (b1 s32, b2 s32, b4 s32 +1): {sentence('drift')}",
+        f"of_an_importer (b1 s32): {sentence('of_an_importer')}",
+    ]

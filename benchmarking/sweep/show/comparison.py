@@ -242,10 +242,6 @@ WORDS = ("point", "runtime", "doubts")
 
 """Columns of text: aligned left, and shown even if empty."""
 
-MAX_KINDS = 2
-
-"""Kinds of doubt that are named; the others are only counted here, and explained below the tables of the runs."""
-
 
 def comparison_text(comparison: Comparison, page: Page = PLAIN) -> str:
     """The comparison as text: title, table and remarks."""
@@ -328,11 +324,13 @@ def _error(value: float | None) -> str:
 
 
 def _verdict(entry: Entry) -> str:
-    """The status of a point without numbers, else the validity and the first kinds of doubt."""
+    """The status of a point without numbers, else the validity if there are doubts.
+
+    They are explained below the tables of the runs.
+    """
     if entry.status != "ok":
         return f"{entry.status.replace('_', ' ')}: {entry.error}"
-    more = f" +{len(entry.doubts) - MAX_KINDS}" if len(entry.doubts) > MAX_KINDS else ""
-    return f"{entry.validity}: {', '.join(entry.doubts[:MAX_KINDS])}{more}" if entry.doubts else ""
+    return str(entry.validity) if entry.doubts else ""
 
 
 def _summary_text(summary: Summary, baseline: str) -> str:

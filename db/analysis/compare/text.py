@@ -9,7 +9,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import markdown_escaped, markdown_table, number, visible_lines
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single
 from db.analysis.compare.judging import CONFIDENCE, MAX_Q, MIN_CHANGE, Scope
-from db.values import heading, listed, listed_doubts, percent_change
+from db.values import doubt_notes, doubt_word, heading, listed, percent_change
 
 MAX_NAMES = 8
 """Points that are listed in a note; the others are counted."""
@@ -92,9 +92,21 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def _doubts(finding: Finding) -> str:
-    """The first kinds of each side's doubts: "A drift; B steal, drift +2"."""
-    sides = [(name, side.doubts) for name, side in (("A", finding.before), ("B", finding.after)) if side.doubts]
-    return "; ".join(f"{name} {listed_doubts(kinds)}" for name, kinds in sides)
+    """In a word: "noisy" for both sides, "A noisy" for one."""
+    before, after = doubt_word(finding.before.doubts), doubt_word(finding.after.doubts)
+    if before == after:
+        return before
+    return ", ".join(f"{name} {word}" for name, word in (("A", before), ("B", after)) if word)
+
+
+def _doubt_notes(findings: Iterable[Finding]) -> list[str]:
+    return doubt_notes(
+        (kind, f"{name} {one.point}")
+        for one in findings
+        if one.judgement.change is not None
+        for name, side in (("A", one.before), ("B", one.after))
+        for kind in side.doubts
+    )
 
 
 def _summary(comparison: Comparison) -> str:
@@ -116,6 +128,7 @@ def _notes(comparison: Comparison) -> list[str]:
             "detectable: the smallest change that would have been found with a probability of 80%"
         )
     lines += _reasons(findings)
+    lines += _doubt_notes(findings)
     lines += _counted("A", [one.before for one in findings]) + _counted("B", [one.after for one in findings])
     if any(one.is_simulated for one in findings):
         lines.append("simulated: the numbers are of a script or an emulator, not of a device")

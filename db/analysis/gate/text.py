@@ -18,7 +18,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import markdown_escaped, markdown_table, number, visible, visible_lines
 from db.analysis.gate.findings import BAD, JUDGED, Finding, Verdict, counts, exit_code
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
-from db.values import heading, listed, listed_doubts, optional_number, percent_change
+from db.values import doubt_notes, doubt_word, heading, listed, optional_number, percent_change
 
 MAX_NAMES = 4
 """Series that are listed in a note; the others are counted."""
@@ -139,7 +139,7 @@ def _expected(finding: Finding) -> str | None:
 
 
 def _doubts(finding: Finding) -> str | None:
-    return listed_doubts(finding.candidate.doubts) or None
+    return doubt_word(finding.candidate.doubts) or None
 
 
 def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
@@ -153,6 +153,8 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
             f"their mean by more than {parameters.min_change:.0%}"
         )
     lines += _reasons(findings)
+    judged = [finding for finding in findings if finding.verdict in JUDGED]
+    lines += doubt_notes((kind, subject(one)) for one in judged for kind in one.candidate.doubts)
     lines += [f"measure again: {text}" for text in dict.fromkeys(_repeats(findings))]
     return lines
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from benchmarking.core.doubts import sentence
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import Doubt, Hardware, Origin, canonical_hash
 from db.analysis.compare.comparison import compare, compare_within
@@ -197,8 +198,12 @@ def test_very_noisy_launches_are_shown_and_do_not_prevent_a_verdict(store, sides
 
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1,), sequence_lengths=(32,), change=noisy)
-    (finding,) = sides().findings
+    comparison = sides()
+    (finding,) = comparison.findings
     assert (finding.judgement.verdict, finding.after.doubts) == ("equivalent", ("very_noisy",))
+    lines = comparison_text(comparison).splitlines()
+    assert any(line.endswith("  B noisy") for line in lines), "a word in the row"
+    assert f"very_noisy (B b1 s32): {sentence('very_noisy')}" in lines
 
 
 def test_the_same_result_on_both_sides_is_not_compared(store, sides):
