@@ -18,13 +18,13 @@ import os, sys
 from db.setup_benchmark_db import main
 from db.warehouse import Warehouse
 
-ingest, left = Warehouse.ingest_file, [int(sys.argv[2])]
-def watched(warehouse, path):
+ingest, left = Warehouse.ingest, [int(sys.argv[2])]
+def watched(warehouse, run, **source):
     left[0] -= 1
     if left[0] < 0:
         os.kill(os.getpid(), int(sys.argv[1]))
-    return ingest(warehouse, path)
-Warehouse.ingest_file = watched
+    return ingest(warehouse, run, **source)
+Warehouse.ingest = watched
 sys.exit(main(sys.argv[3:]))
 """
 MERGE = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
 
 from benchmarking.core.errors import FormatError
@@ -50,7 +51,7 @@ def runs_of(tmp_path):
 
     def make(sql):
         path = tmp_path / "old.duckdb"
-        with connect(str(path), WRITER, read_only=False, lock_timeout_s=0) as connection:
+        with duckdb.connect(path) as connection:
             connection.execute(sql)
         return list(PLUGIN.runs(read_file(path)))
 

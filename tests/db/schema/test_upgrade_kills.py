@@ -24,18 +24,25 @@ from db import migrate
 from db.warehouse import Warehouse
 
 version, moment = int(sys.argv[2]), sys.argv[3]
-die = lambda *ignored: os.kill(os.getpid(), signal.SIGKILL)
-apply = migrate._apply
+die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+note, apply, replace_views = migrate._note, migrate._apply, migrate._replace_views
 
-def watched(connection, step, finish=None):
-    is_it = step.version == version
-    if is_it and moment == "before":
-        die()
-    apply(connection, step, die if is_it and moment == "inside" else finish)
-    if is_it and moment == "after":
+def in_transaction(connection, step):
+    note(connection, step)
+    if step.version == version and moment == "inside":
         die()
 
-migrate._apply = watched
+def applied(connection, step):
+    apply(connection, step)
+    if step.version == version and moment == "after":
+        die()
+
+def replaced(connection):
+    replace_views(connection)
+    if version == migrate.VIEWS_VERSION and moment == "after":
+        die()
+
+migrate._note, migrate._apply, migrate._replace_views = in_transaction, applied, replaced
 Warehouse.open(sys.argv[1])
 """
 
