@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from benchmarking.core.doubts import KINDS
+from benchmarking.devices import cuda, rocm
+from benchmarking.runtimes.support.onnxruntime import libraries
 from db.warehouse import Warehouse
 from tests.docs import cli_page
 from tests.helpers.doc_pages import INSTALL, INSTALLATIONS, PAGES, Block, blocks, with_doubts, with_outputs
@@ -300,3 +302,28 @@ def test_an_exact_output_that_is_another_one_fails(small_page):
 def test_outputs_are_put_into_their_blocks_and_nothing_else_changes(small_page):
     written = with_outputs(small_page, {9: "new"})
     assert written == PAGE.replace("old\nlines\n", "new\n")
+
+
+def test_the_command_of_each_platform_takes_the_pinned_torch_from_the_index_that_is_advised():
+    text = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
+    commands = dict(re.findall(r"^\| ([\w ,]+) \| `(pip install [^`]+)` \|$", text, re.MULTILINE))
+    assert list(commands) == ["Linux, NVIDIA GPU", "Linux, AMD GPU", "Windows, NVIDIA GPU", "macOS", "CPU only"]
+    indexes = {}
+    for platform, command in commands.items():
+        assert re.fullmatch(
+            r"pip install -c constraints\.txt( --extra-index-url https://download\.pytorch\.org/whl/\w[\w.]*)? -e \.",
+            command,
+        ), command
+        indexes[platform] = command.rpartition("/whl/")[2].partition(" ")[0] if "/whl/" in command else None
+    assert indexes["Linux, NVIDIA GPU"] == indexes["Windows, NVIDIA GPU"] == cuda.WHEEL_INDEX
+    assert (indexes["Linux, AMD GPU"], indexes["macOS"], indexes["CPU only"]) == (rocm.WHEEL_INDEX, None, "cpu")
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    assert "+" not in pins["torch"], "a pinned build would exclude all others"
+    assert f"`{pins['torch']}+{cuda.WHEEL_INDEX}`" in text
+
+
+def test_onnxruntime_and_the_advised_torch_have_cuda_of_one_major():
+    """The CUDA libraries of torch serve ONNX Runtime's provider, as the page says."""
+    if libraries.provider_library("cuda") is None:
+        pytest.skip("onnxruntime-gpu is not installed")
+    assert cuda.WHEEL_INDEX.startswith(f"cu{libraries.linked('cuda').cuda}")
