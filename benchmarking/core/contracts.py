@@ -40,6 +40,18 @@ Stage = Callable[[str], AbstractContextManager[None]]
 """`with stage("weights_read"):` times one stage of the load; the device is synchronized at its end."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """A completed request: when it was submitted and completed, by the caller's clock."""
+
+    submitted_ns: int
+    completed_ns: int
+    marks: tuple[tuple[str, int], ...] = ()
+    """Its marks, as for `Mark`, with the clock's readings."""
+    runtime_ns: int | None = None
+    """Its latency by the runtime's own clock, if it has one."""
+
+
 class FamilyOperation(ABC):
     """One call of a model at one point, with its inputs made and in place.
 
@@ -84,8 +96,9 @@ class Operation(FamilyOperation):
     The flags are read before the timed calls, so an operation pays nothing for what it does not use.
     """
 
-    requests_per_call: int = 1
-    """Requests that a call starts together. The latency ends with the last of them; items and tokens count them all."""
+    requests_in_flight: int = 1
+    """Requests that run at the same time while they are measured (`keep_in_flight`). A call (`run`) is always one, and
+    items, tokens and FLOPs are those of one."""
     times_itself: bool = False
     """Whether a call measures its own time: `own_times_ns` then replaces the clock's readings."""
     marks_itself: bool = False
@@ -108,6 +121,14 @@ class Operation(FamilyOperation):
         details. Where a key is absent, the session's `verified` applies.
         """
         return {}
+
+    def keep_in_flight(
+        self, count: int, now_ns: Callable[[], int], until_ns: float = float("inf"), least: int = 0
+    ) -> Sequence[Completion]:
+        """Run `count` requests with `requests_in_flight` of them at any time: one starts as soon as one ends. After the
+        first `least`, none starts once the clock has reached `until_ns`. The completions in their order, once the last
+        request has ended. Only for operations with several requests in flight."""
+        raise NotImplementedError(f"{type(self).__name__} runs one request at a time")
 
     def own_times_ns(self) -> Mapping[str, int]:
         """Nanoseconds of the last call by raw metric, if it `times_itself`: always latency_wall, time_to_first_token
@@ -258,7 +279,8 @@ class Runtime(ABC):
     runs_on_several: bool = False
     """Whether it can use several devices together (`devices.support.handles`)."""
     concurrency_flag: str | None = None
-    """The flag that puts several requests in flight ("--hint throughput"); None when it never has more than one."""
+    """The flag that puts several requests in flight ("--hint throughput"), whose number must then be given; "" when it
+    needs none; None when it never has more than one."""
     needs_no_torch: bool = False
     """Whether it drives devices itself, so that its process needs no torch. GPUs are then opened with
     `DeviceKind.watch`, and its calls wait for the device themselves."""
@@ -316,7 +338,7 @@ class Runtime(ABC):
         return mode
 
     def runs_at_once(self, mode: Mapping[str, Scalar]) -> bool:
-        """Whether several requests are in flight with these settings; the point's `concurrency` is their number."""
+        """Whether several requests can be in flight with these settings; the point's `concurrency` is their number."""
         return False
 
     def has_build(self, cell: Cell) -> bool:

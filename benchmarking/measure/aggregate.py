@@ -68,7 +68,7 @@ def summarise(
         **energy_shares(measured),
     }
     reasons = _reasons(measured, own_loads)
-    metrics |= {name: value for name, value in derived(metrics).items() if name not in reasons}
+    metrics |= {name: value for name, value in derived(metrics, point.concurrency).items() if name not in reasons}
     found = _doubts(measurements, measured, statistics, own_loads, context)
     return Result(
         result_id=result_id,

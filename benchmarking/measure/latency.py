@@ -19,6 +19,7 @@ from benchmarking.core.sample_statistics import MILD_FENCE_IQR, drift, relative_
 from benchmarking.core.units import NS_PER_MS, NS_PER_S, ns_to_s
 from benchmarking.measure import noise
 from benchmarking.measure.bench import Bench
+from benchmarking.measure.flight import stopwatch
 from benchmarking.measure.settings import Settings
 from benchmarking.measure.timing import MIN_CALLS, Stopwatch, check_tokens, inner_loops_for
 
@@ -51,7 +52,7 @@ class Begun:
         return cls(
             compiles=bench.compiles(),
             started_at=utc_now(),
-            watch=Stopwatch(bench.operation, bench.handle, inner_loops),
+            watch=stopwatch(bench.operation, bench.handle, inner_loops),
             window=_noise_window(bench),
         )
 
@@ -224,7 +225,7 @@ def warm_up(bench: Bench, *, may_block: bool, first_call_ns: int) -> WarmUp:
 
 def _fixed(bench: Bench, calls: int, may_block: bool, first_call_ns: int) -> WarmUp:
     started_at = utc_now()
-    watch = Stopwatch(bench.operation, bench.handle)
+    watch = stopwatch(bench.operation, bench.handle)
     watch.run(calls)
     return WarmUp(
         calls=calls,
@@ -257,7 +258,7 @@ class SteadySearch:
     """Calls in windows until two in a row are alike."""
 
     def __init__(self, bench: Bench, inner_loops: int = 1) -> None:
-        self.watch = Stopwatch(bench.operation, bench.handle, inner_loops)
+        self.watch = stopwatch(bench.operation, bench.handle, inner_loops)
         self._bench = bench
         self._counts = bench.settings.counts_steady_warmup
         self._window = WINDOW_CALLS
@@ -278,7 +279,7 @@ class SteadySearch:
         bench, watch, settings = self._bench, self.watch, self._bench.settings
         min_time_ns = (ACCELERATOR_MIN_TIME_S if bench.handle.is_accelerator else MIN_TIME_S) * NS_PER_S
         max_time_ns = settings.warmup_max_time_s * NS_PER_S
-        window = self._window = self._window_calls(call_ns)
+        window = self._window = self._window_calls(call_ns) * bench.operation.requests_in_flight
         least = 2 * window if self._counts else 0
         before = _footprint(bench)
         while watch.spent_ns < max_time_ns or len(watch) < least:

@@ -27,6 +27,7 @@ from benchmarking.core.units import BYTES_PER_KIB
 from benchmarking.devices.support.handles import by_device
 from benchmarking.devices.support.reading import UnreadableError, gather, read_text
 from benchmarking.measure.bench import Bench
+from benchmarking.measure.flight import run_untimed
 
 PEAK = "peak_rss_bytes"
 RESET_PEAK = "5"
@@ -192,8 +193,7 @@ def memory_pass(bench: Bench) -> PassResult:
     method = reset_peak_rss(elsewhere)
     sampler = PeakSampler(lambda: _in_use(bench), DEVICE_INTERVAL_S) if _is_counted(at_rest) else None
     is_sampled = sampler is not None or "sampled" in str(method.values["peak_rss_method"])
-    calls = bench.settings.memory_calls if is_sampled else min(1, bench.settings.memory_calls)
-    _call(bench, calls)
+    calls = _call(bench, bench.settings.memory_calls if is_sampled else min(1, bench.settings.memory_calls))
     resident = peak_rss_bytes(elsewhere)
     in_use = sampler.stop() if sampler else {}
     peaks = handle.peak_memory()
@@ -208,11 +208,10 @@ def memory_pass(bench: Bench) -> PassResult:
     return PassResult(metrics=metrics, missing=dict(together.missing), extra=extra)
 
 
-def _call(bench: Bench, calls: int) -> None:
-    for _ in range(calls):
-        bench.operation.reset()
-        bench.operation.run(no_mark)
+def _call(bench: Bench, calls: int) -> int:
+    calls = run_untimed(bench, calls)
     bench.handle.synchronize()
+    return calls
 
 
 def no_mark(name: str) -> None:

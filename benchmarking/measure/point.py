@@ -9,7 +9,6 @@ from typing import Any
 
 from benchmarking.core.contracts import Operation
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     NOT_APPLICABLE,
@@ -26,11 +25,13 @@ from benchmarking.core.units import ns_to_ms, ns_to_s
 from benchmarking.measure import doubts
 from benchmarking.measure.bench import Bench, CompileCount, Report, Reporter
 from benchmarking.measure.energy import energy_pass
+from benchmarking.measure.flight import check_requests, settings_in_flight
 from benchmarking.measure.latency import LatencyPass, WarmUp, latency_pass, warm_up
 from benchmarking.measure.memory import PassResult, memory_pass
 from benchmarking.measure.settings import Settings
 from benchmarking.measure.timing import (
     LATENCY_WALL,
+    WALL_OF_REQUESTS,
     Stopwatch,
     check_tokens,
     own_reasons,
@@ -90,7 +91,8 @@ def measure_point(
     far; `check` compares the first call's output with the reference. Raises BenchhouseError when a call runs another
     number of requests or tokens than requested; exceptions of the operation pass through.
     """
-    check_requests(operation, point)
+    check_requests(operation, point, settings)
+    settings = settings_in_flight(settings, operation.requests_in_flight)
     bench = Bench(
         operation=operation, handle=handle, settings=settings, live=Reporter(report), compile_count=compile_count
     )
@@ -131,17 +133,14 @@ def measure_point(
             *doubts.about_warm_up(warm.steady, warm.calls),
             *_doubts(bench, latency),
         ),
-        extra={**_work(operation), **warm.extra, **result.extra, **_first_try(bench, passes)},
+        extra={
+            **_work(operation),
+            **_flight(operation, latency.watch),
+            **warm.extra,
+            **result.extra,
+            **_first_try(bench, passes),
+        },
     )
-
-
-def check_requests(operation: Operation, point: Point) -> None:
-    """Raise BenchhouseError when a call runs another number of requests than the point's concurrency."""
-    if operation.requests_per_call != point.concurrency:
-        raise BenchhouseError(
-            f"point {point.label}: concurrency {point.concurrency} was requested, but a call runs "
-            f"{operation.requests_per_call} at once"
-        )
 
 
 def _first_call(bench: Bench, check: OutputCheck | None) -> FirstCall:
@@ -180,7 +179,9 @@ def _numbers(readings: Readings) -> PassResult:
 
 def _may_block(bench: Bench, first: FirstCall) -> bool:
     """Whether short calls may be timed in blocks: not when they mark parts, time themselves, or have a fixed number."""
-    has_parts = bench.operation.new_tokens is not None or first.has_marks or bench.operation.times_itself
+    operation = bench.operation
+    has_parts = operation.new_tokens is not None or first.has_marks or operation.times_itself
+    has_parts = has_parts or operation.requests_in_flight > 1
     return not has_parts and bench.settings.fixed_iterations is None
 
 
@@ -249,6 +250,13 @@ def _work(operation: Operation) -> dict[str, Json]:
         "prompt_tokens_per_call": operation.prompt_tokens_per_call,
         "new_tokens": operation.new_tokens,
     }
+
+
+def _flight(operation: Operation, watch: Stopwatch) -> dict[str, Json]:
+    """The wall time of all timed requests, when several are in flight: the throughput's denominator."""
+    if operation.requests_in_flight == 1:
+        return {}
+    return {WALL_OF_REQUESTS: ns_to_ms(watch.spent_ns), "requests_in_flight": operation.requests_in_flight}
 
 
 def _first_try(bench: Bench, passes: list[LatencyPass]) -> dict[str, Json]:

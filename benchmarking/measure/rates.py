@@ -16,6 +16,7 @@ from benchmarking.measure.timing import (
     LATENCY_WALL,
     TIME_PER_OUTPUT_TOKEN,
     TIME_TO_FIRST_TOKEN,
+    WALL_OF_REQUESTS,
     Series,
 )
 
@@ -53,11 +54,11 @@ def energy_shares(measured: Sequence[Measurement]) -> dict[str, float]:
     return shares
 
 
-def derived(values: Mapping[str, float]) -> dict[str, float]:
+def derived(values: Mapping[str, float], in_flight: int = 1) -> dict[str, float]:
     """Numbers that follow from a point's median latency and its readings.
 
     real-time factor = median latency / seconds of audio in a call: below 1 is faster than real time.
-    achieved FLOP/s = FLOPs of a call / median latency.
+    achieved FLOP/s = FLOPs of a call x requests in flight / median latency.
     """
     latency_s = values["latency_median_ms"] / MS_PER_S
     audio_s, flops = values.get("audio_seconds_per_call"), values.get("flops")
@@ -65,7 +66,7 @@ def derived(values: Mapping[str, float]) -> dict[str, float]:
     if audio_s:
         found["real_time_factor"] = latency_s / audio_s
     if flops is not None and latency_s > 0:
-        found["achieved_flops_per_sec"] = flops / latency_s
+        found["achieved_flops_per_sec"] = flops * in_flight / latency_s
     return found
 
 
@@ -92,11 +93,13 @@ def _of_launch(measurement: Measurement) -> dict[str, float]:
 
 
 def _throughput(measurement: Measurement, series: Series) -> dict[str, float]:
-    """Calls run one after another: items (tokens) of a call x calls / sum of their wall times."""
-    wall_ms = series[LATENCY_WALL]
-    if sum(wall_ms) <= 0:
+    """Items (tokens) of a call x calls / their wall time: the sum of calls that run one after another; of requests in
+    flight, the time from the first start to the last end. So it is a mean, not the rate at the median latency."""
+    calls, together_ms = series[LATENCY_WALL], measurement.extra.get(WALL_OF_REQUESTS)
+    wall_ms = float(together_ms) if isinstance(together_ms, int | float) else sum(calls)
+    if wall_ms <= 0:
         return {}
-    calls_per_s = len(wall_ms) * MS_PER_S / sum(wall_ms)
+    calls_per_s = len(calls) * MS_PER_S / wall_ms
     keys = {"throughput_samples_per_sec": "items_per_call", "throughput_tokens_per_sec": "tokens_per_call"}
     counts = {name: _count(measurement, key) for name, key in keys.items()}
     return {name: count * calls_per_s for name, count in counts.items() if count is not None}

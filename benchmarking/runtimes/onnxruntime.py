@@ -27,6 +27,7 @@ class OnnxRuntime(shared.OrtRuntime):
 
     name = "onnxruntime"
     export_format = "onnx"
+    concurrency_flag = ""
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnx")
     declared_options = (
         Option(
@@ -68,6 +69,9 @@ class OnnxRuntime(shared.OrtRuntime):
         if provider.name != shared.providers_of(device)[0].name:
             mode["provider"] = provider.word
         return mode
+
+    def runs_at_once(self, mode: Mapping[str, Scalar]) -> bool:
+        return True
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         shared.check_named_precision(mode.get("provider"), precision)

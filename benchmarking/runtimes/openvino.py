@@ -2,6 +2,9 @@
 
 2026-11-21: device cpu and openvino:CPU are the same processor and the same plugin, but two devices, since a hardware id
 names the requested one: on cpu results are compared with other runtimes, on openvino with OpenVINO's other devices.
+
+2026-11-22: requests are kept in flight. Before, a call started all of them and lasted until the last had ended; the
+setting in_flight keeps the series of both apart.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ QUANTIZED: tuple[Precision, ...] = ("int8", "int4")
 LATENCY, THROUGHPUT = "latency", "throughput"
 HINT = Option(
     name="hint",
-    help="performance hint; with throughput a call is --concurrency requests at once, and lasts until the last ends",
+    help="performance hint; with throughput --concurrency requests are kept in flight",
     values=(LATENCY, THROUGHPUT),
 )
 DYNAMIC = Option(
@@ -49,7 +52,7 @@ CACHE = Option(name="cache", help="key-value cache of models that generate", val
 
 
 class OpenVino(Runtime):
-    """The runtime `openvino`. Its options: the hint (latency: one request; throughput: the point's number at once),
+    """The runtime `openvino`. Its options: the hint (latency: one request; throughput: the point's number in flight),
     whether shapes are dynamic, the quantization, and the cache of generation."""
 
     name = "openvino"
@@ -104,7 +107,7 @@ class OpenVino(Runtime):
             )
         if _generates(workload) and mode["dynamic"] == "false":
             raise UnsupportedError("--dynamic false: what a generation has seen grows with every token")
-        return mode
+        return {**mode, "in_flight": "kept"} if mode["hint"] == THROUGHPUT else mode
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         if precision in QUANTIZED:

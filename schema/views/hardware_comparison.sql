@@ -83,6 +83,6 @@ ORDER BY r.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_size
 
 COMMENT ON VIEW hardware_comparison IS 'Each model and point on each hardware, runtime and precision: the latest valid result of every series, fastest first, simulators last.';
 COMMENT ON COLUMN hardware_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device where it was read, else resident memory of the process.';
-COMMENT ON COLUMN hardware_comparison.throughput_samples_per_sec IS 'Items per second at the median latency: images for vision and diffusion, clips for speech, else sequences.';
+COMMENT ON COLUMN hardware_comparison.throughput_samples_per_sec IS 'Items over wall time, a mean over the timed calls: images for vision and diffusion, clips for speech, else sequences.';
 COMMENT ON COLUMN hardware_comparison.times_fastest IS 'Median latency over the lowest one of the same model and point on real hardware: 1 is the fastest; NULL for a simulator, which is never ranked.';
 COMMENT ON COLUMN hardware_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';

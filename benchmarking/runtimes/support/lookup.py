@@ -41,7 +41,7 @@ def check_numbers(runtime: Runtime, mode: Mapping[str, Scalar], numbers: Sequenc
     if not runtime.runs_at_once(mode):
         if numbers is not None and 1 not in numbers:
             raise UnsupportedError(_one_at_a_time(runtime))
-    elif numbers is None:
+    elif numbers is None and runtime.concurrency_flag:
         raise UsageError(
             f"runtime {runtime.name} runs several requests at once with these settings: say how many with "
             "--concurrency, such as 1,2,4"

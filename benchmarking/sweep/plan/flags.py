@@ -81,7 +81,11 @@ def add_threads(group: argparse._ArgumentGroup) -> None:
 def add_grid(parser: argparse.ArgumentParser) -> None:
     """The axes of the grid."""
     grid = parser.add_argument_group("grid", "Every combination of these values is one point.")
-    at_once = [f"{runtime.concurrency_flag} [{runtime.name}]" for runtime in runtimes() if runtime.concurrency_flag]
+    at_once = [
+        f"{runtime.concurrency_flag} [{runtime.name}]".lstrip()
+        for runtime in runtimes()
+        if runtime.concurrency_flag is not None
+    ]
     notes = {"concurrency": f"; more than 1 takes {' or '.join(at_once)}"}
     for axis in AXES.values():
         read, metavar = (positive_numbers, "S,S") if axis.kind is float else (positive_ints, "N,N")

@@ -79,8 +79,7 @@ class Check:
         )
 
     def with_work(self, measurement: Measurement) -> Measurement:
-        """The measurement with the `flops` of the reference, if its own are missing; a call of several requests
-        computes them for each."""
+        """The measurement with the `flops` of the reference, if its own are missing."""
         if self.digest is None or "flops" not in measurement.missing:
             return measurement
         flops = reference_flops(BuildStore(), self.digest)
@@ -88,7 +87,7 @@ class Check:
             return measurement
         return dataclasses.replace(
             measurement,
-            metrics={**measurement.metrics, "flops": flops * measurement.point.concurrency},
+            metrics={**measurement.metrics, "flops": flops},
             missing={name: why for name, why in measurement.missing.items() if name != "flops"},
             extra={**measurement.extra, "flops_source": "reference"},
         )

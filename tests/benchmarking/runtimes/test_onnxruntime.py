@@ -233,3 +233,23 @@ def test_the_output_is_the_eager_models(measured, open_eager):
     expected = operation.arrays(operation.run(lambda name: None))["last_hidden_state"]
     assert measured[1]["problem"] is None
     assert np.abs(np.array(measured[1]["output"]) - expected).max() < 1e-4
+
+
+def test_requests_in_flight_are_those_of_workers_on_one_session(build_cache, monkeypatch, capsys):
+    from benchmarking.run_hardware_benchmark import main
+
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))
+    grid = ["--batch-sizes", "2", "--sequence-lengths", "8", "--concurrency", "1,3", "--num-threads", "1"]
+    calls = ["--iterations", "30", "--warmup-iterations", "3", "--launches", "1", "--quiet", "--json"]
+    command = ["--model-id", "tiny-bert", "--weights", "random", "--device", "cpu", "--runtime", "onnxruntime"]
+    assert main([*command, *grid, *calls]) == 0
+    (record,) = json.loads(capsys.readouterr().out)
+    alone, together = record["results"]
+    assert (alone["point"]["concurrency"], together["point"]["concurrency"]) == (1, 3)
+    launch = together["extra"]["launches"][0]
+    (wall,) = [one["values"] for one in together["samples"] if one["phase"] == "measure"]
+    assert len(wall) == together["iterations"] == 30
+    assert together["metrics"]["throughput_samples_per_sec"] == pytest.approx(2 * 30 / launch["requests_wall_ms"] * 1e3)
+    assert launch["requests_wall_ms"] < sum(wall)  # some ran at the same time
+    assert (launch["verified"]["requests"], launch["verified"]["requests_agree"]) == (3, True)
+    assert together["metrics"]["output_error"] < 1e-5

@@ -19,6 +19,7 @@ from benchmarking.core.temporary import temporary_folder
 from benchmarking.devices.support.ort_providers import HOST_MEMORY
 from benchmarking.graphs.bundle import Bundle, Graph, bundle_facts, check_weights
 from benchmarking.graphs.session import graph_operation
+from benchmarking.runtimes.support.in_flight import WorkersOperation
 from benchmarking.runtimes.support.onnxruntime.profile import placement, read_profile
 from benchmarking.runtimes.support.onnxruntime.runtime import (
     SessionSettings,
@@ -87,9 +88,13 @@ class OrtSession(Session):
         def operation_on(runner: GraphRunner) -> Operation:
             return graph_operation(loaded.source.bundle, runner, self._cell.workload, point, self._processing)
 
-        return operation_on(
-            runner_of(loaded, self._io_mode, lambda runner: operation_on(runner).run(lambda name: None))
-        )
+        def replay(runner: GraphRunner) -> None:
+            operation_on(runner).run(lambda name: None)
+
+        def one() -> Operation:
+            return operation_on(runner_of(loaded, self._io_mode, replay))
+
+        return one() if point.concurrency == 1 else WorkersOperation([one() for _ in range(point.concurrency)])
 
     def close(self) -> None:
         self._loaded = None

@@ -3,14 +3,14 @@ once."""
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import Mark, Operation, Session, Stage
+from benchmarking.core.contracts import Completion, Mark, Operation, Session, Stage
 from benchmarking.core.errors import OutOfMemoryError, is_out_of_memory
 from benchmarking.core.graph_contracts import GraphRunner, Placed
 from benchmarking.core.records import Cell, Json, Point, Readings
@@ -116,6 +116,12 @@ class RequestRunner(GraphRunner):
         array: np.ndarray = tensor.data
         return array
 
+    def keep_in_flight(
+        self, count: int, now_ns: Callable[[], int], until_ns: float, least: int
+    ) -> Sequence[Completion]:
+        """As `Operation.keep_in_flight`, for a runner of several requests."""
+        raise NotImplementedError("one request at a time")
+
     @abstractmethod
     def request_latency_ms(self) -> float | None:
         """Milliseconds of a request of the last call by OpenVINO's clock; None before the first."""
@@ -151,8 +157,8 @@ class OpenVinoRunner(RequestRunner):
 
 
 class ConcurrentRunner(RequestRunner):
-    """The graph of a forward pass in several requests at once, as with the throughput hint. A call starts all of them
-    and ends with the last."""
+    """The graph of a forward pass in several requests, as with the throughput hint: a call is one of them, and
+    `keep_in_flight` keeps OpenVINO's queue full."""
 
     def __init__(self, compiled: Any, graph: Graph, requests: int, verify: Verify) -> None:
         import openvino
@@ -161,15 +167,44 @@ class ConcurrentRunner(RequestRunner):
         self._queue = openvino.AsyncInferQueue(compiled, requests)
         self._by_number = [GraphRequest(self._queue[number], graph) for number in range(requests)]
         self._verify = verify
+        self._now_ns = time.perf_counter_ns
+        self._done: list[Completion] = []
+        self._last = self._by_number[0]
+        self._queue.set_callback(self._completed)
 
     def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:
         for each in self._by_number:
             each.bind(feeds)
-        start = self._queue.start_async
-        for _ in self._by_number:
-            start(share_inputs=True)
+        number: int = self._queue.get_idle_request_id()
+        self._queue.start_async(share_inputs=True, userdata=self._now_ns())
         self._queue.wait_all()
-        return self._by_number[0].outputs()
+        self._last = self._by_number[number]
+        return self._last.outputs()
+
+    def keep_in_flight(
+        self, count: int, now_ns: Callable[[], int], until_ns: float, least: int
+    ) -> Sequence[Completion]:
+        """As `Operation.keep_in_flight`; the requests have the inputs of the last call. A request's time begins
+        when the queue has room for it."""
+        self._now_ns, self._done = now_ns, []
+        start, wait_for_room = self._queue.start_async, self._queue.get_idle_request_id
+        for number in range(count):
+            wait_for_room()
+            submitted_ns = now_ns()
+            if number >= least and submitted_ns >= until_ns:
+                break
+            start(share_inputs=True, userdata=submitted_ns)
+        self._queue.wait_all()
+        return self._done
+
+    def _completed(self, request: Any, submitted_ns: int) -> None:
+        self._done.append(
+            Completion(
+                submitted_ns=submitted_ns,
+                completed_ns=self._now_ns(),
+                runtime_ns=round(request.latency * NS_PER_MS),
+            )
+        )
 
     def begin(self, graph: str, batch_size: int, first: Mapping[str, Placed]) -> None:
         raise NotImplementedError("the throughput hint is for graphs without states")
@@ -178,11 +213,11 @@ class ConcurrentRunner(RequestRunner):
         raise NotImplementedError("the throughput hint is for graphs without states")
 
     def request_latency_ms(self) -> float:
-        """The median of all requests."""
-        return median(float(each.request.latency) for each in self._by_number)
+        """Of the last call's request."""
+        return float(self._last.request.latency)
 
     def verified(self) -> Mapping[str, Json]:
-        """The compiled model's facts, and whether all requests of the last call gave the same output."""
+        """The compiled model's facts, and whether the last outputs of all requests are the same."""
         import numpy as np
 
         first = self._by_number[0].outputs()
@@ -211,10 +246,6 @@ def _zeros(state: State, variable: Any, batch_size: int) -> Any:
 
 WARM = "compile_warm_s"
 
-OF_A_REQUEST = ("audio_seconds_per_call",)
-
-"""Readings that grow with the requests of a call."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPoint:
@@ -239,17 +270,14 @@ class CompiledPoint:
 
 
 class OpenVinoOperation(Operation):
-    """A point's call on the graphs, with OpenVINO's own clock.
-
-    A call of several requests does the work of all of them; its latency lasts until the last one ends.
-    """
+    """A point's call on the graphs, with OpenVINO's own clock. A call is one request."""
 
     has_runtime_clock = True
 
     def __init__(self, inner: GraphOperation, runner: RequestRunner, compile_s: Json, *, is_one_run: bool) -> None:
-        self.requests_per_call = runner.requests
-        self.items_per_call = inner.items_per_call * runner.requests
-        self.tokens_per_call = None if inner.tokens_per_call is None else inner.tokens_per_call * runner.requests
+        self.requests_in_flight = runner.requests
+        self.items_per_call = inner.items_per_call
+        self.tokens_per_call = inner.tokens_per_call
         self.prompt_tokens_per_call = inner.prompt_tokens_per_call
         self.new_tokens = inner.new_tokens
         self._inner = inner
@@ -268,13 +296,21 @@ class OpenVinoOperation(Operation):
                 raise OutOfMemoryError(f"out of memory in OpenVINO: {last_line(error)}") from error
             raise
 
+    def keep_in_flight(
+        self, count: int, now_ns: Callable[[], int], until_ns: float = float("inf"), least: int = 0
+    ) -> Sequence[Completion]:
+        try:
+            return self._runner.keep_in_flight(count, now_ns, until_ns, least)
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise OutOfMemoryError(f"out of memory in OpenVINO: {last_line(error)}") from error
+            raise
+
     def problem(self, output: Any) -> str | None:
         return self._inner.problem(output)
 
     def readings(self, output: Any) -> Readings:
-        own = self._inner.readings(output)
-        summed = {name: self._of_all(own.values[name]) for name in OF_A_REQUEST if name in own.values}
-        return own | Readings(values={"compile_s": self._compile_s, **summed})
+        return self._inner.readings(output) | Readings(values={"compile_s": self._compile_s})
 
     def count(self) -> Readings:
         return self._inner.count()
@@ -286,14 +322,9 @@ class OpenVinoOperation(Operation):
         return self._runner.verified()
 
     def runtime_times_ns(self) -> Mapping[str, int]:
-        """The time of a request by OpenVINO's clock, without Python's overhead, where a request is one run of a graph;
-        the median of several requests."""
+        """The request's time by OpenVINO's clock, without Python's overhead, where it is one run of a graph."""
         latency_ms = self._runner.request_latency_ms() if self._is_one_run else None
         return {} if latency_ms is None else {LATENCY_REQUEST: round(latency_ms * NS_PER_MS)}
-
-    def _of_all(self, of_one: Json) -> Json:
-        assert isinstance(of_one, int | float)
-        return of_one * self.requests_per_call
 
 
 class OpenVinoSession(Session):

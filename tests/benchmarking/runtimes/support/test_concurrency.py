@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from benchmarking.batch.model_list import Entry
@@ -11,10 +15,15 @@ from benchmarking.batch.planning import cell_requests
 from benchmarking.core.contracts import Operation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Readings
-from benchmarking.measure.point import check_requests
+from benchmarking.devices.cpu import CpuHandle
+from benchmarking.measure.flight import FlightWatch, check_requests, settings_in_flight, stopwatch
+from benchmarking.measure.point import measure_point
+from benchmarking.measure.rates import rate_metrics
 from benchmarking.measure.settings import settings
 from benchmarking.runtimes.eager import PLUGIN as EAGER
+from benchmarking.runtimes.onnxruntime import PLUGIN as ONNXRUNTIME
 from benchmarking.runtimes.openvino import PLUGIN as OPENVINO
+from benchmarking.runtimes.support.in_flight import WorkersOperation
 from benchmarking.runtimes.support.lookup import check_numbers, why_not_requests
 from benchmarking.sweep.plan.plan import grid
 from benchmarking.sweep.plan.request import Request, plan_cell
@@ -38,11 +47,11 @@ def request(**fields):
 
 
 class Calls(Operation):
-    """An operation that starts this many requests in a call; without a number, as many as an operation ordinarily."""
+    """An operation with this many requests in flight; without a number, as many as an operation ordinarily."""
 
     def __init__(self, requests=None):
         if requests is not None:
-            self.requests_per_call = requests
+            self.requests_in_flight = requests
 
     def run(self, mark):
         return None
@@ -57,12 +66,15 @@ class Calls(Operation):
 def test_a_call_with_another_number_of_requests_than_the_points_is_not_measured():
     check_requests(Calls(4), FOUR)
     check_requests(Calls(), ALONE)
-    with pytest.raises(BenchhouseError, match="point b2 s8 c4: concurrency 4 was requested, but a call runs 2 at once"):
+    with pytest.raises(BenchhouseError, match="b2 s8 c4: concurrency 4 was requested, but the runtime has 2 in flight"):
         check_requests(Calls(2), FOUR)
-    with pytest.raises(BenchhouseError, match="but a call runs 1 at once"):
+    with pytest.raises(BenchhouseError, match="but the runtime has 1 in flight"):
         check_requests(Calls(), FOUR)
-    with pytest.raises(BenchhouseError, match="point b2 s8: concurrency 1 was requested, but a call runs 2 at once"):
+    with pytest.raises(BenchhouseError, match="b2 s8: concurrency 1 was requested, but the runtime has 2 in flight"):
         check_requests(Calls(2), ALONE)
+    with pytest.raises(BenchhouseError, match="3 timed requests never put 4 in flight: take --iterations 40 or more"):
+        check_requests(Calls(4), FOUR, settings("quick", iterations=3))
+    check_requests(Calls(4), FOUR, settings("quick", iterations=4))
 
 
 def test_a_runtime_that_runs_one_request_at_a_time_refuses_more():
@@ -75,6 +87,7 @@ def test_a_runtime_that_runs_one_request_at_a_time_refuses_more():
 def test_a_number_is_asked_for_where_several_run_and_only_there():
     check_numbers(OPENVINO, THROUGHPUT, (1, 2))
     check_numbers(OPENVINO, LATENCY, None)
+    check_numbers(ONNXRUNTIME, {}, None)
     check_numbers(EAGER, {}, (1, 4))  # of which the points decide
     with pytest.raises(UsageError, match=r"runtime openvino runs several requests at once .* say how many with --conc"):
         check_numbers(OPENVINO, THROUGHPUT, None)
@@ -108,3 +121,81 @@ def test_a_batch_takes_the_numbers_from_a_list_a_grid_or_a_flag():
     assert {one.concurrency for one in ask.requests} == {(8,)}
     (ask,) = cell_requests([Entry(model_id="tiny-bert", where="here")], {}, ())
     assert ask.requests[0].concurrency is None
+
+
+class Sleep(Calls):
+    """A request of 10 ms, or of the given times in turn; how many run at the same time is counted."""
+
+    items_per_call = 2
+    running = most = started = 0
+    lock = threading.Lock()
+
+    def __init__(self, *times_s):
+        super().__init__()
+        self.times_s = itertools.cycle(times_s or (0.01,))
+
+    def run(self, mark):
+        with Sleep.lock:
+            Sleep.running += 1
+            Sleep.started += 1
+            Sleep.most = max(Sleep.most, Sleep.running)
+        time.sleep(next(self.times_s))
+        mark("encode")
+        with Sleep.lock:
+            Sleep.running -= 1
+        return Sleep.most
+
+    def arrays(self, output):
+        return {"out": np.ones(1)}
+
+
+@pytest.fixture
+def workers():
+    """A function that gives an operation of so many workers."""
+    made = []
+
+    def start(*operations):
+        Sleep.running = Sleep.most = Sleep.started = 0
+        made.append(WorkersOperation(operations))
+        return made[-1]
+
+    yield start
+    for operation in made:
+        operation.close()
+
+
+def test_a_worker_starts_its_next_request_without_waiting_for_the_others(workers):
+    slow, fast = Sleep(0.2), Sleep(0.01)
+    done = workers(slow, fast).keep_in_flight(12, time.perf_counter_ns)
+    assert (len(done), Sleep.started, Sleep.most) == (12, 12, 2)
+    took_ms = [(one.completed_ns - one.submitted_ns) / 1e6 for one in done]
+    assert sum(each >= 200 for each in took_ms) == 1  # awaiting both each time would take six of them
+    assert [one.completed_ns for one in done] == sorted(one.completed_ns for one in done)
+    assert all([name for name, _ in one.marks] == ["encode"] for one in done)
+
+
+def test_after_the_limit_no_request_starts_and_those_in_flight_end(workers):
+    operation = workers(Sleep(), Sleep(), Sleep())
+    assert len(operation.keep_in_flight(100, time.perf_counter_ns, until_ns=0.0, least=5)) == 5
+    assert operation.verified() == {"requests": 3, "requests_agree": True}
+
+
+def test_samples_are_latencies_of_requests_and_throughput_counts_them_over_the_wall_time(workers):
+    point = Point(batch_size=2, concurrency=4)
+    operation = workers(*(Sleep() for _ in range(4)))
+    measurement = measure_point(operation, CpuHandle(), point, 0, settings("quick", iterations=40, warmup_iterations=4))
+    (wall,) = [one.values for one in measurement.samples if one.metric == "latency_wall" and one.phase == "measure"]
+    assert len(wall) == 40
+    assert min(wall) >= 10  # a request's own time: of a whole round there would be 10 values
+    rates = rate_metrics([measurement])
+    seconds = measurement.extra["requests_wall_ms"] / 1000
+    assert rates["throughput_samples_per_sec"] == pytest.approx(40 * 2 / seconds)
+    assert 0.1 <= seconds < sum(wall) / 1000 / 2
+    assert measurement.extra["memory_calls"] == 8
+
+
+def test_the_stopping_rule_looks_at_whole_rounds_of_the_requests_in_flight():
+    three = settings_in_flight(settings("quick"), 3)
+    assert (three.min_samples, three.max_samples) == (30, 201)
+    assert settings_in_flight(settings("quick"), 1) == settings("quick")
+    assert isinstance(stopwatch(Calls(3), CpuHandle()), FlightWatch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +183,7 @@ def test_a_tensor_that_is_given_again_is_not_set_again(core, forward, tmp_path):
     assert counting.names == ["input_ids", "input_ids"]
 
 
-def test_a_call_of_several_requests_counts_the_work_of_all_of_them(core, forward, tmp_path):
+def test_the_queue_is_kept_full_and_completions_are_those_of_requests(core, forward, tmp_path):
     mode = {"hint": "throughput", "dynamic": "true"}  # compiled for other numbers than are run here
     loaded, graphs = compiled(core, converted(forward, tmp_path)[0], runtime_mode=mode)
     assert graphs["model"].facts["performance_hint"] == "THROUGHPUT"
@@ -189,14 +191,20 @@ def test_a_call_of_several_requests_counts_the_work_of_all_of_them(core, forward
     ids = VALUES.integers(0, VOCABULARY, (2, 5))
     inner = ForwardCall(loaded.bundle, runner, Point(batch_size=2, sequence_length=5), {"input_ids": ids})
     operation = OpenVinoOperation(inner, runner, 0.5, is_one_run=True)
-    assert (operation.items_per_call, operation.tokens_per_call) == (3 * 2, 3 * 2 * 5)
-    assert operation.requests_per_call == 3
+    assert (operation.items_per_call, operation.tokens_per_call) == (2, 2 * 5)
+    assert operation.requests_in_flight == 3
     output = operation.run(lambda name: None)
     np.testing.assert_allclose(operation.arrays(output)["logits"], EMBEDDING[ids] @ MIDDLE @ HEAD, rtol=1e-4, atol=1e-4)
-    assert operation.verified() == {"requests": 3, "requests_agree": True}
     assert operation.runtime_times_ns()["latency_request"] > 0
+    done = operation.keep_in_flight(50, time.perf_counter_ns)
+    assert len(done) == 50
+    assert all(0 < one.runtime_ns <= one.completed_ns - one.submitted_ns for one in done)
+    assert [one.completed_ns for one in done] == sorted(one.completed_ns for one in done)
+    assert sum(later.submitted_ns < one.completed_ns for one, later in pairwise(done)) > 10
+    assert operation.verified() == {"requests": 3, "requests_agree": True}
+    assert len(operation.keep_in_flight(50, time.perf_counter_ns, until_ns=0.0, least=5)) == 5
     inner.more_readings = lambda: Readings(values={"audio_seconds_per_call": 10.0, "tokenize_ms": 2.0})
-    told = {"compile_s": 0.5, "audio_seconds_per_call": 30.0, "tokenize_ms": 2.0}  # all requests have the same inputs
+    told = {"compile_s": 0.5, "audio_seconds_per_call": 10.0, "tokenize_ms": 2.0}
     assert operation.readings(output).values == told
 
 
@@ -204,6 +212,7 @@ def test_requests_with_different_outputs_are_reported(core, forward, tmp_path):
     loaded, graphs = compiled(core, converted(forward, tmp_path)[0])
     runner = ConcurrentRunner(graphs["model"].model, loaded.bundle.graphs["model"], 2, dict)
     runner.call("model", {"input_ids": runner.place(np.zeros((1, 2), dtype=np.int64))})
+    runner.keep_in_flight(4, time.perf_counter_ns, float("inf"), 0)
     assert runner.verified()["requests_agree"] is True
     runner._by_number[1].infer({"input_ids": runner.place(np.ones((1, 2), dtype=np.int64))})
     assert runner.verified()["requests_agree"] is False

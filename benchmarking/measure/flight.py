@@ -1,0 +1,95 @@
+"""Several requests in flight: how they are timed, and how many of them a measurement needs.
+
+A request starts whenever one ends. Its latency is its own time, from submission to completion. Throughput is completed
+requests over wall time. Each look of the stopping rule ends with an empty device, so the wall time holds the start and
+the final wait for the last requests; as they come in multiples of their number in flight, and at least ten of each, the
+ends cost at most about a twentieth of the throughput at the first look and less at later ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from benchmarking.core.contracts import Operation
+from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import Point
+from benchmarking.measure.bench import Bench
+from benchmarking.measure.settings import Settings
+from benchmarking.measure.timing import LATENCY_REQUEST, MIN_CALLS, Stopwatch
+
+ROUNDS = 10
+"""Requests at a look of the stopping rule, over the number in flight: fewer, and the ends would weigh more than 5 %."""
+
+
+class FlightWatch(Stopwatch):
+    """Times requests of an operation with several in flight; a sample is a request, in order of completion."""
+
+    def run(self, count: int, limit_ns: float = math.inf) -> object:
+        """Complete `count` more requests. Once `limit_ns` is spent and there are 3, no further one
+        starts; those in flight end."""
+        now = self._handle.now_ns
+        least = max(self._operation.requests_in_flight, MIN_CALLS - len(self))
+        started = now()
+        done = self._operation.keep_in_flight(count, now, started + limit_ns - self.spent_ns, least)
+        self._handle.synchronize()
+        self.spent_ns += now() - started
+        for one in done:
+            self.started_ns.append(one.submitted_ns)
+            self.block_ns.append(one.completed_ns - one.submitted_ns)
+            self.marks.extend(one.marks)
+            self.mark_ends.append(len(self.marks))
+            if one.runtime_ns is not None:
+                self.own_ns.setdefault(LATENCY_REQUEST, []).append(one.runtime_ns)
+        return None
+
+
+def stopwatch(operation: Operation, handle: DeviceHandle, inner_loops: int = 1) -> Stopwatch:
+    """What times an operation's calls: one after the other, or with several in flight."""
+    several = operation.requests_in_flight > 1
+    return (FlightWatch if several else Stopwatch)(operation, handle, inner_loops)
+
+
+def run_untimed(bench: Bench, count: int) -> int:
+    """Run at least `count` calls that nothing times, as many in flight as when they are timed; returns their number."""
+    operation = bench.operation
+    if operation.requests_in_flight > 1:
+        return len(operation.keep_in_flight(max(count, 2 * operation.requests_in_flight), bench.handle.now_ns))
+    for _ in range(count):
+        operation.reset()
+        operation.run(lambda name: None)
+    return count
+
+
+def settings_in_flight(settings: Settings, requests: int) -> Settings:
+    """The settings with as many samples as several requests in flight need; unchanged for one."""
+    if requests == 1:
+        return settings
+
+    def rounded(samples: int) -> int:
+        return max(ROUNDS * requests, math.ceil(samples / requests) * requests)
+
+    return replace(
+        settings,
+        min_samples=rounded(settings.min_samples),
+        max_samples=rounded(settings.max_samples),
+        warmup_max_calls=settings.warmup_max_calls * requests,
+        counts_steady_warmup=False,  # its windows begin and end with an empty device
+    )
+
+
+def check_requests(operation: Operation, point: Point, settings: Settings | None = None) -> None:
+    """Raise BenchhouseError when another number of requests is in flight than the point's concurrency, or when fewer
+    are to be timed than are in flight."""
+    if operation.requests_in_flight != point.concurrency:
+        raise BenchhouseError(
+            f"point {point.label}: concurrency {point.concurrency} was requested, but the runtime has "
+            f"{operation.requests_in_flight} in flight"
+        )
+    fixed = None if settings is None else settings.fixed_iterations
+    if fixed is not None and fixed < point.concurrency:
+        raise BenchhouseError(
+            f"point {point.label}: {fixed} timed requests never put {point.concurrency} in flight: take --iterations "
+            f"{point.concurrency * ROUNDS} or more"
+        )

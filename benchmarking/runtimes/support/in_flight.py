@@ -1,0 +1,86 @@
+"""Several requests in flight by threads: one worker each, which starts its next request as soon as its last has
+ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count as numbers
+from typing import Any
+
+from benchmarking.core.contracts import Completion, Mark, Operation
+from benchmarking.core.records import Json, Readings
+from benchmarking.runtimes.support.torch.several_devices import Crew
+
+
+class WorkersOperation(Operation):
+    """A point's request, run by as many workers as requests are in flight. Threads: the runtimes release the
+    interpreter's lock while they compute, and the weights are loaded once."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        """`operations` are equal requests that may run at the same time, one for each worker."""
+        self._operations = tuple(operations)
+        self._first = first = self._operations[0]
+        self._last: list[Any] = [None] * len(operations)
+        self._crew = Crew(len(operations))
+        self.requests_in_flight = len(operations)
+        self.items_per_call = first.items_per_call
+        self.tokens_per_call = first.tokens_per_call
+        self.prompt_tokens_per_call = first.prompt_tokens_per_call
+        self.new_tokens = first.new_tokens
+
+    def reset(self) -> None:
+        self._first.reset()
+
+    def run(self, mark: Mark) -> Any:
+        return self._first.run(mark)
+
+    def keep_in_flight(
+        self, count: int, now_ns: Callable[[], int], until_ns: float = float("inf"), least: int = 0
+    ) -> Sequence[Completion]:
+        started = numbers()  # `next` is one step of the interpreter, so that no two workers get the same number
+
+        def work(worker: int) -> list[Completion]:
+            operation, done = self._operations[worker], []
+            while (number := next(started)) < count and (number < least or now_ns() < until_ns):
+                marks: list[tuple[str, int]] = []
+                operation.reset()
+                submitted = now_ns()
+                self._last[worker] = operation.run(_noting(marks, now_ns))
+                done.append(Completion(submitted_ns=submitted, completed_ns=now_ns(), marks=tuple(marks)))
+            return done
+
+        by_worker = self._crew.run([_of_worker(work, number) for number in range(self.requests_in_flight)])
+        return sorted((one for done in by_worker for one in done), key=lambda one: one.completed_ns)
+
+    def problem(self, output: Any) -> str | None:
+        return self._first.problem(output)
+
+    def readings(self, output: Any) -> Readings:
+        return self._first.readings(output)
+
+    def arrays(self, output: Any) -> Mapping[str, Any]:
+        return self._first.arrays(output)
+
+    def count(self) -> Readings:
+        return self._first.count()
+
+    def verified(self) -> Mapping[str, Json]:
+        """The first worker's facts, and whether all workers' last requests gave the same output."""
+        import numpy as np
+
+        outputs = [self._first.arrays(output) for output in self._last if output is not None]
+        same = all(np.array_equal(array, outputs[0][name]) for other in outputs[1:] for name, array in other.items())
+        return {**self._first.verified(), "requests": self.requests_in_flight, "requests_agree": same}
+
+    def close(self) -> None:
+        self._crew.close()
+        for operation in self._operations:
+            operation.close()
+
+
+def _of_worker(work: Callable[[int], list[Completion]], number: int) -> Callable[[], list[Completion]]:
+    return lambda: work(number)
+
+
+def _noting(marks: list[tuple[str, int]], now_ns: Callable[[], int]) -> Mark:
+    return lambda name: marks.append((name, now_ns()))
