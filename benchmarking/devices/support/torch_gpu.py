@@ -67,12 +67,14 @@ def parse_build(source: str) -> TorchBuild:
 def why_not_torch(backend: str, wheel_index: str) -> str | None:
     """Why the installed torch cannot use a backend ("CUDA" or "ROCm"), and what to install; None when it can."""
     build = torch_build()
-    install = f"pip install torch --index-url https://download.pytorch.org/whl/{wheel_index}"
+    index = f"--index-url https://download.pytorch.org/whl/{wheel_index}"
     if build is None:
-        return f"torch is not installed: {install}"
+        return f"torch is not installed: pip install torch {index}"
     if (build.cuda if backend == "CUDA" else build.hip) is not None:
         return None
     made_for = f"CUDA {build.cuda}" if build.cuda else f"ROCm {build.hip}" if build.hip else "the CPU only"
+    # --upgrade: without it the installed build is the requested version already.
+    install = f"pip install --upgrade torch=={build.version.partition('+')[0]} {index}"
     return f"torch {build.version} is built without {backend} (for {made_for}): {install}"
 
 

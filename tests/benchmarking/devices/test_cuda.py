@@ -279,7 +279,7 @@ def test_torch_built_without_cuda_is_named_with_its_version(nvml, monkeypatch):
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cpu"))
     (device,) = cuda.CudaDevice(nvml()).probe()
     assert device.why_not.startswith("NVIDIA H100 80GB HBM3 was found, but torch 2.13.0+cpu is built without CUDA")
-    assert "pip install torch --index-url" in device.why_not
+    assert "pip install --upgrade torch==2.13.0 --index-url" in device.why_not  # without --upgrade nothing would change
 
 
 def test_a_driver_older_than_torchs_cuda_is_named_with_both_versions(nvml, monkeypatch):
