@@ -50,7 +50,7 @@ def test_an_output_that_differs_makes_the_result_invalid_in_the_file_and_in_ever
     out = capsys.readouterr().out
     assert out.splitlines()[3].endswith("  invalid")
     words = " ".join(out.split())
-    assert "output_differs (b1 s32): " in words
+    assert "output_differs (b1 s32, b2 s32): " in words
     assert "Found: relative_l2 = 1.414, tolerance_relative_l2 = 0.3" in words
     assert out.splitlines()[1].split()[-2:] == ["error", "doubts"]
     assert " 1.4  invalid" in out.splitlines()[3]
