@@ -58,9 +58,9 @@ class Metric:
         return self.of.endswith("_bytes") and self.unit == "MB"
 
     @property
-    def is_tail(self) -> bool:
-        """Whether it describes the slowest calls, which timing in blocks hides."""
-        return self.of == "latency_wall" and self.statistic in ("p90", "p95", "p99")
+    def is_of_single_calls(self) -> bool:
+        """Whether it describes single calls, which timing in blocks hides: the means of blocks vary less than calls."""
+        return self.of == "latency_wall" and self.statistic not in ("mean", "median", "ci_low", "ci_high", "rate")
 
     def is_worse(self, relative_change: float) -> bool:
         """Whether a change (after / before - 1) is for the worse."""
@@ -253,7 +253,9 @@ PEAK_MEMORY: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if
 the process's)."""
 ENERGY: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.unit == "J")
 """Columns with the energy of a call, in order of preference: the whole chip, then its parts."""
-TAILS: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.is_tail)
+OF_SINGLE_CALLS: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.is_of_single_calls)
+"""Columns without a value where calls are timed in blocks. The mean is then that of the calls, the median that of the
+blocks' means."""
 LATENCY: Mapping[str, Statistic] = MappingProxyType(
     {m.column: m.statistic for m in _ALL if m.of == "latency_wall" and m.statistic != "rate"}
 )

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Literal, TypeGuard
 
 from benchmarking.core.doubts import validity
-from benchmarking.core.metrics import LATENCY, METRICS, TAILS, Source, from_source
+from benchmarking.core.metrics import LATENCY, METRICS, OF_SINGLE_CALLS, Source, from_source
 from benchmarking.core.records import (
     FAILED,
     NOT_APPLICABLE,
@@ -111,11 +111,12 @@ def _inner_loops(measured: Sequence[Measurement]) -> int:
 
 
 def _latency(statistics: Sequence[Statistics], *, is_blocked: bool) -> dict[str, float]:
-    """Latency columns in ms. Blocks of calls have no tails, since a block's mean hides its slowest call."""
+    """Latency columns in ms. Blocks of calls have a mean and a median only: their means hide how single calls vary."""
     metrics: dict[str, float] = {}
     for column, statistic in LATENCY.items():
         found = [value for each in statistics if (value := getattr(each, statistic)) is not None]
-        if found and (over := METRICS[column].over_launches) != "interval" and not (is_blocked and column in TAILS):
+        is_hidden = is_blocked and column in OF_SINGLE_CALLS
+        if found and (over := METRICS[column].over_launches) != "interval" and not is_hidden:
             metrics[column] = OVER_LAUNCHES[over](found)
     return metrics
 
@@ -185,13 +186,14 @@ def _reasons(measured: Sequence[Measurement], loads: Sequence[LaunchLoad]) -> di
     """Why columns are absent: the launches' own reasons, and what the number and kind of samples do not allow."""
     blocks = _inner_loops(measured)
     few = dict.fromkeys((*LATENCY, *_columns_of("inter_token_latency")), TOO_FEW_SAMPLES)
-    tails = dict.fromkeys(TAILS, f"{NOT_APPLICABLE}: timed in blocks of {blocks} calls") if blocks > 1 else {}
+    why = f"{NOT_APPLICABLE}: timed in blocks of {blocks} calls"
+    hidden = dict.fromkeys(OF_SINGLE_CALLS, why) if blocks > 1 else {}
     has_tokens = measured[0].extra.get("tokens_per_call")
     tokens = {} if has_tokens else {"throughput_tokens_per_sec": f"{NOT_APPLICABLE}: no tokens"}
     absent = {m.column: f"{NOT_APPLICABLE}: {m.not_applicable}" for m in METRICS.values() if m.not_applicable}
     stated = [one.missing for one in loads] + [one.missing for one in measured]
     by_column = {name: why for missing in stated for name, why in _by_column(missing).items()}
-    return {**few, **tails, **tokens, **absent, **by_column}
+    return {**few, **hidden, **tokens, **absent, **by_column}
 
 
 def _columns_of(name: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from benchmarking.core.doubts import validity
 from benchmarking.core.errors import FormatError
-from benchmarking.core.metrics import LATENCY, TAILS
+from benchmarking.core.metrics import LATENCY, OF_SINGLE_CALLS
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     TOO_FEW_SAMPLES,
@@ -30,7 +30,7 @@ from db.importers.support.reading import INT32_MAX
 MS_PER_S = 1e3
 MIN_LAUNCHES_FOR_BETWEEN = 3
 INTERVAL = ("latency_ci_low_ms", "latency_ci_high_ms")
-HIDDEN_TAIL = f"{NOT_APPLICABLE}: the mean of a block of calls hides its slowest"
+HIDDEN = f"{NOT_APPLICABLE}: the mean of a block of calls hides how they vary"
 NOT_STATED = "not_stated: the file does not say"
 TAIL_COLUMNS = {f"latency_p{round(100 * q)}_ms": least for q, least in TAIL_MIN_SAMPLES.items()}
 """Column -> the least number of values behind it."""
@@ -67,8 +67,8 @@ def foreign_result(
     counted = sum(len(one.values) for one in walls) or int(iterations or 0)
     computed, reasons, scope = latency_metrics([one.values for one in walls]) if walls else ({}, {}, None)
     if any(one.inner_loops > 1 for one in walls):
-        computed = {column: value for column, value in computed.items() if column not in TAILS}
-        reasons |= dict.fromkeys(TAILS, HIDDEN_TAIL)
+        computed = {column: value for column, value in computed.items() if column not in OF_SINGLE_CALLS}
+        reasons |= dict.fromkeys(OF_SINGLE_CALLS, HIDDEN)
     measured_here = {*computed, *(name for name, value in metrics.items() if value is not None)}
     replaced = {name: value for name, value in (stated or {}).items() if name in measured_here and value is not None}
     given = {name: value for name, value in (stated or {}).items() if name not in replaced and value is not None}

@@ -14,8 +14,8 @@ from benchmarking.core.metrics import (
     LATENCY,
     LOAD_TIME,
     METRICS,
+    OF_SINGLE_CALLS,
     PEAK_MEMORY,
-    TAILS,
     from_source,
 )
 from benchmarking.core.sample_statistics import Statistics
@@ -41,7 +41,9 @@ def test_the_latency_columns_are_the_statistics_that_are_computed():
     fields = {field.name for field in dataclasses.fields(Statistics)}
     assert set(LATENCY.values()) <= fields
     assert LATENCY["latency_std_ms"] == "sd"
-    assert TAILS == ("latency_p90_ms", "latency_p95_ms", "latency_p99_ms")
+    assert LATENCY.keys() - set(OF_SINGLE_CALLS) == {
+        *("latency_mean_ms", "latency_median_ms", "latency_ci_low_ms", "latency_ci_high_ms")
+    }
 
 
 def test_every_metric_that_is_judged_has_a_better_way_a_unit_and_a_value_a_launch():

@@ -136,9 +136,12 @@ def test_the_99th_percentile_of_gaps_appears_with_299_of_them():
     assert metrics["inter_token_latency_p99_ms"] == pytest.approx(0.99 * 298)
 
 
-def test_blocks_of_calls_have_no_tails():
+def test_blocks_of_calls_have_a_mean_a_median_and_no_statistic_of_single_calls():
     result = summarise("id", POINT, [measured(0, around(1000, 300), inner_loops=12)], [])
-    for name in ("latency_p90_ms", "latency_p95_ms", "latency_p99_ms"):
+    assert (result.metrics["latency_mean_ms"], result.metrics["latency_median_ms"]) == (1000.0, 1000.0)
+    assert {"latency_ci_low_ms", "latency_ci_high_ms", "throughput_samples_per_sec"} <= result.metrics.keys()
+    for statistic in ("std", "mad", "min", "p25", "p75", "p90", "p95", "p99", "max"):
+        name = f"latency_{statistic}_ms"
         assert name not in result.metrics
         assert result.missing[name] == "not_applicable: timed in blocks of 12 calls"
 
