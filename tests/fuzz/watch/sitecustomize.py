@@ -8,7 +8,7 @@ import os
 import sys
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-ELSEWHERE = ("/dev/", "/proc/self/")
+ELSEWHERE = ("/dev/", "/proc/")
 """Not files."""
 READERS = ("lscpu", "lspci", "nvidia-smi", "rocm-smi", "sysctl", "ldconfig", "uname", "file", "fc-list")
 """Programs of the system that describe the machine."""
