@@ -120,6 +120,10 @@ class DeviceHandle:
         """Ever-growing counters in joules, by domain (`ENERGY_DOMAINS`); plus `method`, how they were read."""
         return Readings(missing=dict.fromkeys((*ENERGY_DOMAINS, "method"), NOT_SUPPORTED))
 
+    def momentary_power_w(self) -> float | None:
+        """The device's power now, in W; None when it cannot be read. Must be cheap enough to be called every 50 ms."""
+        return None
+
     def close(self) -> None:
         """Release the device."""
 

@@ -1,9 +1,14 @@
-"""The energy pass: joules per call from the device's counters, over windows of several seconds."""
+"""The energy pass: joules per call and watts over windows of several seconds, from the device's energy counters.
+
+The power of a GPU that counts no energy is sampled and integrated (`integrated_power`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import mean, stdev
 
 from benchmarking.core.device_contracts import ENERGY_DOMAINS
@@ -21,6 +26,11 @@ MIN_CALLS = 10
 """Per window, in addition to its minimum time, so that its ends weigh little."""
 MAX_CALLS = 10_000_000
 """Requests in flight in a window: their completions are kept until its end, at most some gigabytes."""
+SETTLE_S = 3.0
+"""Pause before the idle window: after work, a GPU keeps its clocks up for a second or two."""
+POWER_INTERVAL_S = 0.05
+"""Between two samples of the power; drivers renew it every 25 to 100 ms."""
+COUNTER, INTEGRATED_POWER = "counter", "integrated_power"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +43,21 @@ class EnergyWindow:
     """By domain, if both readings had it."""
     gpu_joules: dict[str, float] = field(default_factory=dict)
     """By device, when several run one model."""
+    peak_w: float | None = None
+    """The GPU's largest sampled power."""
+    is_integrated: bool = False
+    """Whether the GPU's energy is that of its sampled power, for want of a counter."""
 
 
 def energy_pass(bench: Bench) -> PassResult:
-    """J per call by domain, gross and net of the idle power. Without a counter nothing runs and there are only
-    reasons."""
+    """J per call by domain, gross and net of the idle power, and mean and peak power. The idle power is that of a
+    loaded model after a pause. Without a counter and a power nothing runs and there are only reasons."""
     why_not = _why_not(bench)
     counted = [domain for domain in ENERGY_DOMAINS if domain in bench.handle.energy_j().values]
-    if why_not is not None or not counted:
+    if why_not is not None or not (counted or bench.handle.momentary_power_w() is not None):
         return PassResult(missing=_reasons(bench.handle.energy_j(), why_not))
     bench.live("energy")
+    bench.sleep(SETTLE_S)
     idle = _window(bench, busy=False)
     windows = _busy_windows(bench)
     foreign = bench.handle.state().values.get("foreign_pids")
@@ -68,6 +83,8 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
     metrics: dict[str, float] = {}
     missing = _reasons(reading, None)
     per_call: dict[str, Json] = {}
+    joules: dict[str, Json] = {}
+    methods: dict[str, Json] = {}
     idle_w = {
         domain: joules / idle.seconds for domain, joules in idle.joules.items() if idle.seconds > 0 and joules > 0
     }
@@ -80,12 +97,18 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
             continue
         gross = [window.joules[domain] / window.calls for window in windows]
         metrics[_name(domain)] = mean(gross)
+        metrics[f"power_{domain}_mean_w"] = mean(window.joules[domain] / window.seconds for window in windows)
         per_call[domain] = list(gross)
+        joules[domain] = [window.joules[domain] for window in windows]
+        is_integrated = domain == "gpu" and any(window.is_integrated for window in windows)
+        methods[domain] = INTEGRATED_POWER if is_integrated else COUNTER
         if domain in idle_w:
             net = [j - idle_w[domain] * window.seconds / window.calls for j, window in zip(gross, windows, strict=True)]
             metrics[f"energy_{domain}_net_j_per_call"] = mean(net)
         if len(gross) > 1:
             metrics[f"energy_{domain}_sd_j_per_call"] = stdev(gross)
+    if peaks := [window.peak_w for window in windows if window.peak_w is not None]:
+        metrics["power_gpu_peak_w"] = max(peaks)
     idle_domain = next((domain for domain in IDLE_PREFERENCE if _name(domain) in metrics and domain in idle_w), None)
     if idle_domain is None:
         missing["energy_idle_w"] = COUNTER_STALE
@@ -93,7 +116,9 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
         metrics["energy_idle_w"] = idle_w[idle_domain]
     missing = {name: why for name, why in missing.items() if name not in metrics}
     extra: dict[str, Json] = {
-        "energy_method": reading.values.get("method"),
+        "energy_method": methods.get("gpu", reading.values.get("method")),
+        "energy_method_by_domain": methods,
+        "energy_j_by_window": joules,
         "energy_j_per_call_by_window": per_call,
         "energy_idle_w_by_domain": dict(idle_w),
         "energy_calls": [window.calls for window in windows],
@@ -117,6 +142,7 @@ def _window(bench: Bench, *, busy: bool) -> EnergyWindow:
     """One window; the device is synced before both readings."""
     handle, target_ns = bench.handle, bench.settings.energy_window_s * NS_PER_S
     handle.synchronize()
+    power = PowerSamples(handle.momentary_power_w, handle.now_ns)
     before, start_ns, calls = handle.energy_j(), handle.now_ns(), 0
     if not busy:
         bench.sleep(bench.settings.energy_window_s)
@@ -128,8 +154,61 @@ def _window(bench: Bench, *, busy: bool) -> EnergyWindow:
         handle.synchronize()
         calls += 1
     after, seconds = handle.energy_j(), ns_to_s(handle.now_ns() - start_ns)
+    power.stop()
     joules = {domain: _joules(after, domain) - _joules(before, domain) for domain in _both(before, after)}
-    return EnergyWindow(calls=calls, seconds=seconds, joules=joules, gpu_joules=_differences(before, after))
+    is_integrated = "gpu" not in joules and power.mean_w is not None
+    return EnergyWindow(
+        calls=calls,
+        seconds=seconds,
+        joules=joules | ({"gpu": power.mean_w * seconds} if is_integrated and power.mean_w is not None else {}),
+        gpu_joules=_differences(before, after),
+        peak_w=power.peak_w,
+        is_integrated=is_integrated,
+    )
+
+
+class PowerSamples:
+    """A device's power from the start to `stop`, sampled on a thread, first immediately and last at the end."""
+
+    def __init__(self, read: Callable[[], float | None], now_ns: Callable[[], int]) -> None:
+        self._read = read
+        self._now_ns = now_ns
+        self._samples: list[tuple[int, float]] = []
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        if self._sample():
+            self._thread = threading.Thread(target=self._sample_until_stopped, daemon=True, name="power-sampler")
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the samples; a device whose power cannot be read has none."""
+        if self._thread is not None:
+            self._stopping.set()
+            self._thread.join()
+            self._sample()
+
+    @property
+    def peak_w(self) -> float | None:
+        """The largest sample."""
+        return max((watts for _, watts in self._samples), default=None)
+
+    @property
+    def mean_w(self) -> float | None:
+        """The mean over time, straight between two samples; None without two samples at different times."""
+        steps = [(later - at, (watts + last) / 2) for (at, watts), (later, last) in pairwise(self._samples)]
+        total_ns = sum(step for step, _ in steps)
+        return sum(step * watts for step, watts in steps) / total_ns if total_ns > 0 else None
+
+    def _sample_until_stopped(self) -> None:
+        while not self._stopping.wait(POWER_INTERVAL_S):
+            self._sample()
+
+    def _sample(self) -> bool:
+        """Take a sample; False where there is none."""
+        watts = self._read()
+        if watts is not None:
+            self._samples.append((self._now_ns(), watts))
+        return watts is not None
 
 
 def _calls_in_flight(bench: Bench, until_ns: float) -> int:

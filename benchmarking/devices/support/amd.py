@@ -22,6 +22,7 @@ from benchmarking.devices.support.reading import (
     absent,
     first_of,
     gather,
+    number_or_none,
     read_int,
     read_text,
     text_or_empty,
@@ -129,15 +130,19 @@ class SysfsMonitor:
                 "temperature_c": first_of(
                     lambda: self._sensed("temp2_input") / MILLI, lambda: self._sensed("temp1_input") / MILLI
                 ),
-                "power_w": first_of(
-                    lambda: self._sensed("power1_average") / MICRO, lambda: self._sensed("power1_input") / MICRO
-                ),
+                "power_w": self._power_w(),
             }
         )
         return absent(NEEDS_AMDSMI, STATE_NAMES) | read
 
     def energy_j(self) -> Readings:
         return absent(NEEDS_AMDSMI, ("gpu",))
+
+    def momentary_power_w(self) -> float | None:
+        return number_or_none(self._power_w())
+
+    def _power_w(self) -> Callable[[], Json]:
+        return first_of(lambda: self._sensed("power1_average") / MICRO, lambda: self._sensed("power1_input") / MICRO)
 
     def close(self) -> None:
         """There is nothing to release."""
@@ -303,6 +308,9 @@ class AmdSmiMonitor:
 
     def energy_j(self) -> Readings:
         return gather({"gpu": self._energy_j})
+
+    def momentary_power_w(self) -> float | None:
+        return number_or_none(self._power_w)
 
     def close(self) -> None:
         self._smi.close()

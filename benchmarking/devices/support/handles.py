@@ -47,6 +47,9 @@ class Monitor(Protocol):
     def energy_j(self) -> Readings:
         """The domains that the device itself counts; the handle adds the host's."""
 
+    def momentary_power_w(self) -> float | None:
+        """As `DeviceHandle.momentary_power_w`."""
+
     def close(self) -> None:
         """Release the library."""
 
@@ -219,6 +222,11 @@ class SeveralHandle(DeviceHandle):
         host = _only(next(iter(energies.values())), [name for name in ENERGY_DOMAINS if name != "gpu"])
         own = {selector: _only(one, ("gpu",)) for selector, one in energies.items()}
         return with_method(host | _joined(own, {"gpu": sum}))
+
+    def momentary_power_w(self) -> float | None:
+        watts = [handle.momentary_power_w() for handle in self._handles.values()]
+        known = [each for each in watts if each is not None]
+        return sum(known) if len(known) == len(watts) else None
 
     def close(self) -> None:
         for handle in self._handles.values():

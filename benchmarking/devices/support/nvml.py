@@ -22,7 +22,7 @@ from benchmarking.devices.support.handles import (
     SOFTWARE_THERMAL,
     SYNC_BOOST,
 )
-from benchmarking.devices.support.reading import UnreadableError, first_of, gather
+from benchmarking.devices.support.reading import UnreadableError, first_of, gather, number_or_none
 from benchmarking.devices.support.torch_gpu import pci_address
 
 HZ_PER_MHZ = 1_000_000
@@ -240,7 +240,7 @@ class NvmlMonitor:
                     lambda: self._call("nvmlDeviceGetTemperatureV", module.NVML_TEMPERATURE_GPU),
                     lambda: self._call("nvmlDeviceGetTemperature", module.NVML_TEMPERATURE_GPU),
                 ),
-                "power_w": lambda: self._call("nvmlDeviceGetPowerUsage") / MILLI,
+                "power_w": self._mean_power_w,
                 "throttle_reasons": self._throttle_reasons,
                 "throttle_counters": self._throttle_counters,
                 "violation_ns": self._violation_ns("THERMAL"),
@@ -255,11 +255,24 @@ class NvmlMonitor:
     def energy_j(self) -> Readings:
         return gather({"gpu": self._energy_j})
 
+    def momentary_power_w(self) -> float | None:
+        """The momentary power; newer GPUs' usual reading is the mean of the last second. None for a GPU that is split,
+        whose power is that of all instances."""
+        if self._is_split:
+            return None
+        instant = "NVML_FI_DEV_POWER_INSTANT"
+        return number_or_none(
+            first_of(lambda: self._nvml.field(self._handle, instant) / MILLI, self._mean_power_w),
+        )
+
     def close(self) -> None:
         self._nvml.close()
 
     def _call(self, function: str, *arguments: Any) -> Any:
         return self._nvml.call(function, self._handle, *arguments)
+
+    def _mean_power_w(self) -> float:
+        return float(self._call("nvmlDeviceGetPowerUsage") / MILLI)
 
     def _energy_j(self) -> float:
         if self._is_split:

@@ -70,6 +70,15 @@ def first_of(*sources: Callable[[], Json]) -> Callable[[], Json]:
     return read
 
 
+def number_or_none(source: Callable[[], Json]) -> float | None:
+    """A source's number; None where it cannot be read: for numbers whose absence has its reason elsewhere."""
+    try:
+        value = source()
+    except UnreadableError:
+        return None
+    return float(value) if isinstance(value, int | float) else None
+
+
 def read_int(path: Path) -> int:
     """The file's whole number. Raises UnreadableError."""
     text = read_text(path)

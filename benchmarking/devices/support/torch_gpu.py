@@ -145,6 +145,9 @@ class WatchedGpuHandle(HostHandle):
     def energy_j(self) -> Readings:
         return with_method(super().energy_j() | self._monitor.energy_j())
 
+    def momentary_power_w(self) -> float | None:
+        return self._monitor.momentary_power_w()
+
     def close(self) -> None:
         self._monitor.close()
 

@@ -216,6 +216,16 @@ def test_a_neighbour_on_a_split_gpu_is_not_foreign_and_one_in_our_instance_is(nv
     assert watched(module, own_pid=4242).state().values["foreign_pids"] == [91]
 
 
+def test_the_momentary_power_is_preferred_to_the_mean_of_a_second(nvml):
+    module = nvml()
+    assert watched(module).momentary_power_w() == 113.287
+    module.recording["devices"][0]["nvmlDeviceGetFieldValues"][str(pynvml.NVML_FI_DEV_POWER_INSTANT)] = 421_500
+    assert watched(module).momentary_power_w() == 421.5
+    assert (
+        watched(module, "GPU-a0b1c2d3-e4f5-4061-8273-94a5b6c7d8e9").momentary_power_w() is None
+    )  # MIG: all instances'
+
+
 def test_energy_is_millijoules_turned_joules(nvml):
     energy = nvml_module.NvmlMonitor(nvml_module.Nvml(nvml()), FIRST_UUID, own_pid=1).energy_j()
     assert energy.values == {"gpu": 987_654.321}

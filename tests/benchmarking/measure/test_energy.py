@@ -1,6 +1,9 @@
+import time
+
 import pytest
 
 from benchmarking.core.records import Readings
+from benchmarking.measure import energy
 from benchmarking.measure.energy import EnergyWindow, energy_pass, summarise_windows
 
 COUNTER = Readings(values={"gpu": 1.0, "method": "counter"}, missing={"dram": "not_supported"})
@@ -20,6 +23,74 @@ def test_joules_per_call_gross_and_net_by_hand():
     assert result.extra["energy_calls_per_s"] == [2.0, 2.0]
 
 
+def test_mean_power_and_the_joules_of_each_window_are_beside_those_of_a_call():
+    """500 J and 540 J in 5 s each are 100 W and 108 W."""
+    result = summarise_windows(window(0, 5.0, 100.0), [window(10, 5.0, 500.0), window(10, 5.0, 540.0)], COUNTER)
+    assert result.metrics["power_gpu_mean_w"] == pytest.approx(104.0)
+    assert result.extra["energy_j_by_window"] == {"gpu": [500.0, 540.0]}
+    assert (result.extra["energy_method"], result.extra["energy_method_by_domain"]) == ("counter", {"gpu": "counter"})
+    assert "power_gpu_peak_w" not in result.metrics
+
+
+def test_the_power_of_a_gpu_that_counts_no_energy_is_integrated(fake):
+    """300 W all the time, and calls of 100 ms, on the device's own clock."""
+    handle = fake.handle()
+    handle.momentary_power_w = lambda: 300.0
+    result = energy_pass(fake.bench([100], handle=handle, energy_windows=2))
+    assert result.metrics["energy_gpu_j_per_call"] == pytest.approx(30.0)
+    assert result.metrics["energy_gpu_net_j_per_call"] == pytest.approx(0.0)
+    assert result.metrics["energy_idle_w"] == pytest.approx(300.0)
+    assert result.metrics["power_gpu_peak_w"] == 300.0
+    assert result.extra["energy_method"] == "integrated_power"
+    assert "energy_gpu_j_per_call" not in result.missing
+    assert result.missing["energy_cpu_pkg_j_per_call"] == "not_supported"
+
+
+def test_the_mean_of_sampled_power_weighs_each_sample_by_its_time(monkeypatch):
+    """100 W falling to 0 W within 1 s, then 3 s at 0 W: 50 J in 4 s. The thread takes no sample of its own here."""
+    monkeypatch.setattr(energy, "POWER_INTERVAL_S", 3600.0)
+    watts, times = iter([100.0, 0.0, 0.0]), iter([0, 1_000_000_000, 4_000_000_000])
+    power = energy.PowerSamples(lambda: next(watts), lambda: next(times))
+    assert power.mean_w is None
+    power._sample()
+    power.stop()
+    assert (power.mean_w, power.peak_w) == (12.5, 100.0)
+
+
+def test_power_is_sampled_while_calls_run():
+    samples = energy.PowerSamples(lambda: 5.0, time.perf_counter_ns)
+    time.sleep(0.3)
+    samples.stop()
+    assert len(samples._samples) > 3
+    assert (samples.mean_w, samples.peak_w) == (pytest.approx(5.0), 5.0)
+
+
+def test_a_counter_is_preferred_to_the_integrated_power(fake):
+    handle = fake.handle(power_w=10.0)
+    handle.momentary_power_w = lambda: 99.0
+    result = energy_pass(fake.bench([100], handle=handle, energy_windows=1))
+    assert result.metrics["energy_gpu_j_per_call"] == pytest.approx(1.0)
+    assert (result.metrics["power_gpu_mean_w"], result.metrics["power_gpu_peak_w"]) == (pytest.approx(10.0), 99.0)
+    assert result.extra["energy_method"] == "counter"
+
+
+def test_the_idle_power_is_read_after_a_pause_and_before_any_call(fake):
+    """The power falls for 3 s after the work before, from 300 W to 50 W."""
+    handle = fake.handle(power_w=0.0)
+
+    def seconds():
+        return handle.clock_ns / 1e9
+
+    handle.energy_j = lambda: Readings(
+        values={
+            "gpu": min(handle.clock_ns / 1e9, 3) * 300 + max(handle.clock_ns / 1e9 - 3, 0) * 50,
+            "method": "counter",
+        }
+    )
+    result = energy_pass(fake.bench([100], handle=handle, energy_windows=1))
+    assert result.metrics["energy_idle_w"] == pytest.approx(50.0)
+
+
 def test_one_window_has_no_deviation():
     result = summarise_windows(window(0, 5.0, 100.0), [window(10, 5.0, 500.0)], COUNTER)
     assert "energy_gpu_sd_j_per_call" not in result.metrics
@@ -34,7 +105,7 @@ def test_a_counter_that_stood_still_is_stale():
 
 def test_an_idle_counter_that_stood_still_gives_neither_idle_power_nor_net_energy():
     result = summarise_windows(window(0, 5.0, 0.0), [window(10, 5.0, 500.0)], COUNTER)
-    assert result.metrics == {"energy_gpu_j_per_call": 50.0}
+    assert result.metrics == {"energy_gpu_j_per_call": 50.0, "power_gpu_mean_w": 100.0}
     assert result.missing["energy_idle_w"] == "counter_stale"
 
 
