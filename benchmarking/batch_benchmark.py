@@ -31,9 +31,9 @@ from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
-from benchmarking.core.redaction import from_home, stored, without_secrets
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import visible_lines
+from benchmarking.core.untrusted.redaction import from_home, stored, without_secrets
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.foreign_code import foreign_code
 from benchmarking.sweep.plan.plan import CellPlan, Machine

@@ -17,9 +17,9 @@ from io import BufferedReader
 from typing import Any, NoReturn, overload
 
 from benchmarking.core.errors import FormatError
-from benchmarking.core.input_files import parse_json
 from benchmarking.core.records import NUMBER_RANGE, Run, Samples, run_from_json
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
+from benchmarking.core.untrusted.input_files import parse_json
 
 MAX_RAW = 10_000_000
 """Samples of a run that are stored one by one."""

@@ -19,7 +19,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
-from benchmarking.core.units import bytes_to_mb
+from benchmarking.core.metrics import bytes_to_mb
 from db import spool
 from db.commands.arguments import add_database, command_parser, confirm, print_json
 from db.large_samples import MAX_RAW

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
-from benchmarking.core.input_files import open_regular, parse_json
 from benchmarking.core.records import Run, run_from_json
+from benchmarking.core.untrusted.input_files import open_regular, parse_json
 from db.large_samples import LargeSamples, read_large
 from db.run_faults import check_run
 

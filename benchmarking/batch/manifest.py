@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.records import Cell, dumps, from_json, to_json
-from benchmarking.core.redaction import restored, stored
+from benchmarking.core.untrusted.redaction import restored, stored
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal, spool
 

@@ -36,9 +36,9 @@ from typing import Any
 from benchmarking.core.axes import BY_KEY, Axis
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import FormatError, UsageError
-from benchmarking.core.input_files import read_text
 from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES
-from benchmarking.core.yaml_files import MAX_BYTES, Node, read_yaml
+from benchmarking.core.untrusted.input_files import read_text
+from benchmarking.core.untrusted.yaml_files import MAX_BYTES, Node, read_yaml
 from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
 from benchmarking.sweep.plan.options import runtime_options
 from benchmarking.sweep.plan.request import AUTO, DEFAULT_TIMEOUT_S

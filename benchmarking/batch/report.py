@@ -24,9 +24,9 @@ from benchmarking.core.doubts import sentence
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.records import Doubt, Hardware, Readings
-from benchmarking.core.redaction import LEFT_OUT, from_home, without_secret_arguments
 from benchmarking.core.tables import Table
 from benchmarking.core.text import number, relative_error
+from benchmarking.core.untrusted.redaction import LEFT_OUT, from_home, without_secret_arguments
 from benchmarking.sweep.run import journal
 from benchmarking.sweep.show.comparison import Comparison, comparison_table, remarks, title
 from benchmarking.sweep.show.report import evidence_value, items_unit

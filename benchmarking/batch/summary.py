@@ -14,10 +14,10 @@ from benchmarking.batch.estimate import Estimate
 from benchmarking.batch.manifest import About
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import Cell, Doubt, Family, Result, Run, Status, Validity, to_json
-from benchmarking.core.redaction import stored
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import duration, number, visible
+from benchmarking.core.untrusted.redaction import stored
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.run import journal
 from benchmarking.sweep.show.comparison import Comparison

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
-from benchmarking.core.input_files import read_json
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json, Rebuild, Workload, canonical_hash, dumps, from_json
 from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.untrusted.input_files import read_json
 
 RECORD = "build.json"
 

@@ -1,6 +1,6 @@
 """The contract of a runtime plugin, and what it and an architecture family hand to the measuring loop.
 
-A module in `benchmarking/runtimes/` has a `PLUGIN` of type `Runtime`; `family_contracts` has the contract of families.
+A module in `benchmarking/runtimes/` has a `PLUGIN` of type `Runtime`; `model_contracts` has the contract of families.
 A worker process uses them in this order:
 
     family.check(workload, point)                  before anything runs
@@ -11,7 +11,7 @@ A worker process uses them in this order:
 
 Default methods describe the ordinary case, so a plugin overrides only what differs. `supports`, `check`, `missing` and
 `problem` return None when all is well, else the reason in words. `device_contracts` has the contract of devices,
-`graph_contracts` that of exported graphs.
+`model_contracts` that of exported graphs.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 A new metric with a column needs one entry here, one migration that adds the column, and code that measures it.
 Metrics without an entry (of a user-written benchmark or another tool) are stored in the column other_metrics.
+
+Vendor calls and columns have units of their own, converted by the constants and functions at the top. Everything in
+between is in s, B, J, W, Hz, and integer ns from the clock.
 """
 
 from __future__ import annotations
@@ -10,6 +13,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
+
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+BYTES_PER_MB = 1_000_000
+BYTES_PER_KIB = 1024
+BYTES_PER_MIB = 1024**2
+
+
+def ns_to_ms(duration_ns: float) -> float:
+    """Milliseconds of a duration in nanoseconds."""
+    return duration_ns / NS_PER_MS
+
+
+def ns_to_s(duration_ns: float) -> float:
+    """Seconds of a duration in nanoseconds."""
+    return duration_ns / NS_PER_S
+
+
+def bytes_to_mb(size_bytes: float) -> float:
+    """Megabytes (10^6 bytes) of a size in bytes."""
+    return size_bytes / BYTES_PER_MB
+
 
 Source = Literal["samples", "reading", "first_call", "verified", "load_memory", "load_time", "derived"]
 """Where a launch's value comes from: raw samples; one reading (`Measurement.metrics`); the first call; what an

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from benchmarking import __version__
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Json, Point, Precision, Provenance, Scalar, WeightsKind
-from benchmarking.core.repository import repository_state
+from benchmarking.core.untrusted.repository import repository_state
 
 PACKAGES = (
     "torch",

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from benchmarking.core.redaction import without_secrets
 from benchmarking.core.text import duration, shown, visible, visible_lines
+from benchmarking.core.untrusted.redaction import without_secrets
 
 if TYPE_CHECKING:
     from rich.live import Live

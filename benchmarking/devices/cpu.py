@@ -8,8 +8,8 @@ from statistics import fmean
 from types import MappingProxyType
 
 from benchmarking.core.device_contracts import STATE_NAMES, DeviceHandle, DeviceKind, Memory
+from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
-from benchmarking.core.units import NS_PER_MS
 from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes

@@ -19,8 +19,8 @@ from benchmarking.core.device_contracts import (
     Memory,
 )
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Json, Precision, Readings
-from benchmarking.core.units import NS_PER_MS
 from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.handles import HostHandle, with_method
 from benchmarking.devices.support.host import sysctl_values

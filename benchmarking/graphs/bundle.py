@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError
-from benchmarking.core.graph_contracts import BundleKind
-from benchmarking.core.input_files import read_json
+from benchmarking.core.model_contracts import BundleKind
 from benchmarking.core.records import Json, Precision, dumps, from_json
+from benchmarking.core.untrusted.input_files import read_json
 
 MANIFEST = "bundle.json"
 MAX_MANIFEST_BYTES = 16_000_000

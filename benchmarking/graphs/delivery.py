@@ -11,7 +11,7 @@ from typing import Literal
 
 from benchmarking.builds.store import RECORD, BuildStore
 from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, first_line
-from benchmarking.core.graph_contracts import Recipe
+from benchmarking.core.model_contracts import Recipe
 from benchmarking.core.records import Cell, Json, Point, Precision
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.graphs.bundle import MANIFEST, read_bundle, write_bundle

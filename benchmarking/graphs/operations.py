@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarking.core.contracts import TOKEN, Mark, Operation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
-from benchmarking.core.graph_contracts import GraphRunner, Placed
+from benchmarking.core.model_contracts import GraphRunner, Placed
 from benchmarking.core.records import NOT_SUPPORTED, Json, Point, Readings, Workload
 from benchmarking.graphs.bundle import Bundle, Graph
 from benchmarking.workloads.support.denoising import Step, step_between

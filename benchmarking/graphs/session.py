@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts, model_parts
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.core.graph_contracts import TRANSFORMERS_EXPORTER, Recipe
+from benchmarking.core.model_contracts import TRANSFORMERS_EXPORTER, Recipe
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
@@ -29,7 +29,7 @@ from benchmarking.workloads.support.processing import Processing, open_processin
 if TYPE_CHECKING:
     import numpy as np
 
-    from benchmarking.core.graph_contracts import GraphRunner
+    from benchmarking.core.model_contracts import GraphRunner
     from benchmarking.graphs.operations import GraphOperation
 
 KIND = "onnx"

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Literal, TypeGuard
 
 from benchmarking.core.doubts import validity
-from benchmarking.core.metrics import LATENCY, METRICS, OF_SINGLE_CALLS, Source, from_source
+from benchmarking.core.metrics import LATENCY, METRICS, OF_SINGLE_CALLS, Source, bytes_to_mb, from_source
 from benchmarking.core.records import (
     FAILED,
     NOT_APPLICABLE,
@@ -27,7 +27,6 @@ from benchmarking.core.records import (
     Status,
 )
 from benchmarking.core.sample_statistics import Statistics, between_launches_interval, describe
-from benchmarking.core.units import bytes_to_mb
 from benchmarking.measure import doubts
 from benchmarking.measure.rates import derived, energy_shares, measured_series, rate_metrics
 from benchmarking.measure.timing import LATENCY_WALL

@@ -12,8 +12,8 @@ from itertools import pairwise
 from statistics import mean, stdev
 
 from benchmarking.core.device_contracts import ENERGY_DOMAINS
+from benchmarking.core.metrics import NS_PER_S, ns_to_s
 from benchmarking.core.records import COUNTER_STALE, FAILED, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
-from benchmarking.core.units import NS_PER_S, ns_to_s
 from benchmarking.devices.support.handles import by_device
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.memory import PassResult, no_mark

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json
 from benchmarking.core.sample_statistics import MILD_FENCE_IQR, drift, relative_half_width
-from benchmarking.core.units import NS_PER_MS, NS_PER_S, ns_to_s
 from benchmarking.measure import noise
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.flight import stopwatch

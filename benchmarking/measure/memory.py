@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES
+from benchmarking.core.metrics import BYTES_PER_KIB
 from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
-from benchmarking.core.units import BYTES_PER_KIB
 from benchmarking.devices.support.handles import by_device
 from benchmarking.devices.support.reading import UnreadableError, gather, read_text
 from benchmarking.measure.bench import Bench

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarking.core.contracts import Operation
 from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.metrics import ns_to_ms, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     NOT_APPLICABLE,
@@ -21,7 +22,6 @@ from benchmarking.core.records import (
     Readings,
     Samples,
 )
-from benchmarking.core.units import ns_to_ms, ns_to_s
 from benchmarking.measure import doubts
 from benchmarking.measure.bench import Bench, CompileCount, Report, Reporter
 from benchmarking.measure.energy import energy_pass

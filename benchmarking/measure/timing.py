@@ -15,9 +15,8 @@ from itertools import pairwise
 from benchmarking.core.contracts import TOKEN, Operation
 from benchmarking.core.device_contracts import DeviceHandle, DeviceTimer
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.metrics import METRICS
+from benchmarking.core.metrics import METRICS, NS_PER_MS, ns_to_ms
 from benchmarking.core.records import NOT_APPLICABLE
-from benchmarking.core.units import NS_PER_MS, ns_to_ms
 
 BLOCK_NS = NS_PER_MS
 """Shorter calls are timed in blocks of at least this length: below it the clock's own cost shows."""

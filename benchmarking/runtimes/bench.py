@@ -21,6 +21,7 @@ from benchmarking.core.errors import (
     memory_errors,
     out_of_memory,
 )
+from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     NOT_SUPPORTED,
@@ -33,7 +34,6 @@ from benchmarking.core.records import (
     Scalar,
     Workload,
 )
-from benchmarking.core.units import NS_PER_MS
 from benchmarking.devices.support.kinds import has, kind_of, names_with
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.runtimes.support.torch.counting import BY_DEVICE

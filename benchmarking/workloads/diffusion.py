@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.family_contracts import WorkloadFamily
-from benchmarking.core.graph_contracts import TORCH_EXPORTER, Recipe
+from benchmarking.core.model_contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import denoising
 from benchmarking.workloads.support.configuration import integer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.graph_contracts import Recipe
+from benchmarking.core.model_contracts import Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.families import positions
 from benchmarking.workloads.support.generation import CACHES, EncoderDecoderGeneration

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.graph_contracts import Recipe
+from benchmarking.core.model_contracts import Recipe
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Scalar, Workload
 from benchmarking.workloads.support.families import positions
 from benchmarking.workloads.support.generation import DecoderGeneration, EncoderDecoderGeneration

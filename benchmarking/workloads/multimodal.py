@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Mark
-from benchmarking.core.family_contracts import Modality
-from benchmarking.core.graph_contracts import Recipe
+from benchmarking.core.model_contracts import Modality, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.configuration import part
 from benchmarking.workloads.support.families import positions, too_long, wrong_axes

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.graph_contracts import Recipe
+from benchmarking.core.model_contracts import Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.configuration import integer
 from benchmarking.workloads.support.generation import GreedyGeneration, last_logits_only, takes

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.family_contracts import Modality
-from benchmarking.core.graph_contracts import Recipe
+from benchmarking.core.model_contracts import Modality, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import integer

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Mark
 from benchmarking.core.errors import UnsupportedError
-from benchmarking.core.family_contracts import Modality
-from benchmarking.core.graph_contracts import Recipe
+from benchmarking.core.model_contracts import Modality, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import integer, part

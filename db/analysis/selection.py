@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
-from benchmarking.core.redaction import readable, stored_name
+from benchmarking.core.untrusted.redaction import readable, stored_name
 from db.connection import literal
 
 AXIS_FIELDS = {axis.selected_as: name for name, axis in AXES.items() if axis.selected_as is not None}

@@ -23,7 +23,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, two a
 
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
-from benchmarking.core.units import bytes_to_mb
+from benchmarking.core.metrics import bytes_to_mb
 from db.analysis.selection import Selection
 from db.commands.arguments import (
     add_database,

@@ -17,8 +17,8 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 
 from benchmarking.core.command_line import Parser, positive_int, positive_seconds, run_command, tag
 from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
-from benchmarking.core.redaction import readable
 from benchmarking.core.terminal import stdout_page
+from benchmarking.core.untrusted.redaction import readable
 from db.commands.arguments import add_database, command_parser, open_to_read
 from db.query import answers, dictionary
 from db.query.questions import answering

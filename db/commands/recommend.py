@@ -24,8 +24,8 @@ from benchmarking.core.command_line import (
     run_command,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK
-from benchmarking.core.redaction import stored_name
 from benchmarking.core.terminal import stdout_page
+from benchmarking.core.untrusted.redaction import stored_name
 from db.analysis.selection import Selection
 from db.commands.arguments import SELECTION, add_database, command_parser, open_to_read, print_json, selection_in
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.metrics import BYTES_PER_MB, NS_PER_MS, NS_PER_S
 from benchmarking.core.records import Result, Run
-from benchmarking.core.units import BYTES_PER_MB, NS_PER_MS, NS_PER_S
 from db.connection import literal
 from db.exporters.support.exporting import ExportRequest, Tables, text_output
 from db.exporters.support.selected_runs import RunResult, Scope, selected_runs, supported_results, values

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import AXES, FURTHER
 from benchmarking.core.errors import UsageError
-from benchmarking.core.units import BYTES_PER_MB
+from benchmarking.core.metrics import BYTES_PER_MB
 from db.exporters.support.exporting import ExportRequest, Tables, text_output
 from db.exporters.support.selected_runs import Scope
 from db.query import dictionary

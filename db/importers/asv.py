@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from benchmarking.core.input_files import parse_json
+from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result
-from benchmarking.core.units import bytes_to_mb
+from benchmarking.core.untrusted.input_files import parse_json
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result

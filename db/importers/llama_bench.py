@@ -13,8 +13,8 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
+from benchmarking.core.metrics import NS_PER_MS, bytes_to_mb
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Family, Json, Point, Precision, Result, Scalar
-from benchmarking.core.units import NS_PER_MS, bytes_to_mb
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, measured

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result
-from benchmarking.core.units import bytes_to_mb
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, measured

@@ -12,8 +12,8 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
+from benchmarking.core.metrics import BYTES_PER_MB, bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Samples, to_json
-from benchmarking.core.units import BYTES_PER_MB, bytes_to_mb
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, measured

@@ -9,8 +9,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples, Scalar
-from benchmarking.core.units import BYTES_PER_MB, BYTES_PER_MIB
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, negative_times

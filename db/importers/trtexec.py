@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 
+from benchmarking.core.metrics import BYTES_PER_MIB
 from benchmarking.core.records import Doubt, Json, Point, Precision, Result, Samples
-from benchmarking.core.units import BYTES_PER_MIB
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result, measured

@@ -17,8 +17,8 @@ from typing import Any
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
-from benchmarking.core.input_files import unpacked_digest
 from benchmarking.core.records import canonical_hash
+from benchmarking.core.untrusted.input_files import unpacked_digest
 from db import latest_results, migrate
 from db.connection import problem_of, quoted
 from db.warehouse import MEMORY, Warehouse

@@ -25,8 +25,8 @@ HOMONYMS = {
     "benchmarking/benches/model_benchmark.py": {"bench": "who times the calls"},
     "benchmarking/benches/planning.py": {"bench": "the source of a workload, and a key of its facts"},
     "benchmarking/core/codec.py": {"null": "JSON"},
-    "benchmarking/core/yaml_files.py": {"null": "YAML"},
-    "benchmarking/core/graph_contracts.py": {"encoder-decoder": "a kind of bundle of graphs"},
+    "benchmarking/core/untrusted/yaml_files.py": {"null": "YAML"},
+    "benchmarking/core/model_contracts.py": {"encoder-decoder": "a kind of bundle of graphs"},
     "benchmarking/core/provenance.py": {
         "bench": "the source of a workload",
         "onnxruntime": "a package",

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.metrics import BYTES_PER_KIB
 from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
-from benchmarking.core.units import BYTES_PER_KIB
 from benchmarking.devices.support.host_linux import limits
 from benchmarking.devices.support.reading import UnreadableError, gather, read_int, read_text
 

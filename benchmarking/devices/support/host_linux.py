@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarking.core.metrics import BYTES_PER_KIB
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
-from benchmarking.core.units import BYTES_PER_KIB
 from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text, text_or_empty
 
 VENDORS = {

@@ -22,8 +22,8 @@ from typing import Any
 
 from benchmarking.core.device_contracts import PEAK_NAMES, DeviceHandle, DeviceKind, DeviceTimer, Memory
 from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.records import NOT_SUPPORTED, Device, Readings
-from benchmarking.core.units import NS_PER_MS
 from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.handles import HostHandle, Monitor, with_method
 from benchmarking.devices.support.reading import absent

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarking.core.errors import BenchhouseError, first_line
-from benchmarking.core.graph_contracts import GraphRunner, Recipe
+from benchmarking.core.model_contracts import GraphRunner, Recipe
 from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph
 from benchmarking.workloads.support.families import plugin_of

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarking.core.graph_contracts import Recipe
+from benchmarking.core.model_contracts import Recipe
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.export.agreement import traced_point
 from benchmarking.graphs.export.plans import (

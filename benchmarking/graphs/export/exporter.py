@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
-from benchmarking.core.graph_contracts import ExportPlan, Recipe
+from benchmarking.core.model_contracts import ExportPlan, Recipe
 from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor, read_bundle, write_bundle
 from benchmarking.graphs.export import files

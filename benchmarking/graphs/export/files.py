@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError, first_line
-from benchmarking.core.graph_contracts import TORCH_EXPORTER, TRANSFORMERS_EXPORTER
+from benchmarking.core.model_contracts import TORCH_EXPORTER, TRANSFORMERS_EXPORTER
 from benchmarking.graphs.bundle import Tensor
 
 if TYPE_CHECKING:

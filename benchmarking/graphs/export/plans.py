@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarking.core.graph_contracts import Recipe
+from benchmarking.core.model_contracts import Recipe
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import State
 from benchmarking.graphs.export.agreement import TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, traced_point

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from benchmarking.core.graph_contracts import Recipe
+from benchmarking.core.model_contracts import Recipe
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import State
 from benchmarking.graphs.export.agreement import traced_point

@@ -11,7 +11,7 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.family_contracts import WorkloadFamily
+from benchmarking.core.model_contracts import WorkloadFamily
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, Scalar, WeightsChoice, Workload
 from benchmarking.devices.support.handles import parts

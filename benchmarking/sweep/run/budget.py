@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from benchmarking.core.metrics import NS_PER_S
 from benchmarking.core.records import Json, Measurement, Point
-from benchmarking.core.units import NS_PER_S
 from benchmarking.measure.settings import Settings
 from benchmarking.measure.timing import LATENCY_WALL, MIN_CALLS
 from benchmarking.sweep.plan.plan import work

@@ -13,8 +13,8 @@ from benchmarking.core.command_line import note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Json, Run, to_json
-from benchmarking.core.redaction import stored, stored_name
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
+from benchmarking.core.untrusted.redaction import stored, stored_name
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool

@@ -26,8 +26,8 @@ from benchmarking.core.records import (
     run_from_json,
     to_json,
 )
-from benchmarking.core.redaction import restored, stored
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
+from benchmarking.core.untrusted.redaction import restored, stored
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal
 

@@ -16,7 +16,7 @@ from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import FAILED, LaunchLoad, Measurement, Point, Preparation, Result, Run, Status, Workload
-from benchmarking.core.redaction import stored_record
+from benchmarking.core.untrusted.redaction import stored_record
 from benchmarking.measure.bench import Live
 from benchmarking.measure.peaks import with_peak
 from benchmarking.measure.settings import Settings

@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from benchmarking.core import bound_command
 from benchmarking.core.child_process import environment, module_command
 from benchmarking.core.command_line import ENDING_SIGNALS
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, Interrupted, UsageError
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.run import spool
+from benchmarking.sweep.run import bound_command, spool
 from benchmarking.sweep.run.session import finish_run, finished_before
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep_one_launch
 from benchmarking.sweep.show.progress import Progress

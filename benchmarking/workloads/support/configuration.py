@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core import input_files
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.records import Json
+from benchmarking.core.untrusted import input_files
 
 CONFIG_NAME = "config.json"
 

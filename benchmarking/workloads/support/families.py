@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.family_contracts import WorkloadFamily
-from benchmarking.core.graph_contracts import Recipe
+from benchmarking.core.model_contracts import Recipe, WorkloadFamily
 from benchmarking.core.records import Family, Json, Point, Workload
 
 PACKAGE = plugins.FAMILIES

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Stage
 from benchmarking.core.errors import BenchhouseError, first_line
-from benchmarking.core.family_contracts import Modality, WorkloadFamily
+from benchmarking.core.metrics import ns_to_ms
+from benchmarking.core.model_contracts import Modality, WorkloadFamily
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Workload
-from benchmarking.core.units import ns_to_ms
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import library_path
 from benchmarking.workloads.support.families import family_named

@@ -14,7 +14,7 @@ from typing import Literal
 
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.records import WEIGHTS_CHOICES, Json, WeightsChoice, WeightsKind, Workload, canonical_hash
-from benchmarking.core.redaction import stored_name
+from benchmarking.core.untrusted.redaction import stored_name
 from benchmarking.workloads.support import catalog, hub
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files, model_folder, read_config
 from benchmarking.workloads.support.families import family_of, task_of

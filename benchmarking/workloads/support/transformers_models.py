@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
-from benchmarking.core.family_contracts import Modality, WorkloadFamily
+from benchmarking.core.model_contracts import Modality, WorkloadFamily
 from benchmarking.core.records import Json, Point, Workload
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import FLOAT_TAG, library_path, without_code

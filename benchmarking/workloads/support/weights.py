@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError
-from benchmarking.core.input_files import open_regular, parse_json
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Workload
+from benchmarking.core.untrusted.input_files import open_regular, parse_json
 from benchmarking.workloads.support.configuration import read_json
 
 STEMS = ("model", "diffusion_pytorch_model")

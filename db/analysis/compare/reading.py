@@ -13,9 +13,8 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.metrics import Metric
+from benchmarking.core.metrics import BYTES_PER_MB, Metric
 from benchmarking.core.records import canonical_hash
-from benchmarking.core.units import BYTES_PER_MB
 from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.compare.series_sessions import SeriesSessions, sessions_of
 from db.analysis.selection import Selection

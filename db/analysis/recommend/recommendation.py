@@ -18,7 +18,7 @@ from typing import Literal
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Point
-from benchmarking.core.yaml_files import read_yaml
+from benchmarking.core.untrusted.yaml_files import read_yaml
 
 Quantity = Literal["latency", "latency_p99", "ttft", "memory", "energy", "throughput", "cost"]
 Aim = Literal["latency", "throughput", "memory", "energy", "cost"]

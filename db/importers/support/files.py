@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from benchmarking.core import plugins
 from benchmarking.core.errors import FormatError
-from benchmarking.core.input_files import check_json, open_regular, parse_json, read_unpacked
+from benchmarking.core.untrusted.input_files import check_json, open_regular, parse_json, read_unpacked
 
 if TYPE_CHECKING:
     from db.importers.support.building import Format

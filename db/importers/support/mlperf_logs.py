@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json
-from benchmarking.core.units import ns_to_ms
 from db.importers.support.files import ForeignFile
 from db.importers.support.reading import Fields
 

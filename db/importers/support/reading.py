@@ -308,7 +308,7 @@ def yaml_object(file: ForeignFile) -> dict[str, Any]:
 
     Raises FormatError for any other file, with the line.
     """
-    from benchmarking.core.yaml_files import parse_yaml
+    from benchmarking.core.untrusted.yaml_files import parse_yaml
 
     if len(file.content) > MAX_YAML_BYTES:
         file.refuse(f"larger than {MAX_YAML_BYTES >> 20} MiB, too large for a result file in YAML")

@@ -15,8 +15,8 @@ from types import ModuleType
 import pytest
 
 from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.metrics import BYTES_PER_MIB
 from benchmarking.core.records import Device
-from benchmarking.core.units import BYTES_PER_MIB
 from benchmarking.devices import cuda
 from benchmarking.run_hardware_benchmark import main
 

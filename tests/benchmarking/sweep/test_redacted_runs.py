@@ -12,7 +12,7 @@ import pytest
 from benchmarking import batch_benchmark, run_hardware_benchmark
 from benchmarking.batch.manifest import About, Manifest
 from benchmarking.core.records import Measurement
-from benchmarking.core.redaction import stored_record
+from benchmarking.core.untrusted.redaction import stored_record
 from benchmarking.sweep.run.session import finish_run
 from db.warehouse import Warehouse
 

@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from benchmarking import cli
-from benchmarking.core.redaction import restored, stored, stored_name
+from benchmarking.core.untrusted.redaction import restored, stored, stored_name
 from benchmarking.run_hardware_benchmark import main
 
 ASKED = [

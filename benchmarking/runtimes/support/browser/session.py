@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from benchmarking.core.contracts import Mark, Operation, Session, Stage
 from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
-from benchmarking.core.graph_contracts import GraphRunner
+from benchmarking.core.metrics import NS_PER_MS
+from benchmarking.core.model_contracts import GraphRunner
 from benchmarking.core.records import Cell, Json, Point, Readings
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.core.units import NS_PER_MS
 from benchmarking.graphs.bundle import Bundle, bundle_facts, check_weights, read_bundle
 from benchmarking.graphs.operations import Generation, GraphOperation, operation_of, results, start_of
 from benchmarking.graphs.session import find_bundle, sizes_at

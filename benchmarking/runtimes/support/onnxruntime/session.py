@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.contracts import Operation, Session, Stage
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.graph_contracts import GraphRunner, Placed, States
+from benchmarking.core.model_contracts import GraphRunner, Placed, States
 from benchmarking.core.records import Cell, Json, Point, Precision
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.devices.support.ort_providers import HOST_MEMORY

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Completion, Mark, Operation, Session, Stage
 from benchmarking.core.errors import OutOfMemoryError, is_out_of_memory
-from benchmarking.core.graph_contracts import GraphRunner, Placed
+from benchmarking.core.metrics import NS_PER_MS
+from benchmarking.core.model_contracts import GraphRunner, Placed
 from benchmarking.core.records import Cell, Json, Point, Readings
-from benchmarking.core.units import NS_PER_MS
 from benchmarking.devices.openvino import last_line
 from benchmarking.graphs.bundle import Graph, State
 from benchmarking.graphs.session import graph_operation

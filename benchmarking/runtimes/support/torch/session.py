@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Session
 from benchmarking.core.errors import BenchhouseError, UsageError, is_out_of_memory, memory_errors, out_of_memory
-from benchmarking.core.family_contracts import WorkloadFamily
+from benchmarking.core.model_contracts import WorkloadFamily
 from benchmarking.core.records import Cell, Family, Json, Point, Readings, Workload, canonical_hash
 from benchmarking.runtimes.support.torch import attention_kernels
 from benchmarking.runtimes.support.torch.model_loading import describe, parameter_count, weights_bytes

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarking.core.errors import FormatError, UnreadableError
-from benchmarking.core.input_files import (
+from benchmarking.core.untrusted.input_files import (
     ALWAYS_UNPACKED_BYTES,
     MAX_CONTAINERS,
     MAX_DEPTH,

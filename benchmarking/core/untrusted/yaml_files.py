@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from benchmarking.core.errors import FormatError, UsageError
-from benchmarking.core.input_files import MAX_DEPTH, read_text
+from benchmarking.core.untrusted.input_files import MAX_DEPTH, read_text
 
 if TYPE_CHECKING:
     import yaml

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from benchmarking.core.provenance import provenance
-from benchmarking.core.repository import RepositoryState, repository_state
+from benchmarking.core.untrusted.repository import RepositoryState, repository_state
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 

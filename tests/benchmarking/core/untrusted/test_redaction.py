@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from benchmarking.core.redaction import (
+from benchmarking.core.untrusted.redaction import (
     from_home,
     is_secret_name,
     stored,
