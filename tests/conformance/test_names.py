@@ -49,7 +49,12 @@ HOMONYMS = {
     "benchmarking/graphs/session.py": {"onnxruntime": "a package"},
     "benchmarking/measure/noise.py": {"cpu": "a folder of sysfs"},
     "benchmarking/runtimes/qnn.py": {"onnxruntime": "a package"},
-    "benchmarking/runtimes/support/onnxruntime/runtime.py": {"onnxruntime": "a package"},
+    "benchmarking/runtimes/support/onnxruntime/libraries.py": {"onnxruntime": "a package", "tensorrt": "a package"},
+    "benchmarking/runtimes/support/onnxruntime/runtime.py": {
+        "cuda": "a part of a library's name",
+        "onnxruntime": "a package",
+        "tensorrt": "a part of a library's name",
+    },
     "benchmarking/runtimes/support/openvino/build.py": {"openvino": "a package, and the kind of its builds"},
     "benchmarking/runtimes/support/openvino/compile.py": {
         "openvino": "a package",
@@ -58,7 +63,6 @@ HOMONYMS = {
     "benchmarking/runtimes/support/openvino/nodes.py": {"cpu": "a part of a kernel's name"},
     "benchmarking/runtimes/support/torch/attention_kernels.py": {"eager": "transformers' plain attention"},
     "benchmarking/runtimes/support/torch/model_loading.py": {"cpu": "torch's device", "mps": "torch's device"},
-    "benchmarking/runtimes/tensorrt.py": {"onnxruntime": "a package"},
     "benchmarking/runtimes/webnn.py": {"cpu": "WebNN's kind of device"},
     "benchmarking/workloads/state_space.py": {"cuda": "torch's device"},
     "benchmarking/workloads/support/synthetic_inputs.py": {"vision": "a word in the keys of configurations"},

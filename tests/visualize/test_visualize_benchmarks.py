@@ -187,7 +187,7 @@ BAD = {
     "no match": (1, ("--json-path", "no/*.json"), "no file matches no/*.json"),
     "torn file": (1, ("--json-path", "torn.json"), "torn.json: not JSON, or truncated"),
     "foreign file": (1, ("--json-path", "foreign.json"), "not a benchhouse run"),
-    "binary file": (1, ("--json-path", "bench.duckdb"), "not JSON, or truncated"),
+    "binary file": (1, ("--json-path", "bench.duckdb"), "bench.duckdb: not JSON"),
     "folder without runs": (1, ("--json-path", "folder"), "no run file in folder"),
     "folder of bad files": (
         1,

@@ -50,7 +50,7 @@ def test_on_a_terminal_there_is_a_bar_with_the_time_left_and_a_table_that_fits()
     bare = ESCAPE.sub("", text)
     table = bare[bare.rindex("tiny-bert (feature-extraction)") : bare.rindex("weights: random")]
     assert max(map(len, table.splitlines())) <= 60
-    for number in ("0.3168 .. 0.3232", "0.6336 .. 0.6464", "3125", "100000"):
+    for number in ("0.32", "0.64", "3125", "100000"):
         assert number in table
     assert "\x1b[1m" in text
 
