@@ -94,7 +94,8 @@ def test_the_command_line_that_came_with_a_run_is_never_executed(tmp_path, monke
     path.write_text(json.dumps(run))
     assert setup_benchmark_db.main(["--ingest", str(path), "--quiet"]) == 0
     capfd.readouterr()
-    assert run_hardware_benchmark.main([*grid, "--compare-to", "latest", "--interleave", "--json"]) == 3  # one round is not judged
+    # One round is measured, and not judged.
+    assert run_hardware_benchmark.main([*grid, "--compare-to", "latest", "--interleave", "--json"]) == 3
     sides = json.loads(capfd.readouterr().out)
     assert "bash" not in sides["a"]["command"]
     assert "--model-id tiny-bert" in sides["a"]["command"]
