@@ -93,7 +93,7 @@ def test_torch_that_sees_no_gpu_is_an_error(monkeypatch):
 
 
 def test_why_torch_sees_no_gpu_is_in_the_error(monkeypatch):
-    """Recorded of torch 2.13 for CUDA 13 on a driver for CUDA 12.4: `is_available` is False, `init` raises."""
+    """As documented for torch 2.13 for CUDA 13 on a driver for CUDA 12.4: `is_available` is False, `init` raises."""
 
     def init():
         raise RuntimeError(
