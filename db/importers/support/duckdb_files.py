@@ -30,7 +30,7 @@ BOOKKEEPING = "schema_migrations"
 SETTINGS: Config = {"enable_external_access": False, "threads": 1}
 """The file must not make DuckDB read another one."""
 LOCK_TIMEOUT_S = 5.0
-TABLES = "SELECT table_name FROM duckdb_tables() WHERE NOT internal AND schema_name = 'main'"
+TABLES = "SELECT table_name FROM system.main.duckdb_tables() WHERE NOT internal AND schema_name = 'main'"
 STATUSES: dict[str, Status] = {
     **dict.fromkeys(("ok", "success", "successful", "completed", "complete", "passed", "done"), "ok"),
     **dict.fromkeys(("failed", "error", "failure", "crashed"), "failed"),
@@ -123,7 +123,7 @@ def _names(connection: DuckDB) -> set[str]:
 
 def _rows(file: ForeignFile, connection: DuckDB, table: str) -> list[Fields]:
     """The rows in the order of writing, without NULLs; `table` is one of our own names, never from the file."""
-    cursor = connection.execute(f"SELECT * FROM {table} ORDER BY rowid")
+    cursor = connection.execute(f"SELECT * FROM main.{table} ORDER BY rowid")
     columns = [column[0].lower() for column in cursor.description or ()]
     found = []
     for number, row in enumerate(cursor.fetchall(), start=1):

@@ -152,3 +152,9 @@ def test_its_runs_are_stored_once(runs_of, warehouse):
     assert [warehouse.ingest(run) for run in runs] == [True, True]
     assert [warehouse.ingest(run) for run in runs] == [False, False]
     assert verify(warehouse) == []
+
+
+def test_a_macro_in_the_file_is_not_called_in_place_of_a_function_of_duckdb(runs_of):
+    none = "SELECT 'none' AS table_name, false AS internal, 'main' AS schema_name"
+    hidden = f"CREATE MACRO duckdb_tables() AS TABLE {none}"
+    assert len(runs_of(f"{WIDE}; {hidden}")) == 2
