@@ -101,10 +101,13 @@ def settings(
     if profile not in PROFILES:
         raise UsageError(f"unknown profile {profile!r}: known: {', '.join(PROFILES)}")
     base = PROFILES[profile]
+    count = base.launches if launches is None else launches
     return replace(
         base,
         fixed_iterations=iterations,
         fixed_warmup_iterations=warmup_iterations,
-        launches=base.launches if launches is None else launches,
+        launches=count,
+        # Several launches are for comparing, and there more launches are worth more than longer ones.
+        budget_s=None if base.budget_s is None else base.budget_s * 2 / (1 + count),
         seed=seed,
     )

@@ -39,6 +39,7 @@ def test_invalid_counts_are_usage_errors(flags, name):
 
 def test_the_default_profile_has_a_time_budget_and_counts_its_steady_windows():
     default = PROFILES[DEFAULT_PROFILE]
+    assert [settings("quick", launches=count).budget_s for count in (1, 5)] == [150.0, 50.0]
     assert (DEFAULT_PROFILE, default.budget_s, default.counts_steady_warmup) == ("quick", 150.0, True)
     others = [PROFILES[name] for name in ("standard", "reference")]
     assert [(one.budget_s, one.counts_steady_warmup) for one in others] == [(None, False)] * 2
