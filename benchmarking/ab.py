@@ -201,9 +201,10 @@ def _kept_with_results(folder: Path, name: str | None = None) -> Iterator[Path]:
         if any(folder.glob("*/*/*.json*")):
             folder = folder if name is None else folder.rename(folder.with_name(name))
             left = sorted({path.parent for path in folder.glob("*/*/*.json*")})
+            commands = [f"run_hardware_benchmark --resume --output-dir {shlex.quote(str(path))}" for path in left]
             note(
-                f"the results so far are in {', '.join(map(str, left))}: finish each with run_hardware_benchmark "
-                "--resume --output-dir FOLDER, or load the finished ones with setup_benchmark_db --ingest"
+                f"the results so far are in {folder}: finish them with {' and '.join(commands)}, or load the finished "
+                "ones with setup_benchmark_db --ingest"
             )
         else:
             shutil.rmtree(folder, ignore_errors=True)

@@ -57,10 +57,10 @@ class Kernelized(TorchRuntime):
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Raises UnsupportedError for transformers' mapping where transformers refuses the installed package."""
-        source = _source(options.get(OPTION))
+        mode, source = super().mode(device, workload, options), _source(options.get(OPTION))
         if source == HUB and (why_not := why_not_hub()) is not None:
             raise UnsupportedError(why_not)
-        return {**super().mode(device, workload, options), OPTION: source}
+        return {**mode, OPTION: source}
 
     def foreign_code(self, mode: Mapping[str, Scalar], model_path: str | None = None) -> ForeignCode | None:
         source = str(mode.get(OPTION, HUB))

@@ -211,7 +211,7 @@ def test_trouble_after_measuring_leaves_what_was_measured(capfd, tmp_path, monke
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert ab.main([FLAGS, FLAGS]) == 130
     (kept,) = tmp_path.glob("benchhouse-ab-*/*/a/run.partial.jsonl")
-    assert f"the results so far are in {kept.parents[1]}" in capfd.readouterr().err
+    assert f"the results so far are in {kept.parents[2]}" in capfd.readouterr().err
 
 
 def test_a_command_that_measures_nothing_is_told(tmp_path):

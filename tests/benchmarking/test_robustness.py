@@ -161,7 +161,7 @@ def left_of(process):
 
 def advised(err, flags="--resume"):
     """The arguments of the run_hardware_benchmark command that a message advises."""
-    return shlex.split(re.search(rf"run_hardware_benchmark ({flags} \S+ \S+)", err)[1])
+    return shlex.split(re.search(rf"run_hardware_benchmark ({flags} \S+ [^\s,]+)", err)[1])
 
 
 @pytest.mark.parametrize("number", ENDINGS)
@@ -227,13 +227,13 @@ def ab(*arguments):
 
 def test_ab_that_is_ended_ends_its_command_and_says_where_the_launches_are(tmp_path):
     process = ab("--save", "--output-dir", "runs")
-    wait_until(lambda: workers(process) and any(kept(folder) for folder in tmp_path.glob("runs/ab-*/a")))
+    wait_until(lambda: workers(process) and any(kept(folder) for folder in tmp_path.glob("runs/ab-*/*/a")))
     left = left_of(process)
     process.send_signal(signal.SIGTERM)
     code, err = finish(process)
     assert (code, left()) == (143, [])
     assert err.endswith("benchhouse ab: interrupted\n")
-    (folder,) = tmp_path.glob("runs/ab-*/a")
+    (folder,) = tmp_path.glob("runs/ab-*/*/a")
     before = kept(folder)
     assert finish(start(*advised(err)))[0] == 0
     after = kept(folder)

@@ -76,8 +76,8 @@ def test_every_pair_is_supported_or_refused_with_a_sentence(
 def test_a_supported_pair_has_default_settings(
     runtime: Any, devices: list[Device], workloads: Mapping[str, Workload]
 ) -> None:
-    if runtime.missing() is not None:
-        pytest.skip(f"{runtime.name}: {runtime.missing()}")
+    if (why_not := runtime.missing() or runtime.unusable()) is not None:
+        pytest.skip(f"{runtime.name}: {why_not}")
     for device, workload in pairs(devices, workloads):
         if runtime.supports(device, workload, "float32") is None:
             mode = runtime.mode(device, workload, {})
@@ -98,8 +98,8 @@ def test_every_option_a_runtime_takes_is_declared_and_every_declared_one_is_take
 def test_settings_name_declared_options_only(
     runtime: Any, devices: list[Device], workloads: Mapping[str, Workload]
 ) -> None:
-    if runtime.missing() is not None:
-        pytest.skip(f"{runtime.name}: {runtime.missing()}")
+    if (why_not := runtime.missing() or runtime.unusable()) is not None:
+        pytest.skip(f"{runtime.name}: {why_not}")
     known = {option.name for option in runtime.declared_options} | FURTHER_SETTINGS.get(runtime.name, set())
     for device, workload in pairs(devices, workloads):
         for precision in PRECISIONS:

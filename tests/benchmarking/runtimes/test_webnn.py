@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from benchmarking.core.child_process import run_program
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor
@@ -94,12 +95,10 @@ def test_a_browser_that_cannot_is_known_before_anything_is_planned(bert, answer)
     ],
 )
 def test_a_browser_that_does_not_answer_is_a_reason(monkeypatch, program, told):
-    real = subprocess.run
+    def run(module, kind, *, limit_s):
+        return run_program([sys.executable, "-c", program], limit_s=limit_s)
 
-    def run(command, **how):
-        return real([sys.executable, "-c", program], **how)
-
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(runtime, "run_module", run)
     monkeypatch.setattr(runtime, "TIMEOUT_S", 0.2 if "sleep" in program else 60.0)
     assert runtime.ask_browser.__wrapped__("cpu") == told
 

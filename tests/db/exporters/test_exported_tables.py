@@ -96,7 +96,10 @@ def test_parquet_columns_carry_type_meaning_and_unit(export, tmp_path):
     (path,) = (tmp_path / "out" / "benchmark_results").iterdir()
     schema = pyarrow.parquet.read_schema(path)
     assert schema.field("latency_median_ms").metadata == {
-        b"meaning": b"Latency of a call in ms: median inside a launch, median over launches.",
+        b"meaning": (
+            b"Latency of a call in ms: median inside a launch (of the blocks' means where calls are timed in blocks), "
+            b"median over launches."
+        ),
         b"unit": b"ms",
         b"duckdb_type": b"DOUBLE",
     }

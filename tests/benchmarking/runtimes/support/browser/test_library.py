@@ -51,7 +51,7 @@ def tarball(monkeypatch: pytest.MonkeyPatch) -> bytes:
 
 @pytest.fixture
 def without_npm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library.shutil, "which", lambda name: None)
+    monkeypatch.setattr(library, "program", lambda name: None)
     monkeypatch.delenv("BENCHHOUSE_ORT_WEB_DIR", raising=False)
 
 
@@ -135,7 +135,7 @@ def test_npm_is_asked_where_there_is_one(monkeypatch, tarball, tmp_path):
     )
     npm.chmod(0o755)
     monkeypatch.delenv("BENCHHOUSE_ORT_WEB_DIR", raising=False)
-    monkeypatch.setattr(library.shutil, "which", lambda name: str(npm))
+    monkeypatch.setattr(library, "program", lambda name: str(npm))
     assert library.ensure_library(BuildStore(tmp_path / "cache"), "if_needed")["is_new"] is True
 
 
@@ -145,7 +145,7 @@ def test_an_error_of_npm_is_the_reason(monkeypatch, tmp_path):
     npm.write_text("#!/bin/sh\necho 'npm error code E404' >&2\necho 'npm error more' >&2\nexit 1\n")
     npm.chmod(0o755)
     monkeypatch.delenv("BENCHHOUSE_ORT_WEB_DIR", raising=False)
-    monkeypatch.setattr(library.shutil, "which", lambda name: str(npm))
+    monkeypatch.setattr(library, "program", lambda name: str(npm))
     with pytest.raises(BenchhouseError, match=r"cannot be fetched \(npm pack: npm error code E404\)"):
         library.ensure_library(BuildStore(tmp_path / "cache"), "if_needed")
 

@@ -26,7 +26,11 @@ def bytes_of(call):
 
 def test_a_matrix_product_is_two_flops_a_multiply_add_and_three_matrices_of_bytes():
     a, b = torch.ones(8, 4), torch.ones(4, 16)
-    assert values(lambda: a @ b) == {"flops": 2 * 8 * 4 * 16, "bytes_accessed": F32 * (8 * 4 + 4 * 16 + 8 * 16)}
+    assert values(lambda: a @ b) == {
+        "flops": 2 * 8 * 4 * 16,
+        "flops_by_device": {"cpu": 2 * 8 * 4 * 16},
+        "bytes_accessed": F32 * (8 * 4 + 4 * 16 + 8 * 16),
+    }
 
 
 def test_bytes_follow_the_dtype():
@@ -37,7 +41,7 @@ def test_bytes_follow_the_dtype():
 def test_an_addition_reads_two_and_writes_one_and_has_no_flops_to_count():
     a, b = torch.ones(10, 10), torch.ones(10, 10)
     found = counted(lambda: a + b)
-    assert found.values == {"bytes_accessed": 3 * F32 * 100}
+    assert found.values == {"bytes_accessed": 3 * F32 * 100, "flops_by_device": {}}
     assert found.missing["flops"].startswith("not_applicable")
 
 
@@ -62,7 +66,7 @@ def test_views_and_allocations_move_nothing():
             torch.empty(5, 5), torch.empty_like(a), a.new_empty(3), a.view(100)[3:].unsqueeze(0), a.t(), a.detach()
 
     found = counted(call)
-    assert found.values == {}
+    assert found.values == {"flops_by_device": {}}
     assert found.missing["bytes_accessed"].startswith("not_applicable")
 
 
