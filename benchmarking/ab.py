@@ -8,7 +8,7 @@ After --rounds the difference is judged, by rounds, so that a drift of the machi
 reaches over 2 %, rounds are added, up to --max-rounds or --budget. Each look at the numbers makes the next one
 stricter, so that looking often does not find more changes where there are none.
 
-The exit code does not depend on the verdict: 1 if a point failed, 3 if the sides have no point in common.
+The exit code does not depend on the verdict: 1 if a point failed, 3 if no point has a verdict.
 """
 
 from __future__ import annotations
@@ -200,11 +200,12 @@ def _kept_with_results(folder: Path, name: str | None = None) -> Iterator[Path]:
     except BaseException:
         if any(folder.glob("*/*/*.json*")):
             folder = folder if name is None else folder.rename(folder.with_name(name))
-            left = sorted({path.parent for path in folder.glob("*/*/*.json*")})
+            left = sorted({path.parent for path in folder.glob(f"*/*/*{spool.PARTIAL_SUFFIX}")})
             commands = [f"run_hardware_benchmark --resume --output-dir {shlex.quote(str(path))}" for path in left]
+            finish = f"finish them with {' and '.join(commands)}, or " if commands else ""
             note(
-                f"the results so far are in {folder}: finish them with {' and '.join(commands)}, or load the finished "
-                "ones with setup_benchmark_db --ingest"
+                f"the results so far are in {folder}: {finish}load the finished ones with "
+                f"setup_benchmark_db --ingest {shlex.quote(str(folder))}"
             )
         else:
             shutil.rmtree(folder, ignore_errors=True)

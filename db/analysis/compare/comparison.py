@@ -169,15 +169,21 @@ def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: 
 
 
 def _overlapping(before: Representative, after: Representative) -> list[tuple[Measured, Measured]]:
-    """The results whose runs overlapped on one host, as runs in turns do."""
+    """The results whose runs overlapped on one machine, as runs in turns do."""
     return [
         (one, other)
         for one in before.comparable
         for other in after.comparable
         if one.started_at <= other.finished_at
         and other.started_at <= one.finished_at
-        and one.about["host"] == other.about["host"]
+        and _are_of_one_machine(one, other)
     ]
+
+
+def _are_of_one_machine(one: Measured, other: Measured) -> bool:
+    """By host, which --anonymous leaves out, or by the command that measured both."""
+    places = ((each.about["host"], each.ab, each.session_id) for each in (one, other))
+    return any(here and here == there for here, there in zip(*places, strict=True))
 
 
 def _pair(before: Representative, after: Representative, details: reading.Details) -> Pair:

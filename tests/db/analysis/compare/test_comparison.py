@@ -268,6 +268,19 @@ def test_alternating_launches_are_rounds(store, sides):
     assert "A and B were measured in turns, and are compared by rounds" in comparison_text(sides())
 
 
+def anonymous(run):
+    return replace(run, provenance=replace(run.provenance, host=""))
+
+
+def test_runs_without_a_host_are_of_one_machine_only_where_one_command_measured_both(store, sides):
+    for side in "ab":
+        store(side, change=anonymous, **ONE)
+    assert verdicts(sides()) == {"b1 s32": "not judged"}
+    for side in "ab":
+        store(side, day=1, change=anonymous, tags={"ab": "one"}, **ONE)
+    assert verdicts(sides("tag.ab=one,tag.side=a", "tag.ab=one,tag.side=b")) == {"b1 s32": "equivalent"}
+
+
 def drifting(run):
     """Each launch 3 % slower than the one before."""
 
