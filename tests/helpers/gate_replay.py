@@ -75,7 +75,7 @@ UNSTATED: Mapping[str, Noise] = {
 """Further noises that are shown beside them."""
 POWER: Mapping[float, Rates] = {
     0.10: Rates(flagged=0.98, confirmed=0.95),
-    0.05: Rates(flagged=0.45, confirmed=0.24),
+    0.05: Rates(flagged=0.41, confirmed=0.21),
 }
 """How often a true shift is found in normal noise of 2 %, by its size."""
 
