@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+from uuid import UUID
 
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.errors import (
@@ -50,6 +52,31 @@ value heed no limit but this."""
 GRACE_S = 5.0
 """How long after the time limit a process ends that nobody has killed."""
 TOO_LARGE = f"no answer: it needs more than {MEMORY_BYTES // 1024**3} GB of memory: narrow it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A type of value that JSON lacks."""
+
+    name: str
+    """The key of the object that is sent for a value."""
+    sent: Callable[[Any], Any]
+    received: Callable[[Any], Any]
+
+
+_MICROSECOND = timedelta(microseconds=1)
+KINDS: dict[type, _Kind] = {
+    datetime: _Kind("datetime", datetime.isoformat, datetime.fromisoformat),
+    date: _Kind("date", date.isoformat, date.fromisoformat),
+    time: _Kind("time", time.isoformat, time.fromisoformat),
+    timedelta: _Kind("microseconds", lambda value: value // _MICROSECOND, lambda sent: sent * _MICROSECOND),
+    Decimal: _Kind("decimal", str, Decimal),
+    UUID: _Kind("uuid", str, UUID),
+    bytes: _Kind("bytes", bytes.hex, bytes.fromhex),
+    tuple: _Kind("tuple", list, tuple),
+    dict: _Kind("pairs", lambda value: [list(pair) for pair in value.items()], dict),
+}
+BY_NAME = {kind.name: kind for kind in KINDS.values()}
 
 
 class TimeLimitError(BenchhouseError):
@@ -113,7 +140,7 @@ def answering(
         answers = _Answers(os.fdopen(process.stdout.fileno(), "rb", closefd=False))
         answers.next("open")
         with _limited(process, timeout_s, answers):
-            columns = answers.next("columns")
+            columns = tuple(Column(name=name, type=kind) for name, kind in answers.next("columns"))
             yield Answer(columns=columns, rows=answers.rows())
 
 
@@ -147,7 +174,7 @@ def _limited(process: subprocess.Popen[str], timeout_s: float | None, answers: _
 
 
 class _Answers:
-    """What the process sends: "open", "columns", "rows" and "end", or "error"."""
+    """What the process sends, a line of JSON each: "open", "columns", "rows" and "end", or "error"."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
@@ -157,8 +184,8 @@ class _Answers:
     def next(self, *kinds: str) -> Any:
         """The content of the next message, which is of one of the kinds; None at the end. Raises its error."""
         try:
-            kind, content = pickle.load(self._pipe)  # noqa: S301 - sent by our own child process
-        except (EOFError, pickle.UnpicklingError):
+            kind, content = json.loads(self._pipe.readline(), object_hook=_received)
+        except ValueError:  # it was killed, maybe in the middle of a line
             if self.expired_s is not None:
                 raise TimeLimitError(f"no answer within {self.expired_s:g} s: narrow it, or raise --timeout") from None
             raise StorageError(TOO_LARGE) from None
@@ -170,7 +197,21 @@ class _Answers:
     def rows(self) -> Iterator[Row]:
         """The rows, as they come."""
         while (rows := self.next("rows")) is not None:
-            yield from rows
+            yield from map(tuple, rows)
+
+
+def _sent(value: Any) -> Any:
+    """A value in JSON; `_received` gives it back."""
+    if isinstance(value, list):
+        return [_sent(item) for item in value]
+    kind = KINDS.get(type(value))
+    return value if kind is None else {kind.name: _sent(kind.sent(value))}
+
+
+def _received(sent: dict[str, Any]) -> Any:
+    """The value of an object in JSON, which has the name of a kind as its only key."""
+    [(name, content)] = sent.items()
+    return BY_NAME[name].received(content)
 
 
 def main() -> int:
@@ -179,7 +220,7 @@ def main() -> int:
     question = json.loads(sys.stdin.buffer.read())
     try:
         for message in _answer(question):
-            pickle.dump(message, sys.stdout.buffer)
+            sys.stdout.buffer.write(json.dumps(message).encode() + b"\n")
             sys.stdout.buffer.flush()
     except BrokenPipeError:
         os._exit(EXIT_FAILED)
@@ -213,9 +254,9 @@ def _asked(warehouse: Warehouse, sql: str, params: Mapping[str, str]) -> Iterato
         with warehouse.cursor() as cursor:
             _check(cursor, sql)
             cursor.execute(sql, dict(params) or None)
-            yield "columns", tuple(Column(name=name, type=str(kind)) for name, kind, *_ in cursor.description or ())
+            yield "columns", [(name, str(kind)) for name, kind, *_ in cursor.description or ()]
             while cursor.description and (rows := cursor.fetchmany(ROWS_AT_ONCE)):
-                yield "rows", rows
+                yield "rows", [[_sent(value) for value in row] for row in rows]
     except StorageError as error:
         raise _explained(parse_message(str(error.__cause__)), sql, error) from error
 
@@ -278,7 +319,4 @@ def error_position(sql: str, position: int) -> str:
 
 
 if __name__ == "__main__":
-    # Messages are pickled: their classes must have the name by which the process that asks imports them.
-    from db.query.questions import main as imported
-
-    sys.exit(imported())
+    sys.exit(main())

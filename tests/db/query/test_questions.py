@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import duckdb
 import pytest
 
 from benchmarking.core.errors import EXIT_TIME_LIMIT, StorageError, UsageError
@@ -35,6 +36,20 @@ def test_types_of_columns_are_given(asked_database):
         answering(asked_database, sql) as answer,
     ):
         assert [column.type for column in answer.columns] == ["JSON", "MAP(VARCHAR, VARCHAR)", "VARCHAR[]"]
+
+
+def test_values_of_every_type_are_those_of_duckdb(ask):
+    sql = """
+        SELECT NULL, true, 1::HUGEINT * 10::HUGEINT ** 30, 0.1::DOUBLE, 'nan'::FLOAT, '-inf'::DOUBLE,
+               1.10::DECIMAL(9, 2), 'ü"\n', '\\xAA\\x00'::BLOB, DATE '2026-11-22', TIME '01:02:03.5',
+               TIMESTAMP '2026-11-22 01:02:03.000004', INTERVAL '-3 days 5 microseconds',
+               '01234567-89ab-cdef-0123-456789abcdef'::UUID, '101'::BIT,
+               [1, NULL], [1.5, 2]::DOUBLE[2], {'a': DATE '2026-01-01', 'decimal': [1.1]}, MAP {2: 'x', 1: 'y'},
+               MAP {'pairs': {'tuple': NULL}}, 'a'::ENUM('a', 'b'), '{"uuid": 1}'::JSON
+    """
+    with duckdb.connect() as connection:
+        expected = connection.execute(sql).fetchall()
+    assert repr(ask(sql)[1:]) == repr(expected)
 
 
 def test_parameters_are_bound_and_never_pasted(ask):
