@@ -85,6 +85,14 @@ class DeviceHandle:
     def synchronize(self) -> None:
         """Wait until the device's queue is empty."""
 
+    def answers(self) -> bool:
+        """Whether the process can still use the device: an error of its queue is raised by the next call that waits."""
+        try:
+            self.synchronize()
+        except Exception:  # noqa: BLE001 - whatever a driver raises, the answer is no
+            return False
+        return True
+
     def empty_cache(self) -> None:
         """Return the allocator's cached memory to the device."""
 

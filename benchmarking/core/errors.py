@@ -47,6 +47,8 @@ DEVICE_LOST_TEXTS = (
     "unspecified launch failure",
     "the launch timed out and was terminated",
     "uncorrectable ecc error",
+    "uncorrectable nvlink error",
+    "invalid access of peer gpu memory over nvlink",
     "context is destroyed",
     "device_lost",
     "device lost",

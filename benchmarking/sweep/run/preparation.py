@@ -1,7 +1,8 @@
 """Preparing a cell: a separate process builds what its launches load and are compared with, before they start.
 
 The process keeps the memory, threads and imports of exporters and reference models out of the process that is measured.
-It reports each part as soon as it exists, so if the process ends early, only the parts not yet made are lost. A cell
+It reports each part as soon as it exists, so if the process ends early, only the parts not yet made are lost. A process
+that ran out of memory or lost its device makes no further reference: a fresh one makes those that are left. A cell
 without its build cannot be measured; without a reference it can, and its results say why they were not compared.
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
 from benchmarking.core.records import FAILED, Cell, Json, Point, Preparation, from_json
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.process import (
@@ -48,26 +49,42 @@ def has_build(cell: Cell) -> bool:
 
 def prepare(plan: CellPlan, say: Callable[[str], None]) -> Preparation | LoadFailed:
     """What was built, or why the build failed. The plan's time limit applies to the build and to each reference."""
-    job = PreparationJob(cell=plan.cell, points=plan.runnable, rebuild=plan.rebuild)
-    made: Preparation | None = None
+    made: Preparation | LoadFailed | None = None
+    left = plan.runnable
+    while made is None or (isinstance(made, Preparation) and left):
+        build = None if made is None else made.build
+        job = PreparationJob(cell=plan.cell, points=left, rebuild=plan.rebuild, build=build)
+        made, is_done = _prepared(job, made, plan.timeout_s, say)
+        if is_done or isinstance(made, LoadFailed):
+            return made
+        left = tuple(point for point in left if point.label not in {*made.references, *made.missing})
+    return made
+
+
+def _prepared(
+    job: PreparationJob, made: Preparation | None, timeout_s: float | None, say: Callable[[str], None]
+) -> tuple[Preparation | LoadFailed, bool]:
+    """What was made so far and by one process; and whether that is all, or a fresh process has to make the rest."""
     with WorkerProcess(job) as process:
         while True:
             try:
-                message = process.receive(None if plan.timeout_s is None else time.monotonic() + plan.timeout_s)
+                message = process.receive(None if timeout_s is None else time.monotonic() + timeout_s)
             except TimeLimitError:
-                return _ended(made, job.points, f"not finished within the time limit of {plan.timeout_s:g} s")
+                return _ended(made, job.points, f"not finished within the time limit of {timeout_s:g} s"), True
             if isinstance(message, Preparing):
                 say(message.what)
             elif isinstance(message, Built):
                 made = Preparation(build=message.build)
             elif isinstance(message, Referenced) and made is not None:
                 made = _with_reference(made, message)
+                if message.ends_process:
+                    return made, False
             elif isinstance(message, Prepared) and made is not None:
-                return made
+                return made, True
             elif isinstance(message, LoadFailed):
-                return message if made is None else _ended(made, job.points, message.error)
+                return (message if made is None else _ended(made, job.points, message.error)), True
             else:
-                return _ended(made, job.points, process.why_it_ended())
+                return _ended(made, job.points, process.why_it_ended()), True
 
 
 def _with_reference(made: Preparation, message: Referenced) -> Preparation:
@@ -97,25 +114,32 @@ def main() -> int:
         home.flush()
 
     try:
-        make_all(job, send)
+        is_done = make_all(job, send)
     except Exception as error:  # noqa: BLE001 - whatever an exporter raises must become a stored reason
         send(LoadFailed(error=error_text(error), traceback=_traceback(error)))
     else:
-        send(Prepared())
+        if is_done:
+            send(Prepared())
     return 0
 
 
-def make_all(job: PreparationJob, send: Send) -> None:
-    """Send the build that the runtime loads, then the reference of each point, or why there is none."""
+def make_all(job: PreparationJob, send: Send) -> bool:
+    """Send the build that the runtime loads, then the reference of each point, or why there is none. False when the
+    process can make no more of them."""
     store = BuildStore()
-    send(Built(build=_build(job, store, send)))
+    if job.build is None:
+        send(Built(build=_build(job, store, send)))
     if not needs_reference(job.cell):
-        return
+        return True
     maker = ReferenceMaker(job.cell, store, job.rebuild)
     for point in job.points:
         send(Preparing(what=f"the reference's output at {point.label}"))
-        send(_reference(maker, point))
+        made = _reference(maker, point)
+        send(made)
+        if made.ends_process:
+            return False
     maker.close()
+    return True
 
 
 def _build(job: PreparationJob, store: BuildStore, send: Send) -> Mapping[str, Json]:
@@ -137,7 +161,8 @@ def _reference(maker: ReferenceMaker, point: Point) -> Referenced:
     try:
         return Referenced(label=point.label, digest=maker.digest(point))
     except Exception as error:  # noqa: BLE001 - a point without a reference is measured, and says why it has none
-        return Referenced(label=point.label, why_not=f"{FAILED}: {error_text(error)}")
+        is_lost = isinstance(error, OutOfMemoryError | MemoryError) or maker.has_lost_device(error)
+        return Referenced(label=point.label, why_not=f"{FAILED}: {error_text(error)}", ends_process=is_lost)
 
 
 def _traceback(error: Exception) -> str | None:

@@ -167,6 +167,8 @@ class PreparationJob:
     cell: Cell
     points: tuple[Point, ...]
     rebuild: Rebuild
+    build: Mapping[str, Json] | None = None
+    """What an earlier process of the same preparation built; None when the build is still to be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +194,8 @@ class Referenced:
     digest: str | None = None
     """Of the build with the reference output."""
     why_not: str | None = None
+    ends_process: bool = False
+    """Whether the process makes no further one: its memory ran out, or it lost its device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Operation, Runtime, Session
-from benchmarking.core.device_contracts import DeviceKind
-from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
+from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_device_lost
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild
 from benchmarking.devices.support.handles import parts
@@ -112,6 +112,7 @@ class ReferenceMaker:
         self._rebuild = rebuild
         self._fit: Fit | None = None
         self._session: Session | None = None
+        self._handle: DeviceHandle | None = None
 
     def digest(self, point: Point) -> str:
         """The digest of the point's reference, which is built if it is missing. Raises what the model raises, and
@@ -119,6 +120,10 @@ class ReferenceMaker:
         key = reference_key(self._cell, point)
         build, _ = self._store.get(key, lambda folder: self._make(point, folder), self._rebuild)
         return build.digest
+
+    def has_lost_device(self, error: Exception) -> bool:
+        """Whether, after this error, every further call of the process on the device would fail too."""
+        return is_device_lost(error) or (self._handle is not None and not self._handle.answers())
 
     def close(self) -> None:
         """Release the model."""
@@ -152,8 +157,8 @@ class ReferenceMaker:
             runtime: Runtime = plugins.load(RUNTIMES, self._cell.runtime)
             device: DeviceKind = plugins.load("benchmarking.devices", self._cell.device.type)
             runtime.import_libraries()
-            handle = device.open(self._cell.device)
-            self._session = runtime.open(self._cell, handle, lambda name: nullcontext(), points)
+            self._handle = device.open(self._cell.device)
+            self._session = runtime.open(self._cell, self._handle, lambda name: nullcontext(), points)
         return self._session
 
 

@@ -195,17 +195,8 @@ def measure(
                 check=check,
             )
     except Exception as error:  # noqa: BLE001 - a point that raises costs that point and is stored with its reason
-        return _failure(job, point, started_at, error, is_device_lost(error) or not _works(handle))
+        return _failure(job, point, started_at, error, is_device_lost(error) or not handle.answers())
     return _with_time_to_ready(check.with_work(measurement), ready_s)
-
-
-def _works(handle: DeviceHandle) -> bool:
-    """Whether the device still answers; an error of its queue is raised at the next call that waits for it."""
-    try:
-        handle.synchronize()
-    except Exception:  # noqa: BLE001 - the point has its reason already; this only decides where the next one runs
-        return False
-    return True
 
 
 def _failure(job: Job, point: Point, started_at: str, error: Exception, lost: bool) -> Measurement:

@@ -78,6 +78,7 @@ def test_a_failed_allocation_is_recognized_in_any_librarys_words(text):
         "CUDA error: misaligned address",
         "HIP error: an illegal memory access was encountered",
         "CUDA error: uncorrectable ECC error encountered",
+        "CUDA error: uncorrectable NVLink error detected during the execution",
         "level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
         "887A0005: DXGI_ERROR_DEVICE_REMOVED",
     ],
@@ -94,6 +95,14 @@ def test_a_device_lost_before_an_error_is_found_behind_it():
     noted = ValueError("shapes")
     noted.add_note("and then, while cleaning up: RuntimeError: CUDA error: an illegal memory access was encountered")
     assert is_device_lost(noted)
+
+
+def test_torchs_own_class_of_gpu_errors_is_read_by_its_message():
+    """AcceleratorError is raised for every failed call of CUDA or HIP: also for those that leave the GPU usable."""
+    import torch
+
+    assert is_device_lost(torch.AcceleratorError("CUDA error: an illegal memory access was encountered"))
+    assert not is_device_lost(torch.AcceleratorError("CUDA error: invalid configuration argument"))
 
 
 def test_errors_that_leave_a_device_usable_are_not_those_of_a_lost_one():

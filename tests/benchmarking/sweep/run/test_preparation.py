@@ -132,6 +132,23 @@ def test_a_reference_that_raises_or_is_wrong_itself_is_a_reason_of_its_point_alo
     assert [doubts_of(result) for result in run["results"]] == [[("not_compared", "info")]] * 2
 
 
+@pytest.mark.parametrize(("fault", "why"), [("lost", "device-side assert triggered"), ("oom", "out of memory")])
+def test_references_after_one_that_lost_the_device_are_made_in_a_fresh_process(
+    null_script, measured, doubts_of, fault, why
+):
+    """A process without its device fails every further call: the second reference would have the first one's reason.
+    The build is not made again."""
+    null_script(build={"exporter": "scripted"}, outputs=OFF_BY_A_TENTH, faults={"reference b1 s32": fault})
+    code, run = measured("--rebuild", "always")
+    assert code == 0
+    assert list(run["preparation"]["missing"]) == ["b1 s32"]
+    assert why in run["preparation"]["missing"]["b1 s32"]
+    assert list(run["preparation"]["references"]) == ["b2 s32"]
+    assert run["preparation"]["build"]["is_new"] is True
+    assert doubts_of(run["results"][0]) == [("not_compared", "info")]
+    assert run["results"][1]["metrics"]["output_error"] == pytest.approx(0.1)
+
+
 def test_a_reference_that_does_not_fit_is_not_tried(null_script, null_track, monkeypatch):
     null_script(outputs=OFF_BY_A_TENTH)
     plan = null_track().plan
