@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 TOKEN = "token"  # noqa: S105 - the name of a mark
 
+NOT_AS_REQUESTED, NOT_VERIFIED = "not_as_requested", "not_verified"
+"""Keys of `Operation.verified`, with the reason in words: the calls were not what was requested (another kernel); or it
+is not known whether they were. Both become doubts of the result."""
+
 Mark = Callable[[str], None]
 """`mark(name)` records a time inside a timed call: `mark("token")` for each token that has reached the host; any other
 name ends the phase of that name ("encode", "retrieve", "step") after waiting for the device."""
@@ -118,7 +122,8 @@ class Operation(FamilyOperation):
 
         `graph_count`, `graph_break_count`, `recompile_count`, `nodes`, `nodes_on_cpu_unasked`, `compile_cold_s` and
         `compile_warm_s` go to the columns of those names, other keys (`nodes_by_provider`, ...) to the result's
-        details. Where a key is absent, the session's `verified` applies.
+        details. Where a key is absent, the session's `verified` applies. What is wrong with the calls is a fact too
+        (`NOT_AS_REQUESTED`), as is what cannot be read (`NOT_VERIFIED`): the point has been measured by then.
         """
         return {}
 

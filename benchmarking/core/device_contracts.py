@@ -169,8 +169,8 @@ class DeviceKind(ABC):
     """Whether torch can run float32 matrix products on tensor cores (TF32)."""
     has_cuda_graphs: bool = False
     """Whether torch can record graphs of kernels: CUDA graphs, or HIP graphs under the same name."""
-    has_flash_attention: bool = False
-    """Whether the package flash-attn supports it."""
+    flash_attention: tuple[int, ...] = ()
+    """The versions of FlashAttention's packages that support it."""
     has_torchao_kernels: bool = False
     """Whether torchao's 8-bit and 4-bit kernels run on it."""
     runs_openvino: bool = False

@@ -194,6 +194,12 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "choose a runtime or precision that supports these operations on the device",
     ),
     (
+        "not_as_requested",
+        "invalid",
+        "the calls did not run as requested (with another attention kernel, for example)",
+        "read in the evidence what ran instead, and request that or change what prevents it",
+    ),
+    (
         "output_differs",
         "invalid",
         "the output differs from the eager float32 reference by more than the precision's tolerance",
@@ -204,6 +210,12 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "info",
         "the output was not compared with the eager float32 reference",
         "read the reason in the evidence, and check the output in another way",
+    ),
+    (
+        "not_verified",
+        "info",
+        "it could not be read back whether the calls ran as requested",
+        "read the reason in the evidence, and check with a profiler of the vendor what ran",
     ),
     (
         "governor",

@@ -57,6 +57,7 @@ class CudaDevice(TorchGpuKind):
     visibility = (VISIBLE,)
     has_tf32 = True
     runs_tensorrt = True
+    flash_attention = (2, 3, 4)
     sdpa_kernels = ("math", "flash", "efficient", "cudnn")
     gpu_vendor = "nvidia"
     pci_vendor_id = 0x10DE

@@ -11,6 +11,7 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any
 
+from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED
 from benchmarking.core.doubts import SEVERITIES, doubt
 from benchmarking.core.records import Device, Doubt, Json, Readings, Severity, Workload
 from benchmarking.core.sample_statistics import (
@@ -246,7 +247,7 @@ def about_adapter(verified: Mapping[str, Json]) -> Doubts:
 
 def about_calls(verified: Mapping[str, Json]) -> Doubts:
     """Doubts about what calls really ran on, as a session or operation read it back."""
-    return (*about_placement(verified), *about_emulation(verified))
+    return (*about_placement(verified), *about_emulation(verified), *about_request(verified))
 
 
 def about_load(verified: Mapping[str, Json]) -> Doubts:
@@ -265,6 +266,15 @@ def about_placement(verified: Mapping[str, Json]) -> Doubts:
     if not isinstance(fallen, int) or fallen == 0:
         return ()
     return (doubt("cpu_fallback", nodes_on_cpu_unasked=fallen, nodes=nodes if isinstance(nodes, int) else None),)
+
+
+def about_request(verified: Mapping[str, Json]) -> Doubts:
+    """`not_as_requested`: something else ran; `not_verified`: what ran could not be read back."""
+    other, unknown = verified.get(NOT_AS_REQUESTED), verified.get(NOT_VERIFIED)
+    return _present(
+        None if other is None else doubt("not_as_requested", why=other),
+        None if unknown is None else doubt("not_verified", why=unknown),
+    )
 
 
 def about_threads(verified: Mapping[str, Json]) -> Doubts:

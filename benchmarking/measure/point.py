@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from benchmarking.core.contracts import Operation
+from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED, Operation
 from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.errors import UnsupportedError, first_line, is_device_lost, is_out_of_memory
 from benchmarking.core.metrics import ns_to_ms, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
@@ -102,13 +103,13 @@ def measure_point(
         warm = warm_up(bench, may_block=_may_block(bench, first), first_call_ns=first.wall_ns)
         passes = _latency_passes(bench, warm)
     latency = passes[-1]
+    passed = (energy_pass(bench), memory_pass(bench), _count_pass(bench, launch))
+    verified, ends = _read_back(operation)
     result = _joined(
         first.readings,
         first.correctness.result,
-        energy_pass(bench),
-        memory_pass(bench),
-        _count_pass(bench, launch),
-        compile_pass(bench, first.wall_ns, first.compiles, latency, operation.verified()),
+        *passed,
+        compile_pass(bench, first.wall_ns, first.compiles, latency, verified),
     )
     missing = {**result.missing, **_missing_series(bench, latency.watch)}
     return Measurement(
@@ -139,6 +140,7 @@ def measure_point(
             **warm.extra,
             **result.extra,
             **_first_try(bench, passes),
+            **ends,
         },
     )
 
@@ -286,6 +288,21 @@ def _joined(*results: PassResult) -> PassResult:
     return PassResult(
         metrics=metrics, missing={name: why for name, why in missing.items() if name not in metrics}, extra=extra
     )
+
+
+def _read_back(operation: Operation) -> tuple[Mapping[str, Json], dict[str, Json]]:
+    """What the calls really ran on; and whether the process can measure further points.
+
+    All is measured by now, so an error becomes a fact of the point: that the calls were not as requested
+    (UnsupportedError), or that it could not be read."""
+    try:
+        return operation.verified(), {}
+    except Exception as error:  # noqa: BLE001 - whatever a profiler raises, it costs the check and not the point
+        ends = {"out_of_memory": is_out_of_memory(error), "device_lost": is_device_lost(error)}
+        if isinstance(error, UnsupportedError):
+            return {NOT_AS_REQUESTED: str(error)}, {}
+        why = f"{type(error).__name__}: {first_line(error)}"
+        return {NOT_VERIFIED: why}, {name: True for name, is_so in ends.items() if is_so}
 
 
 SECONDS, STATE = "compile_s", "compile_cache"

@@ -202,7 +202,7 @@ class TorchGpuKind(DeviceKind):
     can_be_several = True
     torch_type: str | None = TORCH_TYPE
     has_cuda_graphs = True
-    has_flash_attention = True
+    flash_attention: tuple[int, ...] = (2,)
     has_torchao_kernels = True
     visibility: tuple[str, ...]
     """Environment variables that hide GPUs from this process."""

@@ -2,10 +2,12 @@ import sys
 
 import pytest
 
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.core.records import Measurement, Point, Readings, dumps, from_json, to_json
+from benchmarking.measure.doubts import about_calls
 from benchmarking.measure.point import measure_point
 from benchmarking.measure.settings import Settings
+from benchmarking.sweep.run.process import ends_worker
 
 POINT = Point(batch_size=2, sequence_length=8)
 MEMORY_CALLS = 5 if sys.platform == "darwin" else 1
@@ -115,6 +117,41 @@ def test_exceptions_of_the_operation_pass_through(fake):
     operation.run = lambda mark: 1 / 0
     with pytest.raises(ZeroDivisionError):
         measure(operation, handle)
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "ends"),
+    [
+        (UnsupportedError("asked for a, but b ran"), {"not_as_requested": "asked for a, but b ran"}, {}),
+        (RuntimeError("profiler: CUPTI\nmore"), {"not_verified": "RuntimeError: profiler: CUPTI"}, {}),
+        (
+            OutOfMemoryError("out of memory"),
+            {"not_verified": "OutOfMemoryError: out of memory"},
+            {"out_of_memory": True},
+        ),
+        (
+            RuntimeError("CUDA error: device-side assert triggered"),
+            {"not_verified": "RuntimeError: CUDA error: device-side assert triggered"},
+            {"device_lost": True},
+        ),
+    ],
+)
+def test_a_check_that_fails_after_the_point_was_measured_marks_it_and_does_not_lose_it(fake, error, told, ends):
+    handle = fake.handle()
+    operation = fake.operation(handle, QUIET)
+
+    def fail():
+        raise error
+
+    operation.verified = fail
+    result = measure(operation, handle, fixed_iterations=4)
+    assert len(wall(result).values) == 4
+    assert result.extra["verified"] == told
+    assert {key: result.extra[key] for key in ("out_of_memory", "device_lost") if key in result.extra} == ends
+    assert ends_worker(result) is bool(ends)
+    (doubt,) = about_calls(result.extra["verified"])
+    assert (doubt.kind, doubt.severity) == (next(iter(told)), "invalid" if "not_as_requested" in told else "info")
+    assert doubt.evidence == {"why": next(iter(told.values()))}
 
 
 def test_a_wrong_output_is_measured_and_invalid(fake):

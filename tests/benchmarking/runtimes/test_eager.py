@@ -78,7 +78,7 @@ def test_mode_is_complete_with_its_defaults():
     ],
 )
 def test_modes_that_cannot_be_are_refused(monkeypatch, kind, options, error, message):
-    monkeypatch.setattr(attention_kernels.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(attention_kernels, "version_of", lambda name: None)
     with pytest.raises(error, match=message):
         PLUGIN.mode(device(kind), resolve("tiny-gpt2"), options)
 

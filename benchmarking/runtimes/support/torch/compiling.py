@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core.child_process import environment_variable
-from benchmarking.core.contracts import FamilyOperation, Mark
+from benchmarking.core.contracts import NOT_AS_REQUESTED, FamilyOperation, Mark
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import NOT_RUN, Cell, Json, Point, Readings
 from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
@@ -67,6 +67,7 @@ class CompilingOperation(TorchOperation):
         TorchOperation's."""
         super().__init__(*arguments)
         self.is_compiled = settings is not None
+        self.is_replayed = settings is not None and settings.uses_cuda_graphs
         self.compiled_modules: tuple[str, ...] = ()
         self._log = log
         self._settings = settings
@@ -96,15 +97,16 @@ class CompilingOperation(TorchOperation):
         found["compiled_modules"] = list(self.compiled_modules)
         if self._settings.cache is not None:
             found["compile_cache"] = self._settings.cache.state
-        return {**found, **self._cuda_graphs()} if self._settings.uses_cuda_graphs else found
+        return {**found, **self._cuda_graphs(found)} if self._settings.uses_cuda_graphs else found
 
-    def _cuda_graphs(self) -> dict[str, Json]:
-        """Raises UnsupportedError when no graph became a CUDA graph, which the mode is for."""
+    def _cuda_graphs(self, found: Mapping[str, Json]) -> dict[str, Json]:
+        """The graphs that did not become CUDA graphs; where none did, the calls are not what the mode is for."""
         skips, reasons = self._log.cuda_graph_skips()
+        facts: dict[str, Json] = {"cuda_graph_skips": skips, "cuda_graph_skip_reasons": list(reasons)}
         if skips and skips >= self._log.graphs():
-            why = reasons[0] if reasons else "torch gives no reason"
-            raise UnsupportedError(f"no graph could be a CUDA graph: {why}")
-        return {"cuda_graph_skips": skips, "cuda_graph_skip_reasons": list(reasons)}
+            why = f"no graph could be a CUDA graph: {reasons[0] if reasons else 'torch gives no reason'}"
+            facts[NOT_AS_REQUESTED] = "; ".join(filter(None, (str(found.get(NOT_AS_REQUESTED, "")), why)))
+        return facts
 
 
 class CompilingSession(TorchSession):

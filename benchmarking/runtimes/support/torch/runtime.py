@@ -94,6 +94,7 @@ class TorchRuntime(Runtime):
         return mode
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        attention_kernels.check_precision(_attention_in(mode), precision)
         return quantization.completed(self.name, precision, mode)
 
     def import_libraries(self) -> None:
