@@ -264,6 +264,7 @@ def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Ro
         "series_id": series_id(series_keys(run, result.point)),
         **_point_columns(result.point),
         "doubts": [doubt.kind for doubt in result.doubts],
+        "pooled_quantiles": list(result.pooled_quantiles),
         **{name: value for name, value in metrics.items() if name in metric_columns},
         "other_metrics": [(name, value) for name, value in metrics.items() if name not in metric_columns],
         "missing": list(result.missing.items()),

@@ -195,6 +195,7 @@ def _result(row: Row, raw: Sequence[Row], metrics: Sequence[str]) -> Result:
         **_fields(row, RESULT_COLUMNS),
         point=Point.from_columns(row),
         doubts=tuple(from_json(Doubt, doubt, "doubts") for doubt in doubts),
+        pooled_quantiles=tuple(row["pooled_quantiles"]),
         metrics={**{name: row[name] for name in metrics if row[name] is not None}, **row["other_metrics"]},
         missing=row["missing"],
         samples=tuple(_samples(one) for one in raw if not _is_compacted(one)),

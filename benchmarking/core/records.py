@@ -342,6 +342,8 @@ class Result:
     ci_scope: Literal["between", "within"] | None = None
     """Whether the confidence interval covers the spread between launches (3 or more), or speaks of the calls of these
     processes only ("within")."""
+    pooled_quantiles: tuple[str, ...] = ()
+    """The metrics whose percentile is that of the samples of all launches together, since one launch has too few."""
     metrics: Mapping[str, Number] = field(default_factory=dict)
     """The point's numbers by column name (latency_median_ms, throughput_samples_per_sec, ...)."""
     missing: Mapping[str, str] = field(default_factory=dict)

@@ -54,6 +54,8 @@ SELECT
     r.model_size_mb,
     r.compile_s,
     r.first_call_ms,
+    r.tokenize_ms,
+    r.total_ms,
     run.load_time_s,
     r.concurrency,
     r.axes,

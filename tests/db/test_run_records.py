@@ -40,7 +40,7 @@ def peculiar(make_run):
     extra = {"windows": [{"steal": 0.1}], "note": "é\n'"}
     return replace(
         run,
-        results=(replace(first, metrics=metrics, extra=extra), *run.results[1:]),
+        results=(replace(first, metrics=metrics, extra=extra, pooled_quantiles=("latency_p90_ms",)), *run.results[1:]),
         preparation=Preparation(build={"kind": "onnx", "build_s": 2, "is_new": True}, missing={"b1": "not_run"}),
         origin=Origin(format="asv", definition="asv", definitions={"latency_median_ms": "median"}, kept={"x": [1]}),
         provenance=replace(run.provenance, command=("a b", "", "it's", "--x=\n"), description="d"),

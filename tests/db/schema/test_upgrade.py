@@ -50,6 +50,7 @@ def test_metrics_of_old_rows_move_to_their_columns_and_the_others_stay(tmp_path,
     run = make_run(**SPEECH)
     result = run.results[0]
     moved = {"encode_ms": 3.5, "real_time_factor": 0.25, "output_max_abs_error": 0.5, "graph_break_count": 2.0}
+    moved |= {"time_to_first_token_p99_ms": 7.0, "total_ms": 8.0}
     metrics = {**result.metrics, **moved, "phase_seance_ms": 9.0}
     run = replace(run, results=(replace(result, metrics=metrics),))
     path = file_of_version(version, tmp_path / "a.duckdb", run)
@@ -94,6 +95,13 @@ def test_everything_else_stays_as_it_was(old):
         for table, found in names.items():
             after = warehouse.query(f"SELECT {', '.join(found)} FROM {table} ORDER BY rowid").arrow()
             assert after.to_pylist() == before[table].to_pylist(), table
+
+
+def test_no_percentile_of_an_old_row_is_marked_as_pooled(old):
+    with Warehouse.open(old) as warehouse:
+        assert warehouse.query("SELECT DISTINCT pooled_quantiles FROM benchmark_results").dicts() == [
+            {"pooled_quantiles": []}
+        ]
 
 
 def test_upgrading_twice_is_upgrading_once(old):
