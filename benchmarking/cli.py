@@ -36,6 +36,7 @@ HOUSE_COMMANDS = {
     "merge": ("db.commands.merge", "merge other warehouses into this one"),
     "query": ("db.commands.query", "run a read-only SQL query"),
     "sql": ("db.commands.sql", "open the duckdb shell, read-only, with the data dictionary"),
+    "mcp": ("db.commands.mcp", "serve the warehouse to assistants over MCP, read-only"),
     "compact": ("db.commands.compact", "replace old raw samples with quantiles; statistics are kept"),
 }
 """Commands without a script: their names are too common for a PATH."""

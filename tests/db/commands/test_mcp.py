@@ -1,0 +1,127 @@
+"""The MCP server, asked by the client of the official SDK over stdin and stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from benchmarking.core.child_process import module_command
+from benchmarking.core.errors import EXIT_USAGE
+from db.commands import mcp as command
+from db.commands.query import main as query_main
+
+sdk = pytest.importorskip("mcp", reason="the extra mcp is not installed")
+
+
+def conversation(database, *calls, timeout_s=60):
+    """What the server says of each call, (is_error, text); and the tools it offers."""
+
+    async def talk():
+        program, *arguments = module_command("db.commands.mcp", "--db-path", str(database), f"--timeout={timeout_s}")
+        async with sdk.Client(sdk.StdioServerParameters(command=program, args=arguments)) as client:
+            tools = (await client.list_tools()).tools
+            results = [await client.call_tool(name, values) for name, values in calls]
+            return [(bool(each.is_error), each.content[0].text) for each in results], tools
+
+    return asyncio.run(talk())
+
+
+CALLS = {
+    "contents": ("contents", {}),
+    "dictionary": ("dictionary", {"table": "hardware_info"}),
+    "query": ("query", {"sql": "SELECT count(*) AS n FROM benchmark_runs"}),
+    "writing": ("query", {"sql": "DELETE FROM benchmark_runs"}),
+    "file": ("query", {"sql": "SELECT * FROM read_text('/etc/hostname')"}),
+    "flag": ("query", {"sql": "--file=/etc/hostname"}),
+    "large": ("query", {"sql": "SELECT repeat('x', 500000) AS x"}),
+    "compare": ("compare", {"before": "runtime=eager", "after": "runtime=onnxruntime"}),
+    "unknown": ("compare", {"before": "nosuch=1", "after": "latest"}),
+    "history": ("history", {"selection": "model=gpt2"}),
+    "recommend": ("recommend", {"model": "gpt2", "latency_ms": 1e-9}),
+}
+_said = {}
+
+
+@pytest.fixture
+def answers(asked_database):
+    """Answers by the name of the question, and the tools, from one conversation."""
+    if not _said:
+        said, tools = conversation(asked_database, *CALLS.values())
+        _said.update(answers=dict(zip(CALLS, said, strict=True)), tools=tools)
+    return _said["answers"], _said["tools"]
+
+
+def document(answer):
+    is_error, text = answer
+    assert not is_error, text
+    return json.loads(text)
+
+
+def test_tools_are_marked_as_reading_and_described(answers):
+    _, tools = answers
+    assert {tool.name for tool in tools} == {"contents", "dictionary", "query", "compare", "history", "recommend"}
+    assert all(tool.annotations.read_only_hint and len(tool.description) > 40 for tool in tools)
+
+
+def test_contents_list_what_was_measured(answers):
+    rows = document(answers[0]["contents"])["answer"]
+    found = {(row["model_id"], row["runtime"]) for row in rows}
+    assert found == {("bert-base-uncased", "eager"), ("gpt2", "eager"), ("gpt2", "onnxruntime"), ("vit", "eager")}
+
+
+def test_answers_are_those_of_the_command(answers, asked_database, capsys):
+    query_main([f"--db-path={asked_database}", "--format=json", "SELECT count(*) AS n FROM benchmark_runs"])
+    expected = json.loads(capsys.readouterr().out)
+    assert document(answers[0]["query"]) == {"answer": expected, "notes": []}
+
+
+def test_columns_are_explained(answers):
+    rows = document(answers[0]["dictionary"])["answer"]
+    assert any("device_name" in row.values() for row in rows)
+
+
+def test_a_comparison_has_its_verdicts_and_says_why_there_are_none(answers):
+    found = document(answers[0]["compare"])
+    assert {finding["judgement"]["verdict"] for finding in found["answer"]["findings"]} == {"not judged"}
+    assert any("no point has a verdict" in note for note in found["notes"])
+
+
+def test_a_history_has_its_points(answers):
+    assert [len(series["points"]) for series in document(answers[0]["history"])["answer"]] == [1, 1]
+
+
+def test_a_recommendation_that_nothing_meets_is_an_answer(answers):
+    (workload,) = document(answers[0]["recommend"])["answer"]["workloads"]
+    assert workload["recommended"] is None
+    assert workload["options"]
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("writing", "DELETE is not read-only"),
+        ("file", "Cannot access file"),
+        ("flag", "no statement"),
+        ("large", "at most 400000 are sent: narrow it"),
+        ("unknown", "nosuch"),
+    ],
+)
+def test_faulty_questions_have_the_commands_error(answers, question, words):
+    is_error, text = answers[0][question]
+    assert is_error
+    assert words in text
+    assert "Traceback" not in text
+
+
+def test_an_endless_question_ends_at_the_time_limit(asked_database):
+    sql = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b"
+    [(is_error, text)], _ = conversation(asked_database, ("query", {"sql": sql}), timeout_s=2)
+    assert is_error
+    assert "no answer within 2 s" in text
+
+
+def test_a_missing_warehouse_is_a_usage_error(tmp_path, capsys):
+    assert command.main(["--db-path", str(tmp_path / "none.duckdb")]) == EXIT_USAGE
+    assert "none.duckdb does not exist" in capsys.readouterr().err
