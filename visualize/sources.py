@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UsageError
+from db.analysis.selection import Selection as Words
 from db.connection import quoted
 from db.spool import ingest_files, run_files
 from db.warehouse import MEMORY, Warehouse
-from visualize.drawing.rows import ChartPlugin, Row, Selection
+from visualize.drawing.rows import CHOSEN, SELECTED, TABLES, Selection, bound
+
+NAMED = ("model_id", "device", "runtime", "precision")
+"""The fields of a selection that are columns of benchmark_runs."""
+MOST_NAMED = 20
+"""Names in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,30 +59,52 @@ def open_files(patterns: Sequence[str]) -> Source:
 
 def check(source: Source, selection: Selection) -> None:
     """Raise UsageError for a name that no run in the source has, with similar and existing names."""
-    for column in (field.name for field in fields(selection)):
+    for column in NAMED:
         wanted = getattr(selection, column)
         known = _values(source.warehouse, column)
         if column == "device":
             known = sorted({*known, *(device.split(":")[0] for device in known)})
         if wanted is not None and wanted not in known:
             raise UsageError(_unknown(column, wanted, known, source.name))
+    if selection.baseline is not None:
+        known = _values(source.warehouse, "device")
+        known = sorted({*known, *(device.split(":")[0] for device in known), *_device_names(source.warehouse)})
+        if selection.baseline not in known:
+            raise UsageError(_unknown("device", selection.baseline, known, source.name))
 
 
-def rows(source: Source, chart: ChartPlugin, selection: Selection) -> list[Row]:
-    """The rows of the chart's query."""
-    query = chart.query(selection)
-    return list(source.warehouse.query(query.sql, query.parameters).dicts())
+def chosen(source: Source, selection: Selection, words: Words) -> Selection:
+    """The selection, narrowed to the results that other commands' selections of the same words have.
+
+    Raises UsageError or StorageError with what there is when these are none.
+    """
+    if not words.text:
+        return selection
+    sql = f"SELECT result_id FROM all_results WHERE {words.condition}"  # noqa: S608 - values are bound
+    ids = tuple(str(row["result_id"]) for row in source.warehouse.query(sql, list(words.values)).dicts())
+    if not ids:
+        raise nothing_selected(source, selection, words.text)
+    return replace(selection, results=ids)
 
 
-def nothing_selected(source: Source, selection: Selection) -> BenchhouseError:
+def has_results(source: Source, selection: Selection) -> bool:
+    """Whether there is any result, of any status, in the selection."""
+    chosen_too = "" if selection.results is None else f" AND {CHOSEN}"
+    sql = f"SELECT 1 FROM {TABLES} WHERE {SELECTED}{chosen_too} LIMIT 1"  # noqa: S608 - values are bound
+    return bool(source.warehouse.query(sql, bound(sql, selection)).dicts())
+
+
+def nothing_selected(source: Source, selection: Selection, words: str = "") -> BenchhouseError:
     """Why a selection of known names has no results: usually the combination was never measured."""
-    selected = " ".join(str(getattr(selection, f.name)) for f in fields(selection) if getattr(selection, f.name))
+    named = [str(getattr(selection, name)) for name in NAMED if getattr(selection, name)]
+    selected = " ".join([*named, *([words] if words else [])])
     if not selected:
         return StorageError(f"{source.name} has runs but no results: they failed before their first point")
-    sql = "SELECT DISTINCT device, runtime, precision FROM benchmark_runs WHERE $model IS NULL OR model_id = $model"
+    sql = f"SELECT DISTINCT {', '.join(NAMED)} FROM benchmark_runs WHERE $model IS NULL OR model_id = $model"  # noqa: S608
     cells = source.warehouse.query(sql + " ORDER BY ALL", {"model": selection.model_id}).dicts()
-    existing = ", ".join(" ".join(cell.values()) for cell in cells)
-    return StorageError(f"{source.name} has no results of {selected}: it has {existing}")
+    existing = [" ".join(map(str, list(cell.values())[1 if selection.model_id else 0 :])) for cell in cells]
+    more = f" and {len(existing) - MOST_NAMED} more" if len(existing) > MOST_NAMED else ""
+    return StorageError(f"{source.name} has no results of {selected}: it has {', '.join(existing[:MOST_NAMED])}{more}")
 
 
 def _expanded(patterns: Sequence[str]) -> list[Path]:
@@ -98,11 +126,16 @@ def _values(warehouse: Warehouse, column: str) -> list[str]:
     return [str(row["value"]) for row in rows]
 
 
+def _device_names(warehouse: Warehouse) -> list[str]:
+    sql = "SELECT DISTINCT device_name FROM hardware_info JOIN benchmark_runs USING (hardware_id) ORDER BY 1"
+    return [str(row["device_name"]) for row in warehouse.query(sql).dicts() if row["device_name"]]
+
+
 def _unknown(column: str, wanted: str, known: Sequence[str], where: str) -> str:
     import difflib
 
     near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
     near = near or [name for name in known if wanted.lower() in name.lower()][:3]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    listed = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+    listed = ", ".join(known[:MOST_NAMED]) + (f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else "")
     return f"no {column.removesuffix('_id')} {wanted!r} in {where}: {hint}it has {listed}"

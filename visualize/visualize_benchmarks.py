@@ -27,12 +27,22 @@ from benchmarking.core.command_line import (
     one_line,
     run_command,
 )
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from db.commands.arguments import add_selection
 from db.files import make_folder
 from visualize.drawing.rows import PACKAGE, ChartPlugin, Drawing, NotDrawn, Row, Selection, distinct_names
-from visualize.drawing.style import FORMATS, ImageFormat, image
+from visualize.drawing.style import (
+    DEFAULT_FORMATS,
+    FORMATS,
+    THEMES,
+    ImageFormat,
+    ThemeName,
+    chosen,
+    image,
+)
 
 if TYPE_CHECKING:
+    from db.analysis.selection import Selection as Words
     from visualize.sources import Source
 
 NAME = "visualize_benchmarks"
@@ -43,10 +53,10 @@ ARCHITECTURES = "architecture_comparison"
 EXAMPLES = """examples:
   every chart of one model from the default database
     visualize_benchmarks --model-id bert-base-uncased
-  all models by architecture family, as PNG files in a folder of their own
-    visualize_benchmarks --architecture-comparison --formats png --output-dir charts
+  one point of a model before and now, dark, as PNG and PDF files
+    visualize_benchmarks model=bert-base-uncased,batch=1 --chart temporal_trend --theme dark --format png,pdf
   one chart straight from run files, without a database
-    visualize_benchmarks --json-path benchmark_results --charts latency_vs_batch_size
+    visualize_benchmarks --json-path benchmark_results --chart latency_vs_batch_size
 """
 
 
@@ -58,7 +68,10 @@ class Request:
     demanded: tuple[str, ...]
     """Charts that were named: if one cannot be drawn, that is a failure and not just a note."""
     formats: tuple[ImageFormat, ...]
+    theme: ThemeName
     selection: Selection
+    words: Words
+    """The rest of the selection, as other commands take it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +79,9 @@ class Gathered:
     """Everything that was read. The source is closed then: no database stays open while drawing."""
 
     rows: dict[str, list[Row]]
-    """By chart."""
+    """By chart, of the charts that have any."""
+    without_data: tuple[str, ...]
+    """The other charts, but those that were named."""
     troubles: tuple[str, ...]
     """Files that could not be read, with the reasons."""
 
@@ -104,6 +119,8 @@ def _run(argv: Sequence[str]) -> int:
         elif not options.quiet:
             for reason in outcome.not_drawn:
                 note(f"not drawn: {one_line(reason)}")
+    if gathered.without_data and not options.quiet:
+        note(f"no data for {', '.join(gathered.without_data)}: see {NAME} --list")
     if options.json:
         print(json.dumps(written))
     for trouble in troubles:
@@ -121,20 +138,46 @@ def _parser() -> Parser:
     _add_source_flags(parser.add_argument_group("source of the results"))
     _add_selection_flags(parser.add_argument_group("selection of results"))
     charts = parser.add_argument_group("charts")
-    charts.add_argument("--charts", type=names, metavar="A,B", help="charts to draw (default: all that have data)")
+    charts.add_argument(
+        "--chart",
+        "--charts",
+        type=names,
+        action="extend",
+        dest="charts",
+        metavar="NAME",
+        help="chart to draw, may be repeated; or a list A,B (default: all that have data, but those of single results)",
+    )
     charts.add_argument(
         "--architecture-comparison",
         action="store_true",
         help="the comparison of all models by architecture family: alone, or with the charts of --model-id",
     )
-    charts.add_argument("--list-charts", action="store_true", help="list of the charts and what each needs")
+    charts.add_argument(
+        "--baseline",
+        metavar="NAME",
+        help="device, device type or name of a device that speed-ups of hardware refer to (default: the slowest)",
+    )
+    charts.add_argument(
+        "--list",
+        "--list-charts",
+        action="store_true",
+        dest="list_charts",
+        help="the charts and what each needs",
+    )
     output = parser.add_argument_group("output")
     output.add_argument(
         "--output-dir", metavar="DIR", default=DEFAULT_OUTPUT_DIR, help="folder of the files (default: %(default)s)"
     )
     output.add_argument(
-        "--formats", type=names, default=FORMATS, metavar="A,B", help="image formats: png, svg (default: both)"
+        "--format",
+        "--formats",
+        type=names,
+        default=DEFAULT_FORMATS,
+        dest="formats",
+        metavar="A,B",
+        help="image formats: png, svg, pdf (default: png,svg)",
     )
+    output.add_argument("--theme", choices=THEMES, default=THEMES[0], help="colours (default: %(default)s)")
     output.add_argument("--json", action="store_true", help="one JSON list on stdout (default: one path per line)")
     output.add_argument("--quiet", action="store_true", help="no notes on stderr about charts that are not drawn")
     return parser
@@ -159,7 +202,8 @@ def _add_source_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_selection_flags(group: argparse._ArgumentGroup) -> None:
-    """Flags that select results."""
+    """The selection of results, in words or by flags."""
+    add_selection(group)
     group.add_argument("--model-id", metavar="NAME", help="model (default: every model)")
     group.add_argument(
         "--device", metavar="NAME", help="device, or device type for all of that type (default: every device)"
@@ -174,21 +218,38 @@ def _request(options: argparse.Namespace) -> Request:
     named = [choice(name, known, "chart") for name in options.charts or ()]
     named += [ARCHITECTURES] if options.architecture_comparison else []
     with_model = options.model_id and not options.charts
-    default = [name for name in known if not options.model_id or _chart(name).scope == "model"]
+    usual = [name for name in known if _chart(name).by_default]
+    default = [name for name in usual if not options.model_id or _chart(name).scope == "model"]
     charts = [*default, *named] if with_model or not named else named
     return Request(
         charts=tuple(dict.fromkeys(charts)),
         demanded=tuple(named),
         formats=_formats(options.formats),
+        theme=options.theme,
         selection=Selection(
-            model_id=options.model_id, device=options.device, runtime=options.runtime, precision=options.precision
+            model_id=options.model_id,
+            device=options.device,
+            runtime=options.runtime,
+            precision=options.precision,
+            baseline=options.baseline,
         ),
+        words=_words(options),
     )
 
 
 def _formats(named: Sequence[str]) -> tuple[ImageFormat, ...]:
     wanted = {choice(name, FORMATS, "format") for name in named}
     return tuple(known for known in FORMATS if known in wanted)
+
+
+def _words(options: argparse.Namespace) -> Words:
+    """The selection in words; SQL of the user in it is run here, on a connection that can only read."""
+    from db.analysis.selection import Selection as Words
+
+    words = Words.parse(options.selection)
+    if words.sql is not None and options.json_path:
+        raise UsageError("sql: in a selection needs a database: give --db-path, or select with FIELD=VALUE,...")
+    return words.resolved(options.db_path or default_database(), lock_timeout_s=options.lock_timeout)
 
 
 def _gather(options: argparse.Namespace, request: Request) -> Gathered:
@@ -201,20 +262,30 @@ def _gather(options: argparse.Namespace, request: Request) -> Gathered:
         source = sources.open_database(options.db_path or default_database(), options.lock_timeout)
     with source.warehouse:
         sources.check(source, request.selection)
-        return Gathered(rows=_rows(source, request), troubles=source.refused)
+        selection = sources.chosen(source, request.selection, request.words)
+        rows = _rows(source, request, selection)
+        if not any(rows.values()) and not sources.has_results(source, selection):
+            raise sources.nothing_selected(source, selection, request.words.text)
+    empty = [name for name, found in rows.items() if not found]
+    lacking = [_lacking(name) for name in empty if name in request.demanded]
+    return Gathered(
+        rows={name: found for name, found in rows.items() if found},
+        without_data=tuple(name for name in empty if name not in request.demanded),
+        troubles=(*source.refused, *lacking),
+    )
 
 
-def _rows(source: Source, request: Request) -> dict[str, list[Row]]:
-    from visualize import sources
+def _lacking(name: str) -> str:
+    return f"chart {name}: no selected result has its data: it needs {_chart(name).needs}"
 
-    every_model = replace(request.selection, model_id=None)
-    rows = {}
-    for name in request.charts:
-        chart = _chart(name)
-        rows[name] = sources.rows(source, chart, request.selection if chart.scope == "model" else every_model)
-    if not any(rows.values()):
-        raise sources.nothing_selected(source, request.selection)
-    return rows
+
+def _rows(source: Source, request: Request, selection: Selection) -> dict[str, list[Row]]:
+    every_model = replace(selection, model_id=None)
+    charts = {name: _chart(name) for name in request.charts}
+    return {
+        name: chart.rows(source.warehouse, selection if chart.scope == "model" else every_model)
+        for name, chart in charts.items()
+    }
 
 
 def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcome]:
@@ -223,15 +294,16 @@ def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcom
     outcomes = []
     for name, rows in gathered.rows.items():
         pictures, reasons = [], []
-        for drawing in _chart(name).draw(rows):
-            if isinstance(drawing, NotDrawn):
-                reasons.append(f"{drawing.what}: {drawing.why}")
-            else:
-                pictures.append(picture(drawing, request.formats))
+        with chosen(request.theme):
+            for drawing in _chart(name).draw(rows):
+                if isinstance(drawing, NotDrawn):
+                    reasons.append(f"{drawing.what}: {drawing.why}")
+                else:
+                    pictures.append(picture(drawing, request.formats))
         outcome = Outcome(chart=name, paths=tuple(write(name, pictures, folder)), not_drawn=tuple(reasons))
         outcomes.append(outcome)
         yield outcome
-    if not any(outcome.paths for outcome in outcomes):
+    if outcomes and not any(outcome.paths for outcome in outcomes):
         reasons = list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.not_drawn))
         more = f"; and {len(reasons) - 2} more" if len(reasons) > 2 else ""
         raise StorageError(f"nothing could be drawn. {'; '.join(reasons[:2])}{more}")
@@ -245,11 +317,13 @@ def _chart(name: str) -> ChartPlugin:
 def _list_charts(as_json: bool) -> None:
     charts = [_chart(name) for name in plugins.names(PACKAGE)]
     if as_json:
-        print(json.dumps([{"name": chart.name, "title": chart.title, "needs": chart.needs} for chart in charts]))
+        columns = ("name", "title", "needs", "by_default")
+        print(json.dumps([{column: getattr(chart, column) for column in columns} for chart in charts]))
         return
     width = max(len(chart.name) for chart in charts)
     for chart in charts:
-        print(f"{chart.name:<{width}}  needs {chart.needs}")
+        only = "" if chart.by_default else "; drawn only when named"
+        print(f"{chart.name:<{width}}  needs {chart.needs}{only}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

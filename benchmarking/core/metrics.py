@@ -112,7 +112,13 @@ def _latency(
 
 
 def _time(
-    column: str, of: str, statistic: Statistic = "median", *, is_judged: bool = False, heading: str = ""
+    column: str,
+    of: str,
+    statistic: Statistic = "median",
+    *,
+    is_judged: bool = False,
+    heading: str = "",
+    title: str = "",
 ) -> Metric:
     """A statistic of another raw metric, which is a time."""
     return Metric(
@@ -124,6 +130,7 @@ def _time(
         better="lower",
         is_judged=is_judged,
         heading=heading,
+        title=title,
     )
 
 
@@ -204,12 +211,24 @@ _ALL = (
     _rate("throughput_samples_per_sec", "latency_wall", "items/s", is_judged=True, heading="items/s"),
     _rate("throughput_tokens_per_sec", "latency_wall", "tokens/s", is_judged=True, heading="tokens/s"),
     _reading("throughput_pipelined", "items/s", "higher"),
-    _time("time_to_first_token_ms", "time_to_first_token", is_judged=True, heading="TTFT ms"),
+    _time(
+        "time_to_first_token_ms",
+        "time_to_first_token",
+        is_judged=True,
+        heading="TTFT ms",
+        title="Time to first token, median (ms)",
+    ),
     _time("time_to_first_token_p90_ms", "time_to_first_token", "p90"),
     _time("time_to_first_token_p99_ms", "time_to_first_token", "p99", is_judged=True),
     _time("time_to_first_token_ci_low_ms", "time_to_first_token", "ci_low"),
     _time("time_to_first_token_ci_high_ms", "time_to_first_token", "ci_high"),
-    _time("time_per_output_token_ms", "time_per_output_token", is_judged=True, heading="TPOT ms"),
+    _time(
+        "time_per_output_token_ms",
+        "time_per_output_token",
+        is_judged=True,
+        heading="TPOT ms",
+        title="Time per token after the first, median (ms)",
+    ),
     _time("time_per_output_token_p90_ms", "time_per_output_token", "p90"),
     _time("time_per_output_token_p99_ms", "time_per_output_token", "p99", is_judged=True),
     _time("time_per_output_token_ci_low_ms", "time_per_output_token", "ci_low"),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import FURTHER
-from benchmarking.core.metrics import METRICS
 from benchmarking.core.plugins import family_names
 from visualize.drawing import words
 from visualize.drawing.layout import FigureText, finish, new_figure, wrap
@@ -52,7 +51,7 @@ ALIKE = (
 )
 """What a picture has in common. Runtime settings may differ, since not every model has the same ones."""
 DETAILS = ("device_name", "num_threads", "cpu_list", "metric_definition", "hardware_id")
-ROW_IN, LINE_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.3, 0.16, 0.45, 0.6, 2.6
+ROW_IN, LINE_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.3, 0.16, 0.45, 0.78, 2.6
 WIDTH_IN = 8.4
 CHOICE = (
     "Each block shows the point at which most of its models were measured; among several the smallest batch, then the "
@@ -154,9 +153,9 @@ def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Bloc
                 _draw_marks(
                     rest[0], [{**row, "value": row[memory], "low": None, "high": None} for row in block.rows], styles
                 )
-        _scale(panels[0::columns], drawn, ("value", "low", "high"), METRICS["latency_median_ms"].title)
+        _scale(panels[0::columns], drawn, ("value", "low", "high"), words.value_title("latency_median_ms"))
         if memory:
-            _scale(panels[1::columns], drawn, (memory,), METRICS[memory].title)
+            _scale(panels[1::columns], drawn, (memory,), words.value_title(memory))
         finish(figure, _figure_text(title, key, members, blocks, styles))
     return Drawing(
         figure=figure,

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchmarking.core.metrics import METRICS
 from visualize.drawing import words
 from visualize.drawing.layout import FigureText, finish, label_edges, new_figure, wrap
-from visualize.drawing.lines import BATCH_LABEL, Line, draw_lines, legend_entries, scale
+from visualize.drawing.lines import BATCH_LABEL, Line, configuration_lines, draw_lines, legend_entries, scale
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     POINT_COLUMNS,
@@ -104,7 +103,7 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
                 wrap(words.unbroken(words.point(point, with_batch=False)), TEXT_SIZE, width_in / columns - 0.5)
             )
         scale(axes[: len(panels)], drawn, most_ticks=6)
-        label_edges(axes, len(panels), columns, BATCH_LABEL, METRICS["latency_median_ms"].title)
+        label_edges(axes, len(panels), columns, BATCH_LABEL, words.value_title("latency_median_ms"))
         finish(figure, _figure_text(title, key, members, drawn, lines))
     return Drawing(figure=figure, name_parts=(str(key["model_id"]),), details=details(key, MODEL_COLUMNS))
 
@@ -115,10 +114,7 @@ def _lines(drawn: Sequence[Row]) -> list[Line]:
     labels = distinct_names(
         [words.cell(key) for key, _ in groups], [details(key, SETUP_COLUMNS) for key, _ in groups], words.SEPARATOR
     )
-    return [
-        Line(label=label, rows=tuple(rows), style=style, is_simulated=bool(key["simulated"]))
-        for style, (label, (key, rows)) in enumerate(zip(labels, groups, strict=True))
-    ]
+    return configuration_lines(labels, groups)
 
 
 def _figure_text(

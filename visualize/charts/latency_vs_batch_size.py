@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from benchmarking.core.metrics import METRICS
 from visualize.drawing import words
 from visualize.drawing.lines import BatchPicture, draw_cells
 from visualize.drawing.rows import ChartPlugin, Drawing, NotDrawn, Row
@@ -13,7 +12,7 @@ SQL = """
 SELECT {facts},
     r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high
 FROM {tables}
-WHERE r.result_id IN (SELECT result_id FROM latest_results) AND {selected}
+WHERE r.result_id IN {latest} AND {selected}
 ORDER BY {order}
 """
 
@@ -27,7 +26,7 @@ class LatencyVsBatchSize(ChartPlugin):
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         picture = BatchPicture(
             title=self.title,
-            value_label=lambda row: METRICS["latency_median_ms"].title,
+            value_label=lambda row: words.value_title("latency_median_ms"),
             notes=lambda drawn: [words.interval(drawn)],
         )
         return draw_cells(picture, rows)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from benchmarking.core.metrics import METRICS, PEAK_MEMORY
+from benchmarking.core.metrics import PEAK_MEMORY
+from visualize.drawing import words
 from visualize.drawing.lines import BatchPicture, draw_cells
 from visualize.drawing.rows import (
     ChartPlugin,
@@ -19,7 +20,7 @@ from visualize.drawing.style import number
 SQL = """
 SELECT {facts}, {memory}, r.memory_weights_mb
 FROM {tables}
-WHERE r.result_id IN (SELECT result_id FROM latest_results) AND {selected}
+WHERE r.result_id IN {latest} AND {selected}
 ORDER BY {order}
 """
 
@@ -34,7 +35,7 @@ class MemoryVsBatchSize(ChartPlugin):
         for _, members in grouped(rows, ("hardware_id", "device", "runtime")):
             column = memory_column(members) or PEAK_MEMORY[0]
             rows_of_column = [{**row, "value": row[column], "low": None, "high": None} for row in members]
-            yield from draw_cells(_picture(self.title, METRICS[column].title), rows_of_column)
+            yield from draw_cells(_picture(self.title, words.value_title(column)), rows_of_column)
 
 
 def _picture(title: str, label: str) -> BatchPicture:

@@ -24,7 +24,7 @@ from visualize.drawing.rows import (
     is_doubtful,
     settings,
 )
-from visualize.drawing.style import GREY, SMALL_SIZE, TEXT_SIZE, colour, theme
+from visualize.drawing.style import SMALL_SIZE, TEXT_SIZE, colour, look, theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -156,7 +156,7 @@ def _standing(rows: Sequence[Row]) -> tuple[bool, float]:
 
 def _draw_panel(axes: Axes, rows: Sequence[Row], bars: Bars) -> None:
     """A bar per row, with its interval as a whisker, and the speed-up and the error at its end."""
-    axes.axvline(1, color=GREY, linewidth=1, linestyle="--", zorder=1, label="_baseline")
+    axes.axvline(1, color=look().grey, linewidth=1, linestyle="--", zorder=1, label="_baseline")
     rows = sorted(rows, key=bars.place)
     _draw_bars(axes, rows, bars)
     for row in rows:
@@ -164,9 +164,9 @@ def _draw_panel(axes: Axes, rows: Sequence[Row], bars: Bars) -> None:
         if row["is_ranked"] and row["low"] is not None and row["high"] is not None:
             end = max(end, row["high"])
             _draw_whisker(axes, row, bars)
-        _write(axes, bars.place(row), end, _remark(row), "black" if row["is_ranked"] else GREY)
+        _write(axes, bars.place(row), end, _remark(row), look().ink if row["is_ranked"] else look().grey)
     for place in set(range(len(bars.labels))).difference(map(bars.place, rows)):
-        _write(axes, place, 0, "not measured", GREY)
+        _write(axes, place, 0, "not measured", look().grey)
 
 
 def _draw_bars(axes: Axes, rows: Sequence[Row], bars: Bars) -> None:
@@ -186,7 +186,7 @@ def _draw_whisker(axes: Axes, row: Row, bars: Bars) -> None:
     """The interval of the speed-up."""
     place = bars.place(row)
     axes.plot(
-        [row["low"], row["high"]], [place, place], color="black", marker="|", markersize=6, linewidth=1.1, zorder=3,
+        [row["low"], row["high"]], [place, place], color=look().ink, marker="|", markersize=6, linewidth=1.1, zorder=3,
         label=f"_interval {bars.labels[place]}",
     )  # fmt: skip
 
@@ -195,17 +195,17 @@ def _write(axes: Axes, place: int, end: float, text: str, text_colour: str) -> N
     """Text at the end of a bar, legible over the baseline."""
     axes.annotate(
         text, (end, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=SMALL_SIZE,
-        color=text_colour, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=4,
+        color=text_colour, bbox={"facecolor": look().background, "edgecolor": "none", "pad": 0.8}, zorder=4,
     )  # fmt: skip
 
 
 def _bar_style(row: Row) -> dict[str, Any]:
     """Grey for the baseline, blue for other results; hollow when doubtful, hatched when not ranked."""
     if not row["is_ranked"]:
-        return {"facecolor": "white", "edgecolor": GREY, "hatch": "////", "linewidth": 0.8}
-    own = GREY if row["is_baseline"] else colour(0)
+        return {"facecolor": look().background, "edgecolor": look().grey, "hatch": "////", "linewidth": 0.8}
+    own = look().grey if row["is_baseline"] else colour(0)
     if is_doubtful(row):
-        return {"facecolor": "white", "edgecolor": own, "linewidth": 1.4}
+        return {"facecolor": look().background, "edgecolor": own, "linewidth": 1.4}
     return {"facecolor": own, "edgecolor": own, "linewidth": 1.4}
 
 
@@ -252,7 +252,7 @@ def _figure_text(title: str, key: Row, members: Sequence[Row], drawn: Sequence[R
         words.provenance(drawn),
         f"Baseline: {', '.join((_baseline(drawn).replace(' at ', ', '), *modes))}; {', '.join(setup)}.",
         f"The baseline itself is {' or '.join(sorted(unsure))}." if unsure else None,
-        words.interval(ranked, "Whisker").replace("median latency", "factor"),
+        words.interval(ranked, "Whisker").replace("median", "factor"),
         "Error: relative L2 distance of the output from the baseline's.",
         UNRANKED if len(ranked) < len(drawn) else None,
         words.doubts(ranked),

@@ -16,7 +16,7 @@ SELECT {facts},
     value * r.latency_median_ms / r.latency_ci_high_ms AS low,
     value * r.latency_median_ms / r.latency_ci_low_ms AS high
 FROM {tables}
-WHERE r.result_id IN (SELECT result_id FROM latest_results) AND {selected}
+WHERE r.result_id IN {latest} AND {selected}
 ORDER BY {order}
 """
 
@@ -35,9 +35,9 @@ class ThroughputVsBatchSize(ChartPlugin):
 def _label(row: Row) -> str:
     """Generated tokens if there are any, else inputs: images when an input is nothing but an image."""
     if row["new_tokens"] is not None:
-        return "Throughput (generated tokens/s)"
+        return f"Throughput (generated tokens/s)\n{words.better('higher')}"
     is_image = row["sequence_length"] is None and row["image_size"] is not None
-    return f"Throughput ({'images' if is_image else 'inputs'}/s)"
+    return f"Throughput ({'images' if is_image else 'inputs'}/s)\n{words.better('higher')}"
 
 
 def _notes(drawn: Sequence[Row]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from visualize.drawing.style import FONT, GREY, SMALL_SIZE, SUBTITLE_SIZE, TEXT_SIZE, TITLE_SIZE
+from visualize.drawing.style import FONT, SMALL_SIZE, SUBTITLE_SIZE, TEXT_SIZE, TITLE_SIZE, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,12 +83,12 @@ def finish(figure: Figure, words: FigureText) -> None:
     width_in, panels_in = figure.get_size_inches()
     header = _TextBlock()
     _write(figure, header, words.title, TITLE_SIZE, weight="bold")
-    _write(figure, header, words.subtitle, SUBTITLE_SIZE, color=GREY)
+    _write(figure, header, words.subtitle, SUBTITLE_SIZE, color=look().grey)
     legend = _legend(figure, words)
     legend_in = float(legend.get_window_extent(_renderer(figure)).height) / figure.dpi + GAP_IN if legend else 0.0
     footer = _TextBlock(height_in=legend_in + GAP_IN)
     for note in words.notes:
-        _write(figure, footer, note, SMALL_SIZE, color=GREY)
+        _write(figure, footer, note, SMALL_SIZE, color=look().grey)
     height_in = header.height_in + panels_in + footer.height_in + MARGIN_IN
     figure.set_size_inches(width_in, height_in)
     panels_bottom_in = footer.height_in + MARGIN_IN

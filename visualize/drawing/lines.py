@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import AXES
 from visualize.drawing import words
@@ -20,17 +20,18 @@ from visualize.drawing.rows import (
     axis_values,
     details,
     grouped,
-    is_doubtful,
     is_ok,
+    trust,
     varying,
 )
 from visualize.drawing.style import (
     BAND_ALPHA,
-    GREY,
+    COLOURS,
     MARKER_EDGE,
     MARKER_SIZE,
     colour,
     line_style,
+    look,
     marker,
     scale_batch_axis,
     scale_value_axis,
@@ -59,11 +60,22 @@ class Line:
     """Number of its colour and marker, the same for a group in every panel."""
     is_simulated: bool = False
     """Whether it is drawn in grey, to set it apart from real devices."""
+    place: int | None = None
+    """Number of its device, whose colour it then has."""
+    dashes: int = 0
+    """Number of the line among those of its device."""
 
     @property
     def colour(self) -> str:
         """Colour of the line, its marks and its band."""
-        return GREY if self.is_simulated else colour(self.style)
+        if self.is_simulated:
+            return look().grey
+        return colour(self.style if self.place is None else self.place)
+
+    @property
+    def line_style(self) -> Literal["-", "--", ":", "-."]:
+        """Dashes, which tell lines of one colour apart."""
+        return line_style(self.style if self.place is None else self.dashes * len(COLOURS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,22 +114,62 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
 
     for line in lines:
         rows = sorted(line.rows, key=lambda row: row["batch_size"])
+        sound = [row for row in rows if trust(row) != "invalid"]
         seaborn.lineplot(
-            x=[row["batch_size"] for row in rows], y=[row["value"] for row in rows], color=line.colour,
-            linestyle=line_style(line.style), estimator=None, errorbar=None, legend=False, zorder=3,
+            x=[row["batch_size"] for row in sound], y=[row["value"] for row in sound], color=line.colour,
+            linestyle=line.line_style, estimator=None, errorbar=None, legend=False, zorder=3,
             label=f"_line {line.label}", ax=axes,
         )  # fmt: skip
-        _draw_interval(axes, line, rows)
-        for doubtful in (False, True):
-            chosen = [row for row in rows if is_doubtful(row) is doubtful]
-            draw_marks(
-                axes, [(row["batch_size"], row["value"]) for row in chosen], line.colour, line.style,
-                hollow=doubtful, label=f"_{'doubtful' if doubtful else 'valid'} {line.label}",
+        _draw_interval(axes, line, sound)
+        draw_trusted(
+            axes, [(row["batch_size"], row["value"], row) for row in rows], line.colour, line.style, line.label
+        )
+
+
+def configuration_lines(labels: Sequence[str], groups: Sequence[tuple[Row, Sequence[Row]]]) -> list[Line]:
+    """A line per configuration (label, key and rows). Where devices are compared, each has the colour that it has in
+    every chart, and its lines differ in their marks and dashes; on one device, each line has its own colour."""
+    places = [rows[0]["device_place"] for _, rows in groups]
+    several = len(set(places)) > 1
+    return [
+        Line(
+            label=label,
+            rows=tuple(rows),
+            style=style,
+            is_simulated=bool(key["simulated"]),
+            place=places[style] if several else None,
+            dashes=places[:style].count(places[style]),
+        )
+        for style, (label, (key, rows)) in enumerate(zip(labels, groups, strict=True))
+    ]
+
+
+def draw_trusted(
+    axes: Axes, points: Sequence[tuple[float, float, Row]], own: str, style: int, label: str, size: float = MARKER_SIZE
+) -> None:
+    """Draw a mark at each (x, y) by the trust in its row: filled when valid, hollow when doubtful, hollow and crossed
+    when invalid. The artists are labelled "_valid 128", "_doubtful 128", "_invalid 128" and "_crossed 128"."""
+    for state in ("valid", "doubtful", "invalid"):
+        chosen = [(x, y) for x, y, row in points if trust(row) == state]
+        hollow = state != "valid"
+        draw_marks(axes, chosen, own, style, hollow=hollow, label=f"_{state} {label}", size=size)
+        if state == "invalid" and chosen:
+            x, y = zip(*chosen, strict=True)
+            axes.scatter(
+                x, y, marker="x", s=(1.7 * size) ** 2, color=look().ink, linewidth=1.2, zorder=6,
+                label=f"_crossed {label}",
             )  # fmt: skip
 
 
 def draw_marks(
-    axes: Axes, points: Sequence[tuple[float, float]], own: str, style: int, *, hollow: bool, label: str
+    axes: Axes,
+    points: Sequence[tuple[float, float]],
+    own: str,
+    style: int,
+    *,
+    hollow: bool,
+    label: str,
+    size: float = MARKER_SIZE,
 ) -> None:
     """Draw a mark of colour `own` and marker number `style` at each (x, y), above lines; nothing without points."""
     import seaborn
@@ -126,7 +178,7 @@ def draw_marks(
         return
     x, y = zip(*points, strict=True)
     seaborn.scatterplot(
-        x=x, y=y, color="white" if hollow else own, edgecolor=own, linewidth=MARKER_EDGE, s=MARKER_SIZE**2,
+        x=x, y=y, color=look().background if hollow else own, edgecolor=own, linewidth=MARKER_EDGE, s=size**2,
         marker=marker(style), zorder=5 if hollow else 4, label=label, legend=False, ax=axes,
     )  # fmt: skip
 
@@ -142,23 +194,29 @@ def scale(panels: Sequence[Axes], rows: Sequence[Row], also: Sequence[float] = (
 
 def legend_entries(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Line2D, ...]:
     """A legend entry for each line, and one that explains hollow marks if there are any."""
-    entries = [legend_entry(line.label, line.colour, line.style, linestyle=line_style(line.style)) for line in lines]
+    entries = [legend_entry(line.label, line.colour, line.style, linestyle=line.line_style) for line in lines]
     return (*entries, *doubtful_entries(rows))
 
 
 def doubtful_entries(rows: Sequence[Row]) -> tuple[Line2D, ...]:
-    """The legend entry that explains hollow marks, if any of the rows has one."""
-    if not any(map(is_doubtful, rows)):
-        return ()
-    return (legend_entry("hollow: doubtful", GREY, 0, markerfacecolor="white"),)
+    """The legend entries that explain hollow and crossed marks, if any of the rows has one."""
+    states = set(map(trust, rows))
+    entries = []
+    if "doubtful" in states:
+        entries.append(legend_entry("hollow: doubtful", look().grey, 0, markerfacecolor=look().background))
+    if "invalid" in states:
+        entries.append(legend_entry("crossed: invalid, not ranked", look().ink, 0, marker="x"))
+    return tuple(entries)
 
 
 def legend_entry(label: str, own: str, style: int, **options: Any) -> Line2D:
     """A legend entry of colour `own` and marker number `style`: a mark alone, unless `options` has a line style."""
     from matplotlib.lines import Line2D
 
-    look: dict[str, Any] = {"linestyle": "none", "markersize": MARKER_SIZE, "markeredgewidth": MARKER_EDGE}
-    return Line2D([], [], color=own, marker=marker(style), label=label, **{**look, **options})
+    usual: dict[str, Any] = {
+        "linestyle": "none", "marker": marker(style), "markersize": MARKER_SIZE, "markeredgewidth": MARKER_EDGE
+    }  # fmt: skip
+    return Line2D([], [], color=own, label=label, **{**usual, **options})
 
 
 def _is_drawn(row: Row) -> bool:
@@ -222,7 +280,7 @@ def _drawing(
         axes.set(xlabel=BATCH_LABEL, ylabel=picture.value_label(key))
         entries = legend_entries(lines if names else (), drawn)
         if reference:
-            entries += (axes.axhline(reference[1], color=GREY, linestyle="--", label=reference[0]),)
+            entries += (axes.axhline(reference[1], color=look().grey, linestyle="--", label=reference[0]),)
         finish(figure, _figure_text(picture, key, members, drawn, entries, names))
     return Drawing(
         figure=figure,

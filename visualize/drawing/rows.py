@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +14,8 @@ from benchmarking.core.metrics import PEAK_MEMORY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from db.warehouse import Warehouse
 
 PACKAGE = "visualize.charts"
 """The folder of the chart plugins."""
@@ -31,6 +33,13 @@ class Selection:
     """A selector with an index, or a device type for all devices of that type."""
     runtime: str | None = None
     precision: str | None = None
+    results: tuple[str, ...] | None = None
+    """Ids of the results to choose from."""
+    baseline: str | None = None
+    """Device, device type or device name that charts of speed-ups take as 1; it selects nothing."""
+
+
+FIELDS = tuple(field.name for field in fields(Selection))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +47,7 @@ class Query:
     """SQL for the warehouse and the values of its named parameters."""
 
     sql: str
-    parameters: Mapping[str, str | None]
+    parameters: Mapping[str, str | list[str] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +81,26 @@ class ChartPlugin(ABC):
     scope: Literal["model", "models"] = "model"
     """Whether a picture shows one model or compares all of them; the latter ignores `Selection.model_id`."""
     sql: str
-    """The query that gives the chart its rows: {facts}, {memory}, {tables}, {selected}, {comparable} and {order} stand
-    for the parts that charts share."""
+    """The query that gives the chart its rows: {facts}, {memory}, {tables}, {selected}, {latest}, {comparable} and
+    {order} stand for the parts that charts share. A parameter in it is a field of `Selection`."""
+    by_default: bool = True
+    """Whether it is drawn without being named; charts of single results would make too many files."""
 
     def query(self, selection: Selection) -> Query:
         """The query with the shared parts filled in and the selection bound."""
         facts = FACTS.replace("{axes}", ", ".join(f"r.{name}" for name in AXES))
-        shared = {"facts": facts, "memory": MEMORY_COLUMNS, "tables": TABLES, "selected": SELECTED}
-        sql = self.sql.format(**shared, comparable=COMPARABLE, order=ORDER)
-        return Query(sql=sql, parameters=asdict(selection))
+        latest, comparable, selected = LATEST, COMPARABLE, SELECTED
+        if selection.results is not None:
+            latest, comparable, selected = LATEST_CHOSEN, COMPARABLE_CHOSEN, f"{SELECTED} AND {CHOSEN}"
+        shared = {"facts": facts, "memory": MEMORY_COLUMNS, "tables": TABLES, "selected": selected, "order": ORDER}
+        sql = self.sql.format(**shared, latest=latest, comparable=comparable)
+        return Query(sql=sql, parameters=bound(sql, selection))
+
+    def rows(self, warehouse: Warehouse, selection: Selection) -> list[Row]:
+        """The rows that `draw` takes, also for tables and pages: those of the query, with the intervals that may be
+        drawn."""
+        query = self.query(selection)
+        return [drawable(row) for row in warehouse.query(query.sql, query.parameters).dicts()]
 
     @abstractmethod
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
@@ -91,10 +111,10 @@ class ChartPlugin(ABC):
         """
 
 
-FACTS = """run.model_id, run.model_revision, run.config_hash, run.architecture_type, run.task, run.weights,
-    run.parameter_count, run.hardware_id, hardware.device_name, run.is_simulated AS simulated, run.device,
-    run.runtime, run.runtime_mode, run.precision, run.num_threads, run.cpu_list, run.started_at,
-    series.metric_definition,
+FACTS = """r.result_id, run.run_id, run.model_id, run.model_revision, run.config_hash, run.architecture_type,
+    run.task, run.weights, run.parameter_count, run.hardware_id, places.device_place, hardware.device_name,
+    run.is_simulated AS simulated, run.device, run.runtime, run.runtime_mode, run.precision, run.num_threads,
+    run.cpu_list, run.started_at, series.metric_definition,
     {axes}, r.axes,
     r.status, r.error, r.validity, r.doubts, r.launches, r.ci_scope"""
 """The identity and validity of a result; every chart's query selects these and its own numbers."""
@@ -102,7 +122,11 @@ FACTS = """run.model_id, run.model_revision, run.config_hash, run.architecture_t
 TABLES = """benchmark_results r
 JOIN benchmark_runs run ON run.run_id = r.run_id
 JOIN hardware_info hardware ON hardware.hardware_id = run.hardware_id
-JOIN series ON series.series_id = r.series_id"""
+JOIN series ON series.series_id = r.series_id
+JOIN (
+    SELECT hardware_id, row_number() OVER (ORDER BY first_seen_at, hardware_id) - 1 AS device_place FROM hardware_info
+) places ON places.hardware_id = run.hardware_id"""
+"""`device_place` numbers the devices in the order in which they came into the database, from 0: a device's colour."""
 
 SELECTED = """($model_id IS NULL OR run.model_id = $model_id)
     AND ($device IS NULL OR run.device = $device OR split_part(run.device, ':', 1) = $device)
@@ -112,6 +136,28 @@ SELECTED = """($model_id IS NULL OR run.model_id = $model_id)
 
 ORDER = "r.batch_size, r.sequence_length, r.new_tokens, run.started_at, r.result_id"
 """For ORDER BY. The same results give the same picture, byte for byte."""
+
+CHOSEN = "r.result_id IN (SELECT unnest($results::VARCHAR[]))"
+"""The condition of `Selection.results`."""
+
+LATEST = "(SELECT result_id FROM latest_results)"
+"""The newest result of each series, of any status."""
+
+LATEST_CHOSEN = """(
+    SELECT result_id FROM all_results WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
+    QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) = 1
+)"""
+"""The same among the chosen results: an older run can be drawn, too."""
+
+COMPARABLE_CHOSEN = """(
+    SELECT result_id FROM all_results WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
+    QUALIFY row_number() OVER (
+        PARTITION BY series_id
+        ORDER BY coalesce(validity, 'invalid') <> 'invalid' DESC, coalesce(validity = 'valid', FALSE) DESC,
+            started_at DESC, result_id DESC
+    ) = 1
+)"""
+"""`COMPARABLE` among the chosen results."""
 
 COMPARABLE = """(
     SELECT result_id FROM hardware_comparison
@@ -134,6 +180,12 @@ POINT_COLUMNS = (*(name for name in AXES if name != "batch_size"), "axes")
 
 MEMORY_COLUMNS = ", ".join(f"r.{column}" for column in PEAK_MEMORY)
 """Every column with peak memory, for a SELECT list."""
+
+
+def bound(sql: str, selection: Selection) -> dict[str, str | list[str] | None]:
+    """The values of the selection that the SQL has a parameter for."""
+    values = {name: getattr(selection, name) for name in FIELDS if f"${name}" in sql}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def grouped(rows: Sequence[Row], columns: Sequence[str]) -> list[tuple[Row, list[Row]]]:
@@ -174,6 +226,20 @@ def varying(rows: Sequence[Row]) -> tuple[str, ...]:
 def is_ok(row: Row) -> bool:
     """Whether the point was measured."""
     return bool(row["status"] == "ok")
+
+
+def trust(row: Row) -> Literal["valid", "doubtful", "invalid"]:
+    """How far the result is trusted: an invalid one is wrong and never wins, a noisy or throttled one is doubtful."""
+    if row["validity"] == "invalid":
+        return "invalid"
+    return "doubtful" if is_doubtful(row) else "valid"
+
+
+def drawable(row: Row) -> Row:
+    """The row without its interval, unless that covers the spread between launches, for which it takes 3 of them."""
+    if "low" not in row or row["ci_scope"] == "between":
+        return row
+    return {**row, "low": None, "high": None}
 
 
 def is_doubtful(row: Row) -> bool:

@@ -7,8 +7,10 @@ that imports these charts keeps its own; figures are drawn without pyplot's stat
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,18 +18,55 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ImageFormat = Literal["png", "svg"]
-FORMATS: tuple[ImageFormat, ...] = ("png", "svg")
+ImageFormat = Literal["png", "svg", "pdf"]
+FORMATS: tuple[ImageFormat, ...] = ("png", "svg", "pdf")
+DEFAULT_FORMATS: tuple[ImageFormat, ...] = ("png", "svg")
 PNG_DPI = 200
 """Dots per inch."""
+ThemeName = Literal["light", "dark"]
+THEMES: tuple[ThemeName, ...] = ("light", "dark")
 
-# Okabe and Ito's palette (2008), from which seaborn's "colorblind" derives, ordered so that neighbours differ most.
-# Its yellow is omitted: like two of seaborn's colours, it is hard to see on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-# Shapes that remain visible when hollow. One more than there are colours, so that 56 pairs come before a repetition.
-MARKERS = ("o", "s", "^", "D", "v", "<", "p", ">")
-GREY = "#666666"
-"""For everything but measured series: captions, references, simulators."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """The colours of a theme."""
+
+    background: str
+    ink: str
+    """For text and for marks that have no colour of their own."""
+    grey: str
+    """For everything but measured series: captions, references, simulators."""
+    grid: str
+    colours: tuple[str, ...]
+    """Of series. Neighbours differ most; each has its counterpart of about the same hue in the other theme."""
+    gradient: str
+    """Name of matplotlib's colour map for heat maps."""
+
+
+# Okabe and Ito's palette (2008) without its yellow, which is hard to see on white, and four colours that were searched
+# for the largest smallest distance from all others, as seen with normal vision and with protanopia, deuteranopia and
+# tritanopia (Machado and others, 2009). Eleven, as there are architecture families.
+# fmt: off
+LOOKS: Mapping[ThemeName, Look] = {
+    "light": Look(
+        background="#FFFFFF", ink="#000000", grey="#666666", grid="#DDDDDD", gradient="viridis_r",
+        colours=(
+            "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#590000", "#0000A6",
+            "#A60053", "#9F40FF",
+        ),
+    ),
+    "dark": Look(
+        background="#16191D", ink="#F0F0F0", grey="#A8AEB4", grid="#363B41", gradient="viridis",
+        colours=(
+            "#5B8DF2", "#FF9500", "#00D990", "#F2A7EC", "#F2F21E", "#B2FFFF", "#8C8888", "#FF0000", "#4040FF",
+            "#A63258", "#804BA6",
+        ),
+    ),
+}
+# fmt: on
+COLOURS = LOOKS["light"].colours
+# Shapes that remain visible when hollow. One more than there are colours, so that 132 pairs come before a repetition.
+MARKERS = ("o", "s", "^", "D", "v", "<", "p", ">", "h", "P", "*", "d")
 BAND_ALPHA = 0.18
 MARKER_SIZE, MARKER_EDGE = 6.0, 1.4
 """Widths of a mark and its edge, in points."""
@@ -37,6 +76,8 @@ TITLE_SIZE, SUBTITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 12.0, 9.0, 9.0, 7.5
 
 FONT = "DejaVu Sans"
 """Comes with matplotlib, so that a picture looks the same on every machine."""
+FALLBACK_FONTS = ("Bitstream Vera Sans", "Verdana")
+"""As wide as FONT, for a machine that shows an SVG and lacks it."""
 
 _SETTINGS: dict[str, Any] = {
     "font.size": TEXT_SIZE,
@@ -55,17 +96,35 @@ _SETTINGS: dict[str, Any] = {
     "ytick.major.width": 0.8,
     "ytick.major.pad": 3.5,
     "ytick.labelsize": TEXT_SIZE,
-    "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.6,
     "legend.frameon": False,
     "legend.fontsize": TEXT_SIZE,
     "legend.title_fontsize": TEXT_SIZE,
-    "savefig.facecolor": "white",
-    "svg.fonttype": "path",  # pictures do not depend on the fonts of the machine that shows them
+    "font.sans-serif": [FONT, *FALLBACK_FONTS],
+    "svg.fonttype": "none",  # real text: found, copied and read aloud
+    "pdf.fonttype": 42,  # the same: TrueType, not shapes
     "svg.hashsalt": "benchhouse",
 }
 """Differences from seaborn's theme."""
+
+
+_CHOSEN: ContextVar[ThemeName] = ContextVar("_CHOSEN", default="light")
+
+
+@contextmanager
+def chosen(name: ThemeName) -> Iterator[None]:
+    """Draw everything inside the block in this theme; light without it."""
+    token = _CHOSEN.set(name)
+    try:
+        yield
+    finally:
+        _CHOSEN.reset(token)
+
+
+def look() -> Look:
+    """The colours of the chosen theme."""
+    return LOOKS[_CHOSEN.get()]
 
 
 @contextmanager
@@ -74,16 +133,23 @@ def theme() -> Iterator[None]:
     import matplotlib as mpl
     import seaborn
 
+    own = look()
+    names = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    colours = {**dict.fromkeys(names, own.ink), "grid.color": own.grid, "hatch.color": own.grey}
+    backgrounds = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), own.background)
+    settings = {**_SETTINGS, **colours, **backgrounds}
     with mpl.rc_context():
         mpl.rcdefaults()
         # color_codes would permanently change what "b" and "g" mean in the importing program.
-        seaborn.set_theme(context="paper", style="ticks", palette=COLOURS, font=FONT, color_codes=False, rc=_SETTINGS)
+        seaborn.set_theme(
+            context="paper", style="ticks", palette=own.colours, font="sans-serif", color_codes=False, rc=settings
+        )
         yield
 
 
 def colour(index: int) -> str:
     """The colour of series `index`, from 0."""
-    return COLOURS[index % len(COLOURS)]
+    return look().colours[index % len(COLOURS)]
 
 
 def marker(index: int) -> str:
@@ -97,12 +163,25 @@ def line_style(index: int) -> Literal["-", "--", ":", "-."]:
     return styles[index // len(COLOURS) % len(styles)]
 
 
+_UNDATED: Mapping[ImageFormat, Mapping[str, str | None]] = {
+    "png": {},
+    "svg": {"Date": None, "Creator": "benchhouse"},
+    "pdf": {"CreationDate": None, "Producer": None, "Creator": "benchhouse"},
+}
+"""Metadata of each format without what changes from day to day."""
+
+
 def image(figure: Figure, image_format: ImageFormat) -> bytes:
     """The figure as an image file. The same figure gives the same bytes: no date, no random ids."""
     buffer = io.BytesIO()
     with theme():
-        metadata: dict[str, Any] = {"Date": None, "Creator": "benchhouse"} if image_format == "svg" else {}
-        figure.savefig(buffer, format=image_format, dpi=PNG_DPI, metadata=metadata)
+        figure.savefig(
+            buffer,
+            format=image_format,
+            dpi=PNG_DPI,
+            facecolor=figure.get_facecolor(),
+            metadata=dict(_UNDATED[image_format]),
+        )
     return buffer.getvalue()
 
 

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from benchmarking.core.axes import AXES, POINT_FIELDS
-from visualize.drawing.rows import Row, is_doubtful, is_ok, settings
+from benchmarking.core.doubts import KINDS
+from benchmarking.core.metrics import METRICS
+from visualize.drawing.rows import Row, is_ok, settings, trust
 from visualize.drawing.style import number
 
 SEPARATOR = " · "
@@ -82,27 +84,43 @@ def provenance(drawn: Sequence[Row]) -> str:
 
 
 def interval(drawn: Sequence[Row], what: str = "Band or whisker") -> str:
-    """The meaning of the drawn intervals, from the rows' `ci_scope`; or that there are none."""
-    scopes = {row["ci_scope"] for row in drawn if row["low"] is not None}
-    between = "95 % confidence interval of the median latency over launches"
-    within = "95 % confidence interval of the median latency inside launches, not covering the spread between launches"
-    if not scopes:
-        return "No interval: too few samples for one."
-    if scopes == {"between"}:
-        return f"{what}: {between}."
-    if scopes == {"within"}:
-        return f"{what}: {within}."
-    return f"{what}: {between}; where there are fewer than 3 launches, {within}."
+    """The meaning of the drawn intervals, or that there are none."""
+    with_interval = [row for row in drawn if row["low"] is not None]
+    if not with_interval:
+        return "No intervals: they take 3 launches or more at a point."
+    some = "" if len(with_interval) == len(drawn) else "; points of fewer than 3 launches have none"
+    return f"{what}: 95 % confidence interval of the median over launches{some}."
 
 
 def doubts(drawn: Sequence[Row]) -> str | None:
-    """How many of the drawn points are doubtful, with their doubts; None without any."""
-    doubtful = [row for row in drawn if is_doubtful(row)]
-    if not doubtful:
-        return None
-    states = _counted(str(row["validity"]) for row in doubtful)
-    kinds = _counted(kind for row in doubtful for kind in row["doubts"])
-    return f"Hollow: {states} of {len(drawn)} points" + (f"; doubts raised: {kinds}." if kinds else ".")
+    """How many of the drawn points are doubtful or invalid, and the commonest reasons; None without any."""
+    doubtful = [row for row in drawn if trust(row) == "doubtful"]
+    invalid = [row for row in drawn if trust(row) == "invalid"]
+    parts = [
+        f"{mark}: {len(rows)} of {len(drawn)} points {'is' if len(rows) == 1 else 'are'} {state}{_reasons(rows)}."
+        for mark, state, rows in (("Hollow", "doubtful", doubtful), ("Crossed", "invalid", invalid))
+        if rows
+    ]
+    return " ".join(parts) or None
+
+
+def _reasons(rows: Sequence[Row]) -> str:
+    """The two commonest doubts that took away trust, in words."""
+    kinds = [kind for row in rows for kind in row["doubts"] if kind not in KINDS or KINDS[kind].severity != "info"]
+    common = [kind for kind, _ in sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0]))[:2]]
+    meanings = [KINDS[kind].meaning if kind in KINDS else kind.replace("_", " ") for kind in common]
+    return f" ({'; '.join(meanings)})" if meanings else ""
+
+
+def value_title(column: str, separator: str = "\n") -> str:
+    """The title of an axis with values of a metric: what it is, its unit, and which direction is better."""
+    metric = METRICS[column]
+    return f"{metric.title}{separator}{better(metric.better)}" if metric.better else metric.title
+
+
+def better(direction: str) -> str:
+    """The end of an axis title: lower is better."""
+    return f"{direction} is better"
 
 
 def missing_points(

@@ -144,4 +144,4 @@ def test_two_modes_of_one_model_are_distinguished(make_run, figures, alter):
 def test_without_memory_readings_there_is_only_latency(make_run, figures, alter):
     bare = alter.metrics(memory_peak_rss_infer_mb=None)
     (figure,) = figures(NAME, *(alter.results(make_run(model_id=name), bare) for name in "ab"))
-    assert [axes.get_xlabel() for axes in figure.axes] == ["Latency per call, median (ms)"]
+    assert [axes.get_xlabel() for axes in figure.axes] == ["Latency per call, median (ms)\nlower is better"]

@@ -24,7 +24,7 @@ def test_latency_draws_a_line_of_medians_for_each_sequence_length(make_run, figu
 def test_the_band_is_the_interval_that_was_measured(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,)))
     assert see.band(figure.axes[0], "band 32") == [(1, 7.7, 8.3), (2, 15.7, 16.3), (4, 31.7, 32.3)]
-    assert "Band or whisker: 95 % confidence interval of the median latency over launches." in see.texts(figure)
+    assert "Band or whisker: 95 % confidence interval of the median over launches." in see.texts(figure)
 
 
 def test_an_interval_without_neighbours_is_a_whisker(make_run, figures, see, alter):
@@ -48,13 +48,24 @@ def test_without_intervals_none_is_drawn_and_the_caption_says_so(make_run, figur
     run = alter.results(make_run(), alter.metrics(latency_ci_low_ms=None, latency_ci_high_ms=None))
     (figure,) = figures(LATENCY, run)
     assert see.labels(figure.axes[0]) == ["line 128", "line 32", "valid 128", "valid 32"]
-    assert "No interval: too few samples for one." in see.texts(figure)
+    assert "No intervals: they take 3 launches or more at a point." in see.texts(figure)
 
 
-def test_with_fewer_than_three_launches_the_caption_says_that_their_spread_is_not_covered(make_run, figures, see):
+def test_with_fewer_than_three_launches_there_is_no_interval(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(launches=2))
-    (note,) = [text for text in see.texts(figure) if text.startswith("Band or whisker: 95 % confidence interval")]
-    assert note.endswith("of the median latency inside launches, not covering the spread between launches.")
+    assert see.labels(figure.axes[0]) == ["line 128", "line 32", "valid 128", "valid 32"]
+    assert "No intervals: they take 3 launches or more at a point." in see.texts(figure)
+
+
+def test_an_invalid_point_is_crossed_and_not_on_the_line(make_run, figures, see, alter):
+    run = make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,))
+    (figure,) = figures(LATENCY, alter.results(run, alter.invalid, where=lambda point: point.batch_size == 2))
+    (axes,) = figure.axes
+    assert see.points(axes, "line 32") == [(1, 8), (4, 32)]
+    assert see.points(axes, "invalid 32") == see.points(axes, "crossed 32") == [(2, 16)]
+    assert see.face(axes, "invalid 32") == "#ffffff"
+    assert see.legend(figure) == ["32", "crossed: invalid, not ranked"]
+    assert "Crossed: 1 of 3 points is invalid (nan output)." in see.texts(figure)
 
 
 def test_doubtful_points_are_hollow_and_explained(make_run, figures, see, alter):
@@ -67,7 +78,7 @@ def test_doubtful_points_are_hollow_and_explained(make_run, figures, see, alter)
     assert see.face(axes, "doubtful 32") == "#ffffff"
     assert see.face(axes, "valid 32").upper() == COLOURS[0]
     assert see.legend(figure) == ["32", "hollow: doubtful"]
-    assert "Hollow: 1 noisy of 2 points; doubts raised: 1 cpu_pressure." in see.texts(figure)
+    assert any(text.startswith("Hollow: 1 of 2 points is doubtful (other programs were") for text in see.texts(figure))
 
 
 def test_failed_points_are_not_drawn_but_counted_with_their_reason(make_run, figures, see):
@@ -94,11 +105,9 @@ def test_a_picture_names_what_its_points_have_in_common(make_run, figures, see):
 
 
 def test_colours_and_markers_both_differ(make_run, figures, see):
-    (figure,) = figures(LATENCY, make_run(sequence_lengths=tuple(range(8, 80, 8))))
-    looks = [see.look(figure.axes[0], f"valid {length}") for length in range(8, 80, 8)]
-    assert len({shape for _, shape in looks[:8]}) == 8
-    assert len(set(looks)) == 9
-    assert see.artist(figure.axes[0], "line 64").get_linestyle() == "--", "the colour of line 8, told apart by dashes"
+    (figure,) = figures(LATENCY, make_run(sequence_lengths=tuple(range(8, 88, 8))))
+    looks = [see.look(figure.axes[0], f"valid {length}") for length in range(8, 88, 8)]
+    assert len({shape for _, shape in looks}) == len({own for own, _ in looks}) == 10
 
 
 @pytest.mark.parametrize(
@@ -137,7 +146,7 @@ def test_only_the_latest_result_of_a_series_is_drawn(make_run, figures, see):
 def test_throughput_counts_inputs_and_its_band_is_the_inverse_of_the_latency_s(make_run, figures, see):
     (figure,) = figures(THROUGHPUT, make_run(sequence_lengths=(32,)))
     (axes,) = figure.axes
-    assert axes.get_ylabel() == "Throughput (inputs/s)"
+    assert axes.get_ylabel() == "Throughput (inputs/s)\nhigher is better"
     assert see.points(axes, "line 32") == [(1, 125), (2, 125)]
     expected = [(1, 125 * 8 / 8.3, 125 * 8 / 7.7), (2, 125 * 16 / 16.3, 125 * 16 / 15.7)]
     assert see.band(axes, "band 32") == [pytest.approx(corner, rel=1e-12) for corner in expected]
@@ -146,14 +155,14 @@ def test_throughput_counts_inputs_and_its_band_is_the_inverse_of_the_latency_s(m
 def test_throughput_of_generation_counts_generated_tokens(make_run, figures, see, alter):
     run = make_run(model_id="gpt2", family="decoder-only", sequence_lengths=(32,))
     (figure,) = figures(THROUGHPUT, alter.results(run, alter.metrics(throughput_tokens_per_sec=77.0)))
-    assert figure.axes[0].get_ylabel() == "Throughput (generated tokens/s)"
+    assert figure.axes[0].get_ylabel() == "Throughput (generated tokens/s)\nhigher is better"
     assert see.points(figure.axes[0], "line 32") == [(1, 77), (2, 77)]
 
 
 def test_memory_of_a_cpu_is_the_process_s_with_its_weights_for_reference(make_run, figures, see):
     (figure,) = figures(MEMORY, make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,)))
     (axes,) = figure.axes
-    assert axes.get_ylabel() == "Peak resident memory of the process (MB)"
+    assert axes.get_ylabel() == "Peak resident memory of the process (MB)\nlower is better"
     assert see.points(axes, "line 32") == [(1, 910), (2, 920), (4, 940)]
     assert list(see.artist(axes, "weights alone, 438 MB").get_ydata()) == [437.9, 437.9]
     assert see.legend(figure) == ["32", "weights alone, 438 MB"]
@@ -165,7 +174,7 @@ def test_memory_of_a_cpu_is_the_process_s_with_its_weights_for_reference(make_ru
 def test_memory_of_an_accelerator_is_device_memory(make_run, figures, see, alter):
     run = alter.results(make_run(device="cuda"), alter.metrics(memory_device_allocated_peak_mb=512.0))
     (figure,) = figures(MEMORY, run)
-    assert figure.axes[0].get_ylabel() == "Peak device memory allocated (MB)"
+    assert figure.axes[0].get_ylabel() == "Peak device memory allocated (MB)\nlower is better"
     assert see.points(figure.axes[0], "line 32") == [(1, 512), (2, 512)]
 
 
@@ -237,7 +246,7 @@ def test_a_failed_point_elsewhere_makes_no_line_and_no_picture(make_run, figures
 )
 def test_throughput_is_labelled_with_the_unit_of_an_item(make_run, figures, family, label):
     (figure,) = figures(THROUGHPUT, make_run(family=family))
-    assert figure.axes[0].get_ylabel() == f"Throughput ({label})"
+    assert figure.axes[0].get_ylabel() == f"Throughput ({label})\nhigher is better"
 
 
 def test_a_simulated_device_is_labelled_as_such(make_run, figures, see, alter):

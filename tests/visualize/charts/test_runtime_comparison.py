@@ -6,7 +6,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from visualize.drawing.rows import Drawing, NotDrawn
-from visualize.drawing.style import GREY, colour
+from visualize.drawing.style import LOOKS, colour
 
 NAME = "runtime_comparison"
 POINTS = {"batch_sizes": (1, 2), "sequence_lengths": (32,)}
@@ -67,7 +67,11 @@ def test_a_wrong_result_is_grey_hatched_and_last_however_fast(eager, fast, make_
     axes = figure.axes[0]
     *_, (last, bar) = bars(axes).items()
     assert last == "openvino · int4"
-    assert (bar.get_hatch(), to_hex(bar.get_facecolor()), to_hex(bar.get_edgecolor())) == ("////", "#ffffff", GREY)
+    assert (bar.get_hatch(), to_hex(bar.get_facecolor()), to_hex(bar.get_edgecolor())) == (
+        "////",
+        "#ffffff",
+        LOOKS["light"].grey,
+    )
     assert remarks(axes)[-1] == "invalid, error 0.93"
     assert "_interval openvino · int4" not in [line.get_label() for line in axes.lines]
     assert any(text.startswith("Grey and hatched: not ranked") for text in see.texts(figure))
@@ -91,7 +95,7 @@ def test_a_doubtful_result_is_hollow_and_keeps_its_place(eager, fast, figures, s
         colour(0).lower(),
     )
     assert next(iter(bars(figure.axes[0]))) == "onnxruntime · float32"
-    assert any(text.startswith("Hollow: 2 noisy of 4 points") for text in see.texts(figure))
+    assert any(text.startswith("Hollow: 2 of 4 points are doubtful") for text in see.texts(figure))
 
 
 def test_differing_settings_distinguish_two_bars_of_one_runtime(eager, fast, figures, alter):
@@ -133,5 +137,5 @@ def test_an_emulator_s_line_is_grey_in_the_comparison_of_hardware(eager, figures
     emulator = alter.on_device(alter.renewed(eager), "Emulator", "qnn", simulated=True)
     (figure,) = figures("hardware_comparison", eager, emulator)
     (axes,) = figure.axes
-    assert see.artist(axes, "line Emulator (qnn, simulated) · eager · float32").get_color() == GREY
-    assert see.artist(axes, "line Test CPU (cpu) · eager · float32").get_color() != GREY
+    assert see.artist(axes, "line Emulator (qnn, simulated) · eager · float32").get_color() == LOOKS["light"].grey
+    assert see.artist(axes, "line Test CPU (cpu) · eager · float32").get_color() != LOOKS["light"].grey

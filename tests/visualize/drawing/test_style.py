@@ -1,13 +1,17 @@
 """Scales, numbers, and bytes that do not change."""
 
+import itertools
 import subprocess
 import sys
 
 import matplotlib as mpl
+import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from benchmarking.core import plugins
+from benchmarking.core.plugins import family_names
 from visualize.drawing import style
 from visualize.drawing.rows import PACKAGE
 
@@ -82,10 +86,71 @@ def test_values_within_a_decade_are_on_a_linear_axis_from_zero():
     assert axes.get_xlim() == (0, 54)
 
 
-def test_colours_markers_and_dashes_distinguish_56_lines():
-    looks = {(style.colour(i), style.marker(i)) for i in range(56)}
-    assert len(looks) == 56
-    assert [style.line_style(i) for i in (0, 6, 7, 14)] == ["-", "-", "--", ":"]
+def test_colours_markers_and_dashes_distinguish_132_lines():
+    looks = {(style.colour(i), style.marker(i)) for i in range(132)}
+    assert len(looks) == 132
+    assert [style.line_style(i) for i in (0, 10, 11, 22)] == ["-", "-", "--", ":"]
+
+
+SIMULATED = {
+    "normal vision": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+"""Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB."""
+
+
+def oklab(colour, seen_as):
+    """Ottosson's Oklab (2020), times 100: a distance of 2 is about the smallest that anybody sees."""
+    channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.array(SIMULATED[seen_as]) @ linear, 0, 1)
+    to_lms = [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+    to_lab = [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+    return 100 * np.array(to_lab) @ np.cbrt(np.array(to_lms) @ seen)
+
+
+@pytest.mark.parametrize("theme", style.THEMES)
+@pytest.mark.parametrize("seen_as", SIMULATED)
+def test_eleven_colours_differ_for_every_kind_of_sight(theme, seen_as):
+    colours = style.LOOKS[theme].colours
+    assert len(colours) == len(family_names()) == 11
+    places = [oklab(colour, seen_as) for colour in colours]
+    distances = [np.linalg.norm(a - b) for a, b in itertools.combinations(places, 2)]
+    assert min(distances) > 7, "no two look alike"
+
+
+@pytest.mark.parametrize("theme", style.THEMES)
+def test_a_theme_gives_background_and_text_and_ends_with_its_block(make_run, figures, theme):
+    with style.chosen(theme):
+        (figure,) = figures("latency_vs_batch_size", make_run())
+        assert style.look() is style.LOOKS[theme]
+    own = style.LOOKS[theme]
+    assert to_hex(figure.get_facecolor()).upper() == own.background
+    assert to_hex(figure.axes[0].xaxis.label.get_color()).upper() == own.ink
+    assert to_hex(figure.texts[0].get_color()).upper() == own.ink
+    assert style.look() is style.LOOKS["light"]
+
+
+def test_text_in_an_svg_is_text(make_run, figures):
+    (figure,) = figures("latency_vs_batch_size", make_run())
+    assert ">Latency vs batch size: bert-base-uncased</text>" in style.image(figure, "svg").decode()
+
+
+def test_text_in_a_pdf_is_text_in_an_embedded_font(make_run, figures):
+    (figure,) = figures("latency_vs_batch_size", make_run())
+    content = style.image(figure, "pdf")
+    assert b"/TrueType" in content or b"/CIDFontType2" in content
+    assert b"/Type3" not in content
 
 
 def contrast_with_white(colour):
@@ -115,7 +180,7 @@ def test_the_same_figure_gives_the_same_bytes(make_run, figures, image_format):
     first, second = (figures("latency_vs_batch_size", run)[0] for _ in range(2))
     content = style.image(first, image_format)
     assert content == style.image(first, image_format) == style.image(second, image_format)
-    assert content.startswith(b"\x89PNG" if image_format == "png" else b"<?xml")
+    assert content.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[image_format])
 
 
 def test_an_svg_carries_no_date(make_run, figures):

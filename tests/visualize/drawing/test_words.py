@@ -66,11 +66,15 @@ def test_launches_and_dates_that_differ_are_given_as_ranges():
     assert words.provenance([row(launches=1)]).split(" · ")[2] == "1 launch a point"
 
 
-def test_intervals_of_both_scopes_are_both_explained():
-    text = words.interval([row(), row(ci_scope="within")])
-    assert text.startswith(
-        "Band or whisker: 95 % confidence interval of the median latency over launches; where there are fewer"
-    )
+def test_points_without_an_interval_are_mentioned():
+    text = words.interval([row(), row(low=None)])
+    assert text.endswith("interval of the median over launches; points of fewer than 3 launches have none.")
+
+
+def test_doubts_are_worded_for_readers_and_circumstances_are_not_doubts():
+    hollow = words.doubts([row(validity="noisy", doubts=["vm", "container", "drift"]), row()])
+    assert hollow == ("Hollow: 1 of 2 points is doubtful (calls became faster or slower during the measurement).")
+    assert words.doubts([row(doubts=["vm"])]) is None
 
 
 def test_long_errors_are_cut_to_their_first_line():
