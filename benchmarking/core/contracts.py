@@ -70,7 +70,10 @@ class FamilyOperation(ABC):
     prompt_tokens_per_call: int | None = None
     """Batch x prompt length; None without a prefill."""
     new_tokens: int | None = None
-    """Tokens generated per sequence. A call that streams marks "token" exactly this many times. None: no generation."""
+    """Tokens generated per sequence. None: no generation."""
+    streams: bool = True
+    """Whether a call that generates brings each token to the host as soon as it exists, and marks "token" for it;
+    otherwise it does so for the first one, and for all others together at the end: two marks."""
 
     def reset(self) -> None:  # noqa: B027 - most calls keep no state
         """Restore the state (caches) from before a call. Called outside the timed region."""

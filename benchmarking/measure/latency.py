@@ -76,7 +76,7 @@ def latency_pass(bench: Bench, inner_loops: int, begun: Begun | None = None) -> 
         window.look()
         reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns))
         bench.live("measure", watch.calls_ms)
-    check_tokens(watch, bench.operation.new_tokens)
+    check_tokens(watch, bench.operation.new_tokens, streams=bench.operation.streams)
     return LatencyPass(
         started_at=begun.started_at,
         watch=watch,

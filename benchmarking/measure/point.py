@@ -118,7 +118,7 @@ def measure_point(
         status="ok",
         started_at=started_at,
         finished_at=utc_now(),
-        samples=(*_warm_up_samples(warm, launch), *_samples(latency, launch, operation.new_tokens)),
+        samples=(*_warm_up_samples(warm, launch), *_samples(latency, launch, operation)),
         first_call_ms=ns_to_ms(first.wall_ns),
         warmup_calls=warm.calls,
         steady=warm.steady,
@@ -150,7 +150,7 @@ def _first_call(bench: Bench, check: OutputCheck | None) -> FirstCall:
     compiles = bench.compiles()
     watch = Stopwatch(bench.operation, bench.handle)
     output = watch.run(1)
-    check_tokens(watch, bench.operation.new_tokens)
+    check_tokens(watch, bench.operation.new_tokens, streams=bench.operation.streams)
     return FirstCall(
         wall_ns=watch.block_ns[0],
         compiles=bench.compiles() - compiles,
@@ -211,12 +211,16 @@ def _warm_up_samples(warm: WarmUp, launch: int) -> tuple[Samples, ...]:
     return (_record(LATENCY_WALL, warm.values_ms, launch, "warmup", warm.started_at, warm.inner_loops),)
 
 
-def _samples(latency: LatencyPass, launch: int, new_tokens: int | None) -> tuple[Samples, ...]:
+def _samples(latency: LatencyPass, launch: int, operation: Operation) -> tuple[Samples, ...]:
     watch = latency.watch
     series: dict[str, tuple[float, ...]] = {LATENCY_WALL: tuple(watch.calls_ms)}
     if watch.device_ns:
         series["latency_device"] = tuple(watch.device_ms)
-    series |= {**token_series(watch, new_tokens), **phase_series(watch), **own_series(watch)}
+    series |= {
+        **token_series(watch, operation.new_tokens, streams=operation.streams),
+        **phase_series(watch),
+        **own_series(watch),
+    }
     return tuple(
         _record(metric, values, launch, "measure", latency.started_at, watch.inner_loops)
         for metric, values in series.items()
@@ -241,7 +245,8 @@ def _missing_series(bench: Bench, watch: Stopwatch) -> dict[str, str]:
     if bench.operation.times_itself and not bench.operation.marks_itself:
         return {**own_reasons(watch), **phase_reasons(phase_series(watch))}
     device = {} if watch.device_ns else {"latency_device": f"{NOT_SUPPORTED}: the device has no events"}
-    return {**device, **token_reasons(bench.operation.new_tokens), **phase_reasons(phase_series(watch))}
+    tokens = token_reasons(bench.operation.new_tokens, streams=bench.operation.streams)
+    return {**device, **tokens, **phase_reasons(phase_series(watch))}
 
 
 def _work(operation: Operation) -> dict[str, Json]:

@@ -182,22 +182,25 @@ def _timers(handle: DeviceHandle, count: int) -> tuple[DeviceTimer, ...]:
     return (first, *(timer for timer in rest if timer is not None))
 
 
-def check_tokens(watch: Stopwatch, new_tokens: int | None) -> None:
-    """Raise BenchhouseError for a call that did not mark each of its new tokens exactly once: it did other work."""
+def check_tokens(watch: Stopwatch, new_tokens: int | None, *, streams: bool = True) -> None:
+    """Raise BenchhouseError for a call that did not mark its new tokens, or the first and the last one of a call that
+    does not stream: it did other work."""
     if new_tokens is None:
         return
+    marks_each = new_tokens if streams else min(new_tokens, 2)
     for index, (_, marks) in enumerate(watch.call_marks()):
         count = sum(name == TOKEN for name, _ in marks)
-        if count != new_tokens:
+        if count != marks_each:
             raise BenchhouseError(
-                f"call {index} generated {count} tokens where {new_tokens} were asked: the sample is invalid"
+                f"call {index} generated {count} tokens where {marks_each} were asked: the sample is invalid"
             )
 
 
-def token_series(watch: Stopwatch, new_tokens: int | None) -> Series:
+def token_series(watch: Stopwatch, new_tokens: int | None, *, streams: bool = True) -> Series:
     """Token times by raw metric: one value per call for ttft and tpot, all gaps of all calls in order for itl.
 
-    tpot = (end to end - ttft) / (N - 1) per call. Empty without generation; for one token there is only ttft.
+    tpot = (end to end - ttft) / (N - 1) per call. Empty without generation; for one token there is only ttft, and no
+    itl for a call that does not stream.
     """
     if new_tokens is None or not len(watch):
         return {}
@@ -211,11 +214,15 @@ def token_series(watch: Stopwatch, new_tokens: int | None) -> Series:
         if new_tokens > 1:
             per_token.append(ns_to_ms(wall_ns - ttft_ns) / (new_tokens - 1))
             gaps.extend(ns_to_ms(later - earlier) for earlier, later in pairwise(arrivals))
-    series = {TIME_TO_FIRST_TOKEN: first, TIME_PER_OUTPUT_TOKEN: per_token, INTER_TOKEN_LATENCY: gaps}
+    series = {
+        TIME_TO_FIRST_TOKEN: first,
+        TIME_PER_OUTPUT_TOKEN: per_token,
+        INTER_TOKEN_LATENCY: gaps if streams else [],
+    }
     return {name: tuple(values) for name, values in series.items() if values}
 
 
-def token_reasons(new_tokens: int | None) -> dict[str, str]:
+def token_reasons(new_tokens: int | None, *, streams: bool = True) -> dict[str, str]:
     """Why token metrics are absent, by raw metric."""
     if new_tokens is None:
         why = f"{NOT_APPLICABLE}: nothing is generated"
@@ -223,6 +230,8 @@ def token_reasons(new_tokens: int | None) -> dict[str, str]:
     if new_tokens == 1:
         why = f"{NOT_APPLICABLE}: a single token has none after it"
         return dict.fromkeys((TIME_PER_OUTPUT_TOKEN, INTER_TOKEN_LATENCY), why)
+    if not streams:
+        return {INTER_TOKEN_LATENCY: f"{NOT_APPLICABLE}: the tokens after the first reach the host together"}
     return {}
 
 

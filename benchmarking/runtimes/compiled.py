@@ -15,7 +15,7 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Cell, Device, Point, Scalar, Workload
 from benchmarking.devices.support.kinds import has
 from benchmarking.runtimes.support.torch.quantization import QUANTIZATION
-from benchmarking.runtimes.support.torch.runtime import ATTENTION, CACHE, TorchRuntime
+from benchmarking.runtimes.support.torch.runtime import SHARED_OPTIONS, TorchRuntime
 
 if TYPE_CHECKING:
     from benchmarking.runtimes.support.torch.session import Loaded
@@ -34,8 +34,7 @@ class Compiled(TorchRuntime):
     name = "compiled"
     point_per_process = True
     declared_options = (
-        ATTENTION,
-        CACHE,
+        *SHARED_OPTIONS,
         Option(name="compile_mode", help="mode of torch.compile", values=MODES),
         Option(name="dynamic", help="shapes in the compiled code", values=tuple(DYNAMIC)),
         QUANTIZATION,

@@ -12,7 +12,7 @@ from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.runtimes.support.torch import several_devices
 from benchmarking.runtimes.support.torch.attention_kernels import FLEX
 from benchmarking.runtimes.support.torch.quantization import QUANTIZATION
-from benchmarking.runtimes.support.torch.runtime import ATTENTION, CACHE, TorchRuntime
+from benchmarking.runtimes.support.torch.runtime import SHARED_OPTIONS, TorchRuntime
 
 if TYPE_CHECKING:
     from benchmarking.runtimes.support.torch.session import Loaded
@@ -24,7 +24,7 @@ class Eager(TorchRuntime):
     name = "eager"
     is_default = True
     runs_on_several = True
-    declared_options = (ATTENTION, CACHE, several_devices.PLACEMENT, QUANTIZATION)
+    declared_options = (*SHARED_OPTIONS, several_devices.PLACEMENT, QUANTIZATION)
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         return super().supports(device, workload, precision) or several_devices.why_not(device, workload, precision)

@@ -21,7 +21,7 @@ from benchmarking.core.contracts import ForeignCode, Option, Stage
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
 from benchmarking.core.plugins import are_all_assumed, version_of
 from benchmarking.core.records import Cell, Device, Json, Scalar, Workload
-from benchmarking.runtimes.support.torch.runtime import ATTENTION, CACHE, PACKAGES, TorchRuntime
+from benchmarking.runtimes.support.torch.runtime import PACKAGES, SHARED_OPTIONS, TorchRuntime
 
 OPTION = "kernel_repo"
 HUB = "hub"
@@ -43,8 +43,7 @@ class Kernelized(TorchRuntime):
     name = "kernelized"
     packages: tuple[str, ...] = (*PACKAGES, "kernels")
     declared_options = (
-        ATTENTION,
-        CACHE,
+        *SHARED_OPTIONS,
         Option(
             name=OPTION,
             help="kernel repository, whose code is executed: a folder, owner/name@VERSION, or hub",

@@ -1,7 +1,9 @@
 """Calls of torch models: one forward pass, or greedy generation (prefill, argmax, then a decode step a token).
 
 Generation is a loop of ours instead of the library's `generate`, so that the moment a token reaches the host is known,
-no stop token ends a call early, and only the model is timed. The tokens are those of `generate(do_sample=False)`.
+no stop token ends a call early, and only the model is timed. The tokens are those of `generate(do_sample=False)`. A
+token on the host is what a user sees, but waiting for each one leaves the device idle in between: calls that do not
+stream (`FamilyOperation.streams`) wait for the first and the last one only.
 """
 
 from __future__ import annotations
@@ -63,6 +65,8 @@ class GreedyGeneration(FamilyOperation):
     def run(self, mark: Mark) -> Generated:
         self.encode(mark)
         logits = prefill_logits = self.prefill()
+        if not self.streams:
+            return self._together(mark, prefill_logits)
         steps: list[list[int]] = []
         while True:
             tokens = logits.argmax(dim=-1, keepdim=True)
@@ -72,6 +76,23 @@ class GreedyGeneration(FamilyOperation):
                 break
             logits = self.decode(tokens)
         return Generated(tokens=tuple(zip(*steps, strict=True)), prefill_logits=prefill_logits, last_logits=logits)
+
+    def _together(self, mark: Mark, prefill_logits: Any) -> Generated:
+        """The rest of a call that waits for the device twice: for the first token, and for all others at the end."""
+        import torch
+
+        logits = prefill_logits
+        steps = [logits.argmax(dim=-1, keepdim=True)]
+        first = steps[0].tolist()
+        mark("token")
+        if self._steps == 1:
+            return Generated(tokens=_rows(first), prefill_logits=prefill_logits, last_logits=logits)
+        while len(steps) < self._steps:
+            logits = self.decode(steps[-1])
+            steps.append(logits.argmax(dim=-1, keepdim=True))
+        tokens = _rows(torch.cat(steps, dim=1).tolist())
+        mark("token")
+        return Generated(tokens=tokens, prefill_logits=prefill_logits, last_logits=logits)
 
     def problem(self, output: Generated) -> str | None:
         lengths = {len(row) for row in output.tokens}
@@ -84,6 +105,10 @@ class GreedyGeneration(FamilyOperation):
         import numpy as np
 
         return {"tokens": np.array(output.tokens, dtype=np.int64), "logits": host_array(output.prefill_logits)}
+
+
+def _rows(tokens: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(row) for row in tokens)
 
 
 class DecoderGeneration(GreedyGeneration):

@@ -103,6 +103,17 @@ def test_a_streaming_call_gives_its_token_metrics(fake):
     assert (result.extra["prompt_tokens_per_call"], result.extra["new_tokens"]) == (16, 3)
 
 
+def test_a_call_that_does_not_stream_says_why_it_has_no_time_between_tokens(fake):
+    handle = fake.handle()
+    operation = fake.operation(handle, [[("token", 5), ("token", 6)]], new_tokens=4)
+    operation.streams = False
+    result = measure(operation, handle, fixed_iterations=4, fixed_warmup_iterations=0)
+    assert wall(result, metric="time_to_first_token").values == (5.0,) * 4
+    assert wall(result, metric="time_per_output_token").values == (2.0,) * 4
+    assert "inter_token_latency" not in {one.metric for one in result.samples}
+    assert result.missing["inter_token_latency"].startswith("not_applicable: the tokens after the first reach")
+
+
 def test_a_missing_token_ends_the_point_at_its_first_call(fake):
     handle = fake.handle()
     operation = fake.operation(handle, [[("token", 5)]], new_tokens=2)

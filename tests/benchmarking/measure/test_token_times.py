@@ -27,6 +27,20 @@ def test_token_times_by_hand(fake):
     assert series["inter_token_latency"] == (10.0, 12.0, 8.0) * 2
 
 
+def test_a_call_that_does_not_stream_has_every_token_time_but_the_gaps(fake):
+    # the first token at 50 ms, the other three together at 80 ms, the call ends at 83 ms: tpot (83 - 50) / 3
+    timed = watch(fake, [[("token", 50), ("token", 30), 3]], 2, 4)
+    check_tokens(timed, 4, streams=False)
+    series = token_series(timed, 4, streams=False)
+    assert series == {"time_to_first_token": (50.0, 50.0), "time_per_output_token": (11.0, 11.0)}
+    (why,) = token_reasons(4, streams=False).items()
+    assert why == ("inter_token_latency", "not_applicable: the tokens after the first reach the host together")
+    assert token_reasons(1, streams=False) == token_reasons(1)
+    assert phase_series(timed)["phase_decode"] == (30.0, 30.0)
+    with pytest.raises(BenchhouseError, match="call 0 generated 2 tokens where 4 were asked"):
+        check_tokens(timed, 4)
+
+
 def test_a_single_token_has_no_time_per_token(fake):
     timed = watch(fake, [[("token", 50)]], 2, 1)
     assert token_series(timed, 1) == {"time_to_first_token": (50.0, 50.0)}

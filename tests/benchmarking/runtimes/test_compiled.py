@@ -167,6 +167,7 @@ def operation_with(skips, graphs, begun):
         tokens_per_call=None,
         prompt_tokens_per_call=None,
         new_tokens=None,
+        streams=True,
         reset=lambda: None,
         run=lambda mark: begun.append("run"),
     )

@@ -103,6 +103,12 @@ def test_opening_times_its_stages_and_verifies_the_model(open_eager, stages):
         "num_interop_threads": torch.get_num_interop_threads(),
         "float32_matmul_precision": "highest",
         "cudnn_allow_tf32": False,
+        "cudnn_benchmark": False,
+        "cudnn_deterministic": False,
+        "deterministic_algorithms": False,
+        "allow_fp16_reduced_precision_reduction": True,
+        "allow_bf16_reduced_precision_reduction": True,
+        "allow_fp16_accumulation": False,
     }
 
 
@@ -292,7 +298,8 @@ def test_device_that_torch_cannot_use_is_refused(open_eager):
 def test_tf32_is_set_for_the_precision_and_put_back(precision, matmul, cudnn):
     before = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
     flags = settings.MatmulPrecision(precision)
-    assert flags.in_force() == {"float32_matmul_precision": matmul, "cudnn_allow_tf32": cudnn}
+    found = settings.arithmetic_in_force()
+    assert (found["float32_matmul_precision"], found["cudnn_allow_tf32"]) == (matmul, cudnn)
     assert torch.backends.cuda.matmul.allow_tf32 is (precision == "tf32")
     flags.restore()
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before

@@ -52,6 +52,31 @@ def to_device(model: Any, torch_name: str) -> Any:
         return model.to(torch_name)
 
 
+def channels_last(tensor: Any) -> Any:
+    """The tensor with the channels of each pixel next to each other, if it is a batch of images or the weights of a
+    convolution over them (four dimensions); any other unchanged."""
+    import torch
+
+    is_of_images = tensor.dim() == 4 and tensor.is_floating_point()
+    return tensor.to(memory_format=torch.channels_last) if is_of_images else tensor
+
+
+def to_channels_last(model: Any) -> dict[str, Json]:
+    """Lay out the weights of a model's convolutions so, in place: facts read back from the model. Raises
+    UnsupportedError for a model without convolutions over images."""
+    import torch
+
+    found = [parameter for parameter in model.parameters() if parameter.dim() == 4]
+    for parameter in found:
+        parameter.data = channels_last(parameter.data)
+    done = sum(parameter.is_contiguous(memory_format=torch.channels_last) for parameter in found)
+    if not done:
+        raise UnsupportedError(
+            f"memory format channels_last: {type(model).__name__} has no convolutions over images to lay out so"
+        )
+    return {"memory_format": "channels_last", "channels_last_weights": done}
+
+
 def weights_bytes(module: Any) -> int:
     """Bytes of the parameters and buffers, a shared storage counted once; of a quantized parameter those of the tensors
     that it wraps."""

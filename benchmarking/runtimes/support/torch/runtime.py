@@ -16,9 +16,11 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.kinds import has, names_with
-from benchmarking.runtimes.support.torch import attention_kernels, quantization
+from benchmarking.runtimes.support.torch import attention_kernels, quantization, settings
+from benchmarking.runtimes.support.torch.settings import CHANNELS_LAST, MEMORY_FORMAT, TOKEN_SYNC
 from benchmarking.workloads.support.families import families, plugin_of
 from benchmarking.workloads.support.generation import CACHES
+from benchmarking.workloads.support.synthetic_inputs import IMAGE_AXIS
 
 if TYPE_CHECKING:
     from benchmarking.runtimes.support.torch.session import Loaded
@@ -33,14 +35,17 @@ ATTENTION = Option(
 )
 CACHE = Option(name="cache", help="key-value cache of models that generate", values=CACHES)
 
+SHARED_OPTIONS = (ATTENTION, CACHE, TOKEN_SYNC, MEMORY_FORMAT)
+"""Of every runtime on torch."""
+
 
 class TorchRuntime(Runtime):
-    """A runtime on torch. Options: attention, in generation the kind of cache, at quantized precisions the method of
-    quantization; and those that the runtime adds."""
+    """A runtime on torch. Options: attention; in generation the kind of cache and when tokens reach the host; for
+    images their memory format; at quantized precisions the method; and those that the runtime adds."""
 
     packages: tuple[str, ...] = PACKAGES
     """Required distributions, each with the name of its module."""
-    declared_options: tuple[Option, ...] = (ATTENTION, CACHE, quantization.QUANTIZATION)
+    declared_options: tuple[Option, ...] = (*SHARED_OPTIONS, quantization.QUANTIZATION)
 
     def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
         """Prepare the process before torch runs anything, until `cleanup`; the result is passed to `session`."""
@@ -80,16 +85,18 @@ class TorchRuntime(Runtime):
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
         plugin = plugin_of(workload)
-        own = plugin.default_attention(workload.config)
+        own, axes = plugin.default_attention(workload.config), plugin.axes(workload)
         values: dict[str, tuple[str, ...]] = {
             ATTENTION.name: () if own is None else (own, *(name for name in ATTENTION.values if name != own)),
-            CACHE.name: plugin.caches if "new_tokens" in plugin.axes(workload) else (),
+            CACHE.name: plugin.caches if "new_tokens" in axes else (),
+            TOKEN_SYNC.name: TOKEN_SYNC.values if "new_tokens" in axes else (),
+            MEMORY_FORMAT.name: MEMORY_FORMAT.values if IMAGE_AXIS in axes else (),
         }
         found = (replace(option, values=values.get(option.name, option.values)) for option in self.declared_options)
         return tuple(option for option in found if option.values or option.name not in values)
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        mode = super().mode(device, workload, options)
+        mode = settings.without_defaults(super().mode(device, workload, options))
         attention_kernels.check(_attention_in(mode), device)
         return mode
 
@@ -102,7 +109,7 @@ class TorchRuntime(Runtime):
         import transformers.models.auto.modeling_auto  # noqa: F401
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes.support.torch import settings
+        from benchmarking.runtimes.support.torch import model_loading
         from benchmarking.runtimes.support.torch.session import Loaded
         from benchmarking.workloads.support.processing import open_processing
         from benchmarking.workloads.support.weights import page_cache_of
@@ -115,12 +122,20 @@ class TorchRuntime(Runtime):
         processing = open_processing(cell.workload, stage)
         with ExitStack() as cleanup:
             cleanup.callback(settings.set_threads(cell.num_threads))
-            flags = settings.MatmulPrecision(cell.precision)
-            cleanup.callback(flags.restore)
+            if has(cell.device.type, lambda kind: kind.has_tf32):
+                settings.check_override(cell.precision)
+            cleanup.callback(settings.MatmulPrecision(cell.precision).restore)
             cleanup.enter_context(attention_kernels.only(_attention_in(cell.runtime_mode)))
             prepared = self.prepare_process(cell, handle.torch_name, points, cleanup)
             model, count, verified = self._load(cell, handle.torch_name, stage)
-            verified |= {**files, **processing.verified, **settings.threads_in_force(), **flags.in_force()}
+            if cell.runtime_mode.get(MEMORY_FORMAT.name) == CHANNELS_LAST:
+                verified |= model_loading.to_channels_last(model)
+            verified |= {
+                **files,
+                **processing.verified,
+                **settings.threads_in_force(),
+                **settings.arithmetic_in_force(),
+            }
             _check_threads(cell, verified["num_threads"])
             loaded = Loaded(
                 model=model,

@@ -14,8 +14,20 @@ from benchmarking.core.errors import BenchhouseError, UsageError, is_out_of_memo
 from benchmarking.core.model_contracts import WorkloadFamily
 from benchmarking.core.records import Cell, Family, Json, Point, Readings, Workload, canonical_hash
 from benchmarking.runtimes.support.torch import attention_kernels
-from benchmarking.runtimes.support.torch.model_loading import describe, parameter_count, weights_bytes
-from benchmarking.runtimes.support.torch.settings import threads_in_force
+from benchmarking.runtimes.support.torch.model_loading import (
+    channels_last,
+    describe,
+    parameter_count,
+    weights_bytes,
+)
+from benchmarking.runtimes.support.torch.settings import (
+    AT_THE_END,
+    CHANNELS_LAST,
+    MEMORY_FORMAT,
+    TOKEN_SYNC,
+    arithmetic_in_force,
+    threads_in_force,
+)
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.generation import host_array, main_tensor, non_finite
 from benchmarking.workloads.support.processing import Prepared, Processing
@@ -60,6 +72,7 @@ class TorchOperation(Operation):
         self.tokens_per_call = inner.tokens_per_call
         self.prompt_tokens_per_call = inner.prompt_tokens_per_call
         self.new_tokens = inner.new_tokens
+        self.streams = inner.streams
         self.inner = inner
         self._label = label
         self._preparation = preparation
@@ -120,13 +133,24 @@ class TorchSession(Session):
         self._processing = loaded.processing
 
     def operation(self, point: Point) -> TorchOperation:
+        plugin, prepared = self.prepared(point)
+        inner = self.family_operation(plugin, self.model, point, prepared.arrays, self._torch_name)
+        return self.wrapped(inner, point, prepared.readings)
+
+    def family_operation(
+        self, plugin: WorkloadFamily, model: Any, point: Point, arrays: Mapping[str, Any], torch_name: str
+    ) -> FamilyOperation:
+        """The family's call of a model, with the inputs on its device, in the requested layout and way to wait."""
         import torch
 
-        plugin, prepared = self.prepared(point)
-        with memory_errors(f"placing the inputs of {point.label}"):
-            inputs = {name: torch.from_numpy(array).to(self._torch_name) for name, array in prepared.arrays.items()}
-            inner = plugin.torch_operation(self.model, self._cell.workload, point, inputs, self._cell.runtime_mode)
-        return self.wrapped(inner, point, prepared.readings)
+        mode = self._cell.runtime_mode
+        with memory_errors(f"placing the inputs of {point.label} on {torch_name}"):
+            inputs = {name: torch.from_numpy(array).to(torch_name) for name, array in arrays.items()}
+            if mode.get(MEMORY_FORMAT.name) == CHANNELS_LAST:
+                inputs = {name: channels_last(tensor) for name, tensor in inputs.items()}
+            operation = plugin.torch_operation(model, self._cell.workload, point, inputs, mode)
+        operation.streams = mode.get(TOKEN_SYNC.name) != AT_THE_END
+        return operation
 
     def prepared(self, point: Point) -> tuple[WorkloadFamily, Prepared]:
         """The workload's family, and the inputs of a point on the host. Raises UsageError for a point that the model
@@ -184,7 +208,7 @@ class ModuleSession(Session):
         self._was_training: bool = module.training
         self._positional, self._named = _placed(*_arguments(inputs), module)
         module.eval()
-        self.verified: Mapping[str, Json] = {**describe(module), **threads_in_force()}
+        self.verified: Mapping[str, Json] = {**describe(module), **threads_in_force(), **arithmetic_in_force()}
 
     def operation(self, point: Point) -> Operation:
         """The call on the given inputs. Raises UsageError for a point of another batch size."""

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarking.core.records import Json, Precision
+from benchmarking.core.contracts import Option
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import Json, Precision, Scalar
+
+AT_THE_END, CHANNELS_LAST = "end", "channels_last"
+TOKEN_SYNC = Option(
+    name="token_sync",
+    help="when generated tokens reach the host: each at once, or all after the first together at the end",
+    values=("each", AT_THE_END),
+    is_filled_in=False,
+)
+MEMORY_FORMAT = Option(
+    name="memory_format",
+    help="layout of images and of the weights of convolutions over them",
+    values=("contiguous", CHANNELS_LAST),
+    is_filled_in=False,
+)
+
+
+def without_defaults(mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The settings without those two at their defaults: naming a default must not begin another series."""
+    defaults = {option.name: option.values[0] for option in (TOKEN_SYNC, MEMORY_FORMAT)}
+    return {name: value for name, value in mode.items() if defaults.get(name) != value}
+
 
 TORCH_DTYPES: dict[Precision, str] = {
     "float32": "float32",
@@ -54,6 +78,38 @@ def threads_in_force() -> dict[str, Json]:
     return {"num_threads": torch.get_num_threads(), "num_interop_threads": torch.get_num_interop_threads()}
 
 
+def arithmetic_in_force() -> dict[str, Json]:
+    """torch's switches that change what a GPU computes or which kernel it takes, read back; on a CPU they have no
+    effect. `allow_fp16_reduced_precision_reduction`: sums of float16 products may be rounded to float16 in between."""
+    import torch
+
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    reductions = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+    return {
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn_allow_tf32": cudnn.allow_tf32,
+        "cudnn_benchmark": cudnn.benchmark,
+        "cudnn_deterministic": cudnn.deterministic,
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        **{name: bool(getattr(matmul, name)) for name in (*reductions, "allow_fp16_accumulation")},
+    }
+
+
+TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+"""Variable by which NVIDIA's libraries use TF32 ("1") or never do ("0"), whatever a program asks for."""
+
+
+def check_override(precision: Precision) -> None:
+    """Raise UnsupportedError where the variable would give a precision another's arithmetic."""
+    asked, wanted = os.environ.get(TF32_OVERRIDE), {"float32": "0", "tf32": "1"}.get(precision)
+    if asked in ("0", "1") and wanted is not None and asked != wanted:
+        does = "use" if asked == "1" else "avoid"
+        raise UnsupportedError(
+            f"{TF32_OVERRIDE}={asked} makes NVIDIA's libraries {does} TF32, whatever {precision} asks for: "
+            f"unset {TF32_OVERRIDE}"
+        )
+
+
 class MatmulPrecision:
     """The flags that round float32 products to TF32, set for a precision until `restore`.
 
@@ -69,15 +125,6 @@ class MatmulPrecision:
         wanted = precision == "tf32"
         torch.set_float32_matmul_precision("high" if wanted else "highest")
         torch.backends.cudnn.allow_tf32 = wanted
-
-    def in_force(self) -> dict[str, Json]:
-        """The flags, read back: `float32_matmul_precision` ("highest" or "high") and `cudnn_allow_tf32`."""
-        import torch
-
-        return {
-            "float32_matmul_precision": torch.get_float32_matmul_precision(),
-            "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
-        }
 
     def restore(self) -> None:
         """Restore the earlier flags."""

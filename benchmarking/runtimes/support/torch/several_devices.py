@@ -111,17 +111,13 @@ class ReplicaSession(TorchSession):
     """A replica of the model on each device."""
 
     def operation(self, point: Point) -> ReplicatedOperation:  # type: ignore[override]
-        import torch
-
         names = self._torch_name.split(SEPARATOR)
         plugin, prepared = self.prepared(point)
         operations, start = [], 0
         for replica, name, rows in zip(self.model, names, shares(point.batch_size, len(names)), strict=True):
             own = dataclasses.replace(point, batch_size=rows)
-            with memory_errors(f"placing the inputs of {own.label} on {name}"):
-                arrays = _rows(prepared.arrays, point.batch_size, slice(start, start + rows))
-                inputs = {key: torch.from_numpy(array).to(name) for key, array in arrays.items()}
-                inner = plugin.torch_operation(replica, self._cell.workload, own, inputs, self._cell.runtime_mode)
+            arrays = _rows(prepared.arrays, point.batch_size, slice(start, start + rows))
+            inner = self.family_operation(plugin, replica, own, arrays, name)
             operations.append(TorchOperation(inner, own.label, attention=self.attention))
             start += rows
         return ReplicatedOperation(operations, names, prepared.readings)
@@ -137,6 +133,7 @@ class ReplicatedOperation(Operation):
         self.tokens_per_call = _sum([each.tokens_per_call for each in operations])
         self.prompt_tokens_per_call = _sum([each.prompt_tokens_per_call for each in operations])
         self.new_tokens = operations[0].new_tokens
+        self.streams = operations[0].streams
         self._operations = operations
         self._names = names
         self._preparation = preparation

@@ -224,7 +224,13 @@ def test_each_replica_runs_with_its_own_gpu_current(monkeypatch):
         current.name = None
 
     monkeypatch.setattr(several_devices, "current_gpu", current_gpu)
-    sizes = {"items_per_call": 1, "tokens_per_call": None, "prompt_tokens_per_call": None, "new_tokens": None}
+    sizes = {
+        "items_per_call": 1,
+        "tokens_per_call": None,
+        "prompt_tokens_per_call": None,
+        "new_tokens": None,
+        "streams": True,
+    }
     replicas = [SimpleNamespace(**sizes, run=lambda mark: ran.append(current.name)) for _ in range(2)]
     operation = several_devices.ReplicatedOperation(replicas, ["cuda:0", "cuda:1"], Readings)
     operation.run(lambda name: None)
