@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from benchmarking.core.tables import NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
@@ -21,6 +22,32 @@ SCOPES: Mapping[Scope, str] = {
         "A and B were not measured in turns: the intervals include how sessions of the series vary, and drift"
     ),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonWords:
+    """A comparison in words, for pages and reports."""
+
+    summary: str
+    """ "2 slower, 1 equivalent" """
+    head: tuple[str, ...]
+    """What is compared, what all points have in common, and how all of them differ."""
+    table: Table
+    findings: tuple[Finding, ...]
+    """Of each row of the table."""
+    notes: tuple[str, ...]
+    """What the verdicts are based on, and what has none."""
+
+
+def comparison_words(comparison: Comparison, *, only_changes: bool = False) -> ComparisonWords:
+    """The parts of which the texts are made."""
+    return ComparisonWords(
+        summary=_summary(comparison),
+        head=tuple(_head(comparison)),
+        table=_table(comparison, only_changes=only_changes),
+        findings=tuple(_shown(comparison, only_changes=only_changes)),
+        notes=tuple(_notes(comparison)),
+    )
 
 
 def comparison_text(comparison: Comparison, *, only_changes: bool = False, page: Page = PLAIN) -> str:
@@ -53,8 +80,7 @@ def _head(comparison: Comparison) -> list[str]:
 
 def _table(comparison: Comparison, *, only_changes: bool) -> Table:
     """A row for each finding that can be compared, without the subjects that all of them share."""
-    findings = [one for one in comparison.findings if one.judgement.change is not None]
-    findings = [one for one in findings if not only_changes or one.judgement.verdict in CHANGED]
+    findings = _shown(comparison, only_changes=only_changes)
     several = [name for name, values in _subjects(comparison).items() if len(set(values)) > 1]
     unit = comparison.unit
     numbers = (f"A {unit}", f"B {unit}", "change", f"{100 * CONFIDENCE:.0f} % interval", "detectable")
@@ -67,6 +93,12 @@ def _table(comparison: Comparison, *, only_changes: bool) -> Table:
         states=(headings.index("verdict"), headings.index("doubts")),
         keys=first,
     )
+
+
+def _shown(comparison: Comparison, *, only_changes: bool) -> list[Finding]:
+    """The findings that have a row."""
+    findings = [one for one in comparison.findings if one.judgement.change is not None]
+    return [one for one in findings if not only_changes or one.judgement.verdict in CHANGED]
 
 
 def _row(finding: Finding, subjects: Sequence[str]) -> tuple[str, ...]:

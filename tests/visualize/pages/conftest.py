@@ -1,0 +1,141 @@
+"""One warehouse, one server and one browser for all tests of the pages: each takes longer to make than a test."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from benchmarking.core.metrics import JUDGED
+from benchmarking.runtimes.support.browser.browser import find_browser, why_no_browser
+from db.analysis.history.changes import update_changes
+from db.warehouse import Warehouse
+from tests.helpers.records import make_run
+
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>"
+FIRST = datetime(2026, 9, 1, 8, tzinfo=UTC)
+SLOWER_FROM = 12
+RUNS = 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A running `benchhouse dashboard`."""
+
+    url: str
+    printed: str
+    """The address as the command printed it."""
+
+    def get(self, path: str, *, method: str = "GET", **headers: str) -> Answer:
+        place = urlsplit(self.url)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        found = Answer(
+            status=answer.status,
+            headers={name.lower(): value for name, value in answer.getheaders()},
+            body=answer.read(),
+        )
+        connection.close()
+        return found
+
+
+@contextmanager
+def serving(path: Path, *arguments: str) -> Iterator[Server]:
+    """The command on a free port."""
+    command = [sys.executable, "-m", "visualize.pages.dashboard", "--db-path", str(path), "--port", "0", *arguments]
+    environment = {name: value for name, value in os.environ.items() if name != "BENCHHOUSE_DASHBOARD_TOKEN"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            printed = process.stdout.readline().strip()
+            place = urlsplit(printed)
+            yield Server(url=f"http://127.0.0.1:{place.port}", printed=printed)
+        finally:
+            process.terminate()
+
+
+def fill(path: Path) -> None:
+    """Two runtimes of a model over time, of which one becomes slower; other families; a hostile name."""
+    with Warehouse.open(path) as warehouse:
+        for number in range(RUNS):
+            started = FIRST + timedelta(days=number)
+            when: dict[str, Any] = {
+                "started_at": started.isoformat(),
+                "finished_at": (started + timedelta(minutes=5)).isoformat(),
+            }
+            for runtime, slowdown in (("eager", 1.0), ("onnxruntime", 0.6)):
+                is_slower = runtime == "onnxruntime" and number >= SLOWER_FROM
+                factor = slowdown * (1 + (number * 7 % 5 - 2) / 300) * (1.2 if is_slower else 1)
+                run = make_run(runtime=runtime, slowdown=factor, with_failed=number == RUNS - 1, **when)
+                commit = dataclasses.replace(run.provenance, git_commit=f"{number:040x}", git_commit_time=None)
+                warehouse.ingest(dataclasses.replace(run, provenance=commit))
+        for family, model in (("decoder-only", "gpt2"), ("vision", "google/vit-base-patch16-224")):
+            warehouse.ingest(make_run(model_id=model, family=family, with_doubtful=True))
+        warehouse.ingest(make_run(model_id="gpt2", family="decoder-only", device="cuda", slowdown=0.5))
+        newest = (FIRST + timedelta(days=RUNS)).isoformat()
+        warehouse.ingest(make_run(model_id=HOSTILE, started_at=newest, finished_at=newest))
+        update_changes(warehouse, JUDGED["latency_median_ms"])
+
+
+@pytest.fixture(scope="session")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse that no test changes."""
+    path = tmp_path_factory.mktemp("pages") / "pages.duckdb"
+    fill(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def run_ids(database: Path) -> Mapping[str, str]:
+    """The newest run of each model."""
+    with Warehouse.open(database, read_only=True) as warehouse:
+        rows = warehouse.query(
+            "SELECT model_id, max_by(run_id, started_at) AS run_id FROM benchmark_runs GROUP BY model_id"
+        ).dicts()
+    return {row["model_id"]: row["run_id"] for row in rows}
+
+
+@pytest.fixture(scope="session")
+def server(database: Path) -> Iterator[Server]:
+    with serving(database) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium by Playwright; skips where there is none."""
+    reason = why_no_browser()
+    if reason is not None:
+        pytest.skip(reason)
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(
+            executable_path=find_browser(),
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"],
+        )
+        yield chromium
+        chromium.close()

@@ -1,0 +1,192 @@
+"""The pages in a browser, as a person uses them."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.visualize.pages.conftest import HOSTILE
+from visualize.pages.site import views
+
+PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1360, "height": 900}
+COMPARED = "/compare?a=runtime%3Deager&b=runtime%3Donnxruntime"
+MOST_BYTES = 400_000
+TITLES = [view.title for view in views().values() if view.is_in_navigation]
+
+
+@contextmanager
+def opened(browser, server, **options) -> Iterator:
+    """A page, which at the end must have been without errors, warnings and requests to elsewhere."""
+    context = browser.new_context(viewport=options.pop("viewport", DESKTOP), base_url=server.url, **options)
+    page = context.new_page()
+    troubles: list[str] = []
+    page.on("console", lambda m: troubles.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("dialog", lambda dialog: (troubles.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.on("request", lambda r: None if r.url.startswith((server.url, "data:")) else troubles.append(r.url))
+    page.add_init_script(
+        "document.addEventListener('securitypolicyviolation', e => console.error('CSP', e.violatedDirective))"
+    )
+    yield page
+    context.close()
+    assert troubles == []
+
+
+def visit(page, path):
+    """Open it and wait for its charts. (The page's policy forbids Playwright's waiting for a function.)"""
+    page.goto(path)
+    for figure in page.locator("figure.chart").all():
+        figure.locator("svg.marks").wait_for(state="attached")
+
+
+def addresses(run_ids):
+    return [
+        *(view.path for view in views().values() if view.is_in_navigation),
+        COMPARED,
+        f"/runs/{run_ids['gpt2']}",
+        f"/runs/{run_ids[HOSTILE]}",
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_whole_without_errors_or_violations(browser, server, run_ids, scheme):
+    with opened(browser, server, color_scheme=scheme) as page:
+        for path in addresses(run_ids):
+            visit(page, path)
+            assert page.locator("h1").count() == 1, path
+            assert (
+                page.evaluate("document.querySelectorAll('figure.chart').length")
+                == page.locator("figure.chart svg.marks").count()
+            ), path
+
+
+def test_on_a_phone_no_page_is_wider_than_the_screen(browser, server, run_ids):
+    with opened(browser, server, viewport=PHONE) as page:
+        for path in addresses(run_ids):
+            visit(page, path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
+
+
+def test_a_page_weighs_at_most_400_kb(browser, server):
+    with opened(browser, server) as page:
+        sizes: dict[str, int] = {}
+        page.on("response", lambda r: sizes.setdefault(r.url, len(gzip.compress(r.body(), 6))))
+        visit(page, COMPARED)
+        assert len(sizes) > 6
+        assert sum(sizes.values()) < MOST_BYTES
+
+
+def test_a_filter_changes_the_address_and_the_address_brings_it_back(browser, server):
+    with opened(browser, server) as page:
+        visit(page, "/results")
+        page.get_by_label("Model").select_option("gpt2")
+        page.wait_for_url("**/results?model=gpt2")
+        page.get_by_label("Device").select_option("cuda")
+        page.wait_for_url("**/results?model=gpt2&device=cuda")
+        assert page.locator("#found tbody tr").count() == 4
+        address = page.url
+        page.go_back()
+        page.wait_for_url("**/results?model=gpt2")
+        page.locator("#found tbody tr").nth(7).wait_for()
+        assert page.locator("#found tbody tr").count() == 8
+        visit(page, address)
+        assert page.get_by_label("Device").input_value() == "cuda"
+        assert page.locator("#found tbody tr").count() == 4
+
+
+def test_filters_work_without_javascript(browser, server):
+    with opened(browser, server, java_script_enabled=False) as page:
+        page.goto("/results")
+        page.get_by_label("Runtime").select_option("onnxruntime")
+        page.get_by_role("button", name="Filter").click()
+        assert parse_qs(urlsplit(page.url).query) == {"runtime": ["onnxruntime"]}
+        assert set(page.locator("#found tbody tr td:nth-child(3)").all_text_contents()) == {"onnxruntime"}
+
+
+def test_a_planted_regression_is_on_the_first_page(browser, server):
+    with opened(browser, server) as page:
+        visit(page, "/")
+        rows = page.get_by_role("region", name="Regressions, worst first").locator("tbody tr")
+        assert rows.count() == 4
+        assert re.search(r"bert-base-uncased.*onnxruntime.*\+(19|20)\.\d%", rows.first.inner_text().replace("\n", " "))
+        assert page.locator(".cards .worse").count() == 4
+
+
+def test_a_comparison_has_the_verdicts_of_the_command(browser, server, database, capsys):
+    from db.commands.compare import main
+
+    main(["runtime=eager", "runtime=onnxruntime", "--db-path", str(database)])
+    printed = capsys.readouterr().out
+    with opened(browser, server) as page:
+        visit(page, COMPARED)
+        summary = page.locator("main section h2").first.inner_text()
+        assert summary in printed
+        for row in page.get_by_role("region", name="Points of both sides").locator("tbody tr").all():
+            cells = row.locator("td").all_inner_texts()
+            assert re.search(r"\s+".join(map(re.escape, filter(None, cells))), printed)
+
+
+def test_a_doubt_is_a_sentence_with_what_to_do(browser, server, run_ids):
+    with opened(browser, server) as page:
+        visit(page, f"/runs/{run_ids['google/vit-base-patch16-224']}")
+        doubts = page.locator(".doubts").first.inner_text()
+        assert "cpu pressure" in doubts
+        assert "other programs were competing for the CPU" in doubts.replace("Other", "other")
+        assert "close them and measure again" in doubts
+
+
+def test_the_samples_of_another_point_are_a_click_away(browser, server, run_ids):
+    with opened(browser, server) as page:
+        visit(page, f"/runs/{run_ids['gpt2']}")
+        page.get_by_role("link", name="b2 s128 n4").click()
+        page.wait_for_url("**?result=*")
+        assert page.get_by_role("heading", name="Samples of b2 s128 n4").is_visible()
+
+
+def test_the_theme_is_switched_kept_and_drawn_anew(browser, server):
+    with opened(browser, server, color_scheme="light") as page:
+        visit(page, "/hardware")
+        page.get_by_role("button", name="Switch to the dark theme").click()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+        visit(page, "/results")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+
+
+def test_with_the_keyboard_alone_the_content_is_reached_and_focus_is_seen(browser, server):
+    with opened(browser, server) as page:
+        visit(page, "/")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.closest('main') !== null")
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_a_screen_reader_finds_landmarks_names_and_a_table_behind_every_chart(browser, server, run_ids):
+    with opened(browser, server) as page:
+        for path in addresses(run_ids):
+            visit(page, path)
+            for role in ("banner", "navigation", "main", "contentinfo"):
+                assert page.get_by_role(role).count() == 1, (path, role)
+            current = page.locator("nav [aria-current=page]")
+            assert current.count() == (0 if path.startswith("/runs") else 1)
+            for figure in page.locator("figure.chart").all():
+                assert figure.locator(".plot").get_attribute("aria-label")
+                figure.locator("summary").click()
+                assert figure.locator("table tbody tr").count() > 0
+            unnamed = "[...document.querySelectorAll('select,input:not([type=hidden])')].filter(e => !e.labels.length)"
+            assert page.evaluate(f"{unnamed}.length") == 0, path
+
+
+def test_the_navigation_leads_to_every_view(browser, server):
+    with opened(browser, server) as page:
+        visit(page, "/")
+        for title in TITLES:
+            page.get_by_role("navigation").get_by_role("link", name=title, exact=True).click()
+            page.get_by_role("heading", name=title, level=1, exact=True).wait_for()

@@ -1,0 +1,64 @@
+"""Parameters and addresses: one state, one address, and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarking.core.errors import UsageError
+from visualize.pages import parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    key: str
+    text: str | None = None
+    count: int | None = None
+    page: int = 1
+    ticked: bool = False
+    order: Literal["up", "down"] = "up"
+
+
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1).map(str.strip)
+
+
+@given(
+    st.builds(
+        Example,
+        key=texts.filter(bool),
+        text=st.none() | texts.filter(bool),
+        count=st.none() | st.integers(1, 10**9),
+        page=st.integers(1, 10**9),
+        ticked=st.booleans(),
+        order=st.sampled_from(["up", "down"]),
+    )
+)
+def test_an_address_gives_the_parameters_it_was_made_of(example):
+    given = [*parameters.path(example).items(), *parameters.query(example)]
+    assert parameters.parse(Example, given) == example
+
+
+def test_defaults_are_not_in_the_address():
+    assert parameters.query(Example(key="a")) == ()
+    assert parameters.path(Example(key="a")) == {"key": "a"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], "key is missing"),
+        ([("key", "a"), ("other", "1")], "unknown parameter 'other'"),
+        ([("key", "a"), ("count", "-1")], "count=-1: expected a whole number from 1"),
+        ([("key", "a"), ("count", "\u0663")], "expected a whole number"),
+        ([("key", "a"), ("order", "sideways")], "unknown order 'sideways': known: up, down"),
+        ([("key", "a\0b")], "no NUL"),
+        ([("key", "a" * 20_001)], "at most 20000 characters"),
+    ],
+)
+def test_what_is_invalid_is_named(given, expected):
+    with pytest.raises(UsageError, match=expected):
+        parameters.parse(Example, given)

@@ -1,0 +1,170 @@
+"""The server: who may ask, what is refused and how, headers, static files, downloads."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+from urllib.parse import quote
+
+import pytest
+
+from tests.visualize.pages.conftest import HOSTILE, serving
+from visualize.pages.site import STATIC, views
+
+VENDOR = STATIC / "vendor"
+TOKEN = "a-token-of-enough-letters"
+NAVIGATION = [view.path for view in views().values() if view.is_in_navigation]
+
+
+@pytest.mark.parametrize("path", NAVIGATION)
+def test_every_view_answers_without_parameters(server, path):
+    answer = server.get(path)
+    assert answer.status == 200
+    assert "<h1>" in answer.text
+
+
+@pytest.mark.parametrize("path", [*NAVIGATION, "/nowhere", "/results?batch=x", "/static/app.js", "/static/none.js"])
+def test_every_answer_has_the_policy(server, path):
+    headers = server.get(path).headers
+    assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8050", "127.0.0.1.evil.example", "", "[evil]"])
+def test_a_name_that_is_not_this_machines_gets_no_answer(server, host):
+    answer = server.get("/", Host=host)
+    assert answer.status in (400, 421)
+    assert "<h1>" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1", "[::1]:8050", "LOCALHOST"])
+def test_this_machines_own_names_are_answered(server, host):
+    assert server.get("/", Host=host).status == 200
+
+
+def test_another_site_can_make_nothing_be_computed(server):
+    assert server.get("/results", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").status == 403
+    assert server.get("/results", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate").status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_nothing_but_reading_is_known(server, method):
+    assert server.get("/results", method=method).status == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/results?batch=x", "batch=x: expected a whole number"),
+        ("/results?batch=0", "expected a whole number from 1"),
+        ("/results?nope=1", "unknown parameter 'nope'"),
+        ("/results?runtimes=eager", "did you mean runtime"),
+        ("/results?state=vaild", "unknown state 'vaild': did you mean valid"),
+        ("/results?model=a&model=b", "model is given twice"),
+        ("/results?all=yes", "expected 1, or nothing"),
+        ("/compare?a=nonsense&b=latest", "is not a selection"),
+        ("/compare?a=latest&b=latest&metric=latency", "unknown metric"),
+        ("/compare?a=latest&b=sql:DROP+TABLE+benchmark_runs", "syntax error"),
+        ("/results.csv?model=never+measured", "nothing to export"),
+    ],
+)
+def test_a_bad_parameter_is_a_page_that_says_what_is_wrong(server, path, expected):
+    answer = server.get(path)
+    assert answer.status == 400
+    assert expected in answer.text.replace("&#39;", "'")
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "path", ["/runs/12345678-none", "/runs/x", "/runs/12345678.json", "/nowhere", "/static/../server.py", "/static/"]
+)
+def test_what_is_not_there_is_not_found(server, path):
+    answer = server.get(path)
+    assert answer.status == 404
+    assert "Not found" in answer.text
+
+
+def test_an_unknown_result_of_a_run_is_not_found(server, run_ids):
+    assert server.get(f"/runs/{run_ids['gpt2']}?result=none").status == 404
+
+
+def test_a_form_without_script_ends_at_the_address_of_its_state(server):
+    answer = server.get("/results?model=&runtime=eager&batch=&state=")
+    assert answer.status == 303
+    assert answer.headers["location"] == "/results?runtime=eager"
+
+
+def test_a_hostile_name_is_text_on_every_page(server, run_ids):
+    paths = ["/", "/results", "/compare", f"/runs/{run_ids[HOSTILE]}", f"/hardware?model={quote(HOSTILE)}"]
+    for path in paths:
+        text = server.get(path).text
+        assert "&lt;img src=x" in text, path
+        assert "<img" not in text, path
+        assert text.count("<script") == text.count("<script src=") + text.count('<script type="application/json">'), (
+            path
+        )
+
+
+def test_filters_are_values_and_never_part_of_a_statement(server):
+    answer = server.get(f"/results?model={quote(chr(39) + ' OR TRUE --')}")
+    assert answer.status == 200
+    assert "No result matches" in answer.text
+
+
+def test_a_run_file_is_downloaded_and_read_back(server, run_ids, tmp_path):
+    from db.spool import read_run
+
+    answer = server.get(f"/runs/{run_ids['gpt2']}.json")
+    (tmp_path / "run.json").write_bytes(answer.body)
+    assert read_run(tmp_path / "run.json").run.run_id == run_ids["gpt2"]
+    assert answer.headers["content-disposition"] == f'attachment; filename="run-{run_ids["gpt2"]}.json"'
+
+
+def test_the_csv_has_the_results_of_the_filters(server):
+    answer = server.get("/results.csv?model=gpt2&device=cpu")
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert {(row["model_id"], row["device"]) for row in rows} == {("gpt2", "cpu")}
+    assert len(rows) == 4
+
+
+def test_pages_and_files_are_compressed_and_files_kept_by_browsers(server):
+    page = server.get("/", Accept_Encoding="gzip")
+    assert b"<h1>" in gzip.decompress(page.body)
+    assert page.headers["cache-control"] == "no-cache"
+    file = server.get("/static/vendor/vega.min.js", Accept_Encoding="gzip")
+    assert gzip.decompress(file.body) == (VENDOR / "vega.min.js").read_bytes()
+    assert "immutable" in file.headers["cache-control"]
+
+
+def test_every_library_is_the_pinned_one_with_its_licence():
+    listed = json.loads((VENDOR / "sources.json").read_text())["files"]
+    assert {path.name for path in VENDOR.glob("*.js")} == set(listed)
+    for name, source in listed.items():
+        assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == source["sha256"], name
+        assert (VENDOR / source["licence_file"]).stat().st_size > 200
+
+
+def test_with_a_token_nothing_is_answered_without_it(database):
+    with serving(database, "--token", TOKEN) as server:
+        assert server.printed.endswith(f"/?token={TOKEN}")
+        assert server.get("/").status == 401
+        assert server.get("/static/app.js").status == 401
+        assert server.get("/?token=wrong").status == 401
+        assert server.get("/", Authorization=f"Bearer {TOKEN}").status == 200
+        entered = server.get(f"/results?token={TOKEN}&runtime=eager")
+        assert (entered.status, entered.headers["location"]) == (303, "/results?runtime=eager")
+        cookie = entered.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "samesite=strict" in cookie.lower()
+        assert server.get("/", Cookie=cookie.split(";")[0]).status == 200
+        assert server.get(f"//evil.example/?token={TOKEN}").headers["location"] == "/evil.example/"
+
+
+def test_beyond_this_machine_any_address_and_only_its_names_are_answered(database):
+    with serving(database, "--host", "0.0.0.0", "--token", TOKEN, "--host-name", "bench.example") as server:
+        for host, expected in (("10.1.2.3:80", 200), ("bench.example", 200), ("evil.example", 421)):
+            assert server.get("/", Host=host, Authorization=f"Bearer {TOKEN}").status == expected

@@ -1,0 +1,142 @@
+"""The copy that pages read: it never stands in a writer's way, is never torn, and is soon the newest."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from benchmarking.core.errors import StorageError
+from db.warehouse import Warehouse
+from tests.helpers.databases import file_of_version, holding
+from tests.helpers.records import make_run
+from visualize.pages import snapshot
+from visualize.pages.snapshot import Snapshots
+
+RUNS = "SELECT count(*) AS runs FROM benchmark_runs"
+RESULTS_PER_RUN = "SELECT count(*) AS n FROM benchmark_results GROUP BY run_id"
+STORE = (
+    "import sys; from db.warehouse import Warehouse; from tests.helpers.records import make_run\n"
+    "for number in range(int(sys.argv[2])):\n"
+    "    with Warehouse.open(sys.argv[1], lock_timeout_s=0) as warehouse: warehouse.ingest(make_run())\n"
+)
+"""Stores runs, each as a measuring command does, and waits for nobody."""
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "a.duckdb"
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(make_run())
+    return path
+
+
+@pytest.fixture
+def snapshots(path):
+    made = Snapshots(path)
+    yield made
+    made.close()
+
+
+def runs(snapshots):
+    with snapshots.reading() as data:
+        return data.warehouse.query(RUNS).dicts()[0]["runs"]
+
+
+def runs_within(snapshots, expected, seconds=5.0):
+    """Whether the count is seen within the time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if runs(snapshots) == expected:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_a_writer_never_waits_for_readers_and_its_runs_are_seen_whole_within_5_s(path, snapshots):
+    torn, done = [], threading.Event()
+
+    def read():
+        while not done.is_set():
+            with snapshots.reading() as data:
+                counts = {row["n"] for row in data.warehouse.query(RESULTS_PER_RUN).dicts()}
+                torn.extend(counts - {4})
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    subprocess.run([sys.executable, "-c", STORE, str(path), "5"], check=True, timeout=120)
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert torn == []
+    assert runs_within(snapshots, 6)
+
+
+def test_what_is_stored_is_seen_while_another_process_keeps_the_file_open(path):
+    with holding(path):
+        made = Snapshots(path)
+        assert runs(made) == 1
+        made.close()
+
+
+def test_a_page_keeps_its_copy_until_it_is_made(path, snapshots):
+    with snapshots.reading() as old:
+        with Warehouse.open(path) as warehouse:
+            warehouse.ingest(make_run())
+        assert runs_within(snapshots, 2)
+        assert old.warehouse.query(RUNS).dicts()[0]["runs"] == 1
+    with pytest.raises(StorageError):
+        old.warehouse.query(RUNS)
+
+
+def test_copies_are_deleted(path, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    made = Snapshots(path)
+    assert len(list((tmp_path / "temporary").iterdir())) == 1
+    made.close()
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_the_copy_can_neither_be_written_nor_reach_another_file(snapshots, tmp_path):
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    with snapshots.reading() as data:
+        for sql in (
+            "DELETE FROM benchmark_runs",
+            f"SELECT * FROM read_csv('{tmp_path}/secret.csv')",
+            "SET enable_external_access = true",
+            f"ATTACH '{tmp_path}/a.duckdb' AS other",
+        ):
+            with pytest.raises(StorageError):
+                data.warehouse.query(sql)
+
+
+def test_a_file_of_an_older_version_is_shown_and_left_as_it_is(tmp_path):
+    path = file_of_version(5, tmp_path / "old.duckdb", make_run())
+    before = path.read_bytes()
+    made = Snapshots(path)
+    assert runs(made) == 1
+    made.close()
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_goes_away_leaves_the_last_copy_with_the_reason(path, snapshots, monkeypatch):
+    monkeypatch.setattr(snapshot, "CHECKED_S", 0.0)
+    path.unlink()
+    with snapshots.reading() as data:
+        assert data.warehouse.query(RUNS).dicts()[0]["runs"] == 1
+        assert data.trouble is not None
+        assert "no database at" in data.trouble
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not a database, but long enough to look at" * 200])
+def test_what_is_no_warehouse_is_refused_by_its_own_name(tmp_path, content):
+    path = tmp_path / "other.duckdb"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(StorageError, match=str(path)):
+        Snapshots(path)

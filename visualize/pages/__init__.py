@@ -1,0 +1,1 @@
+"""Web pages of a warehouse: for the server of `benchhouse dashboard`, and for files."""

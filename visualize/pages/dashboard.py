@@ -1,0 +1,180 @@
+"""Shows the warehouse as web pages on this machine, until Ctrl-C.
+
+The pages read a copy of the database, so that they never make a measurement wait, and show what it stored at once.
+Only this machine can open them. With --host ADDRESS others can too, with the token that is then needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from benchmarking.core.command_line import Parser, default_database, names, note, run_command
+from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
+
+if TYPE_CHECKING:
+    from visualize.pages.server import Access
+
+NAME = "benchhouse dashboard"
+TOKEN_NAMED_BY = "BENCHHOUSE_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
+DEFAULT_PORT = 8050
+LOOPBACK = "127.0.0.1"
+LEAST_TOKEN = 16
+"""Characters of a token."""
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what a user may ask for
+EXAMPLES = """examples:
+  benchhouse dashboard
+  benchhouse dashboard --db-path results.duckdb --port 9000
+  benchhouse dashboard --host 0.0.0.0 --token
+"""
+EXIT_CODES = """exit codes: 1 the database cannot be read, or the port is taken; 2 usage; 130 Ctrl-C"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    token = _token(arguments)
+    access = _access(arguments, token)
+
+    from visualize.pages.server import application
+    from visualize.pages.snapshot import Snapshots
+
+    listening = _listening(arguments.host, arguments.port)
+    snapshots = Snapshots(arguments.db_path)
+    try:
+        port = listening.getsockname()[1]
+        print(_address(arguments.host, port, token), flush=True)
+        note(f"{NAME}: {arguments.db_path}, until Ctrl-C")
+        _serve(application(snapshots, access), listening)
+    finally:
+        snapshots.close()
+        listening.close()
+    return EXIT_OK
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME,
+        description=__doc__,
+        epilog=f"{EXAMPLES}\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--db-path",
+        default=default_database(),
+        metavar="FILE",
+        help="DuckDB file of the warehouse (default: $BENCHMARK_DB_PATH, or benchmark_db.duckdb)",
+    )
+    server = parser.add_argument_group("server")
+    server.add_argument(
+        "--port", type=_port, default=DEFAULT_PORT, metavar="N", help="port, 0 for a free one (default: %(default)s)"
+    )
+    server.add_argument(
+        "--host", default=LOOPBACK, metavar="ADDRESS", help="address to listen on (default: %(default)s, this machine)"
+    )
+    server.add_argument(
+        "--host-name",
+        type=names,
+        default=(),
+        metavar="NAME,...",
+        help="further names under which browsers reach this machine (default: its own)",
+    )
+    server.add_argument(
+        "--token",
+        nargs="?",
+        const="",
+        metavar="TEXT",
+        help="secret that viewers need; without TEXT a new one, which is printed "
+        f"(default: ${TOKEN_NAMED_BY}, or none for this machine)",
+    )
+    return parser
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"takes a whole number from 0 to 65535: got {text!r}")
+    return int(text)
+
+
+def _token(arguments: argparse.Namespace) -> str | None:
+    """The secret; None for none. Raises UsageError where one is needed."""
+    given: str | None = arguments.token
+    if given is None:
+        given = os.environ.get(TOKEN_NAMED_BY) or None
+    elif not given:
+        given = secrets.token_urlsafe(24)
+    if given is not None and len(given) < LEAST_TOKEN:
+        raise UsageError(f"a token has at least {LEAST_TOKEN} characters: give --token alone for a generated one")
+    if given is None and not is_loopback(arguments.host):
+        raise UsageError(
+            f"--host {arguments.host} lets other machines read everything in the database: add --token, "
+            "or leave out --host"
+        )
+    return given
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _access(arguments: argparse.Namespace, token: str | None) -> Access:
+    from visualize.pages.server import LOOPBACK_NAMES, Access
+
+    own = () if is_loopback(arguments.host) else (socket.gethostname(), socket.getfqdn(), arguments.host)
+    return Access(
+        names=frozenset(name.lower() for name in (*LOOPBACK_NAMES, *own, *arguments.host_name)),
+        any_address=not is_loopback(arguments.host),
+        token=token,
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises StorageError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":  # elsewhere it would share the port
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(128)
+    except OSError as error:
+        made.close()
+        raise StorageError(f"cannot listen on {host} port {port}: {error.strerror}: choose another --port") from error
+    return made
+
+
+def _address(host: str, port: int, token: str | None) -> str:
+    """To open in a browser."""
+    name = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}/" + ("" if token is None else f"?token={token}")
+
+
+def _serve(app: object, listening: socket.socket) -> None:
+    import uvicorn
+
+    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", server_header=False)  # type: ignore[arg-type]
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""Parameters of a view, from an address and back: the fields of a frozen dataclass.
+
+A field is a `str`, an `int`, a `bool` or a `Literal` of texts, each with `| None` where it may be missing. Fields
+without a default are in the path of the address, the others in its query. Empty values are missing ones, as forms send
+them. What equals its default is left out of addresses, so that one state has one address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from benchmarking.core.command_line import choice
+from benchmarking.core.errors import UsageError
+from benchmarking.core.text import visible
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    P = TypeVar("P", bound=DataclassInstance)
+else:
+    P = TypeVar("P")
+
+MAX_LENGTH = 20_000
+"""Characters of a value: SQL may be long, and uvicorn takes 64 kB of headers."""
+MAX_NUMBER = 10**9
+YES = "1"
+"""The value of a ticked box."""
+
+
+def parse(kind: type[P], given: Iterable[tuple[str, str]]) -> P:
+    """The parameters. Raises UsageError for an unknown, repeated, missing or invalid one."""
+    known = _types(kind)
+    values: dict[str, Any] = {}
+    for name, text in given:
+        if name not in known:
+            choice(name, tuple(known), "parameter")
+        if not text.strip():
+            continue
+        if name in values:
+            raise UsageError(f"{name} is given twice: give it once")
+        values[name] = _value(name, text.strip(), known[name])
+    for field in fields(kind):
+        if _is_required(field) and field.name not in values:
+            raise UsageError(f"{field.name} is missing")
+    return kind(**values)
+
+
+def query(parameters: DataclassInstance) -> tuple[tuple[str, str], ...]:
+    """The parameters of an address's query, as texts, without defaults."""
+    given = ((field, getattr(parameters, field.name)) for field in fields(parameters))
+    return tuple(
+        (field.name, _text(value))
+        for field, value in given
+        if not _is_required(field) and value not in (None, field.default)
+    )
+
+
+def path(parameters: DataclassInstance) -> Mapping[str, str]:
+    """The parameters of an address's path, as texts."""
+    return {field.name: _text(getattr(parameters, field.name)) for field in fields(parameters) if _is_required(field)}
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING
+
+
+def _text(value: object) -> str:
+    return YES if value is True else str(value)
+
+
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    """The type of each field, without None."""
+    hints = get_type_hints(kind)
+    return {field.name: _without_none(hints[field.name]) for field in fields(kind)}
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) not in (Union, UnionType):
+        return hint
+    (only,) = (one for one in get_args(hint) if one is not NoneType)
+    return only
+
+
+def _value(name: str, text: str, kind: Any) -> Any:
+    if len(text) > MAX_LENGTH or "\0" in text:
+        raise UsageError(f"{name}: expected at most {MAX_LENGTH} characters, and no NUL")
+    if kind is str:
+        return text
+    if kind is bool:
+        if text != YES:
+            raise UsageError(f"{name}={visible(text)}: expected {YES}, or nothing")
+        return True
+    if kind is int:
+        if not (text.isascii() and text.isdigit() and 0 < len(text) < 11 and 1 <= int(text) <= MAX_NUMBER):
+            raise UsageError(f"{name}={visible(text)[:40]}: expected a whole number from 1 to {MAX_NUMBER}")
+        return int(text)
+    return choice(text, get_args(kind), name)

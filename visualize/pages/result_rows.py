@@ -1,0 +1,83 @@
+"""Results as rows of a table: the numbers that any of them has, its state, and its doubts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from benchmarking.core.metrics import METRICS, PEAK_MEMORY
+from benchmarking.core.text import number, relative_error
+from db.values import doubt_word, listed_doubts
+from visualize.pages.shown import Cell, Heading, Tone, number_cell, state_cell, text_cell
+
+Row = Mapping[str, Any]
+
+FIRST = "latency_median_ms"
+NUMBERS = tuple(name for name, metric in METRICS.items() if metric.heading and name not in (FIRST, "output_error"))
+COLUMNS = (
+    *("result_id", "run_id", "series_id", "status", "error", "validity", "doubts", "launches", "iterations"),
+    *("latency_ci_low_ms", "latency_ci_high_ms", "ci_scope", FIRST, "output_error", *NUMBERS, *PEAK_MEMORY),
+)
+"""The columns of a result that the rows need, besides those of its point."""
+INTERVAL = "95 % interval"
+STATE, DOUBTS = "state", "doubts"
+
+
+def result_table(rows: Sequence[Row]) -> tuple[tuple[Heading, ...], list[tuple[Cell, ...]]]:
+    """Headings, and the cells of each row: only columns in which any row has a value."""
+    numbers: dict[str, Callable[[Row], Cell]] = {
+        METRICS[FIRST].heading: lambda row: number_cell(row[FIRST]),
+        INTERVAL: _interval,
+        **{METRICS[name].heading: _number(name) for name in NUMBERS if _has(rows, name)},
+    }
+    if any(_has(rows, name) for name in PEAK_MEMORY):
+        numbers["peak MB"] = _peak
+    if _has(rows, "output_error"):
+        numbers["error"] = lambda row: text_cell(_error_text(row))
+    columns = {**numbers, "launches": _launches, STATE: _state, DOUBTS: _doubts}
+    headings = tuple(Heading(text=name, is_number=name in numbers or name == "launches") for name in columns)
+    return headings, [tuple(cell(row) for cell in columns.values()) for row in rows]
+
+
+def _has(rows: Sequence[Row], name: str) -> bool:
+    return any(row[name] is not None for row in rows)
+
+
+def _number(name: str) -> Callable[[Row], Cell]:
+    return lambda row: number_cell(row[name])
+
+
+def _interval(row: Row) -> Cell:
+    low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
+    if low is None or high is None:
+        return number_cell(None)
+    hint = "between launches" if row["ci_scope"] == "between" else "within launches only: too few launches"
+    return Cell(text=f"{number(low)} .. {number(high)}", hint=hint)
+
+
+def _peak(row: Row) -> Cell:
+    found = next((name for name in PEAK_MEMORY if row[name] is not None), None)
+    return number_cell(None) if found is None else Cell(text=f"{row[found]:.0f}", hint=METRICS[found].title)
+
+
+def _error_text(row: Row) -> str | None:
+    return None if row["output_error"] is None else relative_error(row["output_error"])
+
+
+def _launches(row: Row) -> Cell:
+    return text_cell(row["launches"], hint=f"{row['iterations']} timed calls in all launches")
+
+
+def _state(row: Row) -> Cell:
+    if row["status"] != "ok":
+        return state_cell(row["status"].replace("_", " "), hint=row["error"])
+    return state_cell(row["validity"] or "ok")
+
+
+def _doubts(row: Row) -> Cell:
+    kinds = row["doubts"]
+    if not kinds:
+        return text_cell(None, tone="muted")
+    word = doubt_word(kinds)
+    tone: Tone = "bad" if word == "invalid" else "muted" if word == "info" else "warn"
+    return text_cell(listed_doubts(kinds).replace("_", " "), tone=tone, hint=", ".join(kinds))

@@ -1,0 +1,297 @@
+"""The server of pages: which address is which view, who may ask, and what browsers are told.
+
+Nothing on it changes anything: it knows GET and HEAD alone. A browser runs no code but ours (Content-Security-Policy),
+other sites can neither read an answer nor make one be computed, and a name in `Host` that is not this machine's, as in
+DNS rebinding, gets no answer.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hmac
+import ipaddress
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from starlette.applications import Starlette
+from starlette.concurrency import iterate_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from benchmarking.core.errors import BenchhouseError, UsageError
+from visualize.pages import parameters as params
+from visualize.pages.site import STATIC, Download, File, LiveSite, NotFoundError, View, downloads, draw, render, views
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from visualize.pages.snapshot import Snapshots
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+FOR_EVER = "public, max-age=31536000, immutable"
+"""For static files: their addresses change with their content."""
+ANEW = "no-cache"
+"""For pages: what a measurement stores is to be seen at once."""
+MEDIA_TYPES = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+LEAST_ZIPPED = 500
+COOKIE = "benchhouse_token"
+TOKEN = "token"  # noqa: S105 - the name of a parameter
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+SITE = LiveSite()
+AT_ONCE = 4
+"""Pages that are computed at once; others wait. DuckDB uses several processors for one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may ask."""
+
+    names: Collection[str] = LOOPBACK_NAMES
+    """Names and addresses of this machine in `Host`, in lower case."""
+    any_address: bool = False
+    """Whether any IP address is one of this machine: no page's address can be made to name it."""
+    token: str | None = None
+    """The secret that a viewer needs; None for none."""
+
+
+def application(snapshots: Snapshots, access: Access) -> ASGIApp:
+    """The server's application."""
+    app = Starlette(
+        routes=[
+            Route("/static/{name:path}", _static),
+            *(Route(one.path, _file_endpoint(one)) for one in downloads().values()),
+            *(Route(view.path, _page_endpoint(view)) for view in views().values()),
+        ],
+        middleware=[Middleware(GZipMiddleware, minimum_size=LEAST_ZIPPED, compresslevel=6)],
+        exception_handlers={
+            UsageError: _refused,
+            NotFoundError: _not_found,
+            BenchhouseError: _failed,
+            404: _not_found,
+            405: _not_allowed,
+            Exception: _broken,
+        },
+    )
+    app.state.snapshots = snapshots
+    app.state.limiter = CapacityLimiter(AT_ONCE)
+    return Guard(app, access)
+
+
+class Guard:
+    """Checks each request before anything else sees it, and adds the headers to each answer."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or pass on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", ANEW)
+            await send(message)
+
+        answer = self._answer(Request(scope))
+        await (self._app if answer is None else answer)(scope, receive, with_headers)
+
+    def _answer(self, request: Request) -> Response | None:
+        """A refusal, or the redirection of a viewer with a token; None to go on."""
+        host = request.headers.get("host", "")
+        if not self._is_here(host):
+            return PlainTextResponse(
+                f"{host[:200]!r} is not a name of this server: use its address, or start it with --host-name",
+                HTTPStatus.MISDIRECTED_REQUEST,
+            )
+        if is_of_another_site(request.headers):
+            return PlainTextResponse("another site may not ask for this", HTTPStatus.FORBIDDEN)
+        return None if self._access.token is None else self._checked_token(request, self._access.token)
+
+    def _is_here(self, host: str) -> bool:
+        name = host_name(host)
+        if name in self._access.names:
+            return True
+        return self._access.any_address and _is_address(name)
+
+    def _checked_token(self, request: Request, token: str) -> Response | None:
+        given = request.query_params.get(TOKEN)
+        if given is not None and _equal(given, token):
+            # The token leaves the address: addresses are shared, and stay in the browser's history.
+            left = urlencode([one for one in request.query_params.multi_items() if one[0] != TOKEN])
+            path = "/" + request.url.path.lstrip("/")
+            answer = RedirectResponse(f"{path}?{left}" if left else path, HTTPStatus.SEE_OTHER)
+            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+            return answer
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if _equal(request.cookies.get(COOKIE, ""), token) or _equal(bearer, token):
+            return None
+        return PlainTextResponse(
+            "this server wants its token: open the address with ?token=..., as the command printed it",
+            HTTPStatus.UNAUTHORIZED,
+        )
+
+
+def is_of_another_site(headers: Headers) -> bool:
+    """Whether a page of another site asks, other than by a link that somebody follows."""
+    return headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
+
+
+def host_name(host: str) -> str:
+    """The name or address in a `Host` header, without the port and the brackets of IPv6."""
+    name = host.lower()
+    if name.startswith("["):
+        return name[1:].partition("]")[0]
+    return name.rpartition(":")[0] if name.count(":") == 1 else name
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _equal(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def _page_endpoint(view: View[Any]) -> Callable[[Request], Any]:
+    """Answers one view."""
+
+    async def endpoint(request: Request) -> Response:
+        parameters = _parameters(view, request)
+        address = SITE.url(view.name, parameters)
+        given = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        is_part = request.headers.get("hx-request") == "true"
+        if not is_part and any(not value for _, value in request.query_params.multi_items()):
+            return RedirectResponse(address, HTTPStatus.SEE_OTHER)  # a form sends empty fields: one state, one address
+        limiter = request.app.state.limiter
+        text = await anyio.to_thread.run_sync(_rendered, request, view, parameters, limiter=limiter)
+        headers = {"HX-Push-Url": address} if is_part and address != given else {}
+        return HTMLResponse(text, headers=headers)
+
+    return endpoint
+
+
+def _rendered(request: Request, view: View[Any], parameters: Any) -> str:
+    with _snapshots(request).reading() as data:
+        return render(SITE, view, data, parameters)
+
+
+def _file_endpoint(download: Download[Any]) -> Callable[[Request], Any]:
+    """Answers one kind of download, part by part."""
+
+    async def endpoint(request: Request) -> Response:
+        parts = _file_parts(request, download, _parameters(download, request))
+        file = await anyio.to_thread.run_sync(next, parts, limiter=request.app.state.limiter)
+        assert isinstance(file, File)
+        headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
+        return StreamingResponse(iterate_in_threadpool(parts), media_type=file.media_type, headers=headers)
+
+    return endpoint
+
+
+def _file_parts(request: Request, download: Download[Any], parameters: Any) -> Iterator[Any]:
+    """The file, then its parts; the copy that they are read from stays until the end."""
+    with _snapshots(request).reading() as data:
+        file = download.file(data, parameters)
+        yield file
+        yield from file.parts
+
+
+def _parameters(target: View[Any] | Download[Any], request: Request) -> Any:
+    return params.parse(target.parameters, [*request.path_params.items(), *request.query_params.multi_items()])
+
+
+def _snapshots(request: Request) -> Snapshots:
+    snapshots: Snapshots = request.app.state.snapshots
+    return snapshots
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in static_names():
+        raise NotFoundError(f"no file {name}")
+    plain, zipped = _content(name)
+    headers = {"Cache-Control": FOR_EVER, "Vary": "Accept-Encoding"}
+    is_zipped = "gzip" in request.headers.get("accept-encoding", "")
+    media_type = MEDIA_TYPES["." + name.rpartition(".")[2]]
+    if is_zipped:
+        headers["Content-Encoding"] = "gzip"
+    return Response(zipped if is_zipped else plain, media_type=media_type, headers=headers)
+
+
+@cache
+def static_names() -> frozenset[str]:
+    """The files that are served: those of the folder, looked up and never joined to it."""
+    found = (path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.is_file())
+    return frozenset(name for name in found if "." + name.rpartition(".")[2] in MEDIA_TYPES)
+
+
+@cache
+def _content(name: str) -> tuple[bytes, bytes]:
+    """A static file, as it is and compressed."""
+    plain = (STATIC / name).read_bytes()
+    return plain, gzip.compress(plain, 9, mtime=0)
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    return _error_page(HTTPStatus.BAD_REQUEST, "This address cannot be answered", str(error))
+
+
+def _not_found(request: Request, error: Exception) -> Response:
+    text = str(error) if isinstance(error, NotFoundError) else f"no page {request.url.path}"
+    return _error_page(HTTPStatus.NOT_FOUND, "Not found", text)
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    return _error_page(HTTPStatus.INTERNAL_SERVER_ERROR, "This page could not be made", str(error))
+
+
+def _broken(request: Request, error: Exception) -> Response:
+    """A bug: its traceback goes to the server's stderr."""
+    text = f"{type(error).__name__}: this is a bug of benchhouse; its traceback is where the server was started"
+    return _error_page(HTTPStatus.INTERNAL_SERVER_ERROR, "This page could not be made", text)
+
+
+def _not_allowed(request: Request, error: Exception) -> Response:
+    return PlainTextResponse("only GET and HEAD: nothing here changes anything", HTTPStatus.METHOD_NOT_ALLOWED)
+
+
+def _error_page(status: HTTPStatus, title: str, text: str) -> Response:
+    return HTMLResponse(draw(SITE, "error.html", title=title, text=text), status)

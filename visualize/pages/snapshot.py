@@ -1,0 +1,181 @@
+"""A private copy of the warehouse's file, taken anew when the file has changed.
+
+DuckDB lets one process write or several read. Pages read a copy, so that they never make a measurement wait to store
+its run, and show what is stored while another process has the file open.
+
+The copy is made without a lock: file and log are unchanged from before to after copying, or it is made again. DuckDB
+changes the file in a checkpoint only, and otherwise appends to the log, of which it ignores an unfinished transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarking.core.errors import BenchhouseError, StorageError
+from benchmarking.core.temporary import temporary_folder
+from db.connection import copy_database
+from db.warehouse import OutdatedError, Warehouse
+
+FOLDER = "benchhouse-pages"
+CHECKED_S = 1.0
+"""How long a copy is used without a look at the file, in seconds."""
+SETTLED_S = 0.05
+"""A file changed less than this ago may change again with the same time stamp, which has steps of up to 10 ms."""
+ATTEMPTS = 20
+PAUSE_S = 0.1
+
+Signature = tuple[tuple[int, int, int] | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """What views read."""
+
+    warehouse: Warehouse
+    """A copy, open for questions: read-only, confined and locked. Usable by several threads."""
+    name: str
+    """The user's own file."""
+    taken_at: datetime
+    """When the copy was made, UTC."""
+    trouble: str | None = None
+    """Why there is no newer copy although the file has changed; None if it is the newest."""
+
+    @property
+    def path(self) -> str:
+        """The copy's file, for questions in SQL."""
+        return self.warehouse.path
+
+
+class _Copy:
+    """A copy with the number of its readers; it is deleted when it is replaced and nobody reads it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises StorageError."""
+        self.readers = 1  # the snapshots' own
+        self.taken_at = datetime.now(UTC)
+        with ExitStack() as stack:
+            try:
+                folder = stack.enter_context(temporary_folder(FOLDER))
+            except OSError as error:
+                raise StorageError(f"no folder for a copy of {path}: {error.strerror}: {error.filename}") from error
+            copy, self.signature = _settled_copy(path, folder)
+            self.warehouse = stack.enter_context(_opened(copy, path))
+            self._stack = stack.pop_all()
+
+    def close(self) -> None:
+        """Delete it."""
+        self._stack.close()
+
+
+class Snapshots:
+    """The newest copy of a warehouse's file. Usable by several threads; close it at the end."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Takes the first copy. Raises StorageError for a file that is missing or no warehouse."""
+        self._path = Path(path)
+        self._lock = threading.Lock()
+        self._renewing = threading.Lock()
+        self._trouble: str | None = None
+        self._copy = _Copy(self._path)
+        self._checked_s = time.monotonic()
+
+    @contextmanager
+    def reading(self) -> Iterator[Data]:
+        """The newest copy, which stays there until the end."""
+        self._renew()
+        with self._lock:
+            copy = self._copy
+            copy.readers += 1
+            trouble = self._trouble
+        try:
+            yield Data(warehouse=copy.warehouse, name=str(self._path), taken_at=copy.taken_at, trouble=trouble)
+        finally:
+            self._leave(copy)
+
+    def close(self) -> None:
+        """Delete the copy once nobody reads it."""
+        self._leave(self._copy)
+
+    def _leave(self, copy: _Copy) -> None:
+        with self._lock:
+            copy.readers -= 1
+            is_left = not copy.readers
+        if is_left:
+            copy.close()
+
+    def _renew(self) -> None:
+        """Replace the copy if the file has changed. Others go on with the one there is."""
+        if time.monotonic() - self._checked_s < CHECKED_S or not self._renewing.acquire(blocking=False):
+            return
+        try:
+            if _signature(self._path) == self._copy.signature:
+                self._trouble = None
+            else:
+                self._replace()
+        finally:
+            self._checked_s = time.monotonic()
+            self._renewing.release()
+
+    def _replace(self) -> None:
+        try:
+            new = _Copy(self._path)
+        except BenchhouseError as error:  # of the file, or of the disk: what was read stays readable
+            self._trouble = str(error)
+            return
+        with self._lock:
+            old, self._copy, self._trouble = self._copy, new, None
+        self._leave(old)
+
+
+def _signature(path: Path) -> Signature:
+    """What changes with the file or its log."""
+    return tuple(_state(Path(f"{path}{ending}")) for ending in ("", ".wal"))
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _settled_copy(path: Path, folder: Path) -> tuple[Path, Signature]:
+    """A consistent copy. Raises StorageError."""
+    if not path.exists():
+        raise StorageError(f"no database at {path}: create it with setup_benchmark_db --db-path {path}")
+    for attempt in range(ATTEMPTS):
+        before = _signature(path)
+        newest_s = max((state[2] / 1e9 for state in before if state is not None), default=0.0)
+        if 0 <= time.time() - newest_s < SETTLED_S:
+            time.sleep(SETTLED_S)
+            continue
+        copy = folder / f"{attempt}.duckdb"
+        copy_database(path, copy)
+        if _signature(path) == before:
+            return copy, before
+        for ending in ("", ".wal"):
+            Path(f"{copy}{ending}").unlink(missing_ok=True)
+        time.sleep(PAUSE_S)
+    raise StorageError(f"{path} changes all the time: no copy of it was consistent in {ATTEMPTS} attempts")
+
+
+def _opened(copy: Path, path: Path) -> Warehouse:
+    """The copy, of this version and without a log. Raises StorageError that names the user's file."""
+    try:
+        if not os.path.exists(f"{copy}.wal"):
+            try:
+                return Warehouse.open(copy, for_questions=True, lock_timeout_s=0)
+            except OutdatedError:
+                pass
+        Warehouse.open(copy, create=False, lock_timeout_s=0).close()  # upgrades it, and applies its log
+        return Warehouse.open(copy, for_questions=True, lock_timeout_s=0)
+    except StorageError as error:
+        raise StorageError(str(error).replace(str(copy), str(path))) from error

@@ -1,0 +1,119 @@
+"""Charts as data: Vega-Lite specifications, which browsers draw.
+
+Colours are the page's, for light and dark: a specification names them as the style sheet does ("--bad"), and
+`static/app.js` puts them in. Fields have plain names, since Vega reads a path in "a.b" and "a[0]".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Spec = dict[str, Any]
+Record = Mapping[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+"""Names the language; nothing is fetched from there."""
+MOST_SERIES_IN_LEGEND = 12
+TONES = {"slower": "bad", "more": "bad", "faster": "good", "less": "good", "inconclusive": "warn"}
+"""Verdict -> tone; the others are muted."""
+TICKS = 8
+STEP = 22
+"""Height of a row in charts with named rows, in pixels."""
+
+
+def steps_over(rows: Sequence[Record], x: str, y: str, colour: str, *, x_title: str, y_title: str) -> Spec:
+    """Lines that rise in steps, one for each value of `colour`: an ECDF of each launch."""
+    return _chart(
+        rows,
+        mark={"type": "line", "interpolate": "step-after", "strokeWidth": 1.5},
+        encoding={
+            "x": {"field": x, "type": "quantitative", "title": x_title, "scale": {"zero": False}},
+            "y": {"field": y, "type": "quantitative", "title": y_title, "axis": {"format": "%"}},
+            "color": _colour(colour),
+            "tooltip": _tooltip((colour, x, y)),
+        },
+    )
+
+
+def points_over(rows: Sequence[Record], x: str, y: str, colour: str, *, x_title: str, y_title: str) -> Spec:
+    """Small points, coloured by `colour`: samples in the order in which they were taken."""
+    return _chart(
+        rows,
+        mark={"type": "point", "filled": True, "size": 12, "opacity": 0.6},
+        encoding={
+            "x": {"field": x, "type": "quantitative", "title": x_title},
+            "y": {"field": y, "type": "quantitative", "title": y_title, "scale": {"zero": False}},
+            "color": _colour(colour),
+            "tooltip": _tooltip((colour, x, y)),
+        },
+    )
+
+
+def intervals(rows: Sequence[Record], name: str, low: str, middle: str, high: str, kind: str, *, title: str) -> Spec:
+    """A row for each name in the order given: a point with its interval, and a rule at 0."""
+    y = {"field": name, "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 320}}
+    tones = {row[kind]: f"--{TONES.get(row[kind], 'muted')}" for row in rows}
+    scale = {"domain": list(tones), "range": list(tones.values())}
+    shared = {"y": y, "color": {**_colour(kind), "scale": scale, "legend": {"title": None, "orient": "top"}}}
+    tooltip = _tooltip((name, kind, middle, low, high))
+    x = {"field": middle, "type": "quantitative", "title": title, "axis": {"format": "+.0%", "tickCount": TICKS}}
+    bars = {"x": {**x, "field": low}, "x2": {"field": high}, **shared, "tooltip": tooltip}
+    return {
+        **_base(rows, height=_rows_height(rows)),
+        "layer": [
+            {"mark": {"type": "rule", "strokeDash": [3, 3]}, "encoding": {"x": {"datum": 0, "type": "quantitative"}}},
+            {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": bars},
+            {
+                "mark": {"type": "point", "filled": True, "size": 50},
+                "encoding": {"x": x, **shared, "tooltip": tooltip},
+            },
+        ],
+    }
+
+
+def bars(rows: Sequence[Record], name: str, value: str, colour: str, *, title: str) -> Spec:
+    """A horizontal bar for each name, in the order given."""
+    return _chart(
+        rows,
+        mark={"type": "bar", "cornerRadiusEnd": 2},
+        encoding={
+            "y": {"field": name, "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 320}},
+            "x": {"field": value, "type": "quantitative", "title": title, "axis": {"tickCount": TICKS}},
+            "color": _colour(colour),
+            "tooltip": _tooltip((name, colour, value)),
+        },
+        height=_rows_height(rows),
+    )
+
+
+def _chart(rows: Sequence[Record], *, mark: Spec, encoding: Spec, height: int = 240) -> Spec:
+    return {**_base(rows, height=height), "mark": mark, "encoding": encoding}
+
+
+def _base(rows: Sequence[Record], *, height: int) -> Spec:
+    return {
+        "$schema": SCHEMA,
+        "width": "container",
+        "height": height,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "data": {"values": list(rows)},
+    }
+
+
+def _rows_height(rows: Sequence[Record]) -> int:
+    """Of a chart with named rows. With steps instead Vega-Lite warns that only the width is fitted."""
+    return STEP * len(rows)
+
+
+def _colour(field: str) -> Spec:
+    return {
+        "field": field,
+        "type": "nominal",
+        "sort": None,
+        "legend": {"title": field, "symbolLimit": MOST_SERIES_IN_LEGEND, "labelLimit": 260},
+    }
+
+
+def _tooltip(fields: Sequence[str]) -> list[Spec]:
+    return [{"field": field} for field in fields]

@@ -1,0 +1,1 @@
+"""The views of the pages: each module answers one kind of address."""

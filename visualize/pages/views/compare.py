@@ -1,0 +1,228 @@
+"""Two selections point by point, the worst first: the comparison of the command `benchhouse compare`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.command_line import choice
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from db.analysis.compare.comparison import Finding, compare
+from db.analysis.compare.matching import across_column
+from db.analysis.compare.text import ComparisonWords, comparison_words
+from db.analysis.selection import Selection
+from db.values import percent_change
+from visualize.pages import specs
+from visualize.pages.shown import Cell, Chart, Grid, Heading, Link, state_cell, text_cell, time_text
+from visualize.pages.site import View
+from visualize.pages.views.run import RunParameters
+
+if TYPE_CHECKING:
+    from visualize.pages.snapshot import Data
+
+MOST_BARS = 40
+SESSIONS = """
+SELECT
+    session_id, min(started_at) AS started_at, count(*) AS runs, any_value(command) AS command,
+    string_agg(DISTINCT model_id, ', ' ORDER BY model_id) AS models
+FROM benchmark_runs WHERE task <> 'device-calibration'
+GROUP BY session_id ORDER BY started_at DESC, session_id LIMIT 12
+"""
+VALUES = "SELECT DISTINCT runtime, precision, device, git_commit FROM benchmark_runs WHERE task <> 'device-calibration'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareParameters:
+    """Two selections, in the words of the commands: "runtime=eager", a run's id, a commit, "latest"."""
+
+    a: str | None = None
+    b: str | None = None
+    metric: str = DEFAULT_METRIC
+    across: str | None = None
+    """Fields that may differ, separated by commas; or all."""
+    only_changes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A comparison."""
+
+    summary: str
+    head: tuple[str, ...]
+    grid: Grid
+    chart: Chart | None
+    notes: tuple[str, ...]
+    is_empty: bool
+    command: str
+    """The command that gives the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparePage:
+    """What the template draws."""
+
+    compared: Compared | None
+    """None until both selections are given."""
+    metrics: tuple[str, ...]
+    sessions: Grid
+    suggestions: tuple[str, ...]
+    swapped: Link
+
+
+def page(data: Data, parameters: CompareParameters) -> ComparePage:
+    """The page. Raises UsageError for an invalid selection, metric or field."""
+    choice(parameters.metric, tuple(JUDGED), "metric")
+    is_whole = parameters.a is not None and parameters.b is not None
+    return ComparePage(
+        compared=_compared(data, parameters) if is_whole else None,
+        metrics=tuple(JUDGED),
+        sessions=_sessions(data, parameters),
+        suggestions=_suggestions(data),
+        swapped=Link(view="compare", parameters=replace(parameters, a=parameters.b, b=parameters.a)),
+    )
+
+
+def _compared(data: Data, parameters: CompareParameters) -> Compared:
+    assert parameters.a is not None
+    assert parameters.b is not None
+    before, after = (Selection.parse(text).resolved(data.path) for text in (parameters.a, parameters.b))
+    across = [across_column(word.strip()) for word in (parameters.across or "").split(",") if word.strip()]
+    comparison = compare(data.warehouse, before, after, JUDGED[parameters.metric], across)
+    words = comparison_words(comparison, only_changes=parameters.only_changes)
+    return Compared(
+        summary=words.summary,
+        head=words.head,
+        grid=_grid(words),
+        chart=_chart(words),
+        notes=words.notes,
+        is_empty=comparison.is_empty,
+        command=_command(parameters),
+    )
+
+
+def _command(parameters: CompareParameters) -> str:
+    import shlex
+
+    given = ["benchhouse", "compare", str(parameters.a), str(parameters.b)]
+    given += ["--metric", parameters.metric] if parameters.metric != DEFAULT_METRIC else []
+    given += ["--across", parameters.across] if parameters.across else []
+    return shlex.join(given + (["--only-changes"] if parameters.only_changes else []))
+
+
+def _grid(words: ComparisonWords) -> Grid:
+    table = words.table
+    headings = tuple(Heading(text=name, is_number=place in table.numbers) for place, name in enumerate(table.headings))
+    return Grid(
+        headings=headings,
+        rows=tuple(
+            tuple(_cell(text, place, words, finding) for place, text in enumerate(row))
+            for row, finding in zip(table.rows, words.findings, strict=True)
+        ),
+        caption="Points of both sides, worst first",
+    )
+
+
+def _cell(text: str, place: int, words: ComparisonWords, finding: Finding) -> Cell:
+    heading = words.table.headings[place]
+    if place in words.table.states:
+        return state_cell(text, hint=finding.judgement.reason if heading == "verdict" else None)
+    runs = {f"A {_unit(words)}": finding.before, f"B {_unit(words)}": finding.after}
+    if heading in runs:
+        side = runs[heading]
+        parameters = RunParameters(run_id=side.run_id, result=side.result_id)
+        return text_cell(text, link=Link(view="run", parameters=parameters), hint="the run that measured it")
+    return text_cell(text)
+
+
+def _unit(words: ComparisonWords) -> str:
+    """Of the values, as the headings have it."""
+    return next(name for name in words.table.headings if name.startswith("A "))[2:]
+
+
+def _chart(words: ComparisonWords) -> Chart | None:
+    """The changes with their intervals; None without any."""
+    found = [one for one in words.findings if one.judgement.change is not None][:MOST_BARS]
+    if not found:
+        return None
+    rows = [_bar(one, words, place) for place, one in enumerate(found)]
+    more = f" The first {MOST_BARS} of {len(words.findings)} are drawn." if len(words.findings) > MOST_BARS else ""
+    return Chart(
+        title="Change of each point",
+        caption="B against A. A line is the interval in which the change lies with 95 % confidence; a point without "
+        f"a line is described only.{more}",
+        spec=specs.intervals(rows, "point", "low", "change", "high", "verdict", title="change from A to B"),
+        table=Grid(
+            headings=tuple(
+                Heading(text=name, is_number=name not in ("point", "verdict"))
+                for name in ("point", "verdict", "change", "low", "high")
+            ),
+            rows=tuple(
+                (
+                    text_cell(row["point"]),
+                    state_cell(row["verdict"]),
+                    *(text_cell(None if row[name] is None else percent_change(row[name])) for name in BOUNDS),
+                )
+                for row in rows
+            ),
+            caption="The changes",
+        ),
+    )
+
+
+BOUNDS = ("change", "low", "high")
+
+
+def _bar(finding: Finding, words: ComparisonWords, place: int) -> dict[str, Any]:
+    judgement = finding.judgement
+    name = " · ".join(words.table.rows[place][: words.table.keys])
+    return {
+        "point": name,
+        "verdict": judgement.verdict,
+        "change": judgement.change,
+        "low": judgement.low,
+        "high": judgement.high,
+    }
+
+
+def _sessions(data: Data, parameters: CompareParameters) -> Grid:
+    """The newest sessions, each with links that take it as a side."""
+    rows = data.warehouse.query(SESSIONS).dicts()
+    names = ("started (UTC)", "as A", "as B", "models", "runs", "command")
+    return Grid(
+        headings=tuple(Heading(text=name, is_number=name == "runs") for name in names),
+        rows=tuple(
+            (
+                text_cell(time_text(row["started_at"])),
+                *(_as_side(row["session_id"], side, parameters) for side in ("a", "b")),
+                text_cell(row["models"]),
+                text_cell(row["runs"]),
+                text_cell(row["command"]),
+            )
+            for row in rows
+        ),
+        caption="The newest sessions: the runs of one command",
+    )
+
+
+def _as_side(session_id: str, side: str, parameters: CompareParameters) -> Cell:
+    text = f"session={session_id}"
+    changed = replace(parameters, a=text) if side == "a" else replace(parameters, b=text)
+    return text_cell(f"take as {side.upper()}", link=Link(view="compare", parameters=changed))
+
+
+def _suggestions(data: Data) -> tuple[str, ...]:
+    """Selections to choose from while typing."""
+    rows = data.warehouse.query(VALUES).dicts()
+    found = {f"{name}={row[name]}" for row in rows for name in ("runtime", "precision", "device")}
+    commits = {f"commit={row['git_commit'][:10]}" for row in rows if row["git_commit"]}
+    return ("latest", *sorted(found), *sorted(commits)[:20])
+
+
+VIEW = View(
+    name="compare",
+    path="/compare",
+    title="Compare",
+    parameters=CompareParameters,
+    page=page,
+    has_charts=True,
+)

@@ -1,0 +1,218 @@
+"""Machines and devices, and one model on each of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.text import size_text, visible
+from visualize.pages import specs
+from visualize.pages.result_rows import result_table
+from visualize.pages.shown import Chart, Grid, Heading, Link, headings, number_cell, point_text, text_cell, time_text
+from visualize.pages.site import NotFoundError, View
+from visualize.pages.views.results import ResultsParameters
+from visualize.pages.views.run import RunParameters
+
+if TYPE_CHECKING:
+    from visualize.pages.snapshot import Data
+
+Row = Mapping[str, Any]
+
+MACHINES = """
+SELECT
+    hardware.*, count(run_id) AS runs, max(started_at) AS newest,
+    list(DISTINCT run.device ORDER BY run.device) AS selectors
+FROM hardware_info hardware JOIN benchmark_runs run USING (hardware_id)
+GROUP BY ALL ORDER BY simulated, newest DESC, hardware_id
+"""
+MODELS = "SELECT DISTINCT model_id FROM series_heads ORDER BY model_id"
+MOST_MEASURED = """
+SELECT model_id FROM benchmark_runs JOIN hardware_info USING (hardware_id) WHERE task <> 'device-calibration'
+GROUP BY model_id
+ORDER BY count(DISTINCT (hardware_id, runtime, precision)) DESC, max(started_at) DESC, model_id LIMIT 1
+"""
+"""The model on the most setups."""
+OF_MODEL = """
+SELECT * FROM hardware_comparison WHERE model_id = $model
+ORDER BY sequence_length, new_tokens, axes, batch_size, concurrency, simulated, latency_median_ms, result_id
+"""
+RESULTS = "SELECT * FROM benchmark_results WHERE result_id IN (SELECT unnest($ids))"
+MOST_BARS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareParameters:
+    """The model that is compared, at which point, and with what."""
+
+    model: str | None = None
+    """None for that on the most setups."""
+    point: str | None = None
+    """A point's label, such as "b1 s128"; None for the first."""
+    baseline: str | None = None
+    """The row with which the others are compared, by its name; None for the slowest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine with one kind of device."""
+
+    name: str
+    is_simulated: bool
+    facts: tuple[tuple[str, str], ...]
+    details: tuple[tuple[str, str], ...]
+    results: Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwarePage:
+    """What the template draws."""
+
+    machines: tuple[Machine, ...]
+    models: tuple[str, ...]
+    model: str | None
+    points: tuple[str, ...]
+    point: str | None
+    baselines: tuple[str, ...]
+    baseline: str | None
+    chart: Chart | None
+    grid: Grid | None
+
+
+def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
+    """The page. Raises NotFoundError for an unknown model, point or baseline."""
+    models = tuple(row["model_id"] for row in data.warehouse.query(MODELS).dicts())
+    model = _chosen(parameters.model, models, _most_measured(data), "model")
+    rows = [] if model is None else data.warehouse.query(OF_MODEL, {"model": model}).dicts()
+    points = tuple(dict.fromkeys(map(point_text, rows)))
+    point = _chosen(parameters.point, points, points[0] if points else None, "point")
+    shown = [row for row in rows if point_text(row) == point]
+    names = _names(shown)
+    real = [name for name, row in zip(names, shown, strict=True) if not row["simulated"]]
+    baseline = _chosen(parameters.baseline, tuple(names), next(reversed(real or names), None), "row")
+    return HardwarePage(
+        machines=tuple(map(_machine, data.warehouse.query(MACHINES).dicts())),
+        models=models,
+        model=model,
+        points=points,
+        point=point,
+        baselines=tuple(names),
+        baseline=baseline,
+        chart=_chart(shown, names, baseline),
+        grid=_grid(data, shown, names, baseline),
+    )
+
+
+def _most_measured(data: Data) -> str | None:
+    rows = data.warehouse.query(MOST_MEASURED).dicts()
+    return rows[0]["model_id"] if rows else None
+
+
+def _chosen(given: str | None, known: Sequence[str], default: str | None, what: str) -> str | None:
+    if given is not None and given not in known:
+        raise NotFoundError(f"no {what} {visible(given)!r}: there are {', '.join(known[:20]) or 'none'}")
+    return default if given is None else given
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    """A name for each row: its device, runtime and precision, and what else they need to differ."""
+    from visualize.drawing.rows import distinct_names
+
+    plain = [f"{row['device_name'] or row['device']} · {row['runtime']} · {row['precision']}" for row in rows]
+    facts = [(_settings(row), row["task"], row["weights"], row["hardware_id"][:8]) for row in rows]
+    return distinct_names(plain, facts, " · ")
+
+
+def _settings(row: Row) -> str:
+    found = {**json.loads(row["runtime_mode"]), "threads": row["num_threads"], "processors": row["cpu_list"]}
+    return ", ".join(f"{name}={value}" for name, value in sorted(found.items()) if value is not None)
+
+
+def _chart(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> Chart | None:
+    if not rows:
+        return None
+    data = [
+        {"setup": name, "median ms": row["latency_median_ms"], "device": row["device"]}
+        for name, row in zip(names, rows, strict=True)
+    ][:MOST_BARS]
+    return Chart(
+        title=_finding(rows, names, baseline),
+        caption="Median latency of a call: the newest valid result of each setup, the fastest first. Simulated ones "
+        "come last, and never win.",
+        spec=specs.bars(data, "setup", "median ms", "device", title="median latency (ms)"),
+        table=Grid(
+            headings=headings(("setup", "device", "median ms"), ("median ms",)),
+            rows=tuple(
+                (text_cell(one["setup"]), text_cell(one["device"]), number_cell(one["median ms"])) for one in data
+            ),
+            caption="Median latencies",
+        ),
+    )
+
+
+def _finding(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> str:
+    """What the chart shows, in a sentence."""
+    values = {name: row["latency_median_ms"] for name, row in zip(names, rows, strict=True) if not row["simulated"]}
+    if len(values) < 2 or baseline not in values:
+        return "Median latency"
+    best = min(values, key=lambda name: values[name])
+    times = values[baseline] / values[best]
+    return "Median latency" if best == baseline else f"{best} is {times:.2g} times as fast as {baseline}"
+
+
+def _grid(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> Grid | None:
+    if not rows:
+        return None
+    found = data.warehouse.query(RESULTS, {"ids": [row["result_id"] for row in rows]}).dicts()
+    by_id = {row["result_id"]: row for row in found}
+    head, cells = result_table([by_id[row["result_id"]] for row in rows])
+    base = next((row["latency_median_ms"] for row, name in zip(rows, names, strict=True) if name == baseline), None)
+    lines = []
+    for row, name, line in zip(rows, names, cells, strict=True):
+        link = Link(view="run", parameters=RunParameters(run_id=row["run_id"], result=row["result_id"]))
+        times = None if base is None or row["simulated"] else f"{base / row['latency_median_ms']:.2f}x"
+        lines.append((text_cell(name, link=link), text_cell(times), *line, text_cell(time_text(row["started_at"]))))
+    return Grid(
+        headings=(
+            Heading(text="setup"),
+            Heading(text="speed-up", is_number=True),
+            *head,
+            Heading(text="started (UTC)"),
+        ),
+        rows=tuple(lines),
+        caption="The model on each setup",
+    )
+
+
+def _machine(row: Row) -> Machine:
+    facts = {
+        "device": f"{row['device_name'] or row['device_type']}"
+        + (f", {row['device_count']} of them" if row["device_count"] > 1 else ""),
+        "selector": ", ".join(row["selectors"]),
+        "vendor": row["vendor"],
+        "device memory": None if row["memory_bytes"] is None else size_text(row["memory_bytes"]),
+        "CPU": row["cpu_model"],
+        "cores": None if row["cpu_cores"] is None else f"{row['cpu_cores']} ({row['cpu_threads']} threads)",
+        "memory": None if row["system_memory_bytes"] is None else size_text(row["system_memory_bytes"]),
+        "runs": f"{row['runs']:,}, the newest {time_text(row['newest'])} UTC",
+        "id": row["hardware_id"],
+    }
+    details = json.loads(row["hashed_keys"])
+    return Machine(
+        name=visible(row["device_name"] or row["device_type"]),
+        is_simulated=row["simulated"],
+        facts=tuple((name, visible(str(value))) for name, value in facts.items() if value is not None),
+        details=tuple((visible(name), visible(json.dumps(value))) for name, value in sorted(details.items())),
+        results=Link(view="results", parameters=ResultsParameters(hardware=row["hardware_id"])),
+    )
+
+
+VIEW = View(
+    name="hardware",
+    path="/hardware",
+    title="Hardware",
+    parameters=HardwareParameters,
+    page=page,
+    has_charts=True,
+)

@@ -1,0 +1,261 @@
+"""The first page: what was measured last, what became slower, and the newest series at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from benchmarking.core.text import number
+from db.analysis.gate.alerts import OPEN, list_alerts
+from db.analysis.history.histories import History, histories
+from db.analysis.history.regressions import regressions
+from db.analysis.history.text import change_text
+from db.analysis.selection import EVERYTHING, Selection
+from db.values import percent_change
+from visualize.pages.shown import (
+    Cell,
+    Grid,
+    Link,
+    Spark,
+    headings,
+    number_cell,
+    point_text,
+    spark,
+    state_cell,
+    text_cell,
+    time_text,
+)
+from visualize.pages.site import View
+from visualize.pages.views.run import RunParameters
+
+if TYPE_CHECKING:
+    from visualize.pages.snapshot import Data
+
+LATEST_RUNS = 12
+SERIES = 24
+SERIES_A_RUN = 4
+LEAST_HISTORY = 3
+"""Runs of a series that show more than its newest value."""
+FINDINGS = 8
+TOTALS = """
+SELECT
+    (SELECT count(*) FROM benchmark_runs) AS runs,
+    (SELECT count(*) FROM benchmark_results) AS results,
+    (SELECT count(*) FROM series_heads) AS series,
+    (SELECT count(DISTINCT model_id) FROM benchmark_runs) AS models,
+    (SELECT count(*) FROM hardware_info) AS machines,
+    (SELECT max(started_at) FROM benchmark_runs) AS newest
+"""
+RUNS = """
+WITH newest AS (
+    SELECT * FROM benchmark_runs WHERE task <> 'device-calibration' ORDER BY started_at DESC, run_id DESC LIMIT $most
+), counts AS (
+    SELECT
+        run_id,
+        count(*) AS results,
+        count(*) FILTER (WHERE status = 'ok') AS measured,
+        count(*) FILTER (WHERE validity <> 'valid') AS doubtful
+    FROM benchmark_results WHERE run_id IN (SELECT run_id FROM newest) GROUP BY run_id
+)
+SELECT
+    run_id, started_at, model_id, device, runtime, precision, status, git_commit,
+    coalesce(results, 0) AS results, coalesce(measured, 0) AS measured, coalesce(doubtful, 0) AS doubtful
+FROM newest LEFT JOIN counts USING (run_id)
+ORDER BY started_at DESC, run_id DESC
+"""
+NEWEST_SERIES = """
+WITH newest AS (
+    SELECT series_id, latest_result_id, latest_started_at
+    FROM series_heads ORDER BY latest_started_at DESC, latest_result_id DESC LIMIT 500
+), histories AS (
+    SELECT series_id, count(*) AS runs FROM benchmark_results
+    WHERE status = 'ok' AND series_id IN (SELECT series_id FROM newest) GROUP BY series_id
+)
+SELECT coalesce(alias.canonical_series_id, newest.series_id) AS series_id
+FROM newest
+JOIN histories USING (series_id)
+JOIN benchmark_results r ON r.result_id = newest.latest_result_id
+LEFT JOIN series_alias alias ON alias.series_id = newest.series_id
+QUALIFY row_number() OVER (PARTITION BY r.run_id ORDER BY r.latency_median_ms DESC NULLS LAST, r.result_id) <= $each
+ORDER BY runs < $history, latest_started_at DESC, r.run_id DESC, r.result_id LIMIT $most
+"""
+"""Those with a history first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewParameters:
+    """None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A series in the grid."""
+
+    title: str
+    about: str
+    value: str
+    spark: Spark | None
+    change: str | None
+    """The newest change of its level, in words."""
+    is_worse: bool
+    link: Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewPage:
+    """What the template draws."""
+
+    totals: tuple[tuple[str, str], ...]
+    runs: Grid
+    alerts: Grid
+    regressions: Grid
+    cards: tuple[Card, ...]
+    metric: str
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is stored."""
+        return not self.runs.rows
+
+
+def page(data: Data, parameters: OverviewParameters) -> OverviewPage:
+    """The page."""
+    return OverviewPage(
+        totals=_totals(data),
+        runs=_runs(data),
+        alerts=_alerts(data),
+        regressions=_regressions(data),
+        cards=_cards(data),
+        metric=DEFAULT_METRIC,
+    )
+
+
+def _totals(data: Data) -> tuple[tuple[str, str], ...]:
+    (row,) = data.warehouse.query(TOTALS).dicts()
+    counts = tuple((name, f"{row[name]:,}") for name in ("runs", "results", "series", "models", "machines"))
+    return (*counts, ("newest run", f"{time_text(row['newest'])} UTC" if row["newest"] else "none"))
+
+
+def run_link(run_id: str) -> Link:
+    """The page of a run."""
+    return Link(view="run", parameters=RunParameters(run_id=run_id))
+
+
+def _runs(data: Data) -> Grid:
+    rows = data.warehouse.query(RUNS, {"most": LATEST_RUNS}).dicts()
+    names = ("started (UTC)", "model", "device", "runtime", "precision", "status", "points", "doubtful", "commit")
+    return Grid(
+        headings=headings(names, ("points", "doubtful")),
+        rows=tuple(_run_row(row) for row in rows),
+        caption="The latest runs",
+    )
+
+
+def _run_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    commit = row["git_commit"]
+    return (
+        text_cell(time_text(row["started_at"])),
+        text_cell(row["model_id"], link=run_link(row["run_id"])),
+        *(text_cell(row[name]) for name in ("device", "runtime", "precision")),
+        state_cell(row["status"]),
+        text_cell(f"{row['measured']}/{row['results']}", hint="measured / planned"),
+        text_cell(row["doubtful"], tone="warn" if row["doubtful"] else "muted"),
+        text_cell(commit[:10] if commit else None),
+    )
+
+
+def _alerts(data: Data) -> Grid:
+    rows = list_alerts(data.warehouse, EVERYTHING, OPEN)[:FINDINGS]
+    names = ("raised (UTC)", "model", "device", "runtime", "point", "metric", "change", "status")
+    return Grid(
+        headings=headings(names, ("change",)),
+        rows=tuple(
+            (
+                text_cell(time_text(row["created_at"])),
+                text_cell(row["model_id"], link=run_link(row["run_id"])),
+                text_cell(row["device"]),
+                text_cell(row["runtime"]),
+                text_cell(point_text(row)),
+                text_cell(row["metric"]),
+                text_cell(percent_change(row["relative_change"]), tone="bad"),
+                text_cell(row["triage"]),
+            )
+            for row in rows
+        ),
+        caption="Open alerts",
+    )
+
+
+def _regressions(data: Data) -> Grid:
+    found = regressions(data.warehouse, tuple(JUDGED.values()))[:FINDINGS]
+    names = (
+        "since (UTC)",
+        "model",
+        "device",
+        "runtime",
+        "point",
+        "metric",
+        "before",
+        "after",
+        "change",
+        "now",
+        "state",
+    )
+    return Grid(
+        headings=headings(names, ("before", "after", "change", "now")),
+        rows=tuple(
+            (
+                text_cell(time_text(one.history_time)),
+                text_cell(one.model_id, link=run_link(one.run_id)),
+                text_cell(one.device),
+                text_cell(one.runtime),
+                text_cell(one.point.label),
+                text_cell(one.metric.column),
+                number_cell(one.value_before),
+                number_cell(one.value_after),
+                text_cell(percent_change(one.relative_change), tone="bad"),
+                text_cell(percent_change(one.relative_change_now), hint="against the level before; near 0 once fixed"),
+                state_cell(one.state) if one.together is None else text_cell("environment?", hint=one.together.text),
+            )
+            for one in found
+        ),
+        caption="Regressions, worst first",
+    )
+
+
+def _cards(data: Data) -> tuple[Card, ...]:
+    rows = data.warehouse.query(NEWEST_SERIES, {"most": SERIES, "each": SERIES_A_RUN, "history": LEAST_HISTORY}).dicts()
+    ids = [row["series_id"] for row in rows]
+    if not ids:
+        return ()
+    found, _ = histories(data.warehouse, Selection.parse(f"series={'|'.join(ids)}"), JUDGED[DEFAULT_METRIC])
+    by_id = {history.series_id: history for history in found}
+    cards = [_card(by_id[one]) for one in ids if one in by_id and by_id[one].points]
+    return tuple(sorted(cards, key=lambda card: not card.is_worse))
+
+
+def _card(history: History) -> Card:
+    metric = JUDGED[DEFAULT_METRIC]
+    values = [point.value for point in history.points]
+    newest = history.change_points[-1] if history.change_points else None
+    about = (history.subject[name] for name in ("device", "runtime", "precision"))
+    return Card(
+        title=str(history.subject["model_id"]),
+        about=" · ".join([*(str(word) for word in about if word), history.point.label]),
+        value=f"{number(values[-1])} {metric.unit}",
+        spark=spark(values, metric.unit),
+        change=None if newest is None else change_text(newest),
+        is_worse=newest is not None and newest.change.relative_change > 0,
+        link=run_link(history.points[-1].run_id),
+    )
+
+
+VIEW = View(
+    name="overview",
+    path="/",
+    title="Overview",
+    parameters=OverviewParameters,
+    page=page,
+)

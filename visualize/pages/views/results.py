@@ -1,0 +1,234 @@
+"""Results with filters: the newest of each series, or all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from benchmarking.core.errors import UsageError
+from db.analysis.selection import Selection
+from visualize.pages.result_rows import result_table
+from visualize.pages.shown import Cell, Grid, Heading, Link, point_text, text_cell, time_text
+from visualize.pages.site import Download, File, View
+from visualize.pages.views.run import RunParameters, results_csv
+
+if TYPE_CHECKING:
+    from visualize.pages.snapshot import Data
+
+Row = Mapping[str, Any]
+State = Literal["valid", "noisy", "throttled", "invalid", "failed", "skipped", "timed_out"]
+Sort = Literal["newest", "fastest", "slowest", "throughput", "model"]
+
+PAGE_ROWS = 50
+FILTERS = """
+    ($family IS NULL OR architecture_type = $family)
+    AND ($model IS NULL OR model_id = $model)
+    AND ($runtime IS NULL OR runtime = $runtime)
+    AND ($device IS NULL OR device = $device)
+    AND ($hardware IS NULL OR hardware_id = $hardware)
+    AND ($precision IS NULL OR precision = $precision)
+    AND ($batch IS NULL OR batch_size = $batch)
+    AND ($sequence IS NULL OR sequence_length = $sequence)
+    AND ($state IS NULL OR coalesce(validity, status) = $state)
+    AND ($doubt IS NULL OR list_contains(doubts, $doubt))
+"""
+SORTS: Mapping[str, str] = {
+    "newest": "started_at DESC, run_id DESC, sequence_length, new_tokens, axes, batch_size, result_id",
+    "fastest": "simulated, latency_median_ms NULLS LAST, result_id",
+    "slowest": "simulated, latency_median_ms DESC NULLS LAST, result_id",
+    "throughput": "simulated, throughput_samples_per_sec DESC NULLS LAST, result_id",
+    "model": "model_id, device, runtime, precision, sequence_length, batch_size, result_id",
+}
+SHOWN = """
+SELECT * FROM (SELECT * FROM {view} WHERE {filters}) ORDER BY {order} LIMIT $most OFFSET $skipped
+"""
+COUNT = "SELECT count(*) AS results FROM {view} WHERE {filters}"
+CELLS = """
+SELECT DISTINCT architecture_type AS family, model_id AS model, runtime, device, precision FROM benchmark_runs
+WHERE task <> 'device-calibration'
+"""
+SIZES = """
+SELECT list_sort(list(DISTINCT batch_size)) AS batch, list_sort(list(DISTINCT sequence_length)) AS sequence FROM series
+"""
+KINDS = "SELECT DISTINCT unnest(doubts) AS kind FROM latest_results ORDER BY kind"
+STATES: tuple[State, ...] = ("valid", "noisy", "throttled", "invalid", "failed", "skipped", "timed_out")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsParameters:
+    """Filters; None selects all."""
+
+    family: str | None = None
+    model: str | None = None
+    runtime: str | None = None
+    device: str | None = None
+    hardware: str | None = None
+    """A hardware_id."""
+    precision: str | None = None
+    batch: int | None = None
+    sequence: int | None = None
+    state: State | None = None
+    """The validity of a measured result, else its status."""
+    doubt: str | None = None
+    """A kind of doubt."""
+    all: bool = False
+    """Whether every result is listed, not only the newest of each series."""
+    sort: Sort = "newest"
+    page: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A list to choose from in the form."""
+
+    name: str
+    title: str
+    options: tuple[str, ...]
+    chosen: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsPage:
+    """What the template draws."""
+
+    filters: tuple[Filter, ...]
+    count: int
+    first: int
+    """Number of the first row, from 1; 0 without rows."""
+    last: int
+    grid: Grid
+    previous: Link | None
+    following: Link | None
+    csv_file: Link
+    all: bool
+    hardware: str | None
+    clear: Link
+    is_filtered: bool
+
+
+def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
+    """The page."""
+    asked = _asked(parameters)
+    view = "all_results" if parameters.all else "latest_results"
+    (counted,) = data.warehouse.query(COUNT.format(view=view, filters=FILTERS), asked).dicts()
+    count = int(counted["results"])
+    skipped = (parameters.page - 1) * PAGE_ROWS
+    sql = SHOWN.format(view=view, filters=FILTERS, order=SORTS[parameters.sort])
+    rows = data.warehouse.query(sql, {**asked, "most": PAGE_ROWS, "skipped": skipped}).dicts()
+    return ResultsPage(
+        filters=_filters(data, parameters),
+        count=count,
+        first=skipped + 1 if rows else 0,
+        last=skipped + len(rows),
+        grid=_grid(rows, parameters),
+        previous=_page_link(parameters, parameters.page - 1) if parameters.page > 1 else None,
+        following=_page_link(parameters, parameters.page + 1) if skipped + len(rows) < count else None,
+        csv_file=Link(view="results_csv", parameters=replace(parameters, page=1, sort="newest")),
+        all=parameters.all,
+        hardware=parameters.hardware,
+        clear=Link(view="results", parameters=ResultsParameters(all=parameters.all, sort=parameters.sort)),
+        is_filtered=any(value is not None for value in asked.values()),
+    )
+
+
+def _asked(parameters: ResultsParameters) -> dict[str, Any]:
+    """The filters' values."""
+    return {name: value for name, value in asdict(parameters).items() if name not in ("all", "sort", "page")}
+
+
+def _page_link(parameters: ResultsParameters, number: int) -> Link:
+    return Link(view="results", parameters=replace(parameters, page=number))
+
+
+def _filters(data: Data, parameters: ResultsParameters) -> tuple[Filter, ...]:
+    cells = data.warehouse.query(CELLS).dicts()
+    (sizes,) = data.warehouse.query(SIZES).dicts()
+    titles = {"family": "Family", "model": "Model", "runtime": "Runtime", "device": "Device", "precision": "Precision"}
+    found = {name: sorted({row[name] for row in cells if row[name] is not None}) for name in titles}
+    kinds = [row["kind"] for row in data.warehouse.query(KINDS).dicts()]
+    sizes = {name: [str(value) for value in sizes[name] or ()] for name in ("batch", "sequence")}
+    lists: dict[str, tuple[str, Sequence[str]]] = {
+        **{name: (title, found[name]) for name, title in titles.items()},
+        "batch": ("Batch", sizes["batch"]),
+        "sequence": ("Sequence", sizes["sequence"]),
+        "state": ("State", STATES),
+        "doubt": ("Doubt", kinds),
+    }
+    return tuple(_filter(name, *one, getattr(parameters, name)) for name, one in lists.items())
+
+
+def _filter(name: str, title: str, options: Sequence[str], value: object) -> Filter:
+    chosen = None if value is None else str(value)
+    extra = () if chosen is None or chosen in options else (chosen,)  # the form keeps what the address says
+    return Filter(name=name, title=title, options=(*extra, *options), chosen=chosen)
+
+
+HEAD: Mapping[str, Sort | None] = {
+    "model": "model",
+    "device": None,
+    "runtime": None,
+    "precision": None,
+    "point": None,
+}
+SORTED_BY: Mapping[str, Sort] = {"median ms": "fastest", "items/s": "throughput", "started (UTC)": "newest"}
+
+
+def _grid(rows: Sequence[Row], parameters: ResultsParameters) -> Grid:
+    headings, cells = result_table(rows)
+    first = tuple(Heading(text=name) for name in HEAD)
+    last = (Heading(text="started (UTC)"),)
+    return Grid(
+        headings=tuple(_sortable(heading, parameters) for heading in (*first, *headings, *last)),
+        rows=tuple(
+            (*_subject(row), *line, text_cell(time_text(row["started_at"])))
+            for row, line in zip(rows, cells, strict=True)
+        ),
+        caption="Results",
+    )
+
+
+def _sortable(heading: Heading, parameters: ResultsParameters) -> Heading:
+    sort = SORTED_BY.get(heading.text) or HEAD.get(heading.text)
+    if sort is None:
+        return heading
+    is_descending = sort in ("newest", "throughput")
+    current = parameters.sort
+    if sort == "fastest" and current == "slowest":
+        return replace(heading, link=_sorted(parameters, "fastest"), sorted="descending")
+    if current != sort:
+        return replace(heading, link=_sorted(parameters, sort))
+    other: Sort = "slowest" if sort == "fastest" else sort
+    return replace(heading, link=_sorted(parameters, other), sorted="descending" if is_descending else "ascending")
+
+
+def _sorted(parameters: ResultsParameters, sort: Sort) -> Link:
+    return Link(view="results", parameters=replace(parameters, sort=sort, page=1))
+
+
+def _subject(row: Row) -> tuple[Cell, ...]:
+    link = Link(view="run", parameters=RunParameters(run_id=row["run_id"], result=row["result_id"]))
+    model = text_cell(row["model_id"], link=link, hint=row["architecture_type"])
+    return (
+        model,
+        text_cell(row["device"], hint=row["device_name"]),
+        text_cell(row["runtime"] + (" (simulated)" if row["simulated"] else "")),
+        text_cell(row["precision"]),
+        text_cell(point_text(row)),
+    )
+
+
+def csv_file(data: Data, parameters: ResultsParameters) -> File:
+    """The filtered results with every column."""
+    view = "all_results" if parameters.all else "latest_results"
+    sql = IDS.format(view=view, filters=FILTERS)
+    ids = [row["result_id"] for row in data.warehouse.query(sql, _asked(parameters)).dicts()]
+    if not ids:
+        raise UsageError("no result matches these filters, so there is nothing to export")
+    selection = Selection(text="the filters", words="result_id IN (SELECT unnest(?::VARCHAR[]))", values=(ids,))
+    return results_csv(data, selection, "results.csv")
+
+
+IDS = "SELECT result_id FROM {view} WHERE {filters}"
+VIEW = View(name="results", path="/results", title="Results", parameters=ResultsParameters, page=page)
+DOWNLOADS = (Download(name="results_csv", path="/results.csv", parameters=ResultsParameters, file=csv_file),)

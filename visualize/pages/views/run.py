@@ -1,0 +1,414 @@
+"""One run: its results and their doubts, the samples of one result, the environment, how to measure it again."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.records import dumps
+from benchmarking.core.text import number, visible
+from db.analysis.selection import Selection
+from db.run_records import stored_runs
+from visualize.pages import specs
+from visualize.pages.result_rows import result_table
+from visualize.pages.shown import (
+    Cell,
+    Chart,
+    Grid,
+    Heading,
+    Link,
+    Tone,
+    doubt_sentence,
+    doubt_tone,
+    number_cell,
+    point_text,
+    text_cell,
+    time_text,
+)
+from visualize.pages.site import Download, File, NotFoundError, View
+
+if TYPE_CHECKING:
+    from visualize.pages.snapshot import Data
+
+Row = Mapping[str, Any]
+
+RUN = """
+SELECT run.*, hardware.device_name, hardware.cpu_model, hardware.simulated AS is_simulated_hardware
+FROM benchmark_runs run JOIN hardware_info hardware USING (hardware_id) WHERE run_id = $run
+"""
+FIND = "SELECT run_id FROM benchmark_runs WHERE starts_with(run_id, $run) LIMIT 2"
+LEAST_PREFIX = 8
+RESULTS = """
+SELECT * FROM benchmark_results WHERE run_id = $run
+ORDER BY sequence_length, new_tokens, axes, concurrency, batch_size, result_id
+"""
+METRIC = "latency_wall"
+SAMPLED = """
+SELECT metric, min(unit) AS unit FROM raw_benchmark_data
+WHERE result_id = $result AND phase = 'measure' GROUP BY metric ORDER BY metric <> $first, metric
+"""
+QUANTILES = """
+SELECT launch, list_aggregate(samples, 'quantile_cont', list_transform(range(0, 101), lambda x: x / 100)) AS quantiles
+FROM raw_benchmark_data
+WHERE result_id = $result AND phase = 'measure' AND metric = $metric AND len(samples) > 0 ORDER BY launch
+"""
+COARSE = """
+SELECT launch, list(value ORDER BY quantile) AS quantiles FROM raw_quantiles
+WHERE result_id = $result AND phase = 'measure' AND metric = $metric GROUP BY launch ORDER BY launch
+"""
+"""Where samples were compacted."""
+SAMPLES = """
+SELECT launch, sample_index, value FROM raw_samples
+WHERE result_id = $result AND phase = 'measure' AND metric = $metric AND sample_index % $each = 0
+ORDER BY launch, sample_index
+"""
+COUNT = """
+SELECT coalesce(sum(len(samples)), 0) AS samples, count(*) AS launches FROM raw_benchmark_data
+WHERE result_id = $result AND phase = 'measure' AND metric = $metric
+"""
+MOST_POINTS = 1500
+"""Samples in a chart; of more, every second, third, ... is drawn."""
+MOST_LAUNCHES = 12
+STAGES = ("load_spawn_s", "load_import_s", "load_device_init_s", "load_weights_read_s", "load_to_device_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunParameters:
+    """Which run, and the result whose samples are drawn."""
+
+    run_id: str
+    """Or its first 8 characters or more."""
+    result: str | None = None
+    """Its id; None for the first one with samples."""
+    metric: str | None = None
+    """The raw metric to draw; None for the wall time of a call, else the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFile:
+    """Which run."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubtNote:
+    """A kind of doubt in the run."""
+
+    kind: str
+    tone: Tone
+    sentence: str
+    points: tuple[str, ...]
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Names and values under a heading."""
+
+    title: str
+    rows: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """What the template draws."""
+
+    title: str
+    run_id: str
+    status: str
+    error: str | None
+    is_simulated: bool
+    facts: tuple[tuple[str, str], ...]
+    results: Grid
+    doubts: tuple[DoubtNote, ...]
+    failures: tuple[tuple[str, str], ...]
+    """Point and error of each result that was not measured."""
+    command: str
+    sampled: str | None
+    """The point whose samples are drawn."""
+    samples: tuple[Chart, ...]
+    metrics: tuple[tuple[str, Link, bool], ...]
+    """Other raw metrics of it: name, page, and whether it is drawn."""
+    environment: tuple[Facts, ...]
+    json_file: Link
+    csv_file: Link
+
+
+def page(data: Data, parameters: RunParameters) -> RunPage:
+    """The page. Raises NotFoundError."""
+    run = _run(data, parameters.run_id)
+    run_id = run["run_id"]
+    rows = data.warehouse.query(RESULTS, {"run": run_id}).dicts()
+    sampled = _sampled(rows, parameters)
+    metrics = [] if sampled is None else _raw_metrics(data, sampled, parameters)
+    drawn = next(((name, unit) for name, unit, is_drawn in metrics if is_drawn), None)
+    return RunPage(
+        title=f"{run['model_id']} on {run['device_name'] or run['device']}",
+        run_id=run_id,
+        status=run["status"],
+        error=run["error"],
+        is_simulated=bool(run["is_simulated"]),
+        facts=_facts(run),
+        results=_results(rows, parameters, run_id, sampled),
+        doubts=_doubts(rows),
+        failures=tuple((point_text(row), str(row["error"])) for row in rows if row["status"] != "ok" and row["error"]),
+        command=run["command"],
+        sampled=None if sampled is None else point_text(sampled),
+        samples=() if sampled is None or drawn is None else _charts(data, sampled, *drawn),
+        metrics=tuple((name, _metric_link(run_id, sampled, name), is_drawn) for name, _, is_drawn in metrics),
+        environment=_environment(run),
+        json_file=Link(view="run_json", parameters=RunFile(run_id=run_id)),
+        csv_file=Link(view="run_csv", parameters=RunFile(run_id=run_id)),
+    )
+
+
+def _run(data: Data, run_id: str) -> Row:
+    found = data.warehouse.query(FIND, {"run": run_id}).dicts() if len(run_id) >= LEAST_PREFIX else []
+    if len(found) != 1:
+        which = "several runs have an id that begins" if found else "no run has an id that begins"
+        raise NotFoundError(f"{which} with {run_id!r}: the overview lists the latest runs, results lists all")
+    (row,) = data.warehouse.query(RUN, {"run": found[0]["run_id"]}).dicts()
+    return row
+
+
+def _sampled(rows: Sequence[Row], parameters: RunParameters) -> Row | None:
+    """The result whose samples are drawn."""
+    if parameters.result is None:
+        return next((row for row in rows if row["status"] == "ok"), None)
+    found = next((row for row in rows if row["result_id"] == parameters.result), None)
+    if found is None:
+        raise NotFoundError(f"no result {parameters.result!r} in this run")
+    return found
+
+
+def _raw_metrics(data: Data, result: Row, parameters: RunParameters) -> list[tuple[str, str, bool]]:
+    asked = {"result": result["result_id"], "first": METRIC}
+    found = [(row["metric"], row["unit"] or "") for row in data.warehouse.query(SAMPLED, asked).dicts()]
+    chosen = parameters.metric or (found[0][0] if found else None)
+    if chosen is not None and chosen not in [name for name, _ in found]:
+        raise NotFoundError(f"no samples of {chosen!r}: there are {', '.join(name for name, _ in found) or 'none'}")
+    return [(name, unit, name == chosen) for name, unit in found]
+
+
+def _metric_link(run_id: str, result: Row | None, metric: str) -> Link:
+    assert result is not None
+    own = None if metric == METRIC else metric
+    return Link(view="run", parameters=RunParameters(run_id=run_id, result=result["result_id"], metric=own))
+
+
+def _facts(run: Row) -> tuple[tuple[str, str], ...]:
+    seconds = (run["finished_at"] - run["started_at"]).total_seconds()
+    stages = ", ".join(
+        f"{name.removeprefix('load_').removesuffix('_s').replace('_', ' ')} {number(run[name])}"
+        for name in STAGES
+        if run[name]
+    )
+    mode = ", ".join(f"{name}={value}" for name, value in sorted(json.loads(run["runtime_mode"]).items()))
+    settings = json.loads(run["settings"])
+    commit = run["git_commit"]
+    given = {
+        "model": run["model_id"],
+        "family": run["architecture_type"],
+        "task": run["task"],
+        "weights": run["weights"] + (f" ({run['weights_reason']})" if run["weights_reason"] else ""),
+        "device": f"{run['device']} ({run['device_name']})" if run["device_name"] else run["device"],
+        "runtime": run["runtime"] + (f" ({mode})" if mode else ""),
+        "precision": run["precision"],
+        "threads": run["num_threads"],
+        "profile": settings.get("profile"),
+        "started": f"{time_text(run['started_at'])} UTC, took {seconds:.0f} s",
+        "load": None if run["load_time_s"] is None else f"{number(run['load_time_s'])} s ({stages})",
+        "commit": None if not commit else commit[:10] + (" with changes" if run["git_dirty"] else ""),
+        "host": run["host"],
+        "description": run["description"],
+        "tags": ", ".join(f"{name}={value}" for name, value in run["tags"].items()),
+        "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
+    }
+    return tuple((name, visible(str(value))) for name, value in given.items() if value not in (None, ""))
+
+
+def _results(rows: Sequence[Row], parameters: RunParameters, run_id: str, sampled: Row | None) -> Grid:
+    headings, cells = result_table(rows)
+    return Grid(
+        headings=(Heading(text="point"), *headings),
+        rows=tuple((_point_cell(row, run_id, sampled), *line) for row, line in zip(rows, cells, strict=True)),
+        caption="Results of the run",
+    )
+
+
+def _point_cell(row: Row, run_id: str, sampled: Row | None) -> Cell:
+    if row["status"] != "ok":
+        return text_cell(point_text(row))
+    link = Link(view="run", parameters=RunParameters(run_id=run_id, result=row["result_id"]))
+    is_drawn = sampled is not None and row["result_id"] == sampled["result_id"]
+    return text_cell(point_text(row), link=link, hint="its samples are drawn below" if is_drawn else "draw its samples")
+
+
+def _doubts(rows: Sequence[Row]) -> tuple[DoubtNote, ...]:
+    """Each kind, the severe ones first."""
+    found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for row in rows:
+        for doubt in json.loads(row["extra"]).get("doubts", ()):
+            found.setdefault(doubt["kind"], []).append((point_text(row), doubt.get("evidence") or {}))
+    order: tuple[Tone, ...] = ("bad", "warn", "muted")
+    notes = [
+        DoubtNote(
+            kind=kind,
+            tone=doubt_tone(kind),
+            sentence=doubt_sentence(kind),
+            points=tuple(dict.fromkeys(point for point, _ in cases)),
+            evidence=_evidence(cases[0][1]),
+        )
+        for kind, cases in found.items()
+    ]
+    return tuple(sorted(notes, key=lambda note: (order.index(note.tone), note.kind)))
+
+
+def _evidence(evidence: Mapping[str, Any]) -> str:
+    return visible(", ".join(f"{name} {_plain(value)}" for name, value in evidence.items()))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return number(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _charts(data: Data, result: Row, metric: str, unit: str) -> tuple[Chart, ...]:
+    asked = {"result": result["result_id"], "metric": metric}
+    (counted,) = data.warehouse.query(COUNT, asked).dicts()
+    samples = int(counted["samples"])
+    title = f"{metric.replace('_', ' ')} ({unit})" if unit else metric.replace("_", " ")
+    launches = data.warehouse.query(QUANTILES if samples else COARSE, asked).dicts()
+    if not launches:
+        return ()
+    charts = [_distribution(launches[:MOST_LAUNCHES], title, samples, len(launches))]
+    if samples:
+        each = -(-samples // MOST_POINTS)
+        charts.append(_order(data.warehouse.query(SAMPLES, {**asked, "each": each}).dicts(), title, each))
+    return tuple(charts)
+
+
+def _launch(row: Row) -> str:
+    return f"launch {row['launch']}"
+
+
+def _distribution(launches: Sequence[Row], title: str, samples: int, count: int) -> Chart:
+    rows = [
+        {"launch": _launch(row), "value": value, "share": place / (len(row["quantiles"]) - 1)}
+        for row in launches
+        for place, value in enumerate(row["quantiles"])
+    ]
+    table = Grid(
+        headings=tuple(Heading(text=name, is_number=name != "launch") for name in ("launch", *SHOWN_QUANTILES)),
+        rows=tuple((text_cell(_launch(row)), *_quantile_cells(row["quantiles"])) for row in launches),
+        caption="Quantiles of each launch",
+    )
+    left_out = f"; the first {len(launches)} of {count} launches" if count > len(launches) else ""
+    source = f"{samples:,} samples" if samples else "samples that were compacted to quantiles"
+    return Chart(
+        title="Distribution of each launch",
+        caption=f"Share of calls that took at most as long, from {source}{left_out}. Launches that lie apart differ "
+        "by more than their calls do; steps in a curve are levels between which calls change.",
+        spec=specs.steps_over(rows, "value", "share", "launch", x_title=title, y_title="share of calls"),
+        table=table,
+    )
+
+
+SHOWN_QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
+
+
+def _quantile_cells(quantiles: Sequence[float]) -> list[Cell]:
+    return [number_cell(quantiles[round(share * (len(quantiles) - 1))]) for share in SHOWN_QUANTILES.values()]
+
+
+def _order(samples: Sequence[Row], title: str, each: int) -> Chart:
+    rows = [{"launch": _launch(row), "call": row["sample_index"], "value": row["value"]} for row in samples]
+    every = "Each point is a call" if each == 1 else f"Every {each}th call is drawn"
+    return Chart(
+        title="Calls in the order of measuring",
+        caption=f"{every}. A slope is a drift; bands are levels; single high points are disturbances.",
+        spec=specs.points_over(rows, "call", "value", "launch", x_title="call", y_title=title),
+        table=Grid(
+            headings=(
+                Heading(text="launch"),
+                Heading(text="call", is_number=True),
+                Heading(text=title, is_number=True),
+            ),
+            rows=tuple((text_cell(r["launch"]), text_cell(r["call"]), number_cell(r["value"])) for r in rows[:200]),
+            caption="The first calls that are drawn, at most 200",
+        ),
+    )
+
+
+def _environment(run: Row) -> tuple[Facts, ...]:
+    """Versions, the machine's state at the start, the device and host, settings."""
+    state = json.loads(run["environment"])
+    parts = {
+        "Software": run["versions"],
+        "State of the machine at the start": state.get("values", {}),
+        "Could not be read": state.get("missing", {}),
+        "Device": json.loads(run["device_details"]),
+        "Host": json.loads(run["host_details"]),
+        "Settings": json.loads(run["settings"]),
+    }
+    return tuple(
+        Facts(title=title, rows=tuple((visible(str(name)), visible(_plain(value))) for name, value in found.items()))
+        for title, found in parts.items()
+        if found
+    )
+
+
+def json_file(data: Data, parameters: RunFile) -> File:
+    """The run as a run file, which `setup_benchmark_db --ingest` loads."""
+    run_id = str(_run(data, parameters.run_id)["run_id"])
+
+    def parts() -> Iterator[str]:
+        for stored in stored_runs(data.warehouse, [run_id]):
+            yield f"{dumps(stored.run)}\n"
+
+    return File(name=f"run-{run_id}.json", media_type="application/json", parts=parts())
+
+
+def csv_file(data: Data, parameters: RunFile) -> File:
+    """The run's results with every column."""
+    run_id = str(_run(data, parameters.run_id)["run_id"])
+    if not data.warehouse.query(RESULTS, {"run": run_id}).dicts():
+        raise NotFoundError("the run has no results")
+    return results_csv(data, Selection.parse(f"run={run_id}"), f"run-{run_id}.csv")
+
+
+def results_csv(data: Data, selection: Selection, name: str) -> File:
+    """The selected results as `benchhouse export` writes them."""
+    from db.exporters.csv_tables import PLUGIN
+    from db.exporters.support.exporting import ExportRequest
+
+    def parts() -> Iterator[str]:
+        with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
+            output = Path(folder) / "results.csv"
+            PLUGIN.export(data.warehouse, ExportRequest(selection=selection, output=output, notify=lambda line: None))
+            with output.open(encoding="utf-8", newline="") as stream:
+                while part := stream.read(1 << 16):
+                    yield part
+
+    return File(name=name, media_type="text/csv; charset=utf-8", parts=parts())
+
+
+VIEW = View(
+    name="run",
+    path="/runs/{run_id}",
+    title="Run",
+    parameters=RunParameters,
+    page=page,
+    is_in_navigation=False,
+    has_charts=True,
+)
+DOWNLOADS = (
+    Download(name="run_json", path="/runs/{run_id}.json", parameters=RunFile, file=json_file),
+    Download(name="run_csv", path="/runs/{run_id}.csv", parameters=RunFile, file=csv_file),
+)
