@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
-from benchmarking.core.doubts import KINDS, SEVERITIES, sentence
+from benchmarking.core.doubts import KINDS, SEVERITIES
 from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import number, visible
 
@@ -17,9 +17,6 @@ DIGITS = 6
 """Significant digits of a number for people."""
 HEADINGS = {"model_id": "model", "device_name": "hardware", "num_threads": "threads"}
 """Column -> heading, where they differ."""
-MAX_KINDS = 2
-MAX_PLACES = 3
-"""Kinds of doubt that are listed; the others are counted."""
 
 
 def plain(value: Any, kind: str = "") -> Any:
@@ -94,26 +91,7 @@ def optional_number(value: float | None) -> str | None:
     return None if value is None else number(value)
 
 
-def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
-    """The first names, and how many more there are: "drift, steal +2"."""
-    more = f" +{len(names) - most}" if len(names) > most else ""
-    return separator.join(names[:most]) + more
-
-
 def doubt_word(kinds: Sequence[str]) -> str:
     """The worst severity among kinds of doubt; empty without a kind, "see below" for kinds that importers made up."""
     severities = [KINDS[kind].severity for kind in kinds if kind in KINDS]
     return max(severities, key=SEVERITIES.index) if severities else "see below" if kinds else ""
-
-
-def doubt_notes(cases: Iterable[tuple[str, str]]) -> list[str]:
-    """A sentence for each kind of doubt, with what it means and what to do, from (kind, place) pairs."""
-    places: dict[str, list[str]] = {}
-    for kind, place in cases:
-        places.setdefault(kind, []).append(place)
-    return [f"{kind} ({listed(found, MAX_PLACES)}): {sentence(kind)}" for kind, found in places.items()]
-
-
-def listed_doubts(kinds: Sequence[str]) -> str:
-    """The first kinds of doubt, and how many more there are."""
-    return listed(kinds, MAX_KINDS)

@@ -12,11 +12,12 @@ from typing import Literal
 
 from benchmarking.batch.estimate import Estimate
 from benchmarking.batch.manifest import About
+from benchmarking.core.doubts import doubt_notes, validity
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import Cell, Doubt, Family, Result, Run, Status, Validity, to_json
-from benchmarking.core.tables import Table, table_text
+from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import duration, number, visible
+from benchmarking.core.text import duration, number, wrapped
 from benchmarking.core.untrusted.redaction import stored
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.run import journal
@@ -234,31 +235,61 @@ def _evidence(doubt: Doubt) -> str:
     return ", ".join(f"{name} = {value}" for name, value in doubt.evidence.items())
 
 
-HEADINGS = ("model", "family", "device", "runtime", "precision", "points", "best throughput", "doubts")
-
-PLAN_HEADINGS = ("model", "family", "device", "runtime", "precision", "weights", "launches", "points", "time")
-
-CELL_COLUMNS = 5
-
-"""Leading columns that identify the cell."""
-
 MAX_KINDS = 3
 
 
+CELL_COLUMNS: tuple[Column[CellSummary], ...] = (
+    Column(heading="model", text=lambda cell: cell.subject, is_key=True),
+    Column(heading="family", text=lambda cell: cell.family, spare=1),
+    Column(heading="device", text=lambda cell: cell.device, is_key=True),
+    Column(heading="runtime", text=lambda cell: cell.runtime, is_key=True),
+    Column(heading="precision", text=lambda cell: cell.precision, is_key=True),
+    Column(heading="points", text=lambda cell: points_text(cell)),
+    Column(heading="best throughput", text=lambda cell: best_text(cell)),
+    Column(heading="doubts", text=lambda cell: _validity(cell), is_state=True),
+)
+
+
 def cells_table(cells: Sequence[CellSummary], page: Page = PLAIN) -> str:
-    """A row per cell: numbers of ok, failed and skipped points, the highest throughput, the doubts."""
-    table = Table(
-        headings=HEADINGS, rows=tuple(_row(cell) for cell in cells), states=(len(HEADINGS) - 1,), keys=CELL_COLUMNS
+    """A row per cell: numbers of ok, failed and skipped points, the highest throughput, the worst doubt in a word.
+
+    Each kind of doubt is a sentence below the table.
+    """
+    table = table_of(CELL_COLUMNS, cells, page)
+    doubts = ((doubt.kind, cell.name) for cell in cells for point in cell.points for doubt in point.doubts)
+    head, notes = ", ".join(table.shared), doubt_notes(dict.fromkeys(doubts))
+    text = table_text(table, page)
+    return "\n".join(
+        [*([wrapped(head, page.text_width)] if head else []), text]
+        + ["", *(wrapped(note, page.text_width) for note in notes)] * bool(notes)
     )
-    return table_text(table, page)
 
 
 def plan_table(plans: Sequence[CellPlan], estimate: Estimate, page: Page = PLAIN) -> str:
     """A row per planned cell, and the estimated time of all of them."""
-    rows = tuple(_plan_row(plan, estimate.cells_s.get(plan.run_id)) for plan in plans)
-    table = Table(headings=PLAN_HEADINGS, rows=rows, numbers=(PLAN_HEADINGS.index("launches"),), keys=CELL_COLUMNS)
+    table = table_of(_plan_columns(estimate), plans, page)
+    head = [", ".join(table.shared)] if table.shared else []
     below = ["", *_skipped(plans), estimate_text(plans, estimate)]
-    return "\n".join([table_text(table, page), *map(visible, below)])
+    above, notes = (wrapped("\n".join(lines), page.text_width) for lines in (head, below))
+    return "\n".join([*([above] if above else []), table_text(table, page), notes])
+
+
+def _plan_columns(estimate: Estimate) -> list[Column[CellPlan]]:
+    return [
+        Column(heading="model", text=lambda plan: plan.cell.subject, is_key=True),
+        Column(heading="family", text=lambda plan: plan.cell.workload.family, spare=1),
+        Column(heading="device", text=lambda plan: plan.cell.device.selector, is_key=True),
+        Column(heading="runtime", text=lambda plan: plan.cell.runtime, is_key=True),
+        Column(heading="precision", text=lambda plan: plan.cell.precision, is_key=True),
+        Column(heading="weights", text=lambda plan: plan.cell.workload.weights, is_key=True),
+        Column(heading="launches", text=lambda plan: str(plan.settings.launches), is_number=True, is_key=True),
+        Column(heading="points", text=_labels),
+        Column(heading="time", text=lambda plan: _time(estimate.cells_s.get(plan.run_id))),
+    ]
+
+
+def _time(seconds: float | None) -> str:
+    return "unknown" if seconds is None else duration(seconds)
 
 
 def estimate_text(plans: Sequence[CellPlan], estimate: Estimate) -> str:
@@ -304,16 +335,10 @@ def doubts_text(cell: CellSummary) -> str:
     return ", ".join(common) + (f" and {len(kinds) - MAX_KINDS} more" if len(kinds) > MAX_KINDS else "")
 
 
-def _row(cell: CellSummary) -> tuple[str, ...]:
-    what = (cell.subject, cell.family or "-", cell.device, cell.runtime, cell.precision)
-    return (*what, points_text(cell), best_text(cell), doubts_text(cell))
-
-
-def _plan_row(plan: CellPlan, seconds: float | None) -> tuple[str, ...]:
-    cell, workload = plan.cell, plan.cell.workload
-    what = (cell.subject, workload.family or "-", cell.device.selector, cell.runtime, cell.precision)
-    time = "unknown" if seconds is None else duration(seconds)
-    return (*what, workload.weights, str(plan.settings.launches), _labels(plan), time)
+def _validity(cell: CellSummary) -> str | None:
+    """The worst validity of a cell's points; None without doubts."""
+    doubts = [doubt for point in cell.points for doubt in point.doubts]
+    return str(validity(doubts)) if doubts else None
 
 
 def _labels(plan: CellPlan) -> str:

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from benchmarking.core.records import Doubt, Json, Severity, Validity
+from benchmarking.core.text import listed
 
 SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
 """From mild to severe."""
+MAX_PLACES = 3
+"""Places that are listed with a kind of doubt; the others are counted."""
 UNKNOWN = "See the evidence in the run file."
 
 
@@ -351,3 +354,11 @@ def validity(doubts: Iterable[Doubt]) -> Validity:
 def sentence(kind: str) -> str:
     """What a kind means and what to do about it; for an unknown kind, where to look."""
     return KINDS[kind].sentence if kind in KINDS else UNKNOWN
+
+
+def doubt_notes(cases: Iterable[tuple[str, str]]) -> list[str]:
+    """A sentence for each kind of doubt, with what it means and what to do, from (kind, place) pairs."""
+    places: dict[str, list[str]] = {}
+    for kind, place in cases:
+        places.setdefault(kind, []).append(place)
+    return [f"{kind} ({listed(found, MAX_PLACES)}): {sentence(kind)}" for kind, found in places.items()]

@@ -1,19 +1,21 @@
-"""Tables as text: plain in a file or a pipe; drawn by rich and fitted to the width on a terminal.
+"""Tables as text, at most 100 columns wide: plain in a file or a pipe, drawn by rich on a terminal.
 
-Numbers are never cut or folded. On a terminal that is too narrow, words are folded first; then the table continues
-below, with its key columns repeated.
+Columns are chosen first: what is the same in all rows goes above the table, and columns that may be spared are left
+out. Numbers are never cut or folded. Where what is left is still too wide, words and headings are folded; then the
+table continues below, with its key columns repeated.
 
 2026-11-22: column widths are computed here and passed to rich, which would shorten all columns alike, numbers too.
-Plain text is laid out without rich, which needs 0.1 ms per cell.
+Plain text that fits is laid out without rich, which needs 0.1 ms per cell.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from benchmarking.core.terminal import PLAIN, Page, styled
+from benchmarking.core.terminal import PLAIN, TEXT_WIDTH, Page, styled
 from benchmarking.core.text import visible
 
 Thing = TypeVar("Thing")
@@ -40,6 +42,10 @@ class Table:
     """Indices of the columns with verdicts or doubts: failures are red, doubts yellow."""
     keys: int = 1
     """Number of columns, from the left, that identify a row."""
+    shared: tuple[str, ...] = ()
+    """Headings and values of the key columns that are not shown because all rows have the same: "batch 1"."""
+    left_out: tuple[str, ...] = ()
+    """Headings of the columns that did not fit."""
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: with them Column[Thing](...) fails in Python 3.11
@@ -52,6 +58,8 @@ class Column(Generic[Thing]):
     is_number: bool = False
     is_state: bool = False
     is_key: bool = False
+    spare: int = 0
+    """Columns are left out where the table is too wide, those with the highest number first; 0: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,26 +71,68 @@ class Slot:
     """Minimum width."""
 
 
-def table_of(columns: Sequence[Column[Thing]], things: Sequence[Thing]) -> Table:
-    """A row per thing, with the columns in which any thing has a value."""
-    kept = [column for column in columns if any(column.text(thing) is not None for thing in things)]
+def table_of(columns: Sequence[Column[Thing]], things: Sequence[Thing], page: Page = PLAIN) -> Table:
+    """A row per thing, with the columns in which any thing has a value.
+
+    If the page has a width they are chosen for `TEXT_WIDTH`. On a narrower page they are the same, and `table_text`
+    divides the table.
+    """
+    room = math.inf if page.width is None else TEXT_WIDTH
+    filled = [_Filled(column, tuple(map(column.text, things))) for column in columns]
+    kept = [each for each in filled if any(text is not None for text in each.texts)]
+    shared = _shared(kept) if _needed_width(kept, math.inf) > room else []
+    kept = [each for each in kept if each not in shared]
+    left_out = []
+    while _needed_width(kept) > room and (spare := max(kept, key=lambda each: each.column.spare)).column.spare:
+        kept.remove(spare)
+        left_out.append(spare.column.heading)
     return Table(
-        headings=tuple(column.heading for column in kept),
-        rows=tuple(tuple(column.text(thing) or NOTHING for column in kept) for thing in things),
-        numbers=tuple(place for place, column in enumerate(kept) if column.is_number),
-        states=tuple(place for place, column in enumerate(kept) if column.is_state),
-        keys=max(1, sum(column.is_key for column in kept)),
+        headings=tuple(each.column.heading for each in kept),
+        rows=tuple(zip(*(each.cells for each in kept), strict=True)),
+        numbers=tuple(place for place, each in enumerate(kept) if each.column.is_number),
+        states=tuple(place for place, each in enumerate(kept) if each.column.is_state),
+        keys=max(1, sum(each.column.is_key for each in kept)),
+        shared=tuple(f"{each.column.heading} {each.cells[0]}" for each in shared),
+        left_out=tuple(left_out),
     )
+
+
+class _Filled(NamedTuple):
+    """A column with the texts of all things."""
+
+    column: Column[Any]
+    texts: tuple[str | None, ...]
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return tuple(NOTHING if text is None else text for text in self.texts)
+
+
+def _shared(columns: Sequence[_Filled]) -> list[_Filled]:
+    """The key columns with the same value in several rows; one of the key columns always stays."""
+    keys = [each for each in columns if each.column.is_key]
+    same = [each for each in keys if len(each.texts) > 1 and len(set(each.texts)) == 1]
+    return same if len(same) < len(keys) else same[1:]
+
+
+def _needed_width(columns: Sequence[_Filled], longest: float = LONG_WORD) -> float:
+    """The width of the columns with the headings of numbers folded, and texts that are longer as well."""
+    widths = []
+    for each in columns:
+        slot = _slot([visible(text) for text in (each.column.heading, *each.cells)], each.column.is_number)
+        widths.append(slot.least if each.column.is_number else max(slot.least, min(slot.width, longest)))
+    return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
 def table_text(table: Table, page: Page = PLAIN) -> str:
     """The table as lines: headings, a rule, rows. No trailing newline."""
+    room = page.text_width
     cells = [[visible(cell) for cell in line] for line in (table.headings, *table.rows)]
     slots = [_slot([line[place] for line in cells], place in table.numbers) for place in range(len(table.headings))]
     parts = []
     filled = [place for place in range(len(slots)) if place < table.keys or any(line[place] for line in cells[1:])]
-    for places in _parts(slots, filled, table.keys, page.width):
-        widths = narrowed([slots[place] for place in places], page.width)
+    for places in _parts(slots, filled, table.keys, room):
+        widths = narrowed([slots[place] for place in places], room)
         part = [[line[place] for place in places] for line in cells]
         numbers = [index for index, place in enumerate(places) if place in table.numbers]
         states = [index for index, place in enumerate(places) if place in table.states]
@@ -127,7 +177,8 @@ def drawn(
     overflow: Overflow = "fold",
 ) -> str:
     """Cells (control characters escaped, headings first) in columns of these widths."""
-    if page.width is None and not page.has_styles:
+    has_room = all(text_width(text) <= width for line in cells for text, width in zip(line, widths, strict=True))
+    if has_room and not page.has_styles:
         return _plain(cells, widths, page, numbers)
     return _by_rich(cells, widths, page, numbers, states, overflow)
 

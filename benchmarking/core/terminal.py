@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 DEFAULT_WIDTH = 80
 """Columns of a terminal that does not report its width."""
+TEXT_WIDTH = 100
+"""Columns that tables and notes take at most, also in a file or a pipe: wider ones cannot be read side by side with
+code, in a mail or in a CI log."""
 REDRAW_S = 0.2
 """People read no faster, and each drawing takes a millisecond of a processor."""
 BAR_WIDTH = 30
@@ -39,11 +42,18 @@ class Page:
     """The stream that text is written for."""
 
     width: int | None = None
-    """Columns of text; None without a limit (a file, a pipe)."""
+    """Columns of text; None without a limit."""
+    is_terminal: bool = False
+    """Whether a person looks at it now; a file or a pipe may be read by a program."""
     has_styles: bool = False
     """Whether it shows bold and colours."""
     is_ascii: bool = False
     """Whether its encoding lacks line-drawing characters."""
+
+    @property
+    def text_width(self) -> int | None:
+        """Columns for tables and notes; None without a limit."""
+        return None if self.width is None else min(self.width, TEXT_WIDTH)
 
     @property
     def rule(self) -> str:
@@ -52,16 +62,16 @@ class Page:
 
 
 PLAIN = Page()
-"""A file or a pipe."""
+"""Text without a limit of width."""
 
 
 def page_of(stream: TextIO) -> Page:
     """What the stream can show. Styles need a terminal that is not dumb, and no `NO_COLOR`."""
     is_ascii = not _can_encode(stream)
     if not stream.isatty():
-        return Page(is_ascii=is_ascii)
+        return Page(width=TEXT_WIDTH, is_ascii=is_ascii)
     has_styles = can_rewrite(stream) and not os.environ.get("NO_COLOR")
-    return Page(width=width_of(stream), has_styles=has_styles, is_ascii=is_ascii)
+    return Page(width=width_of(stream), is_terminal=True, has_styles=has_styles, is_ascii=is_ascii)
 
 
 def stdout_page() -> Page:

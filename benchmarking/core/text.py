@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from textwrap import wrap
 
 TINY, HUGE = 1e-9, 1e15
 """Numbers outside this range are shown with an exponent, since their zeros would not fit a column."""
@@ -66,6 +67,38 @@ def shown(text: str) -> str:
 def visible_lines(text: str) -> str:
     """The text with control characters as escapes, except line ends."""
     return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def wrapped(text: str, width: int | None) -> str:
+    """The text with lines of at most `width` columns, and control characters as escapes; None: as long as they are.
+
+    Continued lines are indented. Words are never broken: they may be names or paths.
+    """
+    lines = visible_lines(text).split("\n")
+    if width is None:
+        return "\n".join(lines)
+    return "\n".join(part for line in lines for part in _in_lines(line, width) or [""])
+
+
+def _in_lines(line: str, width: int) -> list[str]:
+    return wrap(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+
+
+def command_lines(command: str, width: int | None) -> str:
+    """A command of a shell, or a text that ends with one, in lines that the shell joins again (" \\" at each end)."""
+    line, lines = "", []
+    for word in re.findall(r"(?:[^\s'\"]|'[^']*'|\"[^\"]*\")+", visible(command)):
+        if line and width is not None and len(f"{line} {word} \\") > width:
+            lines.append(f"{line} \\")
+            line = "   "
+        line = f"{line} {word}" if line else word
+    return "\n".join([*lines, line])
+
+
+def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first names, and how many more there are: "drift, steal +2"."""
+    more = f" +{len(names) - most}" if len(names) > most else ""
+    return separator.join(names[:most]) + more
 
 
 def spreadsheet_safe(text: str) -> str:

@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.core.command_line import Parser, choice, names, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
-from benchmarking.core.tables import Table, table_text
+from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import wrapped
 from db.analysis.selection import EVERYTHING, Selection
 from db.commands.arguments import (
     add_database,
@@ -35,6 +37,7 @@ from db.commands.arguments import (
     print_json,
     selection_in,
 )
+from db.values import heading
 
 NAME = "benchhouse alert"
 EXAMPLES = """
@@ -43,8 +46,6 @@ examples:
   benchhouse alert list --triage new
   benchhouse alert set 0199a3f2 0199a3f3 noise --note "a backup ran"
 """
-HEADINGS = ("alert", "raised", "triage", "what", "point", "metric", "change", "commits", "confirmed", "note")
-NUMBERS = (HEADINGS.index("change"),)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -134,32 +135,46 @@ def _set(arguments: argparse.Namespace) -> int:
 def _text(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return "no alerts"
-    table = Table(headings=HEADINGS, rows=tuple(_cells(row) for row in rows), numbers=NUMBERS)
-    return table_text(table, stdout_page())
+    page = stdout_page()
+    table = table_of(COLUMNS, rows, page)
+    shared = [wrapped(", ".join(table.shared), page.text_width)] if table.shared else []
+    return "\n".join([*shared, table_text(table, page)])
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _point(row: Mapping[str, Any]) -> str:
     from benchmarking.core.records import Point
 
-    subject = ", ".join((row["model_id"], row["device"], row["runtime"], row["precision"]))
-    return (
-        row["alert_id"],
-        row["created_at"].isoformat(sep=" ", timespec="minutes"),
-        row["triage"],
-        subject,
-        Point.from_columns({**row, "axes": json.dumps(row["axes"])}).label,
-        row["metric"],
-        "-" if row["relative_change"] is None else f"{row['relative_change']:+.1%}",
-        _commits(row),
-        "no" if row["confirmed_by"] is None and row["change_point_id"] is None else "yes",
-        row["note"] or "",
-    )
+    return Point.from_columns({**row, "axes": json.dumps(row["axes"])}).label
+
+
+def _is_confirmed(row: Mapping[str, Any]) -> str:
+    return "no" if row["confirmed_by"] is None and row["change_point_id"] is None else "yes"
 
 
 def _commits(row: Mapping[str, Any]) -> str:
     """The last good commit and the first bad one: "1f0c2ab..9be4410"."""
     first, last = ((row[name] or "")[:7] for name in ("first_commit", "last_commit"))
     return f"{first}..{last}" if first or last else "-"
+
+
+COLUMNS: tuple[Column[Mapping[str, Any]], ...] = (
+    Column(heading="alert", text=itemgetter("alert_id"), is_key=True),
+    *(
+        Column[Mapping[str, Any]](heading=heading(name), text=itemgetter(name), is_key=True)
+        for name in ("model_id", "device", "runtime", "precision", "metric")
+    ),
+    Column(heading="point", text=_point),
+    Column(
+        heading="change",
+        text=lambda row: None if row["relative_change"] is None else f"{row['relative_change']:+.1%}",
+        is_number=True,
+    ),
+    Column(heading="commits", text=_commits),
+    Column(heading="confirmed", text=_is_confirmed),
+    Column(heading="raised", text=lambda row: row["created_at"].isoformat(sep=" ", timespec="minutes")),
+    Column(heading="triage", text=itemgetter("triage")),
+    Column(heading="note", text=itemgetter("note")),
+)
 
 
 if __name__ == "__main__":

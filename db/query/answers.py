@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TextIO
 
 from benchmarking.core import text
-from benchmarking.core.tables import GAP, Slot, drawn, narrowed, text_width, total_width
+from benchmarking.core.tables import GAP, Slot, Table, drawn, narrowed, table_text, text_width, total_width
 from benchmarking.core.terminal import Page, data_stream, page_of
 from benchmarking.core.text import visible
 from db.query.questions import Answer, Column, Row
@@ -28,8 +28,15 @@ Writer = Callable[[Answer, TextIO, Page, int], None]
 
 
 def write_table(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
-    """One line per row. On a narrow page text is truncated and columns are left out, with a remark."""
+    """One line per row. On a narrow terminal text is truncated and columns are left out, with a remark.
+
+    A file or a pipe has all of it: long text is folded, and the table continues below.
+    """
     rows, more = _first(answer, limit)
+    if not page.is_terminal:
+        print(table_text(_table(answer.columns, rows), page), file=out)
+        _remark(out, len(rows), more)
+        return
     slots = [_slot(column, [row[place] for row in rows]) for place, column in enumerate(answer.columns)]
     shown = fitting_columns(slots, page.width)
     cells = [[slot.cells[place] for slot, _ in shown] for place in range(len(rows) + 1)]
@@ -38,6 +45,14 @@ def write_table(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
     _remark(out, len(rows), more)
     if (left := len(slots) - len(shown)) > 0:
         print(f"{left} more column{'s' * (left > 1)}: select fewer, or use --format vertical", file=out)
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
+    return Table(
+        headings=tuple(column.name for column in columns),
+        rows=tuple(tuple(map(readable, row)) for row in rows),
+        numbers=tuple(place for place, column in enumerate(columns) if _is_number(column)),
+    )
 
 
 def write_vertical(answer: Answer, out: TextIO, page: Page, limit: int) -> None:

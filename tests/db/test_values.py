@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from benchmarking.core.doubts import sentence
+from benchmarking.core.doubts import doubt_notes, sentence
 from benchmarking.core.text import visible
-from db.values import doubt_notes, doubt_word, exact, plain, readable
+from db.values import doubt_word, exact, plain, readable
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from benchmarking.core.doubts import SEVERITIES
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.records import Result, Run, Samples, Status, Validity, canonical_hash, to_json
-from benchmarking.core.tables import NOTHING, Table, table_text
+from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import number, relative_error, visible
+from benchmarking.core.text import number, relative_error, wrapped
 from benchmarking.measure.speedup import SpeedUp, geometric_mean, launch_medians_ms, speed_up
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.run.reference import is_reference
+from benchmarking.sweep.show.report import left_out
 
 WORST = tuple(severity for severity in reversed(SEVERITIES) if severity != "info")
 
@@ -226,28 +227,13 @@ def _doubts(result: Result) -> tuple[str, ...]:
     return tuple(kind for severity in WORST for kind in kinds[severity])
 
 
-HEADINGS = (
-    "point",
-    "runtime",
-    METRICS["latency_median_ms"].heading,
-    "speed-up",
-    "95 % interval",
-    "error",
-    "equal tokens",
-    "peak MB",
-    "doubts",
-)
-
-WORDS = ("point", "runtime", "doubts")
-
-"""Columns of text: aligned left, and shown even if empty."""
-
-
 def comparison_text(comparison: Comparison, page: Page = PLAIN) -> str:
     """The comparison as text: title, table and remarks."""
-    table = comparison_table(comparison)
-    below = ["", *remarks(comparison)]
-    return "\n".join([visible(title(comparison)), table_text(table, page), *map(visible, below)])
+    table = comparison_table(comparison, page)
+    above, *below = (
+        wrapped(text, page.text_width) for text in (title(comparison), *remarks(comparison), *left_out(table))
+    )
+    return "\n".join([above, table_text(table, page), "", *below])
 
 
 def title(comparison: Comparison) -> str:
@@ -259,26 +245,24 @@ def title(comparison: Comparison) -> str:
     )
 
 
-def comparison_table(comparison: Comparison) -> Table:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """A runtime at a point, in the table."""
+
+    point: str
+    """Label of the point in its first row, else empty."""
+    entry: Entry
+    is_baseline: bool
+
+
+def comparison_table(comparison: Comparison, page: Page = PLAIN) -> Table:
     """A row per point and runtime; columns of numbers that are empty for all are left out."""
     rows = [
-        (point.point if place == 0 else "", *_cells(entry, comparison.baseline))
+        _Row(point=point.point if place == 0 else "", entry=entry, is_baseline=entry.runtime == comparison.baseline)
         for point in comparison.points
         for place, entry in enumerate(point.entries)
     ]
-    kept = [
-        column
-        for column, heading in enumerate(HEADINGS)
-        if heading in WORDS or any(row[column] != NOTHING for row in rows)
-    ]
-    headings, *shown = [tuple(row[column] for column in kept) for row in (HEADINGS, *rows)]
-    return Table(
-        headings=headings,
-        rows=tuple(shown),
-        numbers=tuple(place for place, heading in enumerate(headings) if heading not in WORDS),
-        states=(len(headings) - 1,),
-        keys=2,
-    )
+    return table_of(_COLUMNS, rows, page)
 
 
 def remarks(comparison: Comparison) -> list[str]:
@@ -286,6 +270,12 @@ def remarks(comparison: Comparison) -> list[str]:
     entries = [entry for point in comparison.points for entry in point.entries]
     lines = [_summary_text(summary, comparison.baseline) for summary in comparison.summaries]
     lines += [f"{runtime}: not measured: {why}" for runtime, why in comparison.not_measured.items()]
+    lines += [
+        f"{point.point}, {entry.runtime}: {_status(entry)}: {entry.error}"
+        for point in comparison.points
+        for entry in point.entries
+        if entry.status != "ok"
+    ]
     if any(entry.is_fastest for entry in entries):
         lines.append("* fastest, or not significantly slower; invalid results and emulators are never ranked")
     if any(entry.speed_up is not None and entry.speed_up.scope == "within" for entry in entries):
@@ -293,44 +283,64 @@ def remarks(comparison: Comparison) -> list[str]:
     return lines
 
 
-def _cells(entry: Entry, baseline: str) -> tuple[str, ...]:
-    """The cells of a runtime at a point, without the point's label."""
-    return (
-        entry.runtime + (" *" if entry.is_fastest else ""),
-        NOTHING if entry.median_ms is None else number(entry.median_ms),
-        "1" if entry.runtime == baseline and entry.median_ms is not None else _speed_up(entry),
-        _interval(entry),
-        "reference" if entry.is_reference else _error(entry.output_error),
-        NOTHING if entry.equal_token_share is None else f"{entry.equal_token_share:.0%}",
-        NOTHING if entry.peak_memory_mb is None else f"{entry.peak_memory_mb:.0f}",
-        _verdict(entry),
-    )
+def _speed_up(row: _Row) -> str | None:
+    if row.is_baseline and row.entry.median_ms is not None:
+        return "1"
+    return None if row.entry.speed_up is None else _times(row.entry.speed_up.ratio)
 
 
-def _speed_up(entry: Entry) -> str:
-    return NOTHING if entry.speed_up is None else _times(entry.speed_up.ratio)
-
-
-def _interval(entry: Entry) -> str:
+def _interval(row: _Row) -> str | None:
     """The interval, followed by "(calls)" if it covers only the calls within the launches."""
-    ratio = entry.speed_up
+    ratio = row.entry.speed_up
     if ratio is None or ratio.low is None or ratio.high is None:
-        return NOTHING
+        return None
     return f"{_times(ratio.low)} .. {_times(ratio.high)}" + (" (calls)" if ratio.scope == "within" else "")
 
 
-def _error(value: float | None) -> str:
-    return NOTHING if value is None else relative_error(value)
+def _error(row: _Row) -> str | None:
+    if row.entry.is_reference:
+        return "reference"
+    return None if row.entry.output_error is None else relative_error(row.entry.output_error)
 
 
-def _verdict(entry: Entry) -> str:
+def _equal_tokens(row: _Row) -> str | None:
+    return None if row.entry.equal_token_share is None else f"{row.entry.equal_token_share:.0%}"
+
+
+def _status(entry: Entry) -> str:
+    return entry.status.replace("_", " ")
+
+
+def _verdict(row: _Row) -> str:
     """The status of a point without numbers, else the validity if there are doubts.
 
-    They are explained below the tables of the runs.
+    Failures are explained below this table, doubts below the tables of the runs.
     """
-    if entry.status != "ok":
-        return f"{entry.status.replace('_', ' ')}: {entry.error}"
-    return str(entry.validity) if entry.doubts else ""
+    if row.entry.status != "ok":
+        return _status(row.entry)
+    return str(row.entry.validity) if row.entry.doubts else ""
+
+
+_COLUMNS: tuple[Column[_Row], ...] = (
+    Column(heading="point", text=lambda row: row.point, is_key=True),
+    Column(heading="runtime", text=lambda row: row.entry.runtime + " *" * row.entry.is_fastest, is_key=True),
+    Column(
+        heading=METRICS["latency_median_ms"].heading,
+        text=lambda row: None if row.entry.median_ms is None else number(row.entry.median_ms),
+        is_number=True,
+    ),
+    Column(heading="speed-up", text=_speed_up, is_number=True),
+    Column(heading="95 % interval", text=_interval, is_number=True),
+    Column(heading="error", text=_error, is_number=True),
+    Column(heading="equal tokens", text=_equal_tokens, is_number=True, spare=1),
+    Column(
+        heading="peak MB",
+        text=lambda row: None if row.entry.peak_memory_mb is None else f"{row.entry.peak_memory_mb:.0f}",
+        is_number=True,
+        spare=2,
+    ),
+    Column(heading="doubts", text=_verdict, is_state=True),
+)
 
 
 def _summary_text(summary: Summary, baseline: str) -> str:

@@ -5,8 +5,6 @@ Below it a sentence for each failure and each kind of doubt, and what a longer p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from textwrap import wrap
 
 from benchmarking.core.axes import AXES, Axis
 from benchmarking.core.doubts import KINDS, sentence
@@ -14,14 +12,10 @@ from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.records import Doubt, Family, Result, Run
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import number, relative_error, visible
+from benchmarking.core.text import number, relative_error, wrapped
 from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
 from benchmarking.workloads.support.families import family_named
 
-FIRST_NUMBER = METRICS["latency_median_ms"].heading or "latency_median_ms"
-"""Heading of the first measured column; the columns before it identify the point."""
-WIDTH = 100
-"""Columns of the sentences below a table, where the page has no width of its own."""
 MAX_POINTS = 3
 """Points named with a doubt; the others are counted."""
 WHERE = frozenset({"launch", "launches"})
@@ -34,33 +28,21 @@ def table(run: Run, page: Page = PLAIN) -> str:
     weights = f"weights: {workload.weights}"
     if workload.weights_reason:
         weights += f" ({workload.weights_reason})"
-    below = [line for remark in (weights, *_remarks(run), *_profile(run)) for line in _wrapped(remark, page.width)]
-    return "\n".join([visible(_title(run)), table_text(_table(run), page), "", *map(visible, below)])
+    table = table_of(_columns(run), run.results, page)
+    below = [weights, *_remarks(run), *left_out(table), *_profile(run)]
+    above, *notes = (wrapped(text, page.text_width) for text in (_title(run, table), *below))
+    return "\n".join([above, *([table_text(table, page)] if run.results else []), "", *notes])
 
 
-def _wrapped(remark: str, width: int | None) -> list[str]:
-    """The sentence in lines; those after the first are indented. Words are never broken."""
-    return wrap(
-        remark, min(WIDTH, width or WIDTH), subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-    )
+def left_out(table: Table) -> list[str]:
+    """The remark on columns for which there is no room."""
+    return [f"not shown: {', '.join(table.left_out)} (--json prints every metric)"] if table.left_out else []
 
 
-def _title(run: Run) -> str:
+def _title(run: Run, table: Table) -> str:
     cell = run.cell
-    return f"{cell.subject} ({cell.workload.task}) on {cell.device.name}, {cell.runtime}, {cell.precision}"
-
-
-def _table(run: Run) -> Table:
-    """Numbers, then the validity in a word."""
-    numbers = table_of(_columns(run), run.results)
-    return replace(
-        numbers,
-        headings=(*numbers.headings, "doubts"),
-        rows=tuple((*row, _verdict(result)) for row, result in zip(numbers.rows, run.results, strict=True)),
-        numbers=tuple(range(len(numbers.headings))),
-        states=(len(numbers.headings),),
-        keys=numbers.headings.index(FIRST_NUMBER) if FIRST_NUMBER in numbers.headings else 1,
-    )
+    words = (cell.runtime, cell.precision, *table.shared)
+    return f"{cell.subject} ({cell.workload.task}) on {cell.device.name}, {', '.join(words)}"
 
 
 def items_unit(family: Family | None) -> str:
@@ -73,33 +55,45 @@ def _columns(run: Run) -> list[Column[Result]]:
     """All possible columns in reading order: point, latency and throughput, phases, memory."""
     items = items_unit(run.cell.workload.family)
     several = any(result.point.concurrency > 1 for result in run.results)
+    has_tokens = any("throughput_tokens_per_sec" in result.metrics for result in run.results)
     return [
         *(_axis(axis) for name, axis in AXES.items() if several or name != "concurrency"),
         _metric("latency_median_ms"),
-        Column(heading="95 % interval", text=_interval),
-        _metric("latency_p90_ms"),
+        Column(heading="95 % interval", text=_interval, is_number=True),
+        _metric("latency_p90_ms", spare=4),
         *([_metric("latency_request_median_ms", "request ms")] if several else []),
-        _metric("throughput_samples_per_sec", items),
+        _metric("throughput_samples_per_sec", items, spare=5 if has_tokens else 0),
         _metric("throughput_tokens_per_sec"),
         _metric("real_time_factor"),
-        _metric("retrieve_ms"),
-        _metric("image_encode_ms"),
-        _metric("encode_ms"),
+        _metric("retrieve_ms", spare=2),
+        _metric("image_encode_ms", spare=2),
+        _metric("encode_ms", spare=2),
         _metric("time_to_first_token_ms"),
         _metric("time_per_output_token_ms"),
         _metric("step_ms"),
-        Column(heading="peak MB", text=_peak_memory),
-        Column(heading="error", text=_output_error),
-        Column(heading="compile s", text=_compile_time),
+        Column(heading="peak MB", text=_peak_memory, is_number=True),
+        Column(heading="error", text=_output_error, is_number=True, spare=1),
+        Column(heading="compile s", text=_compile_time, is_number=True, spare=3),
+        Column(heading="doubts", text=_verdict, is_state=True),
     ]
 
 
 def _axis(axis: Axis) -> Column[Result]:
-    return Column(heading=axis.heading, text=lambda result: _count(result.point.value(axis.name)))
+    return Column(
+        heading=axis.heading,
+        text=lambda result: _count(result.point.value(axis.name)),
+        is_number=True,
+        is_key=True,
+    )
 
 
-def _metric(name: str, heading: str | None = None) -> Column[Result]:
-    return Column(heading=heading or METRICS[name].heading or name, text=lambda result: _number(result.metrics, name))
+def _metric(name: str, heading: str | None = None, *, spare: int = 0) -> Column[Result]:
+    return Column(
+        heading=heading or METRICS[name].heading or name,
+        text=lambda result: _number(result.metrics, name),
+        is_number=True,
+        spare=spare,
+    )
 
 
 def _peak_memory(result: Result) -> str | None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 
-from benchmarking.core.tables import NOTHING, Table, table_text
+from benchmarking.core.doubts import doubt_notes
+from benchmarking.core.tables import NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import markdown_escaped, markdown_table, number, visible_lines
+from benchmarking.core.text import listed, markdown_escaped, markdown_table, wrapped
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single
 from db.analysis.compare.judging import CONFIDENCE, MAX_Q, MIN_CHANGE, Scope
-from db.values import doubt_notes, doubt_word, heading, listed, percent_change
+from db.values import doubt_word, heading, optional_number, percent_change
 
 MAX_NAMES = 8
 """Points that are listed in a note; the others are counted."""
@@ -52,9 +55,9 @@ def comparison_words(comparison: Comparison, *, only_changes: bool = False) -> C
 
 def comparison_text(comparison: Comparison, *, only_changes: bool = False, page: Page = PLAIN) -> str:
     """For a terminal."""
-    table = _table(comparison, only_changes=only_changes)
-    head = visible_lines("\n".join(_head(comparison)))
-    below = visible_lines("\n".join([_summary(comparison), *_notes(comparison)]))
+    table = _table(comparison, only_changes=only_changes, page=page)
+    head = wrapped("\n".join(_head(comparison)), page.text_width)
+    below = wrapped("\n".join([_summary(comparison), *_notes(comparison)]), page.text_width)
     return "\n\n".join(part for part in (head, table_text(table, page) if table.rows else "", below) if part)
 
 
@@ -78,21 +81,25 @@ def _head(comparison: Comparison) -> list[str]:
     return [line for line in lines if line]
 
 
-def _table(comparison: Comparison, *, only_changes: bool) -> Table:
+def _table(comparison: Comparison, *, only_changes: bool, page: Page = PLAIN) -> Table:
     """A row for each finding that can be compared, without the subjects that all of them share."""
     findings = _shown(comparison, only_changes=only_changes)
     several = [name for name, values in _subjects(comparison).items() if len(set(values)) > 1]
     unit = comparison.unit
-    numbers = (f"A {unit}", f"B {unit}", "change", f"{100 * CONFIDENCE:.0f} % interval", "detectable")
-    first = len(several) + 1
-    headings = ("point", *map(heading, several), *numbers, "verdict", "launches", "doubts")
-    return Table(
-        headings=headings,
-        rows=tuple(_row(one, several) for one in findings),
-        numbers=(*range(first, first + len(numbers)), headings.index("launches")),
-        states=(headings.index("verdict"), headings.index("doubts")),
-        keys=first,
-    )
+    number_column = partial(Column[Finding], is_number=True)
+    columns = [
+        Column[Finding](heading="point", text=attrgetter("point"), is_key=True),
+        *(Column[Finding](heading=heading(name), text=partial(_subject, name), is_key=True) for name in several),
+        number_column(heading=f"A {unit}", text=lambda one: optional_number(one.judgement.before)),
+        number_column(heading=f"B {unit}", text=lambda one: optional_number(one.judgement.after)),
+        number_column(heading="change", text=lambda one: _percent(one.judgement.change)),
+        number_column(heading=f"{100 * CONFIDENCE:.0f} % interval", text=_interval),
+        number_column(heading="detectable", text=_detectable, spare=1),
+        Column[Finding](heading="verdict", text=lambda one: one.judgement.verdict, is_state=True),
+        number_column(heading="launches", text=lambda one: f"{one.before.launches} / {one.after.launches}", spare=2),
+        Column[Finding](heading="doubts", text=_doubts, is_state=True),
+    ]
+    return table_of(columns, findings, page)
 
 
 def _shown(comparison: Comparison, *, only_changes: bool) -> list[Finding]:
@@ -101,26 +108,21 @@ def _shown(comparison: Comparison, *, only_changes: bool) -> list[Finding]:
     return [one for one in findings if not only_changes or one.judgement.verdict in CHANGED]
 
 
-def _row(finding: Finding, subjects: Sequence[str]) -> tuple[str, ...]:
-    judgement = finding.judgement
-    assert judgement.before is not None
-    assert judgement.after is not None
-    return (
-        finding.point,
-        *(_both(*finding.subject[name]) for name in subjects),
-        number(judgement.before),
-        number(judgement.after),
-        NOTHING if judgement.change is None else percent_change(judgement.change),
-        _interval(judgement.low, judgement.high),
-        NOTHING if judgement.detectable is None else f"{judgement.detectable:.1%}",
-        judgement.verdict,
-        f"{finding.before.launches} / {finding.after.launches}",
-        _doubts(finding),
-    )
+def _subject(name: str, finding: Finding) -> str:
+    return _both(*finding.subject[name])
 
 
-def _interval(low: float | None, high: float | None) -> str:
-    return NOTHING if low is None or high is None else f"{percent_change(low)} .. {percent_change(high)}"
+def _percent(change: float | None) -> str | None:
+    return None if change is None else percent_change(change)
+
+
+def _interval(finding: Finding) -> str | None:
+    low, high = finding.judgement.low, finding.judgement.high
+    return None if low is None or high is None else f"{percent_change(low)} .. {percent_change(high)}"
+
+
+def _detectable(finding: Finding) -> str | None:
+    return None if finding.judgement.detectable is None else f"{finding.judgement.detectable:.1%}"
 
 
 def _doubts(finding: Finding) -> str:

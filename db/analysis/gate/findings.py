@@ -42,6 +42,8 @@ OUTCOMES: Mapping[Outcome, Verdict] = {
     "fine": "fine",
     "not_enough_data": "not enough data",
 }
+NOT_POSSIBLE = "not possible: "
+"""Begins a reason in place of a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,11 +217,11 @@ def confirm(
 
 def _command_text(flagged: FlaggedRun, command: Callable[[FlaggedRun], str]) -> str:
     if (why_not := flagged.run.why_not_repeatable) is not None:
-        return f"not possible: {why_not}"
+        return f"{NOT_POSSIBLE}{why_not}"
     try:
         return command(flagged)
     except UsageError as error:  # stored by a version with other settings
-        return f"not possible: {error}"
+        return f"{NOT_POSSIBLE}{error}"
 
 
 def _compared_again(

@@ -12,13 +12,14 @@ from functools import partial
 from typing import Any
 from xml.etree import ElementTree
 
+from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.records import to_json
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import markdown_escaped, markdown_table, number, visible, visible_lines
-from db.analysis.gate.findings import BAD, JUDGED, Finding, Verdict, counts, exit_code
+from benchmarking.core.text import command_lines, listed, markdown_escaped, markdown_table, number, visible, wrapped
+from db.analysis.gate.findings import BAD, JUDGED, NOT_POSSIBLE, Finding, Verdict, counts, exit_code
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
-from db.values import doubt_notes, doubt_word, heading, listed, optional_number, percent_change
+from db.values import doubt_word, heading, optional_number, percent_change
 
 MAX_NAMES = 4
 """Series that are listed in a note; the others are counted."""
@@ -36,10 +37,15 @@ WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "unfit", "not enough 
 
 def gate_text(findings: Sequence[Finding], parameters: Parameters, page: Page = PLAIN) -> str:
     """For a terminal: a row for each judged series, worst first, and notes on the verdicts."""
-    table = _table(findings)
-    parts = [visible_lines(_head(findings))]
+    table = _table(findings, page)
+    parts = [wrapped(_head(findings), page.text_width)]
     parts += [table_text(table, page)] if table.rows else []
-    parts.append(visible_lines("\n".join([summary(findings), *_notes(findings, parameters)])))
+    notes = wrapped("\n".join([summary(findings), *_notes(findings, parameters)]), page.text_width)
+    commands = [
+        (wrapped if text.startswith(NOT_POSSIBLE) else command_lines)(f"measure again: {text}", page.text_width)
+        for text in _repeats(findings)
+    ]
+    parts.append("\n".join([notes, *commands]))
     return "\n\n".join(parts)
 
 
@@ -48,7 +54,8 @@ def gate_markdown(findings: Sequence[Finding], parameters: Parameters) -> str:
     table = _table(findings)
     parts = [f"**{markdown_escaped(summary(findings))}**", markdown_escaped(_head(findings))]
     parts += [markdown_table(table.headings, table.rows, right=table.numbers)] if table.rows else []
-    parts.append("\n".join(f"- {markdown_escaped(line)}" for line in _notes(findings, parameters)))
+    lines = [*_notes(findings, parameters), *(f"measure again: {text}" for text in _repeats(findings))]
+    parts.append("\n".join(f"- {markdown_escaped(line)}" for line in lines))
     return "\n\n".join(parts) + "\n"
 
 
@@ -92,10 +99,10 @@ def _head(findings: Sequence[Finding]) -> str:
     return ", ".join(words)
 
 
-def _table(findings: Sequence[Finding]) -> Table:
+def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
     """A row for each judged finding, without the subjects that all of them share."""
     shown = [finding for finding in findings if finding.verdict in JUDGED]
-    several = [name for name in SUBJECTS if len(_values(findings, name)) > 1]
+    several = _several(findings)
     several_metrics = len({finding.candidate.metric.column for finding in findings}) > 1
     number_column = partial(Column[Finding], is_number=True)
     columns = [
@@ -107,14 +114,14 @@ def _table(findings: Sequence[Finding]) -> Table:
         ),
         number_column(heading="now", text=lambda one: optional_number(one.judgement.value if one.judgement else None)),
         number_column(heading="remeasured", text=lambda one: optional_number(one.again.value if one.again else None)),
-        Column(heading="unit", text=lambda one: one.candidate.metric.unit),
+        Column(heading="unit", text=lambda one: one.candidate.metric.unit, spare=2),  # the metric's name ends with it
         number_column(heading="change", text=_change),
         Column(heading="expected", text=_expected),
-        number_column(heading="runs", text=_runs),
+        number_column(heading="runs", text=_runs, spare=1),
         Column(heading="verdict", text=lambda one: one.verdict, is_state=True),
         Column(heading="doubts", text=_doubts, is_state=True),
     ]
-    return table_of(columns, shown)
+    return table_of(columns, shown, page)
 
 
 def _subject_word(finding: Finding, name: str) -> str:
@@ -154,13 +161,16 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
         )
     lines += _reasons(findings)
     judged = [finding for finding in findings if finding.verdict in JUDGED]
-    lines += doubt_notes((kind, subject(one)) for one in judged for kind in one.candidate.doubts)
-    lines += [f"measure again: {text}" for text in dict.fromkeys(_repeats(findings))]
+    several = _several(findings)
+    doubts = ((kind, _place(one, several)) for one in judged for kind in one.candidate.doubts)
+    lines += doubt_notes(dict.fromkeys(doubts))  # once for all metrics
     return lines
 
 
 def _repeats(findings: Iterable[Finding]) -> list[str]:
-    return [one.repeat for one in findings if one.repeat is not None and one.verdict == "regressed"]
+    """The commands that measure regressions again, each once."""
+    found = (one.repeat for one in findings if one.repeat is not None and one.verdict == "regressed")
+    return list(dict.fromkeys(found))
 
 
 def _together(findings: Iterable[Finding]) -> set[str]:
@@ -177,6 +187,16 @@ def _reasons(findings: Iterable[Finding]) -> list[str]:
         f"{why if why.startswith(verdict) else f'{verdict}: {why}'} ({listed(names, MAX_NAMES, '; ')})"
         for (verdict, why), names in about.items()
     ]
+
+
+def _several(findings: Sequence[Finding]) -> list[str]:
+    """The subjects in which findings differ; the others are in the head."""
+    return [name for name in SUBJECTS if len(_values(findings, name)) > 1]
+
+
+def _place(finding: Finding, several: Sequence[str]) -> str:
+    """ "eager b1 s128" """
+    return " ".join([*(_subject_word(finding, name) for name in several), finding.candidate.point.label])
 
 
 def _values(findings: Iterable[Finding], name: str) -> set[str]:

@@ -12,7 +12,7 @@ from statistics import median
 from benchmarking.core.metrics import Metric
 from benchmarking.core.tables import LONG_WORD, NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import markdown_escaped, markdown_table, number, visible_lines
+from benchmarking.core.text import markdown_escaped, markdown_table, number, wrapped
 from db.analysis.history.histories import SUBJECTS, ChangePoint, History
 from db.analysis.history.regressions import Regression
 from db.values import heading, percent_change
@@ -39,14 +39,15 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
     several = [name for name in SUBJECTS if len({history.subject[name] for history in histories}) > 1]
     headings = ("series", *(heading(name) for name in several), "point", "runs", "history", metric.unit)
     keys = len(several) + 2
-    width = WIDTH if page.width is None else max(1, min(LONG_WORD, page.width // BARS_SHARE))
+    width = WIDTH if page.text_width is None else max(1, min(LONG_WORD, page.text_width // BARS_SHARE))
     table = Table(
         headings=(*headings, "changes"),
         rows=tuple(_row(history, several, bars, width) for history in histories),
         numbers=(keys, keys + 2),
         keys=keys,
     )
-    head, below = (visible_lines(text) for text in (_head(histories, several, metric), "\n".join(_notes(histories))))
+    texts = (_head(histories, several, metric), "\n".join(_notes(histories)))
+    head, below = (wrapped(text, page.text_width) for text in texts)
     return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
 
 
@@ -102,8 +103,9 @@ def _notes(histories: Sequence[History]) -> list[str]:
 
 def regressions_text(found: Sequence[Regression], page: Page = PLAIN) -> str:
     """For a terminal."""
-    head, below = (visible_lines(text) for text in (_regression_head(found), "\n".join(_regression_notes(found))))
-    return "\n\n".join(part for part in (head, table_text(_table(found), page), below) if part)
+    texts = (_regression_head(found), "\n".join(_regression_notes(found)))
+    head, below = (wrapped(text, page.text_width) for text in texts)
+    return "\n\n".join(part for part in (head, table_text(_table(found, page), page), below) if part)
 
 
 def regressions_markdown(found: Sequence[Regression], title: str) -> str:
@@ -121,7 +123,7 @@ def _regression_head(found: Sequence[Regression]) -> str:
     return ", ".join([*metrics, *shared])
 
 
-def _table(found: Sequence[Regression]) -> Table:
+def _table(found: Sequence[Regression], page: Page = PLAIN) -> Table:
     """A row for each regression, without the subjects that all of them share."""
     number_column = partial(Column[Regression], is_number=True)
     several = [name for name in SUBJECTS if _differs(found, name)]
@@ -130,7 +132,7 @@ def _table(found: Sequence[Regression]) -> Table:
         number_column(heading="change", text=lambda one: percent_change(one.relative_change)),
         number_column(heading="before", text=lambda one: number(one.value_before)),
         number_column(heading="after", text=lambda one: number(one.value_after)),
-        Column(heading="unit", text=lambda one: one.metric.unit),
+        Column(heading="unit", text=lambda one: one.metric.unit, spare=1),  # the metric's name ends with it
         *(metrics if _differs(found, "metric") else []),
         *(Column[Regression](heading=heading(name), text=attrgetter(name)) for name in several),
         Column(heading="point", text=lambda one: one.point.label),
@@ -139,7 +141,7 @@ def _table(found: Sequence[Regression]) -> Table:
         Column(heading="state", text=_state, is_state=True),
         Column(heading="now", text=_change_now),
     ]
-    return table_of(columns, found)
+    return table_of(columns, found, page)
 
 
 def _state(one: Regression) -> str:

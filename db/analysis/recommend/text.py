@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from benchmarking.core.axes import AXES
+from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import number, relative_error, visible_lines
+from benchmarking.core.text import number, relative_error, wrapped
 from db.analysis.recommend.options import Workload
 from db.analysis.recommend.recommendation import UNITS, Aim, Miss, Option, Quantity, Rated, Recommendation
-from db.values import listed_doubts, optional_number
+from db.values import optional_number
 
 WORDS: Mapping[Quantity, str] = {
     "latency": "latency",
@@ -46,12 +47,16 @@ def recommendation_text(
 ) -> str:
     """The recommended option of a workload and why, and the table of its options."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
-    table = table_of(_columns(found, unit, currency), found.rated)
+    table = table_of(_columns(found, unit, currency, limits), found.rated, page)
     above = [_title(workload, found, limits, unit), *_advice(found, unit, currency, limits)]
+    above += [", ".join(table.shared)] if table.shared else []
     below = [f"front: no other option is at least as good in {_joined(found.axes)} and better in one of them"]
     below += [HELD] if limits else []
-    texts = (visible_lines("\n".join(above)), table_text(table, page), visible_lines("\n".join(below)))
-    return "\n\n".join(texts)
+    doubted = [one for one in found.rated if _doubts(one) is not None]
+    below += doubt_notes((kind, _name(one, found)) for one in doubted for kind in one.option.doubts)
+    below += [f"not shown: {', '.join(table.left_out)} (--json prints all)"] if table.left_out else []
+    head, notes = (wrapped("\n".join(lines), page.text_width) for lines in (above, below))
+    return "\n\n".join((head, table_text(table, page), notes))
 
 
 def _title(workload: Workload, found: Recommendation, limits: Mapping[Quantity, float], unit: str) -> str:
@@ -77,7 +82,7 @@ def _advice(found: Recommendation, unit: str, currency: str | None, limits: Mapp
         return [f"no option meets the limits; the closest: {name}: {missed}"]
     among = "of those that meet the limits" if limits else "of all"
     figures = _figure(first.option, found.aim, unit, currency)
-    doubts = f"; {_doubts(first)}" if first.option.validity != "valid" else ""
+    doubts = f"; {first.option.validity}, see below" if first.option.validity != "valid" else ""
     return [f"recommended: {name}: {AIMS[found.aim]} {among}, {figures}{doubts}"]
 
 
@@ -110,30 +115,45 @@ def _name(rated: Rated, found: Recommendation) -> str:
     return ", ".join(words)
 
 
-def _columns(found: Recommendation, unit: str, currency: str | None) -> list[Column[Rated]]:
+def _columns(
+    found: Recommendation, unit: str, currency: str | None, limits: Mapping[Quantity, float]
+) -> list[Column[Rated]]:
     several = any(one.option.point.concurrency > 1 for one in found.rated)
+
+    def spare(order: int, quantity: Quantity) -> int:
+        """Whether the column may be left out: not what was asked for."""
+        return 0 if quantity in limits or quantity == found.aim else order
+
     words, numbers = Column[Rated], partial(Column[Rated], is_number=True)
     return [
         words(heading="device", text=lambda one: _device(one.option, found), is_key=True),
         words(heading="runtime", text=lambda one: _runtime(one.option, found), is_key=True),
-        words(heading="precision", text=lambda one: one.option.precision),
+        words(heading="precision", text=lambda one: one.option.precision, is_key=True),
         numbers(heading=AXES["batch_size"].heading, text=lambda one: str(one.option.point.batch_size)),
         numbers(
             heading=AXES["concurrency"].heading,
             text=lambda one: str(one.option.point.concurrency) if several else None,
         ),
         numbers(heading=METRICS["latency_median_ms"].heading, text=lambda one: number(one.option.latency_ms)),
-        numbers(heading="up to", text=lambda one: optional_number(one.option.latency_high_ms)),
-        numbers(heading=METRICS["latency_p99_ms"].heading, text=lambda one: optional_number(one.option.latency_p99_ms)),
         numbers(
-            heading=METRICS["time_to_first_token_ms"].heading, text=lambda one: optional_number(one.option.ttft_ms)
+            heading="up to", text=lambda one: optional_number(one.option.latency_high_ms), spare=spare(1, "latency")
+        ),
+        numbers(
+            heading=METRICS["latency_p99_ms"].heading,
+            text=lambda one: optional_number(one.option.latency_p99_ms),
+            spare=spare(5, "latency_p99"),
+        ),
+        numbers(
+            heading=METRICS["time_to_first_token_ms"].heading,
+            text=lambda one: optional_number(one.option.ttft_ms),
+            spare=spare(3, "ttft"),
         ),
         numbers(heading=unit, text=lambda one: number(one.option.throughput)),
-        numbers(heading="peak MB", text=lambda one: optional_number(one.option.memory_mb)),
+        numbers(heading="peak MB", text=lambda one: optional_number(one.option.memory_mb), spare=spare(2, "memory")),
         numbers(heading="J/item", text=lambda one: optional_number(one.option.energy_j)),
-        words(heading="energy of", text=lambda one: one.option.energy_of),
+        words(heading="energy of", text=lambda one: one.option.energy_of, spare=spare(6, "energy")),
         numbers(heading=f"{currency}/M {unit.removesuffix('/s')}", text=lambda one: optional_number(one.option.cost)),
-        numbers(heading=METRICS["output_error"].heading, text=lambda one: _error(one.option.output_error)),
+        numbers(heading=METRICS["output_error"].heading, text=lambda one: _error(one.option.output_error), spare=4),
         words(heading="front", text=lambda one: "yes" if one.is_on_front else None),
         words(heading="misses", text=lambda one: ", ".join(WORDS[miss.quantity] for miss in one.misses) or None),
         words(heading="doubts", text=_doubts, is_state=True),
@@ -157,8 +177,8 @@ def _runtime(option: Option, found: Recommendation) -> str:
 
 
 def _doubts(one: Rated) -> str | None:
-    noisy = "noisy: " if one.option.validity != "valid" else ""
-    return f"{noisy}{listed_doubts(one.option.doubts)}" or None
+    """In a word; the kinds are explained below the table."""
+    return None if one.option.validity == "valid" else str(one.option.validity)
 
 
 def _error(value: float | None) -> str | None:

@@ -19,7 +19,7 @@ RESULTS = Table(headings=HEADINGS, rows=ROWS, numbers=(1, 2, 3), states=(4,))
 NUMBERS = [cell for row in ROWS for cell in row[1:4]]
 
 
-def test_in_a_file_a_row_is_a_line_however_long_it_is():
+def test_without_a_width_a_row_is_a_line_however_long_it_is():
     lines = table_text(RESULTS).splitlines()
     assert lines == [
         "point   new tokens  median ms  95 % interval  doubts",
@@ -30,10 +30,12 @@ def test_in_a_file_a_row_is_a_line_however_long_it_is():
 
 
 def test_a_wide_terminal_shows_what_a_file_has():
-    assert table_text(RESULTS, Page(width=200)) == table_text(RESULTS)
-    styled = table_text(RESULTS, Page(width=200, has_styles=True))
+    in_a_file = table_text(RESULTS, Page(width=100))
+    assert table_text(RESULTS, Page(width=200, is_terminal=True)) == in_a_file
+    styled = table_text(RESULTS, Page(width=200, is_terminal=True, has_styles=True))
     bare = [line.rstrip() for line in ESCAPE.sub("", styled).splitlines()]
-    assert bare == table_text(RESULTS).splitlines()
+    assert bare == in_a_file.splitlines()
+    assert max(map(len, bare)) == 100
 
 
 @pytest.mark.parametrize("width", [80, 60, 40, 30, 24])
@@ -129,3 +131,40 @@ def test_columns_without_values_are_omitted_and_kinds_of_columns_are_kept():
     assert table == Table(
         headings=("n", "odd", "square"), rows=(("1", "odd", "1"), ("2", "-", "4")), numbers=(2,), states=(1,), keys=1
     )
+
+
+def wide(*, first="1", spare=(0, 0)):
+    """Three key columns, of which two are the same in all rows, and two numbers of 40 digits each."""
+    return [
+        Column[int](heading="batch", text=lambda one: first if one == 1 else "2", is_number=True, is_key=True),
+        Column[int](heading="sequence", text=lambda _: "128", is_number=True, is_key=True),
+        Column[int](heading="precision", text=lambda _: "float32", is_key=True),
+        Column[int](heading="low", text=lambda _: "1" * 40, is_number=True, spare=spare[0]),
+        Column[int](heading="high", text=lambda _: "2" * 40, is_number=True, spare=spare[1]),
+    ]
+
+
+def test_what_all_rows_share_goes_above_a_table_that_is_too_wide():
+    table = table_of(wide(), (1, 2), Page(width=100))
+    assert table.headings == ("batch", "low", "high")
+    assert table.shared == ("sequence 128", "precision float32")
+    assert (table.keys, table.left_out) == (1, ())
+    assert table_of(wide(), (1, 2)).shared == (), "without a width there is room for everything"
+    assert table_of(wide()[:4], (1, 2), Page(width=100)).shared == (), "it fits as it is"
+
+
+def test_one_key_column_stays_where_all_rows_are_alike():
+    table = table_of(wide(first="2"), (1, 2), Page(width=100))
+    assert (table.headings[0], table.shared) == ("batch", ("sequence 128", "precision float32"))
+
+
+def test_a_single_row_keeps_its_key_columns():
+    assert table_of(wide(spare=(1, 0)), (1,), Page(width=100)).headings == ("batch", "sequence", "precision", "high")
+
+
+def test_spared_columns_go_in_their_order_until_the_table_fits():
+    columns = [*wide(spare=(1, 2)), Column[int](heading="last", text=lambda _: "3" * 40, is_number=True)]
+    table = table_of(columns, (1, 2), Page(width=100))
+    assert (table.headings, table.left_out) == (("batch", "low", "last"), ("high",))
+    columns[3:5] = wide(spare=(2, 2))[3:5]
+    assert table_of(columns, (1, 2), Page(width=60)).left_out == ("low",), "a narrow page has the same columns"

@@ -121,18 +121,23 @@ def test_a_closed_display_can_be_shown_again_without_erasing_what_came_between()
 
 
 def test_a_page_is_as_wide_as_its_terminal(settings):
-    assert page_of(Terminal()) == Page(width=80, has_styles=True)
+    assert page_of(Terminal()) == Page(width=80, is_terminal=True, has_styles=True)
     settings.setenv("NO_COLOR", "1")
-    assert page_of(Terminal()) == Page(width=80)
+    assert page_of(Terminal()) == Page(width=80, is_terminal=True)
     settings.delenv("NO_COLOR")
     settings.setenv("TERM", "dumb")
-    assert page_of(Terminal()) == Page(width=80)
-    assert page_of(io.StringIO()) == Page()
+    assert page_of(Terminal()) == Page(width=80, is_terminal=True)
+    assert page_of(io.StringIO()) == Page(width=100)
+
+
+@pytest.mark.parametrize(("width", "text_width"), [(None, None), (80, 80), (100, 100), (240, 100)])
+def test_tables_and_notes_take_100_columns_at_most(width, text_width):
+    assert Page(width=width).text_width == text_width
 
 
 def test_an_encoding_without_line_drawing_is_seen():
-    assert page_of(io.TextIOWrapper(io.BytesIO(), encoding="ascii")) == Page(is_ascii=True)
-    assert page_of(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) == Page()
+    assert page_of(io.TextIOWrapper(io.BytesIO(), encoding="ascii")) == Page(width=100, is_ascii=True)
+    assert page_of(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) == Page(width=100)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals are a POSIX thing")
@@ -148,5 +153,5 @@ def test_the_width_is_the_terminal_s_own_unless_columns_says_otherwise(settings)
         assert width_of(stream) == 80
         settings.delenv("COLUMNS")
         assert width_of(stream) == 63
-        assert page_of(stream) == Page(width=63, has_styles=True)
+        assert page_of(stream) == Page(width=63, is_terminal=True, has_styles=True)
     os.close(leader)

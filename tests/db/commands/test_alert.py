@@ -52,11 +52,10 @@ def test_alerts_are_listed_with_what_they_are_about(listed, raised, capsys):
     assert first["parameters"] == {"n": 12}
     assert first["created_at"] == "2026-03-02T10:00:00"
     assert alert.main(["list", "--db-path", raised]) == 0
-    row = capsys.readouterr().out.splitlines()[2]
-    assert row.split() == [
-        *("a1fe5c1", "2026-03-02", "10:00", "new", "bert-base-uncased,", "cpu,", "eager,", "float32"),
-        *("b1", "s32", "latency_median_ms", "+10.0%", "1111111..2222222", "no"),
-    ]
+    shared, _, _, row, *_ = capsys.readouterr().out.splitlines()
+    assert shared.startswith("model bert-base-uncased, device cpu, runtime eager, precision float32")
+    assert row.split()[:5] == ["a1fe5c1", "b1", "s32", "+10.0%", "1111111..2222222"]
+    assert row.split()[5:9] == ["no", "2026-03-02", "10:00", "new"]
 
 
 def test_a_selection_and_a_triage_choose(listed):

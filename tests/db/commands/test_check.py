@@ -235,7 +235,7 @@ def test_the_table_has_the_value_and_the_expected_interval(history, stored, meas
 
     check.main(["--db-path", str(history), "--no-alerts"])
 
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.replace("\n    ", " ").splitlines()
     assert "model bert-base-uncased, device cpu, runtime eager, precision float32" in lines[0]
     assert lines[2].split() == ["point", "mean", "now", "unit", "change", "expected", "runs", "verdict"]
     assert lines[4].split() == ["b1", "s32", "8", "8.8", "ms", "+10.0%", "up", "to", "8.255", "12", "regressed"]

@@ -64,7 +64,7 @@ def test_a_history_is_a_line_with_bars_newest_value_and_changes(asked):
     assert shared == "model bert, device cpu, runtime eager, precision float32, hardware Test CPU"
     assert headings.split() == ["series", "point", "runs", "history", "ms", "changes"]
     assert line.split()[1:] == [
-        *("b1", "s32", "24", "▁" * 12 + "█" * 12, "12"),
+        *("b1", "s32", "24", "▁" * 10 + "█" * 10, "12"),
         *("+20.0%", "2026-01-13", "0012ffffff", "confirmed"),
     ]
 
@@ -79,7 +79,7 @@ def test_on_a_terminal_a_history_is_never_folded_and_no_number_is_lost(asked, mo
     table = out.split("\n\n", 1)[1].rsplit("\n\n", 1)[0]
     assert max(map(len, table.splitlines())) <= int(columns)
     (bars,) = [word for word in table.split() if set(word) <= set("▁▂▃▄▅▆▇█")]
-    assert len(bars) == min(24, int(columns) // 5)
+    assert len(bars) == min(100, int(columns)) // 5
     assert "24" in table.split()
     assert "12" in table.split()
     assert "+20" in table
@@ -139,11 +139,11 @@ def test_invalid_requests_are_one_line_and_exit_code_2(asked, words, said):
 
 def test_regressions_are_worst_first_and_since_a_date(asked):
     code, out, err = asked("regressions", "--since", "2026-01-02")
+    assert max(map(len, out.splitlines())) <= 100
     assert code == 0
     assert "searched 4 series" in err
     lines = [line.split() for line in out.splitlines() if "b1 s32" in line]
-    assert [line[4] for line in lines] == ["bert", "vit"]
-    assert lines[0][:4] == ["+20.0%", "10", "12", "ms"]
+    assert [line[:4] for line in lines] == [["+20.0%", "10", "12", "bert"], ["+20.0%", "10", "12", "vit"]]
     assert lines[0][-4:] == ["2026-01-13", "0011ffffff..0012ffffff", "confirmed", "+20.0%"]
     assert lines[1][-2:] == ["+0.0%", "recovered"]
     assert asked("regressions", "--since", "2026-01-14")[1:] == (
@@ -191,10 +191,10 @@ def test_a_session_in_which_everything_moved_is_reported_as_environment(database
             write_history(warehouse, [*QUIET, *WORSE], model_id=model, shared_sessions=True)
     assert main(["regressions", "--db-path", str(database)]) == 0
     out = capsys.readouterr().out
-    assert out.count("confirmed, environment?") == 5
+    assert out.count("confirmed, ") == 5
     assert (
         "environment? in session session-12: 5 of 5 combinations of model, runtime and precision became worse, by "
-        "20.0% (median" in out
+        "20.0% (median" in " ".join(out.split())
     )
 
 

@@ -93,7 +93,7 @@ def test_columns_are_fitted_to_the_room(columns, room, widths):
 
 def test_a_number_never_loses_a_digit_in_a_narrow_terminal():
     what = answer((("text", "VARCHAR"), ("bytes", "BIGINT")), ("x" * 70, 123456789012345678))
-    text = written(write_table, what, width=40)
+    text = written(write_table, what, width=40, is_terminal=True)
     assert "123456789012345678" in text
     assert max(map(len, text.splitlines())) == 40
     assert "x…" in text
@@ -101,7 +101,17 @@ def test_a_number_never_loses_a_digit_in_a_narrow_terminal():
 
 def test_columns_that_are_left_out_are_counted():
     what = answer([(f"column_{n}", "INTEGER") for n in range(9)], tuple(range(9)))
-    assert written(write_table, what, width=30).splitlines()[-1].startswith("6 more columns: select fewer")
+    text = written(write_table, what, width=30, is_terminal=True)
+    assert text.splitlines()[-1].startswith("6 more columns: select fewer")
+
+
+def test_a_pipe_gets_every_column_and_every_word_within_100_columns():
+    columns = [("model_id", "VARCHAR"), *((f"a_column_of_numbers_{n}", "INTEGER") for n in range(9))]
+    words = " ".join(f"word{n}" for n in range(30))
+    text = written(write_table, answer(columns, (words, *range(1000, 1009))), width=100)
+    assert max(map(len, text.splitlines())) <= 100
+    for part in (*words.split(), *(name for name, _ in columns), *map(str, range(1000, 1009))):
+        assert part in text
 
 
 def test_vertical_cuts_nothing():
