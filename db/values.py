@@ -11,12 +11,14 @@ from typing import Any
 
 from benchmarking.core.doubts import KINDS, SEVERITIES
 from benchmarking.core.tables import NOTHING
-from benchmarking.core.text import number, visible
+from benchmarking.core.text import listed, number, visible
 
 DIGITS = 6
 """Significant digits of a number for people."""
 HEADINGS = {"model_id": "model", "device_name": "hardware", "num_threads": "threads"}
 """Column -> heading, where they differ."""
+MAX_KINDS = 2
+"""Kinds of doubt that are listed; the others are counted."""
 
 
 def plain(value: Any, kind: str = "") -> Any:
@@ -95,3 +97,8 @@ def doubt_word(kinds: Sequence[str]) -> str:
     """The worst severity among kinds of doubt; empty without a kind, "see below" for kinds that importers made up."""
     severities = [KINDS[kind].severity for kind in kinds if kind in KINDS]
     return max(severities, key=SEVERITIES.index) if severities else "see below" if kinds else ""
+
+
+def listed_doubts(kinds: Sequence[str]) -> str:
+    """The first kinds of doubt, and how many more there are."""
+    return listed(kinds, MAX_KINDS)
