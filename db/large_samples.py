@@ -1,8 +1,8 @@
 """Reads run files of any size in bounded memory: lists of samples are taken out of the text as it streams by.
 
-What is left is parsed as any run file is. Up to MAX_RAW samples of a run are kept as they are. Of a run with more, the
-launches keep their statistics and quantiles, as `benchhouse compact` does: DuckDB takes up to 40 bytes of memory for
-each sample of a transaction, and reads the samples of up to 2048 launches at once.
+What is left is parsed as any run file is. Up to MAX_RAW samples of a file are kept as they are. Of a file with more,
+the launches keep their statistics and quantiles, as `benchhouse compact` does: DuckDB takes about 35 bytes of memory
+for each sample of a transaction, and reads the samples of up to 2048 launches at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from io import BufferedReader
 from typing import Any, NoReturn, overload
@@ -21,8 +21,9 @@ from benchmarking.core.records import NUMBER_RANGE, Run, Samples, run_from_json
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
 from benchmarking.core.untrusted.input_files import parse_json
 
-MAX_RAW = 10_000_000
-"""Samples of a run that are stored one by one."""
+MAX_RAW = 8_000_000
+"""Samples of a file that are stored one by one. Just below 2^23: of more values DuckDB commits a vector of twice as
+many."""
 MAX_LAUNCH = 50_000_000
 """Samples of one launch and metric, which are sorted in memory, 8 bytes each."""
 MAX_REST_BYTES = 64_000_000
@@ -68,9 +69,12 @@ class LargeSamples(Sequence[float]):
     def __getitem__(self, place: int | slice) -> float | Sequence[float]:
         return self._values[place]
 
+    def __iter__(self) -> Iterator[float]:
+        return iter(self._values)
+
     @property
     def numbers(self) -> Any:
-        """The values as a numpy array; empty once they are compacted."""
+        """The values as a numpy array; empty once they are compacted or released."""
         return _numbers(self._values)
 
     @property
@@ -88,6 +92,10 @@ class LargeSamples(Sequence[float]):
             return self._p99
         return float(np.quantile(self.numbers, 0.99))
 
+    def release(self) -> None:
+        """Drop the values, which are stored: their number and least and mean remain."""
+        self._values = array("d")
+
     def compact(self) -> None:
         """Keep the statistics and quantiles alone, unless there are few values."""
         if self.quantiles is None and self._count >= MIN_SAMPLES:
@@ -97,6 +105,15 @@ class LargeSamples(Sequence[float]):
             self._p99 = _quantile(ordered, 0.99) if self._count >= TAIL_MIN_SAMPLES[0.99] else None
             del ordered
             self._values = array("d")
+
+
+def large_samples(runs: Iterable[Run]) -> Iterator[LargeSamples]:
+    """Those in the runs."""
+    for run in runs:
+        for samples in (one for result in run.results for one in result.samples):
+            values: Any = samples.values
+            if isinstance(values, LargeSamples):
+                yield values
 
 
 def read_large(opened: BufferedReader, where: str) -> tuple[Run, str]:

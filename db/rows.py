@@ -341,9 +341,21 @@ def arrow_table(rows: Sequence[Mapping[str, Any]], column_types: Mapping[str, st
     types = _arrow_types()
     schema = pa.schema([(name, types[kind]) for name, kind in column_types.items()])
     try:
-        return pa.Table.from_pylist(list(rows), schema=schema)
+        if not any(type(row.get("samples")) not in (list, type(None)) for row in rows):
+            return pa.Table.from_pylist(list(rows), schema=schema)
+        others = pa.Table.from_pylist([{**row, "samples": None} for row in rows], schema=schema)
+        lists = pa.chunked_array([_samples_array(row["samples"]) for row in rows], types["DOUBLE[]"])
+        return others.set_column(schema.get_field_index("samples"), "samples", lists)
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError) as error:
         raise FormatError(f"a value cannot be stored: {error}") from error
+
+
+def _samples_array(samples: Any) -> Any:
+    """A list of one row's samples; of a numpy array it is no copy."""
+    import pyarrow as pa
+
+    values = pa.array(samples, pa.float64())
+    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
 
 
 def _arrow_types() -> dict[str, Any]:

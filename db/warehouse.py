@@ -32,6 +32,7 @@ from db.connection import (
 )
 from db.contents import conflicts, conflicts_text
 from db.files import make_folder, publish, temporary_sibling
+from db.large_samples import large_samples
 from db.latest_results import latest_rows
 from db.rows import Row, arrow_table, run_rows
 from db.spool import read_run
@@ -167,7 +168,10 @@ class Warehouse:
         return bool(self.ingest_all([run], source=source, source_sha256=source_sha256))
 
     def ingest_all(self, runs: Sequence[Run], *, source: str | None = None, source_sha256: str | None = None) -> int:
-        """Store the runs of one file together, completely or not at all, as `ingest` does; gives how many were new."""
+        """Store the runs of one file together, completely or not at all, as `ingest` does; gives how many were new.
+
+        The values of `LargeSamples` are released as soon as they are in the transaction.
+        """
         for run in runs:
             plugins.check_family(run.cell.workload.family, f"run {run.run_id}")
         with self._using() as connection, migrate.transaction(connection):
@@ -175,7 +179,7 @@ class Warehouse:
             columns = self._columns("benchmark_results").items()
             metrics = {name for name, kind in columns if kind == "DOUBLE" and name not in FURTHER}
             now = datetime.now(UTC).replace(tzinfo=None)
-            new: dict[str, tuple[Run, Mapping[str, Sequence[Row]]]] = {}
+            new: dict[str, tuple[Run, dict[str, list[Row]]]] = {}
             for run in runs:
                 # A foreign file may hold many runs.
                 sources = stored.values() if run.origin is None else (stored.get(run.run_id),)
@@ -194,6 +198,10 @@ class Warehouse:
                 self._insert(table, self._new(table, key, list(by_key.values())))
             for table in RUN_TABLES:
                 self._insert(table, [row for _, rows in new.values() for row in rows[table]])
+            for _, rows in new.values():
+                rows["raw_benchmark_data"] = []
+            for values in large_samples(run for run, _ in new.values()):
+                values.release()  # committing takes the memory
             self._update_latest(new.values())
             for run, _ in new.values():
                 latest_results.apply_calibration(connection, run)
@@ -319,9 +327,8 @@ class Warehouse:
 
     def _insert(self, table: str, rows: Sequence[Row]) -> None:
         if rows:
-            self._connection.register("incoming", arrow_table(rows, self._columns(table)))
-            self._connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
-            self._connection.unregister("incoming")
+            # The columns are those of the table, in its order. A registered table would be kept until the commit.
+            self._connection.from_arrow(arrow_table(rows, self._columns(table))).insert_into(table)
 
 
 def _create(path: Path) -> None:

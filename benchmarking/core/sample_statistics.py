@@ -37,6 +37,11 @@ SEVERE_FENCE_IQR = 3.0
 FAR_MADS = 14.8
 """|x - median| / MAD above which a value is far: 10 sigma of a normal distribution (MAD = 0.6745 sigma)."""
 
+BLOCK = 1 << 20
+"""Values of a series that are transformed at once: 48 MB of memory. Longer series are read in blocks of so many."""
+MAX_LAG = 1 << 16
+"""Largest lag of a correlation in a series longer than BLOCK, in samples."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outliers:
@@ -78,34 +83,68 @@ class Statistics:
 
 
 def describe(values: Sequence[float]) -> Statistics:
-    """All statistics of one launch's values, which are in measured order. Raises ValueError without values."""
+    """All statistics of one launch's values, which are in measured order. Raises ValueError without values.
+
+    Takes about 9 bytes of memory a value besides the values themselves (of an array; a list is first copied into one).
+    """
     import numpy as np
 
     if len(values) == 0:
         raise ValueError("no samples to describe")
     x = np.asarray(values, dtype=np.float64)
-    p25, median, p75 = (float(q) for q in np.quantile(x, (0.25, 0.5, 0.75)))
-    tau = autocorrelation_time(values)
-    interval = median_interval(values, tau)
+    mean, sd = float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else None
+    ordered = np.sort(x)
+    p25, median, p75 = (_quantile(ordered, q) for q in (0.25, 0.5, 0.75))
+    p90, p95, p99 = (_quantile(ordered, q) if len(x) >= least else None for q, least in TAIL_MIN_SAMPLES.items())
+    mad = _median_deviation(ordered, median)
+    tau = _autocorrelation_time(x, ordered)
+    interval = _median_interval(ordered, tau)
     return Statistics(
         n=len(x),
-        mean=float(x.mean()),
-        sd=float(x.std(ddof=1)) if len(x) > 1 else None,
-        min=float(x.min()),
+        mean=mean,
+        sd=sd,
+        min=float(ordered[0]),
         p25=p25,
         median=median,
         p75=p75,
-        p90=tail_quantile(values, 0.90),
-        p95=tail_quantile(values, 0.95),
-        p99=tail_quantile(values, 0.99),
-        max=float(x.max()),
-        mad=float(np.median(np.abs(x - median))),
+        p90=p90,
+        p95=p95,
+        p99=p99,
+        max=float(ordered[-1]),
+        mad=mad,
         tau=tau,
         ci_low=interval[0] if interval else None,
         ci_high=interval[1] if interval else None,
         first=float(x[0]),
-        outliers=count_outliers(values),
+        outliers=_outliers(ordered),
     )
+
+
+def _quantile(ordered: Floats, q: float) -> float:
+    """The quantile of sorted values by linear interpolation, to the last bit that of numpy.quantile, which copies."""
+    place = (len(ordered) - 1) * q
+    low = math.floor(place)
+    below, above = float(ordered[low]), float(ordered[min(low + 1, len(ordered) - 1)])
+    share = place - low
+    return above - (above - below) * (1 - share) if share >= 0.5 else below + (above - below) * share
+
+
+def _median_deviation(ordered: Floats, median: float) -> float:
+    """Median of |x - median| of sorted values, without the array of deviations."""
+    n = len(ordered)
+    return (_least_deviation(ordered, median, (n + 1) // 2) + _least_deviation(ordered, median, n // 2 + 1)) / 2
+
+
+def _least_deviation(ordered: Floats, centre: float, k: int) -> float:
+    """The k-th smallest |x - centre|: the k values nearest to the centre are neighbours among sorted ones."""
+    low, high = 0, len(ordered) - k
+    while low < high:
+        middle = (low + high) // 2
+        if centre - ordered[middle] > ordered[middle + k] - centre:
+            low = middle + 1
+        else:
+            high = middle
+    return float(max(abs(ordered[low] - centre), abs(ordered[low + k - 1] - centre)))
 
 
 def tail_quantile(values: Sequence[float], q: float) -> float | None:
@@ -121,18 +160,27 @@ def count_outliers(values: Sequence[float]) -> Outliers:
     """Outliers by Tukey's fences (1.5 and 3 IQR beyond the quartiles), and values far from the median in MADs."""
     import numpy as np
 
-    x = np.asarray(values, dtype=np.float64)
-    p25, median, p75 = np.quantile(x, (0.25, 0.5, 0.75))
+    return _outliers(np.sort(np.asarray(values, dtype=np.float64)))
+
+
+def _outliers(ordered: Floats) -> Outliers:
+    import numpy as np
+
+    p25, median, p75 = (_quantile(ordered, q) for q in (0.25, 0.5, 0.75))
     mild, severe = MILD_FENCE_IQR * (p75 - p25), SEVERE_FENCE_IQR * (p75 - p25)
-    distance = np.abs(x - median)
-    mad = np.median(distance)
-    severe_low, severe_high = int((x < p25 - severe).sum()), int((x > p75 + severe).sum())
+    mild_low, severe_low = (int(np.searchsorted(ordered, p25 - fence, "left")) for fence in (mild, severe))
+    mild_high, severe_high = (
+        len(ordered) - int(np.searchsorted(ordered, p75 + fence, "right")) for fence in (mild, severe)
+    )
+    mad = _median_deviation(ordered, median)
+    blocks = (ordered[start : start + BLOCK] for start in range(0, len(ordered), BLOCK))
+    far = sum(int((np.abs(block - median) > FAR_MADS * mad).sum()) for block in blocks) if mad > 0 else 0
     return Outliers(
-        mild_low=int((x < p25 - mild).sum()) - severe_low,
-        mild_high=int((x > p75 + mild).sum()) - severe_high,
+        mild_low=mild_low - severe_low,
+        mild_high=mild_high - severe_high,
         severe_low=severe_low,
         severe_high=severe_high,
-        far=int((distance > FAR_MADS * mad).sum()) if mad > 0 else 0,
+        far=far,
     )
 
 
@@ -140,19 +188,31 @@ def autocorrelation_time(values: Sequence[float]) -> float:
     """Integrated autocorrelation time of the rank-transformed series, in samples, at least 1.
 
     tau = -1 + 2 * sum of rho(2m) + rho(2m + 1) while that pair is positive (Geyer's initial positive sequence). Ranks,
-    so that one outlier cannot hide the correlation. A constant or very short series (n < 4) gives 1.
+    so that one outlier cannot hide the correlation. A constant or very short series (n < 4) gives 1. Of more than BLOCK
+    values the sum ends at lag MAX_LAG.
     """
     import numpy as np
 
-    n = len(values)
+    x = np.asarray(values, dtype=np.float64)
+    return _autocorrelation_time(x, np.sort(x) if len(x) > BLOCK else x)
+
+
+def _autocorrelation_time(x: Floats, ordered: Floats) -> float:
+    """`ordered` are the sorted values, which only long series need."""
+    import numpy as np
+
+    n = len(x)
     if n < 4:
         return 1.0
-    ranks = _ranks(np.asarray(values, dtype=np.float64))
-    centred = ranks - ranks.mean()
-    if not centred.any():
+    if n > BLOCK:
+        covariance = _long_covariance(x, ordered)
+    else:
+        ranks = _ranks(x)
+        covariance = _covariance(ranks - ranks.mean())
+    if not covariance[0] > 0:
         return 1.0
-    rho = _autocorrelation(centred)
-    pairs = rho[: n - n % 2].reshape(-1, 2).sum(axis=1)
+    rho = covariance / covariance[0]
+    pairs = rho[: len(rho) - len(rho) % 2].reshape(-1, 2).sum(axis=1)
     negative = np.flatnonzero(pairs <= 0)
     end = int(negative[0]) if len(negative) else len(pairs)
     return max(1.0, float(2 * pairs[:end].sum() - 1))
@@ -167,15 +227,34 @@ def _ranks(x: Floats) -> Floats:
     return shared[places]
 
 
-def _autocorrelation(centred: Floats) -> Floats:
-    """rho(0), rho(1), ... of a series with mean 0, by the Wiener-Khinchin theorem; padded so that it does not wrap, to
-    a power of two: other lengths take up to four times the memory."""
+def _covariance(centred: Floats) -> Floats:
+    """n times the autocovariance at lags 0, 1, ... of a series with mean 0, by the Wiener-Khinchin theorem; padded so
+    that it does not wrap, to a power of two: other lengths take up to four times the memory."""
     import numpy as np
 
+    if not centred.any():
+        return np.zeros(1)
     spectrum = np.fft.rfft(centred, 1 << (2 * len(centred) - 1).bit_length())
     covariance: Floats = np.fft.irfft(spectrum * spectrum.conj())[: len(centred)]
-    rho: Floats = covariance / covariance[0]
-    return rho
+    return covariance
+
+
+def _long_covariance(x: Floats, ordered: Floats) -> Floats:
+    """`_covariance` of the values' ranks at lags up to MAX_LAG, block by block: each is multiplied with itself and
+    the MAX_LAG values behind it. The ranks, too, are found when they are needed."""
+    import numpy as np
+
+    total = np.zeros(MAX_LAG)
+    size = 1 << (BLOCK + MAX_LAG - 1).bit_length()
+    for start in range(0, len(x), BLOCK):
+        part = x[start : start + BLOCK + MAX_LAG]
+        order = np.argsort(part)  # searching for sorted values takes a tenth of the time
+        sought, centred = part[order], np.empty(len(part))
+        below, up_to = np.searchsorted(ordered, sought, "left"), np.searchsorted(ordered, sought, "right")
+        centred[order] = (below + up_to + 1) / 2 - (len(x) + 1) / 2
+        product = np.fft.rfft(centred[:BLOCK], size).conj() * np.fft.rfft(centred, size)
+        total += np.fft.irfft(product)[:MAX_LAG]
+    return total
 
 
 def median_interval(values: Sequence[float], tau: float) -> tuple[float, float] | None:
@@ -183,13 +262,18 @@ def median_interval(values: Sequence[float], tau: float) -> tuple[float, float] 
 
     Ranks count from 1 and are kept within 1..n. None below 6 samples.
     """
-    n = len(values)
+    import numpy as np
+
+    return _median_interval(np.sort(np.asarray(values, dtype=np.float64)), tau)
+
+
+def _median_interval(ordered: Floats, tau: float) -> tuple[float, float] | None:
+    n = len(ordered)
     if n < MIN_SAMPLES_FOR_INTERVAL:
         return None
     reach = INTERVAL_REACH * math.sqrt(n * tau)
     low = max(1, math.floor(n / 2 - reach))
     high = min(n, math.ceil(n / 2 + reach) + 1)
-    ordered = sorted(values)
     return float(ordered[low - 1]), float(ordered[high - 1])
 
 

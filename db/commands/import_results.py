@@ -186,7 +186,12 @@ def _report(done: Sequence[Imported], arguments: argparse.Namespace) -> dict[str
 
 def _show(done: Sequence[Imported], arguments: argparse.Namespace) -> None:
     """What was imported on stdout, what was refused on stderr."""
+    from db.large_samples import MAX_RAW
+
     for one in done:
+        if one.compacted:
+            too_many = f"more than {MAX_RAW} samples: statistics and quantiles are stored, the file keeps them"
+            note(f"{NAME}: {one.path}: {too_many}")
         if one.state == "refused":
             note(f"{NAME}: refused {_reason(one)}")
         else:

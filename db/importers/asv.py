@@ -16,10 +16,9 @@ from typing import Any, Literal
 
 from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result
-from benchmarking.core.untrusted.input_files import parse_json
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result
+from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms
 from db.importers.support.names import Argument, split_arguments
 from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shifted, short, top_fields
 
@@ -66,7 +65,7 @@ def _is_results(file: ForeignFile) -> bool:
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top_fields(file)  # refuses anything but an object
-    top = Fields(file, parse_json(file.content, str(file.path), constant=str))
+    top = Fields(file, file.parsed(str))
     version = top.must(top.whole, "version")
     if version != VERSION:
         top.refuse("version", f"expected {VERSION}, found {version}: convert it with asv update")
@@ -195,7 +194,7 @@ def _timed(point: Point, fields: Fields, median_ms: float) -> Result:
     calls = fields.count("stats_number") or 1
     samples_s = fields.numbers("samples")
     if samples_s:
-        samples = [block(0, [one * MS_PER_S for one in samples_s], inner_loops=calls)]
+        samples = [block(0, in_ms(samples_s), inner_loops=calls)]
         return foreign_result(point, metrics=metrics, samples=samples, kept=fields.rest())
     repeats = fields.whole("stats_repeat")
     metrics |= _stated(fields, QUARTILES)

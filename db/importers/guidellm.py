@@ -5,15 +5,15 @@ Its percentiles are nearest ranks. An empty distribution has 0 everywhere, and a
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from statistics import median
 
 from benchmarking.core.records import Doubt, Result, Samples
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, measured
+from db.importers.support.measures import MS_PER_S, measured, middle
 from db.importers.support.reading import Fields, top_fields
 from db.importers.support.serving import latency_columns, load_result
 
@@ -133,7 +133,7 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
         requests=succeeded,
         failed=failed,
         doubts=tuple(_warnings(benchmark)),
-        metrics={"time_to_first_token_ms": median(first)} if first else {},
+        metrics={"time_to_first_token_ms": middle(first)} if first else {},
         stated=metrics,
         samples=samples,
         kept=benchmark.rest(),
@@ -190,12 +190,12 @@ def _samples(benchmark: Fields, succeeded: int | None) -> list[Samples]:
     """The raw times of the successful requests in ms; empty where the report holds only some of them."""
     requests = benchmark.section("requests")
     of_success = requests.objects("successful") or ()
-    found: dict[str, list[float]] = {}
+    found: dict[str, array[float]] = {}
     for request in of_success if len(of_success) == succeeded else ():
         for name, (metric, factor) in RAW.items():
             value = request.number(name, low=0)
             if value is not None:
-                found.setdefault(metric, []).append(value * factor)
+                found.setdefault(metric, array("d")).append(value * factor)
     return [measured(metric, values) for metric, values in found.items() if len(values) == succeeded]
 
 

@@ -6,13 +6,12 @@ The file has no date and no machine. Numbers among a command's parameters are ax
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
 
 from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result
+from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, middle
 from db.importers.support.names import split_arguments
 from db.importers.support.reading import Fields, parsed_number, top_fields
 
@@ -56,8 +55,8 @@ def _result(result: Fields, point: Point) -> Result:
     means = {column: _ms(result, name) for name, column in CPU.items()}
     return foreign_result(
         point,
-        samples=[block(0, [one * MS_PER_S for one in seconds])] if seconds else [],
-        metrics={**means, "process_peak_rss_mb": bytes_to_mb(median(memory)) if memory else None},
+        samples=[block(0, in_ms(seconds))] if seconds else [],
+        metrics={**means, "process_peak_rss_mb": bytes_to_mb(middle(memory)) if memory else None},
         stated={column: _ms(result, name) for name, column in STATED.items()},
         doubts=_failures(result.items("exit_codes")),
     )

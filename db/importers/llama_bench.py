@@ -6,18 +6,18 @@ The rows of all five outputs are read under the names of the JSON.
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from statistics import median
 from typing import Any
 
 from benchmarking.core.metrics import NS_PER_MS, bytes_to_mb
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Family, Json, Point, Precision, Result, Scalar
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result, measured
+from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, middle
 from db.importers.support.names import family_of, precision_of
 from db.importers.support.reading import Fields, csv_rows
 
@@ -228,14 +228,14 @@ def _result(row: Fields, started_at: datetime | None) -> Result:
         new_tokens=generated or None,
         axes={"depth": depth} if depth else {},
     )
-    values = [value / NS_PER_MS for value in row.numbers("samples_ns", low=0) or ()] if "samples_ns" in row else []
+    values = array("d", (value / NS_PER_MS for value in row.numbers("samples_ns", low=0) or ()))
     metrics: dict[str, float | None] = {"model_size_mb": None if size is None else bytes_to_mb(size)}
     samples = [block(0, values)] if values else []
     if values and not prompt:
-        per_token = [value / generated for value in values]
-        metrics["time_per_output_token_ms"] = median(per_token)
+        per_token = array("d", (value / generated for value in values))
+        metrics["time_per_output_token_ms"] = middle(per_token)
         samples.append(measured("time_per_output_token", per_token))
-    metrics |= _speeds(point, median(values)) if values else _stated(row, point)
+    metrics |= _speeds(point, middle(values)) if values else _stated(row, point)
     return foreign_result(
         point,
         metrics=metrics,

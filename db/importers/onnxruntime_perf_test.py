@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -16,7 +17,7 @@ from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result, measured
+from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured
 from db.importers.support.reading import parsed_number, short
 
 ROW = re.compile(
@@ -77,8 +78,8 @@ class Invocation:
     """The lines of one invocation: one for each call, then optionally its statistics."""
 
     model: str
-    seconds: list[float] = field(default_factory=list)
-    second: list[float] = field(default_factory=list)
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+    second: array[float] = field(default_factory=lambda: array("d"))
     """The second time of each call, in s; empty in older versions."""
     peak_bytes: float = 0.0
     cpu_percent: float = 0.0
@@ -86,36 +87,35 @@ class Invocation:
 
 
 def _is_output(file: ForeignFile) -> bool:
-    lines = _lines(file) if file.json is None else []
-    if not lines:
+    if file.json is not None:
         return False
-    first = ROW.fullmatch(lines[0][1])
-    if first:
+    _, line = next(_lines(file), (0, ""))
+    if first := ROW.fullmatch(line):
         return int(first["index"]) == 0
-    return any(line.startswith(PRINTED_LABELS) and PRINTED.fullmatch(line) for _, line in lines)
+    return any(line.startswith(PRINTED_LABELS) and PRINTED.fullmatch(line) for _, line in _lines(file))
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    lines = _lines(file)
-    if not lines:
+    first = next(_lines(file), None)
+    if first is None:
         file.refuse("is empty, or not text")
-    if not ROW.fullmatch(lines[0][1]):
-        for index, own in enumerate(_printed_invocations(lines)):
+    if not ROW.fullmatch(first[1]):
+        for index, own in enumerate(_printed_invocations(list(_lines(file)))):
             yield _printed(file, own, f"unknown {index}" if index else "unknown")
         return
-    invocations = _invocations(file, lines)
+    invocations = _invocations(file, _lines(file))
     for model in dict.fromkeys(one.model for one in invocations):
         own_ones = [one for one in invocations if one.model == model]
         yield ForeignRun(key=model, model_id=model or "unknown", runtime="onnxruntime", results=[_measured(own_ones)])
 
 
-def _lines(file: ForeignFile) -> list[tuple[int, str]]:
+def _lines(file: ForeignFile) -> Iterator[tuple[int, str]]:
     """The non-empty lines, with their numbers from 1."""
-    lines = enumerate((file.text or "").splitlines(), start=1)
-    return [(number, line.strip()) for number, line in lines if line.strip()]
+    lines = enumerate(file.lines(), start=1)
+    return ((number, line.strip()) for number, line in lines if line.strip())
 
 
-def _invocations(file: ForeignFile, lines: Sequence[tuple[int, str]]) -> list[Invocation]:
+def _invocations(file: ForeignFile, lines: Iterable[tuple[int, str]]) -> list[Invocation]:
     found: list[Invocation] = []
     expected = 0
     for number, line in lines:
@@ -157,8 +157,8 @@ def _measured(invocations: Sequence[Invocation]) -> Result:
         one
         for launch, each in enumerate(invocations)
         for one in (
-            block(launch, [seconds * MS_PER_S for seconds in each.seconds]),
-            measured("second_time", [seconds * MS_PER_S for seconds in each.second], launch=launch),
+            block(launch, in_ms(each.seconds)),
+            measured("second_time", in_ms(each.second), launch=launch),
         )
         if one.values
     ]

@@ -6,6 +6,7 @@ kept but not counted. Its times have no zone.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,7 +17,7 @@ from benchmarking.core.metrics import BYTES_PER_MB, bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Samples, to_json
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result, measured
+from db.importers.support.measures import block, foreign_result, in_ms, measured, middle
 from db.importers.support.reading import Fields, shifted, short, top_fields
 
 FORMAT_VERSION = "1.0"
@@ -34,7 +35,7 @@ DEFINITIONS = {
 class Process:
     """One entry of a benchmark's "runs"."""
 
-    values: tuple[float, ...]
+    values: Sequence[float]
     """Seconds a call (or bytes, or numbers: the benchmark's unit), each from a block of calls."""
     loops: int
     """Loops behind each value."""
@@ -144,12 +145,18 @@ def _result(metadata: Fields, processes: Sequence[Process]) -> Result:
         metadata.refuse("unit", f"expected second, {', '.join(UNTIMED)}, found {short(unit)}")
     metric, sample_unit, scale = UNTIMED[unit]
     untimed = [
-        measured(metric, [v * scale for v in one.values], unit=sample_unit, launch=launch, started_at=_started(one))
+        measured(
+            metric,
+            array("d", (value * scale for value in one.values)),
+            unit=sample_unit,
+            launch=launch,
+            started_at=_started(one),
+        )
         for launch, one in enumerate(measuring)
     ]
     return foreign_result(
         Point(batch_size=1),
-        metrics={**metrics, metric: median(median(one.values) for one in untimed)},
+        metrics={**metrics, metric: median(middle(one.values) for one in untimed)},
         samples=untimed,
         iterations=sum(len(one.values) for one in untimed),
         launches=len(measuring),
@@ -163,10 +170,10 @@ def _samples(launch: int, process: Process) -> Iterator[Samples]:
     inner = process.inner_loops
     if process.warmups:
         loops = min(loops for loops, _ in process.warmups)
-        seconds = [value * MS_PER_S for _, value in process.warmups]
-        yield replace(block(launch, seconds, phase="warmup", inner_loops=loops * inner), started_at=_started(process))
-    values_ms = [value * MS_PER_S for value in process.values]
-    yield replace(block(launch, values_ms, inner_loops=process.loops * inner), started_at=_started(process))
+        values_ms = in_ms(value for _, value in process.warmups)
+        yield replace(block(launch, values_ms, phase="warmup", inner_loops=loops * inner), started_at=_started(process))
+    values = block(launch, in_ms(process.values), inner_loops=process.loops * inner)
+    yield replace(values, started_at=_started(process))
 
 
 def _started(process: Process) -> str:

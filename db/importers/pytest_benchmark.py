@@ -12,7 +12,7 @@ from typing import Any
 from benchmarking.core.records import Point, Result
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result
+from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms
 from db.importers.support.names import split_arguments
 from db.importers.support.reading import Fields, top_fields
 
@@ -90,7 +90,7 @@ def _result(benchmark: Fields, point: Point) -> Result:
     stated = {column: stats.number(name) for name, column in STATED.items()}
     return foreign_result(
         point,
-        samples=[block(0, [one * MS_PER_S for one in values], inner_loops=calls)] if values else [],
+        samples=[block(0, in_ms(values), inner_loops=calls)] if values else [],
         metrics={"calls_per_sec": stats.number("ops", low=0)},
         stated={column: value * MS_PER_S for column, value in stated.items() if value is not None},
         iterations=stats.whole("rounds"),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from statistics import median
 from typing import Any
 
 from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, negative_times
+from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, middle, negative_times
 from db.importers.support.names import is_amd
 from db.importers.support.reading import Fields, short
 
@@ -34,7 +34,7 @@ LONGEST_PROMPT = 400
 NO_TIMES = f"{NOT_SUPPORTED}: the file has no times of single tokens, only their mean a call"
 MB_PER_GIB = 1024 * BYTES_PER_MIB / BYTES_PER_MB
 NOTHING = ("", "N/A", "unknown", "None")
-Times = tuple[tuple[float, ...], ...]
+Times = tuple[Sequence[float], ...]
 """The times of each request's tokens, in seconds."""
 
 
@@ -148,25 +148,25 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
     )
 
 
-def _ms(measures: Fields, name: str) -> list[float]:
-    return [value * MS_PER_S for value in measures.numbers(name) or ()]
+def _ms(measures: Fields, name: str) -> array[float]:
+    return in_ms(measures.numbers(name) or ())
 
 
 def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str, float], dict[str, str]]:
     """First token and the tokens after it: from their times where the file has them, else from the tool's means."""
     first, means = _ms(measures, "time_to_first_token"), _ms(measures, "inter_token_latency")
     times = _token_times(measures, "timestamps")
-    gaps = [gap for iteration in times for gap in _token_gaps_ms(iteration)]
+    gaps = array("d", (gap for iteration in times for gap in _token_gaps_ms(iteration)))
     samples: list[Samples] = []
     metrics: dict[str, float] = {}
     if first:
         samples.append(measured("time_to_first_token", first))
-        metrics["time_to_first_token_ms"] = median(first)
+        metrics["time_to_first_token_ms"] = middle(first)
     if means:
         samples.append(measured("time_per_output_token", means))
-        metrics["time_per_output_token_ms"] = median(means)
-        if median(means) > 0:
-            metrics["decode_tokens_per_sec"] = point.batch_size / median(means) * MS_PER_S
+        mean = metrics["time_per_output_token_ms"] = middle(means)
+        if mean > 0:
+            metrics["decode_tokens_per_sec"] = point.batch_size / mean * MS_PER_S
     if not gaps:
         return samples, metrics, dict.fromkeys(("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"), NO_TIMES)
     samples.append(measured("inter_token_latency", gaps))
@@ -177,14 +177,14 @@ def _gap_metrics(gaps: Sequence[float]) -> dict[str, float]:
     from benchmarking.core.sample_statistics import tail_quantile
 
     p99 = tail_quantile(gaps, 0.99)
-    return {"inter_token_latency_p50_ms": median(gaps), **({} if p99 is None else {"inter_token_latency_p99_ms": p99})}
+    return {"inter_token_latency_p50_ms": middle(gaps), **({} if p99 is None else {"inter_token_latency_p99_ms": p99})}
 
 
 def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
-    middle = median(latencies_ms)
-    if middle <= 0:
+    median_ms = middle(latencies_ms)
+    if median_ms <= 0:
         return {}
-    rate = point.batch_size / middle * MS_PER_S
+    rate = point.batch_size / median_ms * MS_PER_S
     tokens = {"throughput_tokens_per_sec": rate * point.new_tokens} if point.new_tokens else {}
     return {"throughput_samples_per_sec": rate, **tokens}
 
@@ -214,13 +214,14 @@ def _doubts(
 
 def _token_times(fields: Fields, name: str) -> tuple[Times, ...]:
     """The times of each iteration; empty when the field is absent. Raises FormatError for anything but such a list."""
-    found = enumerate(fields.items(name))
+    found = enumerate(fields.each(name))
     return tuple(_requests(fields, f"{name}[{index}]", one) for index, one in found if one is not None)
 
 
-def _token_gaps_ms(times: Times) -> list[float]:
+def _token_gaps_ms(times: Times) -> Iterator[float]:
     """Gaps between successive tokens of each request in ms. Requests of a batch with the same times count once."""
-    return [(after - before) * MS_PER_S for request in dict.fromkeys(times) for before, after in pairwise(request)]
+    distinct = {array("d", request).tobytes(): request for request in times}
+    return ((after - before) * MS_PER_S for request in distinct.values() for before, after in pairwise(request))
 
 
 def _requests(fields: Fields, place: str, requests: object) -> Times:

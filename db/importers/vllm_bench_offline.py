@@ -12,7 +12,7 @@ from typing import Any
 from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result
+from db.importers.support.measures import block, foreign_result, in_ms
 from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, top_fields
 from db.importers.support.serving import load_result, merged_records
@@ -83,7 +83,7 @@ def _latency(fields: Fields, arguments: Fields) -> Result:
             new_tokens=arguments.count("output_len"),
         ),
         metrics={},
-        samples=[block(0, [one * MS_PER_S for one in seconds])] if seconds else [],
+        samples=[block(0, in_ms(seconds))] if seconds else [],
         warmup_iterations=arguments.whole("num_iters_warmup"),
         doubts=() if batch else (unknown,),
         kept={"stated": {name: value for name, value in stated.items() if value is not None}},

@@ -39,6 +39,7 @@ from benchmarking.core.records import (
 )
 from db.importers.support.files import ForeignFile, NoResultsError
 from db.importers.support.reading import INT32_MAX, INT64_MAX, short, short_name, without_zone
+from db.large_samples import MAX_RAW, LargeSamples, large_samples
 
 HASH_VERSION = 1
 """Version of the keys that an imported hardware_id is a hash of."""
@@ -145,10 +146,17 @@ class Format:
     NoResultsError for a file without results of its own."""
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
-        """The records of the runs in the file. Raises FormatError as `read` does, and for what cannot be stored."""
+        """The records of the runs in the file. Of a file with more than MAX_RAW samples in long lists the launches keep
+        their statistics and quantiles alone. Raises FormatError as `read` does, and for what cannot be stored."""
+        large: list[LargeSamples] = []
         try:
             for found in self.read(file):
-                yield self.record(file, found)
+                run = self.record(file, found)
+                large += large_samples([run])
+                if sum(map(len, large)) > MAX_RAW:
+                    for one in large:
+                        one.compact()
+                yield run
         except NoResultsError:
             raise
         except FormatError as error:
@@ -281,7 +289,8 @@ def check_storable(file: ForeignFile, key: str, run: Run) -> None:
     where = f"{short_name(key)}: " if key else ""
     for result in run.results:
         for one in result.samples:
-            if not all(map(math.isfinite, one.values)):
+            values: Any = one.values
+            if not all(map(math.isfinite, (values.mean,) if isinstance(values, LargeSamples) else values)):
                 file.refuse(f"{where}a value of {one.metric} is too large")
     light = replace(run, results=tuple(replace(one, samples=()) for one in run.results))
     try:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from benchmarking.core import plugins
 from benchmarking.core.errors import FormatError
 from benchmarking.core.untrusted.input_files import check_json, open_regular, parse_json, read_unpacked
+from db.importers.support.number_lists import PLACEHOLDER, Numbers, take_out
 
 if TYPE_CHECKING:
     from db.importers.support.building import Format
@@ -28,6 +31,9 @@ HEAD_BYTES = 100_000
 MAX_SIZE_BYTES = 512 * 1024**2
 """Of a file, decompressed. Far above all samples of a day's serving, below most files of weights."""
 
+LARGE_BYTES = 1_000_000
+"""Of JSON whose long lists of numbers are read into arrays; smaller files are parsed as they are."""
+
 
 class NoResultsError(FormatError):
     """A file of a known format that holds no results of its own: a log of accuracy, a description, a repetition."""
@@ -39,13 +45,16 @@ class ForeignFile:
 
     path: Path
     content: bytes
-    """The whole content, that of text in UTF-8; of a DuckDB file, which is opened by its path, the first block only."""
+    """The whole content, that of text in UTF-8; of a DuckDB file, which is opened by its path, the first block only; of
+    large JSON what `take_out` leaves of it."""
     sha256: str
     """Hex digest of the whole file."""
     modified_at: datetime
     """Naive UTC: the time of the measurement where the file has none."""
     encoding: str = "UTF-8"
     """Of a text in the file itself."""
+    number_lists: tuple[Numbers, ...] = ()
+    """The lists of numbers that were taken out of the content."""
 
     @cached_property
     def is_duckdb(self) -> bool:
@@ -67,11 +76,21 @@ class ForeignFile:
 
     @cached_property
     def json(self) -> Any:
-        """The content as JSON; None when it is not JSON (or null). NaN and infinity are read as None."""
+        """The content as JSON; None when it is not JSON (or null). NaN and infinity are read as None, long lists of
+        numbers of a large file as arrays."""
         try:
-            return parse_json(self.content, str(self.path), constant=lambda _: None)
+            return self.parsed(lambda _: None)
         except FormatError:
             return None
+
+    def parsed(self, constant: Callable[[str], Any]) -> Any:
+        """The content as JSON; `constant` gives the value for NaN and infinity. Raises FormatError."""
+        return parse_json(self.content, str(self.path), constant=self._with_lists(constant))
+
+    def _with_lists(self, constant: Callable[[str], Any]) -> Callable[[str], Any]:
+        """`constant` for a parser that comes upon the placeholders in the order of the lists."""
+        lists = iter(self.number_lists)
+        return lambda word: next(lists, None) if self.number_lists and word == PLACEHOLDER else constant(word)
 
     @cached_property
     def json_lines(self) -> tuple[Any, ...]:
@@ -81,7 +100,8 @@ class ForeignFile:
         try:
             check_json(self.content, str(self.path))
             lines = [line for line in (self.text or "").splitlines() if line.strip()]
-            return tuple(parse_json(line.encode(), str(self.path), constant=lambda _: None) for line in lines)
+            constant = self._with_lists(lambda _: None)
+            return tuple(parse_json(line.encode(), str(self.path), constant=constant) for line in lines)
         except FormatError:
             return ()
 
@@ -95,6 +115,18 @@ class ForeignFile:
         except FormatError as error:
             return str(error).removeprefix(f"{self.path}: ")
         return None
+
+    def lines(self) -> Iterator[str]:
+        """The lines of a text, without their ends and without a copy of the whole; none of anything but UTF-8."""
+        try:
+            for number, line in enumerate(BytesIO(self.content)):
+                yield line.decode("utf-8" if number else "utf-8-sig").rstrip("\r\n")
+        except UnicodeDecodeError:
+            return
+
+    def without_content(self) -> ForeignFile:
+        """The file for what needs its name and digest alone: the content is freed as soon as the caller drops it."""
+        return replace(self, content=b"", number_lists=())
 
     @property
     def description(self) -> str:
@@ -127,7 +159,7 @@ def _shape(value: Any) -> str:
         keys = [name[:40] for name in value]
         more = f" and {len(keys) - SHOWN_KEYS} more" if len(keys) > SHOWN_KEYS else ""
         return f"an object with the keys {', '.join(keys[:SHOWN_KEYS])}{more}" if keys else "an object without keys"
-    if isinstance(value, list):
+    if isinstance(value, list | array):
         return f"a list of {len(value)}, the first {_shape(value[0])}" if value else "an empty list"
     return f"a value of type {type(value).__name__}"
 
@@ -141,7 +173,15 @@ def read_file(path: Path) -> ForeignFile:
         content, digest = _head_of_database(opened, head) or _all_of(opened, path)
         modified = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC).replace(tzinfo=None)
     content, encoding = _in_utf_8(content)
-    return ForeignFile(path=path, content=content, sha256=digest, modified_at=modified, encoding=encoding)
+    file = ForeignFile(path=path, content=content, sha256=digest, modified_at=modified, encoding=encoding)
+    return _with_arrays(file) if len(content) > LARGE_BYTES and file.head.lstrip().startswith(("{", "[")) else file
+
+
+def _with_arrays(file: ForeignFile) -> ForeignFile:
+    """The file of large JSON with its long lists of numbers in arrays; any other file unchanged."""
+    rest, lists = take_out(file.content)
+    taken = replace(file, content=rest, number_lists=lists)
+    return taken if lists and (taken.json is not None or taken.json_lines) else file
 
 
 def _in_utf_8(content: bytes) -> tuple[bytes, str]:

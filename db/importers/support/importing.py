@@ -17,6 +17,7 @@ from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.records import FORMAT, Device, Json, Origin, Precision, Result, Run, canonical_hash
 from db.importers.support.building import content_id, foreign_hardware, iso
 from db.importers.support.files import ForeignFile, NoResultsError, importer_for, read_file, recognising
+from db.large_samples import large_samples
 
 State = Literal["imported", "present", "nothing", "unknown", "refused"]
 Store = Callable[[Sequence[Run], ForeignFile], int]
@@ -41,6 +42,8 @@ class Imported:
     doubts: Mapping[str, int] = field(default_factory=dict)
     """Kind of doubt -> results that have it."""
     models: tuple[str, ...] = ()
+    compacted: bool = False
+    """Whether statistics and quantiles were stored instead of the samples, which are too many."""
     nameless: int = 0
     """Runs without the name of a device or processor."""
 
@@ -78,6 +81,7 @@ def import_file(path: Path, is_named: bool, format_name: str | None, given: Give
         return Imported(path=path, state="refused" if is_named else "unknown", reason=str(error))
     try:
         runs = [given.on(run) for run in importer.runs(file)]
+        file = file.without_content()  # storing takes the memory
         new_runs = store(runs, file) if runs else 0
     except NoResultsError as error:
         return Imported(path=path, state="nothing", format=importer.name, reason=str(error))
@@ -107,6 +111,7 @@ def _imported(path: Path, format_name: str, runs: Sequence[Run], new_runs: int) 
         results=len(results),
         samples=sum(len(samples.values) for result in results for samples in result.samples),
         doubts=dict(Counter(doubt.kind for result in results for doubt in result.doubts)),
+        compacted=any(one.quantiles is not None for one in large_samples(runs)),
         nameless=sum(run.hardware.device.name is None and run.hardware.cpu_model is None for run in runs),
         models=tuple(dict.fromkeys(run.cell.workload.model_id for run in runs)),
         reason=None if runs else "it has no entry",

@@ -6,8 +6,9 @@ A launch is a process of the other tool. A tool that times a block of calls at o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from statistics import median
+import statistics
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from benchmarking.core.doubts import validity
@@ -26,11 +27,14 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, Statistics, between_launches_interval, describe
 from db.importers.support.reading import INT32_MAX
+from db.large_samples import LargeSamples
 
 MS_PER_S = 1e3
 MIN_LAUNCHES_FOR_BETWEEN = 3
 INTERVAL = ("latency_ci_low_ms", "latency_ci_high_ms")
 HIDDEN = f"{NOT_APPLICABLE}: the mean of a block of calls hides how they vary"
+LARGE = 10_000
+"""Raw values of a launch from which they stay in an array; fewer are a tuple."""
 NOT_STATED = "not_stated: the file does not say"
 TAIL_COLUMNS = {f"latency_p{round(100 * q)}_ms": least for q, least in TAIL_MIN_SAMPLES.items()}
 """Column -> the least number of values behind it."""
@@ -106,13 +110,13 @@ def latency_metrics(launches: Sequence[Sequence[float]]) -> tuple[dict[str, floa
     import numpy as np
 
     with np.errstate(over="ignore", invalid="ignore"):
-        statistics = [describe(values) for values in launches]
-    medians = {name: _median(statistics, name) for column, name in LATENCY.items() if column not in INTERVAL}
-    low, high, scope = _interval(statistics)
+        described = [describe(_plain(values)) for values in launches]
+    medians = {name: _median(described, name) for column, name in LATENCY.items() if column not in INTERVAL}
+    low, high, scope = _interval(described)
     found = {
         **{column: medians.get(name) for column, name in LATENCY.items()},
-        "latency_min_ms": min(each.min for each in statistics),
-        "latency_max_ms": max(each.max for each in statistics),
+        "latency_min_ms": min(each.min for each in described),
+        "latency_max_ms": max(each.max for each in described),
         **dict(zip(INTERVAL, (low, high), strict=True)),
     }
     metrics = {column: value for column, value in found.items() if value is not None}
@@ -121,18 +125,41 @@ def latency_metrics(launches: Sequence[Sequence[float]]) -> tuple[dict[str, floa
     return metrics, {column: TOO_FEW_SAMPLES for column in LATENCY if column not in metrics}, scope
 
 
-def _median(statistics: Sequence[Statistics], name: str) -> float | None:
-    values = [value for each in statistics if (value := getattr(each, name)) is not None]
-    return median(values) if values else None
+def _plain(values: Sequence[float]) -> Any:
+    """The values as numpy takes them without a copy."""
+    return values.numbers if isinstance(values, LargeSamples) else values
 
 
-def _interval(statistics: Sequence[Statistics]) -> tuple[float | None, float | None, CiScope]:
+def in_ms(values_s: Iterable[float]) -> array[float]:
+    """Seconds in ms."""
+    return array("d", (value * MS_PER_S for value in values_s))
+
+
+def _array(values: Sequence[float]) -> array[float]:
+    return values if isinstance(values, array) else array("d", values)
+
+
+def middle(values: Sequence[float]) -> float:
+    """The median, also of values in an array, of which Python's own makes a list of objects."""
+    if not isinstance(values, array | LargeSamples):
+        return statistics.median(values)
+    import numpy as np
+
+    return float(np.median(_plain(values)))
+
+
+def _median(described: Sequence[Statistics], name: str) -> float | None:
+    values = [value for each in described if (value := getattr(each, name)) is not None]
+    return statistics.median(values) if values else None
+
+
+def _interval(described: Sequence[Statistics]) -> tuple[float | None, float | None, CiScope]:
     """The 95 % interval of the median latency: between launches where there are 3 or more, else within them."""
-    medians = [each.median for each in statistics]
+    medians = [each.median for each in described]
     if len(medians) >= MIN_LAUNCHES_FOR_BETWEEN and min(medians) > 0:
         return *between_launches_interval(medians), "between"
-    lows = [each.ci_low for each in statistics if each.ci_low is not None]
-    highs = [each.ci_high for each in statistics if each.ci_high is not None]
+    lows = [each.ci_low for each in described if each.ci_low is not None]
+    highs = [each.ci_high for each in described if each.ci_high is not None]
     return (min(lows), max(highs), "within") if lows and highs else (None, None, None)
 
 
@@ -156,13 +183,14 @@ def block(launch: int, values_ms: Sequence[float], *, phase: Phase = "measure", 
 def measured(metric: str, values_ms: Sequence[float], *, unit: str = "ms", **others: Any) -> Samples:
     """Raw values of one launch, in the order they were taken; `others` are fields of `Samples`."""
     known = {"launch": 0, "phase": "measure", "started_at": "", **others}
-    return Samples(metric=metric, unit=unit, values=tuple(values_ms), **known)
+    values: Any = tuple(values_ms) if len(values_ms) < LARGE else LargeSamples(_array(values_ms))
+    return Samples(metric=metric, unit=unit, values=values, **known)
 
 
 def negative_times(metric: str, values_ms: Sequence[float]) -> tuple[Doubt, ...]:
     """A doubt when times are below zero: the tool subtracted more than there was."""
-    below = [value for value in values_ms if value < 0]
+    below = sum(value < 0 for value in values_ms)
     if not below:
         return ()
-    evidence: dict[str, Json] = {"metric": metric, "n": len(below), "of": len(values_ms), "min_ms": min(below)}
+    evidence: dict[str, Json] = {"metric": metric, "n": below, "of": len(values_ms), "min_ms": min(values_ms)}
     return (Doubt(kind="negative_time", severity="invalid", evidence=evidence),)

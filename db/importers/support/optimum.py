@@ -8,15 +8,16 @@ from __future__ import annotations
 import ast
 import json
 import re
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
 from db.importers.support.files import ForeignFile, read_file
-from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, negative_times
+from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, middle, negative_times
 from db.importers.support.reading import Fields, csv_rows, yaml_object
 
 MEASURED = ("memory", "latency", "throughput", "energy", "efficiency")
@@ -86,22 +87,23 @@ def is_in_sibling_file(file: ForeignFile, report: Fields) -> bool:
     """Whether another file in the folder has the same latencies: the whole benchmark's, or the JSON of a CSV."""
     stem = file.path.stem
     names = {f"{stem.removesuffix('_report')}.json", f"{stem}.json"} - {file.path.name}
-    mine = _latencies(report.rest())
-    return bool(mine) and any(_latencies(_report_of(_json_of(file.path.with_name(name)))) == mine for name in names)
+    others = [path for path in (file.path.with_name(name) for name in sorted(names)) if path.is_file()]
+    mine = _latencies({name: report.peek(name) for name in report}) if others else {}
+    return bool(mine) and any(_latencies(_report_of(_json_of(path))) == mine for path in others)
 
 
 def _report_of(data: Any) -> Any:
     return data["report"] if is_whole(data) else data if is_report(data) else None
 
 
-def _latencies(report: Any) -> dict[str, list[float]]:
+def _latencies(report: Any) -> dict[str, array[float]]:
     """The latencies of each target that has a list of them."""
     found = {}
     for target, found_there in report.items() if isinstance(report, dict) else ():
         latency = found_there.get("latency") if isinstance(found_there, dict) else None
         values = latency.get("values") if isinstance(latency, dict) else None
-        if isinstance(values, list) and all(isinstance(value, float | int) for value in values):
-            found[target] = values
+        if isinstance(values, list | array) and all(isinstance(value, float | int) for value in values):
+            found[target] = array("d", values)
     return found
 
 
@@ -244,14 +246,14 @@ def result(report: Fields, sizes: Sizes, *, is_rocm: bool, warmup_calls: int | N
     )
 
 
-def latencies_ms(target: Fields) -> list[float]:
+def latencies_ms(target: Fields) -> array[float]:
     """The raw latencies of a target; empty in files of versions without them."""
     latency = target.fields("latency")
     if latency is None:
-        return []
+        return array("d")
     if (unit := latency.text("unit")) not in (None, "s"):
         latency.refuse("unit", f"expected s, found {unit!r}")
-    return [value * MS_PER_S for value in latency.numbers("values") or ()]
+    return in_ms(latency.numbers("values") or ())
 
 
 def _stated_means(targets: Mapping[str, Fields]) -> dict[str, float]:
@@ -264,44 +266,45 @@ def _stated_means(targets: Mapping[str, Fields]) -> dict[str, float]:
     return {}
 
 
-def _prefill_and_decode(targets: Mapping[str, Fields], latencies: Mapping[str, list[float]]) -> list[float]:
+def _prefill_and_decode(targets: Mapping[str, Fields], latencies: Mapping[str, array[float]]) -> array[float]:
     """Whole calls, in files of versions that stored decode as each call minus the mean prefill."""
     if "decode" not in latencies or "prefill" not in latencies or "generate" in targets:
-        return []
+        return array("d")
     prefill = fmean(latencies["prefill"])
-    return [value + prefill for value in latencies["decode"]]
+    return array("d", (value + prefill for value in latencies["decode"]))
 
 
-def _generation(latencies: Mapping[str, list[float]], sizes: Sizes) -> tuple[list[Samples], dict[str, float]]:
+def _generation(latencies: Mapping[str, array[float]], sizes: Sizes) -> tuple[list[Samples], dict[str, float]]:
     """First token and decode. A decode covers all new tokens but the first."""
     samples: list[Samples] = []
     metrics: dict[str, float] = {}
     point = sizes.point
     if prefill := latencies.get("prefill"):
         samples.append(measured("time_to_first_token", prefill))
-        metrics |= {"time_to_first_token_ms": median(prefill), "prefill_ms": median(prefill)}
-        if point.sequence_length and median(prefill) > 0:
+        first_ms = middle(prefill)
+        metrics |= {"time_to_first_token_ms": first_ms, "prefill_ms": first_ms}
+        if point.sequence_length and first_ms > 0:
             tokens = point.batch_size * point.sequence_length
-            metrics["prefill_tokens_per_sec"] = tokens / median(prefill) * MS_PER_S
+            metrics["prefill_tokens_per_sec"] = tokens / first_ms * MS_PER_S
     if decode := latencies.get("decode"):
-        metrics["decode_ms"] = median(decode)
+        decode_ms = metrics["decode_ms"] = middle(decode)
         steps = (point.new_tokens or 1) - 1
         if steps:
-            per_token = [value / steps for value in decode]
+            per_token = array("d", (value / steps for value in decode))
             samples.append(measured("time_per_output_token", per_token))
-            metrics["time_per_output_token_ms"] = median(per_token)
-            if median(decode) > 0:
-                metrics["decode_tokens_per_sec"] = sizes.sequences * steps / median(decode) * MS_PER_S
+            metrics["time_per_output_token_ms"] = middle(per_token)
+            if decode_ms > 0:
+                metrics["decode_tokens_per_sec"] = sizes.sequences * steps / decode_ms * MS_PER_S
     return samples, metrics
 
 
 def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
     """Throughput at the median latency: of sequences, and of generated (else input) tokens."""
-    middle = median(latencies_ms)
+    median_ms = middle(latencies_ms)
     tokens = point.new_tokens or point.sequence_length
-    if middle <= 0:
+    if median_ms <= 0:
         return {}
-    rates = {"throughput_samples_per_sec": point.batch_size / middle * MS_PER_S}
+    rates = {"throughput_samples_per_sec": point.batch_size / median_ms * MS_PER_S}
     return rates | ({"throughput_tokens_per_sec": rates["throughput_samples_per_sec"] * tokens} if tokens else {})
 
 
@@ -324,14 +327,14 @@ def _peaks(memory: Fields, names: Mapping[str, str]) -> dict[str, float]:
     return {column: value for name, column in names.items() if (value := memory.number(name, low=0)) is not None}
 
 
-def _others(targets: Mapping[str, Fields], latencies: Mapping[str, list[float]]) -> dict[str, float]:
+def _others(targets: Mapping[str, Fields], latencies: Mapping[str, array[float]]) -> dict[str, float]:
     metrics = {}
     if load := latencies.get("load_model"):
         metrics["load_model_s"] = load[0] / MS_PER_S
     if first := latencies.get("first_forward") or latencies.get("first_call"):
         metrics["first_call_ms"] = first[0]
     if "per_step" in targets and (steps := latencies.get("per_step")):
-        metrics["step_ms"] = median(steps)
+        metrics["step_ms"] = middle(steps)
     return metrics
 
 
@@ -349,7 +352,7 @@ def _energy(targets: Mapping[str, Fields]) -> dict[str, float]:
     }
 
 
-def _doubts(targets: Mapping[str, Fields], latencies: Mapping[str, list[float]]) -> list[Doubt]:
+def _doubts(targets: Mapping[str, Fields], latencies: Mapping[str, Sequence[float]]) -> list[Doubt]:
     found = [doubt for name in ("prefill", "decode") for doubt in negative_times(name, latencies.get(name, ()))]
     generate = targets["generate"].fields("throughput") if "generate" in targets else None
     if generate is not None and generate.text("unit") == "samples/s":

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.records import Doubt, Json
 from db.importers.support.files import ForeignFile
+from db.importers.support.number_lists import Numbers, floats
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -30,6 +32,8 @@ def storable(file: ForeignFile, value: Any, place: str, depth: int = 0) -> Json:
         _check_text(file, value, place)
     elif isinstance(value, float) and not math.isfinite(value):
         file.refuse(f"{place}: {value} is not a number")
+    elif isinstance(value, array):
+        return value.tolist()  # of numbers that are finite
     elif isinstance(value, list):
         return [storable(file, one, f"{place}[{index}]", depth + 1) for index, one in enumerate(value)]
     elif isinstance(value, dict):
@@ -153,14 +157,16 @@ class Fields:
         except (ValueError, OverflowError, OSError):
             self.refuse(name, f"expected a time in seconds since 1970, found {short(seconds)}")
 
-    def numbers(self, name: str, *, low: float = -math.inf) -> tuple[float, ...] | None:
-        """A list of finite numbers, none below `low`."""
+    def numbers(self, name: str, *, low: float = -math.inf) -> Sequence[float] | None:
+        """A list of finite numbers, none below `low`: a tuple, or an array where there are many."""
         values = self._taken(name)
         if values is None:
             return None
-        if not isinstance(values, list):
+        if not isinstance(values, list | array):
             self.refuse(name, f"expected a list of numbers, found {short(values)}")
         place = self.place(name)
+        if isinstance(values, array):
+            return self._array(values, place, low)
         if set(map(type, values)) == {float} and all(map(math.isfinite, values)) and min(values) >= low:
             return tuple(values)  # of millions of samples, without a look at each
         return tuple(self._number(value, f"{place}[{index}]", low) for index, value in enumerate(values))
@@ -172,7 +178,14 @@ class Fields:
             self.refuse(name, f"expected a list, found {short(value)}")
         return value or []
 
-    def number_list(self, value: Any, place: str) -> tuple[float, ...]:
+    def each(self, name: str) -> Sequence[Any]:
+        """A list of anything, whose values the caller checks; empty where there is none."""
+        value = self._taken(name)
+        if value is not None and not isinstance(value, list | array):
+            self.refuse(name, f"expected a list, found {short(value)}")
+        return () if value is None else value
+
+    def number_list(self, value: Any, place: str) -> Sequence[float]:
         """A list of finite numbers that was read as a part of this object, at this place in it; empty for null."""
         return Fields(self.file, {place: value}, self.path).numbers(place) or ()
 
@@ -257,6 +270,16 @@ class Fields:
             self.file.refuse(f"{place}: expected a number{at_least}, found {short(value)}")
         return number
 
+    def _array(self, values: Numbers, place: str, low: float) -> array[float]:
+        """Numbers that are known to be finite."""
+        import numpy as np
+
+        numbers = floats(values)
+        if np.frombuffer(numbers).min() < low:
+            index = next(index for index, value in enumerate(numbers) if value < low)
+            self._number(values[index], f"{place}[{index}]", low)
+        return numbers
+
     def _object(self, value: Any, place: str) -> Fields:
         if not isinstance(value, dict):
             self.file.refuse(f"{place}: expected an object, found {short(value)}")
@@ -272,20 +295,23 @@ def top_fields(file: ForeignFile) -> Fields:
 
 def csv_lines(file: ForeignFile, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     """The lines of a CSV file but empty ones: their number and cells."""
-    reader = csv.reader(io.StringIO(file.text or "", newline=""), delimiter=delimiter, strict=True)
+    text = io.TextIOWrapper(io.BytesIO(file.content), "utf-8-sig", newline="")  # decoded as it is read
+    reader = csv.reader(text, delimiter=delimiter, strict=True)
     try:
         for cells in reader:
             if cells:
                 yield reader.line_num, cells
     except csv.Error as error:
         file.refuse(f"line {reader.line_num}: not CSV: {error}")
+    except UnicodeDecodeError:
+        file.refuse(f"line {reader.line_num + 1}: not text in UTF-8")
 
 
 def csv_rows(file: ForeignFile, *, delimiter: str = ",", ends_early: bool = False) -> Iterator[Fields]:
     """The rows under the header line of a CSV file; numbers in them are text, and empty cells are absent. With
     `ends_early`, a row may have fewer cells than the header."""
     lines = csv_lines(file, delimiter=delimiter)
-    _, header = next(lines, (0, [])) if file.text else (0, [])
+    _, header = next(lines, (0, []))
     if not header:
         file.refuse("is empty, expected a header line")
     for number, cells in lines:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples
-from db.importers.support.measures import MS_PER_S, foreign_result, measured
+from db.importers.support.measures import foreign_result, in_ms, measured
 from db.importers.support.reading import Fields, short
 
 Value = TypeVar("Value")
@@ -169,18 +170,20 @@ def _client_samples(load: Fields, *, has_failures: bool) -> tuple[list[Samples],
         return [], {}
     errors = load.items("errors")
     kept: dict[str, Json] = {"errors": errors} if any(errors) else {}
-    values_s = {metric: _succeeded(load.numbers(name) or (), errors) for name, metric in CLIENT_RAW.items()}
+    values_s: dict[str, Iterable[float]] = {
+        metric: _succeeded(load.numbers(name) or (), errors) for name, metric in CLIENT_RAW.items()
+    }
     if "itls" in load:
-        gaps = [load.number_list(each, f"itls[{index}]") for index, each in enumerate(load.items("itls"))]
+        gaps = [load.number_list(each, f"itls[{index}]") for index, each in enumerate(load.each("itls"))]
         kept["gaps_per_request"] = [len(each) for each in gaps]
-        values_s["inter_chunk_latency"] = [gap for each in _succeeded(gaps, errors) for gap in each]
-    timed = {metric: [value * MS_PER_S for value in values if value > 0] for metric, values in values_s.items()}
+        values_s["inter_chunk_latency"] = itertools.chain.from_iterable(_succeeded(gaps, errors))
+    timed = {metric: in_ms(value for value in values if value > 0) for metric, values in values_s.items()}
     return [measured(metric, values_ms) for metric, values_ms in timed.items() if values_ms], kept
 
 
-def _succeeded(values: Sequence[Value], errors: Sequence[Json]) -> list[Value]:
+def _succeeded(values: Sequence[Value], errors: Sequence[Json]) -> Iterator[Value]:
     """The values of the requests without an error; all values where there is no list of errors."""
-    return [value for value, error in itertools.zip_longest(values, errors[: len(values)]) if not error]
+    return (value for value, error in itertools.zip_longest(values, errors[: len(values)]) if not error)
 
 
 ENGINES = ("vllm", "sglang", "tgi", "tensorrt", "lmdeploy", "scalellm", "deepspeed", "tensorrtllm")
@@ -340,7 +343,7 @@ def _is_record(record: Any) -> bool:
     return (
         isinstance(record, dict)
         and _object(record.get("benchmark")).get("name") == PYTORCH
-        and isinstance(_object(record.get("metric")).get("benchmark_values"), list)
+        and isinstance(_object(record.get("metric")).get("benchmark_values"), list | array)
     )
 
 

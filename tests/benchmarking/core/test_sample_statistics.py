@@ -1,8 +1,10 @@
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
+from benchmarking.core import sample_statistics
 from benchmarking.core.sample_statistics import (
     autocorrelation_time,
     between_launches_interval,
@@ -103,6 +105,47 @@ def test_autocorrelation_time_of_an_autoregressive_series_is_that_of_theory():
 def test_median_interval_takes_the_ranks_of_the_formula(n, tau, low, high):
     values = list(range(1, n + 1))[::-1]
     assert median_interval(values, tau) == (low, high)
+
+
+@pytest.mark.parametrize("series", ["normal", "ties", "constant", "correlated", "skewed"])
+@pytest.mark.parametrize("n", [1, 2, 5, 60, 301])
+def test_statistics_are_numpys_to_the_last_bit(series, n):
+    values = of_kind(series, n)
+    each = describe(values)
+    assert (each.p25, each.median, each.p75) == tuple(np.quantile(values, (0.25, 0.5, 0.75)))
+    assert each.mad == np.median(np.abs(values - np.median(values)))
+    assert each.p99 == (np.quantile(values, 0.99) if n >= 299 else None)
+    fences = each.p25 - 1.5 * (each.p75 - each.p25), each.p75 + 1.5 * (each.p75 - each.p25)
+    assert each.outliers.mild_low + each.outliers.severe_low == (values < fences[0]).sum()
+    assert each.outliers.mild_high + each.outliers.severe_high == (values > fences[1]).sum()
+
+
+@pytest.mark.parametrize("series", ["normal", "ties", "constant", "correlated", "skewed"])
+@pytest.mark.parametrize("n", [2001, 2048, 5000])
+def test_a_long_series_that_is_read_in_blocks_has_the_statistics_of_the_whole(monkeypatch, series, n):
+    values = of_kind(series, n)
+    expected = describe(values)
+    monkeypatch.setattr(sample_statistics, "BLOCK", 1000)
+    monkeypatch.setattr(sample_statistics, "MAX_LAG", 300)
+    each = describe(values)
+    assert each.tau == pytest.approx(expected.tau, rel=1e-9)
+    assert dataclasses.replace(each, tau=expected.tau) == expected
+    assert autocorrelation_time(values) == each.tau
+
+
+def of_kind(series, n):
+    random = np.random.default_rng(n)
+    noise = random.normal(size=n)
+    match series:
+        case "normal":
+            return 10 + noise
+        case "ties":
+            return random.integers(1, 5, n).astype(float)
+        case "constant":
+            return np.full(n, 3.3)
+        case "correlated":
+            return 10 + np.convolve(noise, np.ones(20), "same")
+    return np.exp(2 * noise)
 
 
 def test_median_interval_needs_six_samples():

@@ -1,0 +1,206 @@
+"""Long lists of numbers in a foreign file: read into arrays, in little memory, and to the same runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+import subprocess
+import sys
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarking.core import plugins
+from db.commands.import_results import main
+from db.importers.support import building, files, measures, number_lists
+from db.importers.support.files import NoResultsError, importer_for, read_file
+from db.importers.support.number_lists import take_out
+from db.large_samples import LargeSamples
+from db.warehouse import Warehouse
+from tests.helpers.paths import FIXTURES
+
+PEAK = """
+import sys
+from pathlib import Path
+from db.commands.import_results import main
+code = main(sys.argv[1:])
+print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+sys.exit(code)
+"""
+MEGABYTES = 40
+LIMIT_MB = 310
+"""Measured: 267, of which 190 are the program; as lists of Python's objects 700. `tests/perf/imports.py` prints what
+200 MB take."""
+
+
+@pytest.fixture
+def every_list(monkeypatch):
+    """Every list of numbers is read into an array, and stays in one."""
+    monkeypatch.setattr(number_lists, "MIN_BYTES", 1)
+    monkeypatch.setattr(files, "LARGE_BYTES", 0)
+    monkeypatch.setattr(measures, "LARGE", 1)
+
+
+def plain(value):
+    """The value with lists instead of arrays."""
+    if isinstance(value, array):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, list) else value
+
+
+def whole(run):
+    """The run with tuples instead of `LargeSamples`."""
+    results = (
+        dataclasses.replace(
+            result, samples=tuple(dataclasses.replace(one, values=tuple(one.values)) for one in result.samples)
+        )
+        for result in run.results
+    )
+    return dataclasses.replace(run, results=tuple(results))
+
+
+def written(folder, values, *, more=""):
+    """A file of pyperf with the values in s."""
+    text = json.dumps(values)
+    path = folder / "values.json"
+    path.write_text(
+        '{"version": "1.0", "metadata": {"name": "many", "unit": "second"}, "benchmarks": [{"runs": [{"values": '
+        f"{text}{more}}}]}}]}}"
+    )
+    return path
+
+
+NUMBERS = st.lists(st.integers() | st.floats(allow_nan=False, allow_infinity=False), min_size=1)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.text() | st.sampled_from(["[1, 2]", '"', "\\", "]", "-Infinity"]) | NUMBERS,
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(JSON, st.sampled_from([None, 1]))
+def test_any_json_is_the_same_with_its_lists_taken_out_and_put_back(value, indent):
+    text = json.dumps(value, indent=indent).encode()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(number_lists, "MIN_BYTES", 1)
+        patched.setattr(number_lists, "PIECE_BYTES", 50)
+        rest, lists = take_out(text)
+    remaining = iter(lists)
+    assert plain(json.loads(rest, parse_constant=lambda _: next(remaining))) == value
+    assert next(remaining, None) is None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "kind"),
+    [([1, 2] * 60, "q"), ([0.5, 2] * 60, "d"), ([1] * 100 + [0.5], "d"), ([-(2**63)] * 20, "q")],
+)
+def test_whole_numbers_stay_whole_unless_others_are_among_them(numbers, kind):
+    _, (found,) = take_out(json.dumps(numbers).encode())
+    assert found.typecode == kind
+    assert found.tolist() == numbers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps([2**63] * 60),
+        json.dumps([2**53 + 1, 0.5] * 60),
+        "[" + "1e999, " * 60 + "1]",
+        "[" + "1,, " * 60 + "1]",
+        "[" + "01, " * 60 + "1]",
+        "[" + "1" * 5000 + "]",
+        f'{{"least": -Infinity, "values": {json.dumps([0.5] * 100)}}}',
+        json.dumps("[" + "1, " * 100 + "1]"),
+        json.dumps([1.5] * 10),
+    ],
+    ids=["beyond 64 bits", "inexact", "infinite", "empty", "not JSON", "long", "the placeholder", "a text", "short"],
+)
+def test_what_an_array_cannot_hold_stays_in_the_text(text):
+    assert take_out(text.encode()) == (text.encode(), ())
+
+
+def test_every_recorded_file_gives_the_same_runs_with_its_lists_in_arrays(every_list):
+    compared = in_arrays = 0
+    for name in plugins.names("db.importers"):
+        for path in sorted((FIXTURES / "imports" / name).rglob("*")):
+            if path.is_file():
+                found = runs_of(path, name)
+                with pytest.MonkeyPatch.context() as patched:
+                    patched.setattr(files, "LARGE_BYTES", math.inf)
+                    patched.setattr(measures, "LARGE", math.inf)
+                    assert [whole(run) for run in found] == runs_of(path, name), path
+                compared += len(found)
+                in_arrays += sum(isinstance(one.values, LargeSamples) for run in found for one in samples_of(run))
+    assert compared > 100
+    assert in_arrays > 50
+
+
+def runs_of(path, name):
+    try:
+        return list(importer_for(read_file(path), name).runs(read_file(path)))
+    except (NoResultsError, files.FormatError):
+        return []
+
+
+def samples_of(run):
+    return [one for result in run.results for one in result.samples]
+
+
+@pytest.mark.parametrize(
+    ("values", "more", "message"),
+    [
+        ([0.1] * 50 + ["x"], "", "values[50]: expected a number, found 'x'"),
+        ([0.1] * 50, ', "warmups": [', "not JSON, or truncated"),
+    ],
+)
+def test_a_bad_large_file_is_refused_as_a_small_one_is(every_list, tmp_path, capsys, values, more, message):
+    path = written(tmp_path, values, more=more)
+    assert main([str(path), "--format", "pyperf", "--db-path", str(tmp_path / "a.duckdb")]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_time_below_zero_in_a_long_list_is_named_by_its_place(every_list, tmp_path, capsys):
+    path = tmp_path / "hyperfine.json"
+    result = {"command": "x", "mean": 1.0, "user": 1.0, "system": 0.0, "times": [0.5] * 70 + [-1.0]}
+    path.write_text(json.dumps({"results": [result]}))
+    assert main([str(path), "--db-path", str(tmp_path / "a.duckdb")]) == 1
+    assert "results[0].times[70]: expected a number from 0, found -1.0" in capsys.readouterr().err
+
+
+def test_the_values_of_a_large_file_are_stored_one_by_one(tmp_path):
+    values = [random.Random(1).uniform(0.01, 0.02) for _ in range(60_000)]
+    path = written(tmp_path, values)
+    assert main([str(path), "--db-path", str(tmp_path / "a.duckdb")]) == 0
+    with Warehouse.open(tmp_path / "a.duckdb", read_only=True) as warehouse:
+        (row,) = warehouse.query("SELECT samples, sample_count, median FROM raw_benchmark_data").dicts()
+    assert row["samples"] == [value * 1e3 for value in values]
+    assert row["sample_count"] == 60_000
+    assert row["median"] == pytest.approx(sorted(values)[30_000] * 1e3, rel=1e-4)
+
+
+def test_of_more_values_than_are_kept_statistics_and_quantiles_are_stored(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(building, "MAX_RAW", 50_000)
+    path = written(tmp_path, [1.0, 2.0, 3.0] * 20_000)
+    assert main([str(path), "--db-path", str(tmp_path / "a.duckdb")]) == 0
+    assert "statistics and quantiles are stored, the file keeps them" in capsys.readouterr().err
+    with Warehouse.open(tmp_path / "a.duckdb", read_only=True) as warehouse:
+        (row,) = warehouse.query("SELECT samples, sample_count, median, sketch FROM raw_benchmark_data").dicts()
+        (result,) = warehouse.query("SELECT latency_median_ms FROM all_results").dicts()
+    assert (row["samples"], row["sample_count"], row["median"]) == ([], 60_000, 2000.0)
+    assert (row["sketch"][0], row["sketch"][-1]) == (1000.0, 3000.0)
+    assert result["latency_median_ms"] == 2000.0
+
+
+@pytest.mark.slow
+def test_a_file_of_many_samples_is_imported_in_little_more_memory_than_it_has(tmp_path):
+    value = random.Random(1).uniform
+    path = written(tmp_path, [round(value(0.01, 0.02), 16) for _ in range(MEGABYTES * 1_000_000 // 20)])
+    command = [sys.executable, "-c", PEAK, str(path), "--db-path", str(tmp_path / "a.duckdb")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    peak_mb = int(done.stdout.splitlines()[-1]) * 1024 / 1e6
+    assert peak_mb < LIMIT_MB
