@@ -84,13 +84,26 @@ class GraphRunner(ABC):
     def place(self, array: np.ndarray) -> Placed:
         """Put an array where the graphs read it; the copy stays valid and unchanged while its operation uses it.
 
-        Timed only for the tokens of a generation and the latents of a denoising step.
+        Timed only for the tokens of a generation that are chosen on the host, and the latents of a denoising step.
         """
 
     @abstractmethod
     def fetch(self, tensor: Placed) -> np.ndarray:
         """A tensor on the host, after waiting for the device. May be the runner's own buffer, valid until the graph's
         next call."""
+
+    def keep(self, logits: Placed) -> Placed:
+        """Logits of at least the last position that later calls leave as they are now. By default a copy, for runners
+        that hand out their buffers."""
+        return self.place(self.fetch(logits)[:, -1:].copy())
+
+    def next_tokens(self, logits: Placed) -> Placed:
+        """The first of the most likely tokens at the last position (batch x positions x vocabulary -> batch x 1,
+        int64), where the graphs read it. By default chosen on the host, which the logits are copied to.
+
+        Timed for every token of a generation.
+        """
+        return self.place(self.fetch(logits)[:, -1:].argmax(axis=-1))
 
     @abstractmethod
     def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:

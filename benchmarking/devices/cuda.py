@@ -16,7 +16,7 @@ from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Re
 from benchmarking.devices.support import nvml as nvidia
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
-from benchmarking.devices.support.ort_providers import GPU_MEMORY, OrtProvider
+from benchmarking.devices.support.ort_providers import CUDA_MEMORY, OrtProvider
 from benchmarking.devices.support.reading import UnreadableError
 from benchmarking.devices.support.torch_gpu import TorchGpuKind, is_gpu_in_use, why_not_driver, why_not_torch
 
@@ -44,7 +44,8 @@ ORT_PROVIDER = OrtProvider(
     precisions=("float32", "tf32", "bfloat16", "float16", "int8", "int4"),
     options={"device_id": "0", "use_tf32": "0"},  # of the one GPU that `watch` leaves visible; TF32 is on by default
     precision_options={"tf32": {"use_tf32": "1"}},
-    memory=GPU_MEMORY,
+    memory=CUDA_MEMORY,
+    replay_option="enable_cuda_graph",
 )
 
 

@@ -13,7 +13,7 @@ from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Re
 from benchmarking.devices.support import amd
 from benchmarking.devices.support.amd import Node, SysfsMonitor, node_facts, nodes
 from benchmarking.devices.support.handles import Monitor
-from benchmarking.devices.support.ort_providers import GPU_MEMORY, OrtProvider
+from benchmarking.devices.support.ort_providers import ANY_GPU_MEMORY, CUDA_MEMORY, OrtProvider
 from benchmarking.devices.support.reading import UnreadableError, absent, read_text
 from benchmarking.devices.support.torch_gpu import TorchGpuKind, is_gpu_in_use, why_not_torch
 
@@ -29,17 +29,23 @@ ORT_PROVIDERS = (
         install="onnxruntime-migraphx",
         precisions=ORT_PRECISIONS,
         options={"device_id": "0"},
-        memory=GPU_MEMORY,
+        memory=ANY_GPU_MEMORY,
     ),
     OrtProvider(
         name="ROCMExecutionProvider",
         install="onnxruntime-rocm",
         precisions=ORT_PRECISIONS,
         options={"device_id": "0"},
-        memory=GPU_MEMORY,
+        memory=CUDA_MEMORY,
     ),
 )
-"""On the one GPU that `watch` leaves visible. ONNX Runtime's name of HIP's memory is CUDA's too, as in torch."""
+"""On the one GPU that `watch` leaves visible.
+
+2026-11-22: the names of HIP's memory were read in ONNX Runtime's Python layer (onnxruntime_inference_collection.py), as
+no machine with an AMD GPU was available. "gpu" is the memory of the GPUs that the build is for (from 1.23, pull request
+25346). "cuda" was the same, and since pull request 27594 (in 1.31 at the latest) is NVIDIA's alone: `OrtDevice.make`
+gives it NVIDIA's PCI vendor, for which a build for AMD has no allocator. There is no "hip". The ROCm provider ended
+with 1.22, which has "cuda" alone."""
 
 NO_BFLOAT16 = ("gfx8", "gfx900", "gfx906", "gfx101", "gfx103")
 """Targets without bfloat16 arithmetic: before MI100 (gfx908), and RDNA 1 and 2."""

@@ -1,9 +1,9 @@
 """Calls made of a bundle's graphs, on any runtime on graphs: the same work, marks, counts and array names as the torch
 operations of the families have, without torch.
 
-Greedy tokens are chosen on the host. What is fetched for it is small: decoders are exported so that their logits are
-those of the last position alone wherever the model can do that (batch x 1 x vocabulary, 200 kB a sequence for a
-vocabulary of 50 000), and the states stay where the runtime keeps them.
+Greedy tokens are chosen by the runner, on the host or where the logits are. What is fetched for it is small: decoders
+are exported so that their logits are those of the last position alone wherever the model can do that (batch x 1 x
+vocabulary, 200 kB a sequence for a vocabulary of 50 000), and the states stay where the runtime keeps them.
 
 The steps of a denoising call come from the schedule in the bundle's facts:
 
@@ -167,42 +167,50 @@ class Generation(GraphOperation):
         """Run what comes before the prompt and mark the end of each phase: its outputs by source."""
 
     @abstractmethod
-    def prefill(self, encoded: Mapping[str, Placed]) -> np.ndarray:
-        """Run the prompt: the logits of its last position, batch x vocabulary."""
+    def prefill(self, encoded: Mapping[str, Placed]) -> Placed:
+        """Run the prompt: its logits, batch x positions x vocabulary, of the last position at least."""
 
     def run(self, mark: Mark) -> Generated:
+        """The logits of the output stay where the runner has them, batch x positions x vocabulary."""
         logits = self.prefill(self.encode(mark))
-        prefill_logits = logits.copy()  # a runner may hand out its buffer, which the next step writes to
+        prefill_logits = self._runner.keep(logits)
         steps: list[list[int]] = []
         while True:
-            tokens = logits.argmax(axis=-1)
-            steps.append(tokens.tolist())
+            tokens = self._runner.next_tokens(logits)
+            steps.append(self._runner.fetch(tokens)[:, 0].tolist())
             mark(TOKEN)
             if len(steps) == self._steps:
                 break
-            logits = self._step(self._runner.place(tokens[:, np.newaxis]), 1)
+            logits = self._step(tokens, 1)
         return Generated(tokens=tuple(zip(*steps, strict=True)), prefill_logits=prefill_logits, last_logits=logits)
 
     def problem(self, output: Generated) -> str | None:
         lengths = {len(row) for row in output.tokens}
         if len(output.tokens) != self.items_per_call or lengths != {self._steps}:
             return f"token count: {len(output.tokens)} rows of {sorted(lengths)}, asked {self._steps} each"
-        return non_finite("prefill logits", output.prefill_logits) or non_finite("last logits", output.last_logits)
+        return non_finite("prefill logits", self._at_last(output.prefill_logits)) or non_finite(
+            "last logits", self._at_last(output.last_logits)
+        )
 
     def arrays(self, output: Generated) -> dict[str, np.ndarray]:
-        return {"tokens": np.array(output.tokens, dtype=np.int64), "logits": as_float32(output.prefill_logits)}
+        logits = as_float32(self._at_last(output.prefill_logits))
+        return {"tokens": np.array(output.tokens, dtype=np.int64), "logits": logits}
+
+    def _at_last(self, logits: Placed) -> np.ndarray:
+        """The logits of the last position on the host, batch x vocabulary."""
+        return self._runner.fetch(logits)[:, -1]
 
     def _begin(self, first: Mapping[str, Placed]) -> None:
         self._length = 0
         self._states = self._runner.begin(DECODE, self._batch_size, first)
 
-    def _step(self, tokens: Placed, count: int) -> np.ndarray:
-        """Run `count` tokens of each sequence: the logits of the last."""
+    def _step(self, tokens: Placed, count: int) -> Placed:
+        """Run `count` tokens of each sequence: their logits, of the last at least."""
         feeds = {**self._feeds, self._tokens_input: tokens}
         if self._growing:
             feeds |= self._grown(count)
         outputs, self._states = self._runner.step(DECODE, feeds, self._states)
-        return self._last_logits(self._decode, outputs)
+        return outputs[self._decode.result or ""]
 
     def _grown(self, count: int) -> dict[str, Placed]:
         """The mask and positions, for graphs that do not derive them from their states."""
@@ -210,9 +218,6 @@ class Generation(GraphOperation):
         positions = np.tile(np.arange(before, self._length, dtype=np.int64), (self._batch_size, 1))
         values = {MASK: np.ones((self._batch_size, self._length), dtype=np.int64), POSITIONS: positions}
         return {name: self._runner.place(values[source]) for name, source in self._growing.items()}
-
-    def _last_logits(self, graph: Graph, outputs: Mapping[str, Placed]) -> np.ndarray:
-        return self._runner.fetch(outputs[graph.result or ""])[:, -1]
 
 
 class DecoderGeneration(Generation):
@@ -235,7 +240,7 @@ class DecoderGeneration(Generation):
         mark(self._bundle.encode_phase)
         return _by_source(ENCODER, outputs)
 
-    def prefill(self, encoded: Mapping[str, Placed]) -> np.ndarray:
+    def prefill(self, encoded: Mapping[str, Placed]) -> Placed:
         if self._prefill is None:
             self._begin({})
             return self._step(self._prompt, self._prompt_length)
@@ -243,7 +248,7 @@ class DecoderGeneration(Generation):
         outputs = self._runner.call(PREFILL, {**feeds, _tokens_input(self._prefill): self._prompt})
         first = {state.input: outputs[state.first_from] for state in self._decode.states if state.first_from}
         self._begin(first)
-        return self._last_logits(self._prefill, outputs)
+        return outputs[self._prefill.result or ""]
 
 
 class EncoderDecoderGeneration(Generation):
@@ -263,7 +268,7 @@ class EncoderDecoderGeneration(Generation):
         mark(self._bundle.encode_phase)
         return _by_source(ENCODER, outputs)
 
-    def prefill(self, encoded: Mapping[str, Placed]) -> np.ndarray:
+    def prefill(self, encoded: Mapping[str, Placed]) -> Placed:
         feeds = {name: encoded[source] for name, source in self._cross.feeds.items()}
         seen = {**encoded, **_by_source(CROSS, self._runner.call(CROSS, feeds))}
         self._feeds = {name: seen[source] for name, source in self._decode.feeds.items() if source in seen}

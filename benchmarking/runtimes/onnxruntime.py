@@ -10,8 +10,12 @@ from benchmarking.core.contracts import Option, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import session as graphs
 from benchmarking.graphs.bundle import read_bundle
+from benchmarking.graphs.fused import PRECISIONS as FUSED_PRECISIONS
+from benchmarking.graphs.fused import ensure_fused, find_fused, why_not_fused
+from benchmarking.graphs.next_token import ensure_next_token, find_next_token
 from benchmarking.runtimes.support.onnxruntime import runtime as shared
 from benchmarking.workloads.support.families import plugin_of
 
@@ -19,11 +23,25 @@ QUANTIZATIONS: Mapping[Precision, str] = {"int8": "dynamic", "int4": "weight-onl
 """How the graphs of a precision are quantized: weights and, during the call, activations; or the weights alone."""
 CACHE = Option(name="cache", help="key-value cache of models that generate", values=("dynamic",))
 """The graphs' states grow by a token a step; there is no other cache."""
+FUSION = Option(
+    name="fusion",
+    help="what replaces patterns in the graphs by fused operators, besides ONNX Runtime when it loads them",
+    values=("none", "transformers"),
+    is_filled_in=False,
+)
+"""onnxruntime.transformers' optimizer."""
+CUDA_GRAPH = Option(
+    name="cuda_graph",
+    help="capture of a call's kernels, which are then replayed as one CUDA graph",
+    values=("off", "on"),
+    is_filled_in=False,
+)
 
 
 class OnnxRuntime(shared.OrtRuntime):
     """The runtime `onnxruntime`. Its settings: io_mode (whether inputs and outputs are in the host's or the device's
-    memory), provider where it is not the device's default, quantization, and cache in generation."""
+    memory), provider where it is not the device's default, quantization, cache in generation, and where they are asked
+    for fusion and cuda_graph."""
 
     name = "onnxruntime"
     export_format = "onnx"
@@ -44,6 +62,8 @@ class OnnxRuntime(shared.OrtRuntime):
             is_filled_in=False,
         ),
         CACHE,
+        FUSION,
+        CUDA_GRAPH,
     )
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
@@ -68,13 +88,21 @@ class OnnxRuntime(shared.OrtRuntime):
             raise UsageError(f"io_mode 'device': {provider.name} binds nothing to the memory of {device.selector} here")
         if provider.name != shared.providers_of(device)[0].name:
             mode["provider"] = provider.word
-        return mode
+        if is_fused(mode) and (why_not := why_not_fused(workload)) is not None:
+            raise UsageError(f"fusion 'transformers': {why_not}")
+        if is_replayed(mode) and (why_not := _why_not_replayed(provider, workload, mode)) is not None:
+            raise UsageError(f"cuda_graph 'on': {why_not}")
+        defaults = {option.name: option.values[0] for option in (FUSION, CUDA_GRAPH)}
+        return {name: value for name, value in mode.items() if defaults.get(name) != value}
 
     def runs_at_once(self, mode: Mapping[str, Scalar]) -> bool:
-        return True
+        """A captured graph has one set of inputs and outputs."""
+        return not is_replayed(mode)
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         shared.check_named_precision(mode.get("provider"), precision)
+        if is_fused(mode) and precision not in FUSED_PRECISIONS:
+            raise UsageError(f"fusion 'transformers': fused graphs are float32 or float16, not {precision}")
         method = QUANTIZATIONS.get(precision)
         asked = mode.get("quantization", method)
         if asked != method:
@@ -83,7 +111,12 @@ class OnnxRuntime(shared.OrtRuntime):
         return mode if method is None else {**mode, "quantization": method}
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-        return graphs.ensure_bundle(cell, points, store, rebuild)
+        make = ensure_fused if is_fused(cell.runtime_mode) else graphs.ensure_bundle
+        facts = make(cell, points, store, rebuild)
+        if cell.runtime_mode["io_mode"] == "device":
+            for point in points:
+                ensure_next_token(read_bundle(store.folder(graphs.bundle_key(cell, point))), store, rebuild)
+        return facts
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.onnxruntime.session import GraphSource, OrtSession
@@ -94,13 +127,44 @@ class OnnxRuntime(shared.OrtRuntime):
             precision=cell.precision,
             num_threads=shared.num_threads(cell),
             plugin_devices=() if provider.entries is None else provider.entries(cell.device),
+            is_replayed=is_replayed(cell.runtime_mode),
         )
 
         def locate(point: Point) -> GraphSource:
-            folder = graphs.find_bundle(cell, point)
-            return GraphSource(folder=folder, bundle=read_bundle(folder), settings=settings)
+            folder = (find_fused if is_fused(cell.runtime_mode) else graphs.find_bundle)(cell, point)
+            bundle = read_bundle(folder)
+            return GraphSource(
+                folder=folder,
+                bundle=bundle,
+                settings=at_sizes(settings, graphs.sizes_at(cell, point, bundle)) if settings.is_replayed else settings,
+                next_token=find_next_token(bundle) if cell.runtime_mode["io_mode"] == "device" else None,
+            )
 
         return OrtSession(cell, points, locate, stage)
+
+
+def is_fused(mode: Mapping[str, Scalar]) -> bool:
+    """Whether the settings ask for graphs of onnxruntime.transformers' optimizer."""
+    return mode.get(FUSION.name) == "transformers"
+
+
+def is_replayed(mode: Mapping[str, Scalar]) -> bool:
+    """Whether the settings ask for captured graphs."""
+    return mode.get(CUDA_GRAPH.name) == "on"
+
+
+def at_sizes(settings: shared.SessionSettings, sizes: Mapping[str, int]) -> shared.SessionSettings:
+    """The settings of sessions at fixed sizes: with free ones, nodes about shapes stay on the CPU, which no graph can
+    capture."""
+    return replace(settings, dimensions=dict(sizes))
+
+
+def _why_not_replayed(provider: OrtProvider, workload: Workload, mode: Mapping[str, Scalar]) -> str | None:
+    if provider.replay_option is None:
+        return f"{provider.name} captures no CUDA graphs"
+    if mode["io_mode"] != "device":
+        return "a captured graph has fixed addresses in the device's memory: take --io-mode device"
+    return graphs.why_not_forward(f"{OnnxRuntime.name} with cuda_graph", workload)
 
 
 PLUGIN = OnnxRuntime()

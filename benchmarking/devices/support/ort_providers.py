@@ -21,8 +21,10 @@ from benchmarking.devices.support.kinds import kind_of
 SUFFIX = "ExecutionProvider"
 HOST_MEMORY = "cpu"
 """ONNX Runtime's name of the host's memory."""
-GPU_MEMORY = "cuda"
-"""ONNX Runtime's name of the memory of NVIDIA's and AMD's GPUs."""
+CUDA_MEMORY = "cuda"
+"""ONNX Runtime's name of the memory of NVIDIA's GPUs."""
+ANY_GPU_MEMORY = "gpu"
+"""ONNX Runtime's name of the memory of the GPUs that it is built for."""
 
 WORDS = {"dml": "directml"}
 """`--provider`'s name where it is not ONNX Runtime's."""
@@ -43,7 +45,9 @@ class OrtProvider:
     precision_options: Mapping[Precision, Mapping[str, str]] = field(default_factory=dict)
     """Further options at a precision."""
     memory: str | None = None
-    """ONNX Runtime's name of the memory that tensors can be bound to ("cpu", "cuda"); None where none can."""
+    """ONNX Runtime's name of the memory that tensors can be bound to ("cpu", "cuda", "gpu"); None where none can."""
+    replay_option: str | None = None
+    """The option by which it captures the kernels of a call and replays them as one graph; None without one."""
     on_request_only: bool = False
     """Whether it is used only when named, even if the installed ONNX Runtime has no other."""
     has_memory_pattern: bool = True

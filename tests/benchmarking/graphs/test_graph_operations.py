@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.model_contracts import GraphRunner
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
 from benchmarking.graphs.operations import operation_of, results, start_of
@@ -27,7 +28,7 @@ PROMPT = {"input_ids": np.array([[1, 2], [3, 4]])}
 POINT = Point(batch_size=2, sequence_length=2, new_tokens=3)
 
 
-class Counting:
+class Counting(GraphRunner):
     """Its decoder's next token is the sum of all tokens so far, modulo the vocabulary; logits are one-hot. Every output
     is one buffer, written anew in each call, as a runtime may do it."""
 

@@ -16,7 +16,7 @@ import pytest
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Readings, Workload, to_json
 from benchmarking.devices import cpu, cuda, mps, openvino, rocm
-from benchmarking.runtimes.onnxruntime import PLUGIN
+from benchmarking.runtimes.onnxruntime import PLUGIN, at_sizes
 from benchmarking.runtimes.support.onnxruntime import runtime
 from benchmarking.workloads.support.resolve import resolve
 
@@ -165,6 +165,27 @@ def test_quantization_is_named_where_there_is_one():
         PLUGIN.mode_at("int8", {**mode, "quantization": "weight-only"})
     with pytest.raises(UsageError, match="float16 is not quantized"):
         PLUGIN.mode_at("float16", {**mode, "quantization": "dynamic"})
+
+
+def test_captured_graphs_are_for_one_forward_pass_on_a_provider_that_captures(bert, gpt2, built_with):
+    built_with("CUDAExecutionProvider", "MIGraphXExecutionProvider")
+    mode = PLUGIN.mode(GPU, bert, {"cuda_graph": "on"})
+    assert mode == {"io_mode": "device", "cuda_graph": "on"}
+    assert (PLUGIN.runs_at_once(mode), PLUGIN.runs_at_once({"io_mode": "device"})) == (False, True)
+    assert PLUGIN.mode(GPU, bert, {"cuda_graph": "off", "fusion": "none"}) == {"io_mode": "device"}
+    with pytest.raises(UsageError, match="one forward pass, not text-generation, whose shapes grow"):
+        PLUGIN.mode(GPU, gpt2, {"cuda_graph": "on"})
+    with pytest.raises(UsageError, match="fixed addresses in the device's memory: take --io-mode device"):
+        PLUGIN.mode(GPU, bert, {"cuda_graph": "on", "io_mode": "host"})
+    with pytest.raises(UsageError, match="MIGraphXExecutionProvider captures no CUDA graphs"):
+        PLUGIN.mode(Device(type="rocm", selector="rocm:0", found=True), bert, {"cuda_graph": "on"})
+
+
+def test_sessions_of_captured_graphs_have_fixed_sizes_and_the_providers_option():
+    settings = runtime.SessionSettings(provider=cuda.ORT_PROVIDER, precision="float32", num_threads=1, is_replayed=True)
+    assert settings.provider_options["enable_cuda_graph"] == "1"
+    assert at_sizes(settings, {"batch": 2}).dimensions == {"batch": 2}
+    assert "enable_cuda_graph" not in dataclasses.replace(settings, is_replayed=False).provider_options
 
 
 MEASURE = """

@@ -36,10 +36,32 @@ SOFTWARE_FLAGS = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 """They switch on WebGPU on the processor."""
 
 HARDWARE_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "linux": ("--enable-unsafe-webgpu", "--enable-features=Vulkan"),
+    "linux": (
+        "--enable-unsafe-webgpu",
+        "--enable-features=Vulkan",
+        "--use-angle=vulkan",
+        "--disable-vulkan-surface",  # without a display there is none to draw on
+    ),
 }
 
-"""They switch on WebGPU on the GPU where it is off by default, by platform."""
+"""They give a page without a window WebGPU on the GPU where it is off by default, by platform; Windows has it over
+Direct3D 12, macOS over Metal.
+
+2026-11-22: those of developer.chrome.com/blog/supercharge-web-ai-testing, which names them for a server with Linux and
+an NVIDIA GPU. Chromium here takes them (tests/benchmarking/runtimes/support/browser/test_flags.py); no machine with a
+GPU was available."""
+
+HEADLESS = "--headless=new"
+
+"""The whole browser without a window, with a GPU process; before Chrome 132 --headless alone was another program."""
+
+SOFTWARE_FALLBACK = "--enable-unsafe-swiftshader"
+
+"""A flag of Playwright's own, which gives a page without a GPU an adapter on the processor."""
+
+FEATURES = "--enable-features="
+
+"""Of several such flags, Chromium reads the last one only."""
 
 INFORMATION_FLAGS = ("--enable-webgpu-developer-features",)
 
@@ -81,7 +103,8 @@ class Browser:
                 headless=True,
                 # Chromium's sandbox does not start as root; anywhere else it stays on.
                 chromium_sandbox=not _is_root(),
-                args=[*ISOLATION_FLAGS, *flags],
+                args=[HEADLESS, *ISOLATION_FLAGS, *with_one_feature_list(flags)],
+                ignore_default_args=None if set(SOFTWARE_FLAGS) <= set(flags) else [SOFTWARE_FALLBACK],
                 timeout=START_TIMEOUT_MS,
             )
             self._cleanup.callback(self._end)
@@ -151,6 +174,13 @@ def webgpu_flags(*, software: bool, platform: str = sys.platform) -> tuple[str, 
     """The flags that give the page a WebGPU adapter, in software or of the GPU."""
     chosen = SOFTWARE_FLAGS if software else HARDWARE_FLAGS.get(platform, ())
     return (*chosen, *INFORMATION_FLAGS)
+
+
+def with_one_feature_list(flags: Sequence[str]) -> list[str]:
+    """The flags, with all features that they switch on in one flag."""
+    features = [flag.removeprefix(FEATURES) for flag in flags if flag.startswith(FEATURES)]
+    others = [flag for flag in flags if not flag.startswith(FEATURES)]
+    return [*others, FEATURES + ",".join(features)] if features else others
 
 
 def first_line(text: str) -> str:

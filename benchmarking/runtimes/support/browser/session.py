@@ -133,8 +133,8 @@ class PageOperation(Operation):
         logits, steps = self._page.output(number, ("first", "last") if self.new_tokens != 1 else ("first",))
         return Generated(
             tokens=tuple(zip(*(steps or ()), strict=True)),
-            prefill_logits=logits["first"][:, -1],
-            last_logits=logits.get("last", logits["first"])[:, -1],
+            prefill_logits=logits["first"],
+            last_logits=logits.get("last", logits["first"]),
         )
 
 

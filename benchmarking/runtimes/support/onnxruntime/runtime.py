@@ -165,13 +165,17 @@ class SessionSettings:
     """ONNX Runtime's entries of the device, for a provider that is a plugin."""
     extra_options: Mapping[str, str] = field(default_factory=dict)
     """Options of the provider besides those of its device and precision."""
+    is_replayed: bool = False
+    """Whether the provider captures the kernels of a call and replays them as one graph; `dimensions` are then all
+    fixed."""
     entries: Mapping[str, str] = field(default_factory=dict)
     """Entries of the session configuration."""
 
     @property
     def provider_options(self) -> dict[str, str]:
         """All options of the requested provider."""
-        return {**self.provider.options_at(self.precision), **self.extra_options}
+        replayed = {self.provider.replay_option: "1"} if self.is_replayed and self.provider.replay_option else {}
+        return {**self.provider.options_at(self.precision), **self.extra_options, **replayed}
 
 
 def open_graph(path: Path, settings: SessionSettings, *, profile: Path | None = None) -> Any:

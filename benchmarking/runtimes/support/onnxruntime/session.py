@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.contracts import Operation, Session, Stage
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.model_contracts import GraphRunner, Placed, States
 from benchmarking.core.records import Cell, Json, Point, Precision
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.devices.support.ort_providers import HOST_MEMORY
+from benchmarking.devices.support.ort_providers import HOST_MEMORY, OrtProvider
 from benchmarking.graphs.bundle import Bundle, Graph, bundle_facts, check_weights
+from benchmarking.graphs.fused import fused_operators
+from benchmarking.graphs.next_token import LOGITS, TOKENS
 from benchmarking.graphs.session import graph_operation
 from benchmarking.runtimes.support.in_flight import WorkersOperation
 from benchmarking.runtimes.support.onnxruntime.profile import placement, read_profile
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 IoMode = Literal["device", "host"]
+GRAPH_ID, NOT_CAPTURED = "gpu_graph_id", "-1"
+"""Entry of a run's configuration that tells captured graphs apart, and its value for a run without one."""
+NEXT_TOKEN = "next_token"  # noqa: S105 - the name of a session
 Replay = Callable[[GraphRunner], None]
 """Makes the measured call once more on another runner."""
 
@@ -46,6 +51,8 @@ class GraphSource:
     folder: Path
     bundle: Bundle
     settings: SessionSettings
+    next_token: Path | None = None
+    """The file of the graph that chooses the next tokens; None where the host chooses them."""
 
 
 Locate = Callable[[Point], GraphSource]
@@ -116,7 +123,9 @@ def _describe(loaded: LoadedGraphs, io_mode: IoMode) -> dict[str, Json]:
     return {
         **in_force(first, loaded.source.settings),
         "io_mode": io_mode,
+        **loaded.choice,
         **bundle_facts(loaded.source.folder, loaded.source.bundle),
+        **fused_operators(loaded.source.bundle),
         "assigned_nodes_by_provider": _assigned(loaded),
     }
 
@@ -139,6 +148,16 @@ class LoadedGraphs:
     source: GraphSource
     sessions: Mapping[str, Any]
 
+    @property
+    def chooses_tokens(self) -> bool:
+        """Whether next tokens are chosen in the device's memory."""
+        return NEXT_TOKEN in self.sessions
+
+    @property
+    def choice(self) -> dict[str, Json]:
+        """For `verified`: where next tokens are chosen; nothing for a bundle that does not generate."""
+        return {"tokens_chosen_on": "device" if self.chooses_tokens else "host"} if self.source.bundle.generates else {}
+
 
 def load_graphs(source: GraphSource, profiles_in: Path | None = None) -> LoadedGraphs:
     """Sessions of all graphs; with a folder for profiles each writes one there, which slows it. Raises as `open_graph`
@@ -147,12 +166,17 @@ def load_graphs(source: GraphSource, profiles_in: Path | None = None) -> LoadedG
     for name, graph in source.bundle.graphs.items():
         profile = None if profiles_in is None else profiles_in / f"{name}-"
         sessions[name] = open_graph(source.folder / graph.file, source.settings, profile=profile)
+    if source.next_token is not None and source.bundle.generates:
+        profile = None if profiles_in is None else profiles_in / f"{NEXT_TOKEN}-"
+        sessions[NEXT_TOKEN] = open_graph(source.next_token, source.settings, profile=profile)
     return LoadedGraphs(source=source, sessions=sessions)
 
 
 def runner_of(loaded: LoadedGraphs, io_mode: IoMode, replay: Replay | None = None) -> HostRunner | DeviceRunner:
     """A runner for one point's calls."""
-    return HostRunner(loaded, replay) if io_mode == "host" else DeviceRunner(loaded, replay)
+    if io_mode == "host":
+        return HostRunner(loaded, replay)
+    return CapturedRunner(loaded, replay) if loaded.source.settings.is_replayed else DeviceRunner(loaded, replay)
 
 
 class OrtRunner(GraphRunner):
@@ -182,6 +206,9 @@ class OrtRunner(GraphRunner):
     def fetch(self, tensor: Placed) -> np.ndarray:
         array: np.ndarray = tensor.numpy()
         return array
+
+    def keep(self, logits: Placed) -> Placed:
+        return logits  # every call has outputs of its own, where its inputs changed
 
     def begin(self, graph: str, batch_size: int, first: Mapping[str, Placed]) -> States:
         """The zeros are reused: no call writes to its inputs."""
@@ -260,9 +287,10 @@ class DeviceRunner(OrtRunner):
 
     def __init__(self, loaded: LoadedGraphs, replay: Replay | None) -> None:
         super().__init__(loaded, replay)
-        self.memory = loaded.source.settings.provider.memory or HOST_MEMORY
+        self.memory = bindable_memory(loaded.source.settings.provider)
+        outputs = {**self._outputs, NEXT_TOKEN: [TOKENS]}
         self._bindings = {
-            name: Binding(session, self._outputs[name], self.memory) for name, session in loaded.sessions.items()
+            name: Binding(session, outputs[name], self.memory) for name, session in loaded.sessions.items()
         }
 
     def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:
@@ -270,6 +298,82 @@ class DeviceRunner(OrtRunner):
             return self._bindings[graph].run(feeds)
         except self._errors as error:
             raise translate_error(f"running graph {graph!r}", error) from error
+
+    def next_tokens(self, logits: Placed) -> Placed:
+        """Chosen in the device's memory: of the logits nothing reaches the host."""
+        if not self._loaded.chooses_tokens:
+            return super().next_tokens(logits)
+        return self.call(NEXT_TOKEN, {LOGITS: logits})[TOKENS]
+
+
+class CapturedRunner(DeviceRunner):
+    """One graph at one shape whose kernels the provider captures once and then replays, with inputs and outputs at the
+    addresses that it captured.
+
+    The first call is not captured: it tells the shapes of the outputs. Its session has the sizes of one point, and so
+    one captured graph.
+    """
+
+    def __init__(self, loaded: LoadedGraphs, replay: Replay | None) -> None:
+        import onnxruntime
+
+        super().__init__(loaded, replay)
+        self._inputs: Mapping[str, Placed] = {}
+        self._captured: dict[str, Placed] = {}
+        self._captured_binding: Any = None
+        self._uncaptured, self._run_options = onnxruntime.RunOptions(), onnxruntime.RunOptions()
+        self._uncaptured.add_run_config_entry(GRAPH_ID, NOT_CAPTURED)
+        self._run_options.add_run_config_entry(GRAPH_ID, "1")
+
+    def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:
+        """Raises BenchhouseError for other inputs than those of the first call, whose addresses are captured."""
+        session = self._loaded.sessions[graph]
+        try:
+            if self._captured_binding is None:
+                self._inputs, self._captured = feeds, self._placed_outputs(graph, feeds)
+                self._captured_binding = bound(session, feeds, self._captured)
+            elif any(self._inputs.get(name) is not value for name, value in feeds.items()):
+                raise BenchhouseError(f"graph {graph!r} was captured with other inputs")
+            session.run_with_iobinding(self._captured_binding, self._run_options)
+            self._captured_binding.synchronize_outputs()
+        except self._errors as error:
+            raise translate_error(f"running graph {graph!r}", error) from error
+        return self._captured
+
+    def _placed_outputs(self, graph: str, feeds: Mapping[str, Placed]) -> dict[str, Placed]:
+        """Tensors for the outputs of a call on these inputs, from one call that is not captured."""
+        found = self._bindings[graph].run(feeds, self._uncaptured)
+        return {
+            name: self._value.ortvalue_from_shape_and_type(value.shape(), value.element_type(), self.memory, 0)
+            for name, value in found.items()
+        }
+
+
+def bindable_memory(provider: OrtProvider) -> str:
+    """ONNX Runtime's name of the memory that a provider's tensors are bound to. Raises UnsupportedError where the
+    installed version does not have it."""
+    import onnxruntime
+    from onnxruntime.capi.onnxruntime_inference_collection import OrtDevice
+
+    memory = provider.memory or HOST_MEMORY
+    try:
+        OrtDevice.make(memory, 0)
+    except Exception as error:
+        raise UnsupportedError(
+            f"io_mode 'device': onnxruntime {onnxruntime.__version__} binds nothing to the memory {memory!r} of "
+            f"{provider.name}: install a newer {provider.install}, or take --io-mode host"
+        ) from error
+    return memory
+
+
+def bound(session: Any, inputs: Mapping[str, Placed], outputs: Mapping[str, Placed]) -> Any:
+    """A binding of a session to these tensors."""
+    binding = session.io_binding()
+    for name, value in inputs.items():
+        binding.bind_ortvalue_input(name, value)
+    for name, value in outputs.items():
+        binding.bind_ortvalue_output(name, value)
+    return binding
 
 
 class Binding:
@@ -282,7 +386,7 @@ class Binding:
         self._binding = session.io_binding()
         self._bound: dict[str, Placed] = {}
 
-    def run(self, feeds: Mapping[str, Placed]) -> dict[str, Placed]:
+    def run(self, feeds: Mapping[str, Placed], options: Any = None) -> dict[str, Placed]:
         """The finished outputs by name, on the device: in the same memory when the inputs are the same as before, else
         in new memory, so that one call's outputs can be the next call's inputs."""
         changed = [name for name, value in feeds.items() if self._bound.get(name) is not value]
@@ -293,6 +397,6 @@ class Binding:
             self._binding.clear_binding_outputs()
             for name in self._outputs:
                 self._binding.bind_output(name, self._memory, 0)
-        self._session.run_with_iobinding(self._binding)
+        self._session.run_with_iobinding(self._binding, options)
         self._binding.synchronize_outputs()
         return dict(zip(self._outputs, self._binding.get_outputs(), strict=True))

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.core.records import Readings
-from benchmarking.devices import cuda
+from benchmarking.devices import cuda, rocm
 from benchmarking.devices.cpu import ORT_PROVIDER
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
 from benchmarking.runtimes.support.onnxruntime import runtime as ort_runtime
@@ -27,7 +27,13 @@ from benchmarking.runtimes.support.onnxruntime.runtime import (
     open_graph,
     translate_error,
 )
-from benchmarking.runtimes.support.onnxruntime.session import GraphSource, LoadedGraphs, load_graphs, runner_of
+from benchmarking.runtimes.support.onnxruntime.session import (
+    GraphSource,
+    LoadedGraphs,
+    bindable_memory,
+    load_graphs,
+    runner_of,
+)
 
 SETTINGS = SessionSettings(provider=ORT_PROVIDER, precision="float32", num_threads=1)
 CUDA = dataclasses.replace(SETTINGS, provider=cuda.ORT_PROVIDER)
@@ -270,6 +276,36 @@ def test_bfloat16_on_the_cpu_is_refused_by_onnx_runtime_itself(tmp_path):
     onnx.save(model, tmp_path / "model.onnx")
     with pytest.raises(UnsupportedError, match="has no kernel for it"):
         open_graph(tmp_path / "model.onnx", SETTINGS)
+
+
+def test_memory_of_amd_is_not_asked_for_by_nvidias_name():
+    """Of the installed library: "cuda" has NVIDIA's PCI vendor in every build, "gpu" that of the build's own GPUs."""
+    from onnxruntime.capi.onnxruntime_inference_collection import OrtDevice, OrtDeviceVendorId
+
+    migraphx, older = rocm.ORT_PROVIDERS
+    assert OrtDevice.make("cuda", 0).device_vendor_id() == OrtDeviceVendorId.NVIDIA
+    assert (migraphx.memory, older.memory, cuda.ORT_PROVIDER.memory) == ("gpu", "cuda", "cuda")
+    assert OrtDevice.make(migraphx.memory, 0).device_type() == OrtDevice.make("cuda", 0).device_type()
+    assert bindable_memory(migraphx) == "gpu"
+
+
+def test_a_memory_that_the_installed_version_does_not_have_is_refused():
+    hip = dataclasses.replace(rocm.ORT_PROVIDERS[0], memory="hip")
+    with pytest.raises(UnsupportedError, match=r"binds nothing to the memory 'hip' of MIGraphXExecutionProvider"):
+        bindable_memory(hip)
+
+
+def test_captured_calls_keep_the_addresses_of_their_outputs(forward):
+    """On the CPU, which captures nothing: the addresses and the options of the runs are those of a GPU."""
+    replayed = dataclasses.replace(SETTINGS, is_replayed=True, dimensions={"batch": 2})
+    runner = runner_of(loaded_from(forward, replayed), "device")
+    feeds = {"x": runner.place(X)}
+    first = runner.call("model", feeds)
+    assert runner.fetch(first["y"]).tolist() == Y
+    addresses = [value.data_ptr() for value in first.values()]
+    assert [value.data_ptr() for value in runner.call("model", feeds).values()] == addresses
+    with pytest.raises(BenchhouseError, match="captured with other inputs"):
+        runner.call("model", {"x": runner.place(X)})
 
 
 @IO_MODES

@@ -1,0 +1,154 @@
+"""Bundles whose graphs went through the optimizer of onnxruntime.transformers, which replaces known patterns by fused
+operators (SkipLayerNormalization, Attention, ...) of ONNX Runtime.
+
+2026-11-22: ONNX Runtime finds many of these patterns itself when it loads a graph. What the optimizer fused is in the
+facts of the build (`fused_operators`), and the result's `output_error` shows what the replaced operators cost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.plugins import version_of
+from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
+from benchmarking.graphs.bundle import Bundle, Graph, read_bundle, write_bundle
+from benchmarking.graphs.export import files
+from benchmarking.graphs.export.exporter import summary
+from benchmarking.graphs.session import QUANTIZER_PACKAGES, bundle_key, ensure_bundle
+
+KIND = "fused"
+PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "float16")
+PATTERNS: Mapping[str, str] = {
+    **dict.fromkeys(("bert", "albert", "camembert", "distilbert", "roberta", "xlm-roberta"), "bert"),
+    **{name: name for name in ("bart", "gpt2", "gpt_neox", "phi", "qwen3", "swin", "t5", "vit")},
+}
+"""`model_type` of a configuration -> the optimizer's (MODEL_TYPES in optimizer.py; huggingface_models.py there has the
+models that share BERT's)."""
+HEADS, WIDTH = ("num_attention_heads", "n_head", "num_heads"), ("hidden_size", "n_embd", "d_model")
+"""Names in configurations of what the optimizer must be told, where a model has one of each (else it finds them)."""
+IN_ONE_FILE_BYTES = 1_500_000_000
+"""Weights beyond it are in a file of their own: a protobuf file ends at 2 GB."""
+
+
+def why_not_fused(workload: Workload) -> str | None:
+    """None, or why the optimizer does not know a workload's model."""
+    model_type = str(workload.config.get("model_type", "none"))
+    if model_type in PATTERNS:
+        return None
+    return f"onnxruntime.transformers has fusions of {', '.join(sorted(PATTERNS))}, not of {model_type}"
+
+
+def ensure_fused(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+    """Make the bundles of these points, and their fused ones, where the store lacks them: the facts of the fused.
+
+    Raises as `ensure_bundle` does, and UnsupportedError where nothing was fused."""
+    ensure_bundle(cell, points, store, rebuild)
+    by_digest = {(key := fused_key(cell, point)).digest: (key, point) for point in points}
+    made: list[tuple[Build, bool]] = []
+    for key, point in by_digest.values():
+        source = store.folder(bundle_key(cell, point))
+        made.append(store.get(key, partial(write_fused, source, cell.workload), rebuild))
+    return combined_facts(KIND, made)
+
+
+def find_fused(cell: Cell, point: Point) -> Path:
+    """The folder of a point's fused bundle. Raises BenchhouseError when it is not in the store."""
+    return BuildStore().require(fused_key(cell, point), f"{cell.workload.model_id} at {point.label}")[0]
+
+
+def fused_key(cell: Cell, point: Point) -> BuildKey:
+    """What the fused bundle of a point depends on."""
+    parts: dict[str, Json] = {
+        "model_id": cell.workload.model_id,
+        "task": cell.workload.task,
+        "bundle": bundle_key(cell, point).digest,
+        "patterns": PATTERNS[str(cell.workload.config["model_type"])],
+        "versions": {name: found for name in QUANTIZER_PACKAGES if (found := version_of(name)) is not None},
+    }
+    return BuildKey(kind=KIND, parts=parts)
+
+
+def write_fused(source: Path, workload: Workload, folder: Path) -> Mapping[str, Json]:
+    """Fill an empty folder with the fused graphs of a bundle: the facts of the build."""
+    bundle = read_bundle(source)
+    counts: Counter[str] = Counter()
+    for name, graph in bundle.graphs.items():
+        counts += _write_fused_graph(name, source / graph.file, workload, folder / graph.file)
+        _check_tensors(name, graph, folder / graph.file)
+    if not counts:
+        raise UnsupportedError(
+            f"the optimizer of onnxruntime.transformers found nothing to fuse in {', '.join(bundle.graphs)} of "
+            f"{workload.model_id}: leave --fusion out"
+        )
+    held = files.weights([folder / graph.file for graph in bundle.graphs.values()])
+    fused: dict[str, Json] = {"fused_operators": dict[str, Json](sorted(counts.items()))}
+    facts = {**bundle.facts, **fused}
+    new = dataclasses.replace(bundle, weights_bytes=held.size_bytes, weight_dtypes=held.values_by_dtype, facts=facts)
+    write_bundle(folder, new)
+    return {**summary(new), **fused}
+
+
+def fused_operators(bundle: Bundle) -> dict[str, Json]:
+    """For `verified`: the numbers of fused operators in the bundle's files; nothing for a bundle that was not fused."""
+    return {name: bundle.facts[name] for name in ("fused_operators",) if name in bundle.facts}
+
+
+def _write_fused_graph(name: str, source: Path, workload: Workload, target: Path) -> Counter[str]:
+    """Write a graph's fused version: its new operators, with their numbers."""
+    import onnx
+
+    before = _operators(onnx.load(str(source), load_external_data=False))
+    try:
+        with files.quiet():
+            optimized = _optimized(source, workload)
+            is_large = sum(file.stat().st_size for file in (source, *files.weight_files(source))) > IN_ONE_FILE_BYTES
+            optimized.save_model_to_file(str(target), use_external_data_format=is_large)
+    except ImportError as error:
+        raise UnsupportedError(f"fused graphs need the packages of onnxruntime's optimizer: {error}") from error
+    except (RuntimeError, ValueError, KeyError, IndexError, AssertionError, AttributeError, TypeError) as error:
+        raise BenchhouseError(
+            f"onnxruntime's optimizer fails on the graph {name!r}: {type(error).__name__}: {first_line(error)}"
+        ) from error
+    return _operators(optimized.model) - before
+
+
+def _optimized(source: Path, workload: Workload) -> Any:
+    """The optimizer's model. Level 0: its own fusions alone, since what ONNX Runtime does when it loads a graph depends
+    on the provider that it is loaded on."""
+    from onnxruntime.transformers import optimizer
+
+    config = workload.config
+    return optimizer.optimize_model(
+        str(source),
+        model_type=PATTERNS[str(config["model_type"])],
+        num_heads=_number(config, HEADS),
+        hidden_size=_number(config, WIDTH),
+        opt_level=0,
+    )
+
+
+def _number(config: Mapping[str, Json], names: Sequence[str]) -> int:
+    """The first of these numbers that a configuration has; 0, which lets the optimizer look, where it has none."""
+    return next((value for name in names if isinstance(value := config.get(name), int)), 0)
+
+
+def _operators(model: Any) -> Counter[str]:
+    """Numbers of nodes by operator, of ONNX Runtime's own operators."""
+    own = [node.op_type for node in model.graph.node if node.domain == "com.microsoft"]
+    return Counter(own)
+
+
+def _check_tensors(name: str, graph: Graph, path: Path) -> None:
+    """Raise BenchhouseError unless a fused graph has the inputs and outputs of the original."""
+    inputs, outputs = files.tensors(path)
+    found = [(one.name, one.dtype) for one in (*inputs, *outputs)]
+    wanted = [(one.name, one.dtype) for one in (*graph.inputs, *graph.outputs)]
+    if sorted(found) != sorted(wanted):
+        raise BenchhouseError(f"onnxruntime's optimizer changed the inputs or outputs of the graph {name!r}")
