@@ -17,6 +17,7 @@ from benchmarking.graphs.fused import PRECISIONS as FUSED_PRECISIONS
 from benchmarking.graphs.fused import ensure_fused, find_fused, why_not_fused
 from benchmarking.graphs.next_token import ensure_next_token, find_next_token
 from benchmarking.runtimes.support.onnxruntime import runtime as shared
+from benchmarking.runtimes.support.torch.settings import AT_THE_END, TOKEN_SYNC
 from benchmarking.workloads.support.families import plugin_of
 
 QUANTIZATIONS: Mapping[Precision, str] = {"int8": "dynamic", "int4": "weight-only"}
@@ -81,6 +82,11 @@ class OnnxRuntime(shared.OrtRuntime):
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """io_mode is device by default where the device has its own memory, else host."""
+        if options.get(TOKEN_SYNC.name) == AT_THE_END:
+            raise UsageError(
+                "token_sync 'end': ONNX Runtime waits for the device at the end of every call of a graph: "
+                "take a runtime on torch"
+            )
         mode = dict(super().mode(device, workload, options))
         provider = shared.provider_of(device, mode.pop("provider", None))
         mode.setdefault("io_mode", "device" if provider.has_own_memory else "host")

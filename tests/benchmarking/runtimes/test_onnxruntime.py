@@ -181,6 +181,11 @@ def test_captured_graphs_are_for_one_forward_pass_on_a_provider_that_captures(be
         PLUGIN.mode(Device(type="rocm", selector="rocm:0", found=True), bert, {"cuda_graph": "on"})
 
 
+def test_waiting_for_the_device_once_is_refused_with_the_reason(gpt2):
+    with pytest.raises(UsageError, match="token_sync 'end': ONNX Runtime waits for the device at the end of every"):
+        PLUGIN.mode(CPU, gpt2, {"token_sync": "end"})
+
+
 def test_sessions_of_captured_graphs_have_fixed_sizes_and_the_providers_option():
     settings = runtime.SessionSettings(provider=cuda.ORT_PROVIDER, precision="float32", num_threads=1, is_replayed=True)
     assert settings.provider_options["enable_cuda_graph"] == "1"
