@@ -12,7 +12,7 @@ from benchmarking.core.records import Run
 from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
 from tests.helpers.figures import See
 from tests.helpers.run_changes import Alter
-from visualize.drawing.rows import PACKAGE, Drawing, NotDrawn, Row, Selection
+from visualize.drawing.rows import PACKAGE, ChartPlugin, Drawing, NotDrawn, Row, Selection
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,8 +34,8 @@ def rows_of(shared_warehouse: Warehouse) -> Callable[..., list[Row]]:
             shared_warehouse.query(f"DELETE FROM {table}")
         for run in runs:
             shared_warehouse.ingest(run)
-        query = plugins.load(PACKAGE, name).query(Selection(**selection))
-        return list(shared_warehouse.query(query.sql, query.parameters).dicts())
+        chart: ChartPlugin = plugins.load(PACKAGE, name)
+        return chart.rows(shared_warehouse, Selection(**selection))
 
     return rows
 

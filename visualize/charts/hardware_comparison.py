@@ -7,18 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from visualize.drawing import words
+from visualize.drawing.configurations import CONFIGURATION, MOST_COLOURS, configurations, fastest
 from visualize.drawing.layout import FigureText, finish, label_edges, new_figure, wrap
-from visualize.drawing.lines import BATCH_LABEL, Line, configuration_lines, draw_lines, legend_entries, scale
+from visualize.drawing.lines import BATCH_LABEL, Line, draw_lines, legend_entries, scale
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     POINT_COLUMNS,
-    SETUP_COLUMNS,
     ChartPlugin,
     Drawing,
     NotDrawn,
     Row,
     details,
-    distinct_names,
     grouped,
     is_ok,
 )
@@ -34,18 +33,6 @@ ORDER BY {order}
 
 SUBJECT = ("model_id", *MODEL_COLUMNS)
 """What a picture has in common."""
-CONFIGURATION = (
-    "device_name",
-    "simulated",
-    "device",
-    "runtime",
-    "precision",
-    "runtime_mode",
-    "num_threads",
-    "cpu_list",
-    "hardware_id",
-)
-"""What distinguishes lines."""
 POINT = ("batch_size", *POINT_COLUMNS)
 UNSHARED = "on one configuration only"
 COLUMNS, PANEL_WIDTH_IN, PANEL_HEIGHT_IN = 3, 3.0, 2.7
@@ -88,7 +75,8 @@ def _at(row: Row, columns: Sequence[str]) -> tuple[object, ...]:
 
 
 def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
-    lines = _lines(drawn)
+    lines, left_out = fastest(configurations(drawn), MOST_COLOURS)
+    drawn = [row for line in lines for row in line.rows]
     panels = grouped(drawn, POINT_COLUMNS)
     columns = min(len(panels), COLUMNS)
     grid_rows = -(-len(panels) // columns)
@@ -104,28 +92,28 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
             )
         scale(axes[: len(panels)], drawn, most_ticks=6)
         label_edges(axes, len(panels), columns, BATCH_LABEL, words.value_title("latency_median_ms"))
-        finish(figure, _figure_text(title, key, members, drawn, lines))
+        finish(figure, _figure_text(title, key, members, drawn, lines, left_out))
     return Drawing(figure=figure, name_parts=(str(key["model_id"]),), details=details(key, MODEL_COLUMNS))
 
 
-def _lines(drawn: Sequence[Row]) -> list[Line]:
-    """A line per configuration, named by device, runtime, precision and further differences."""
-    groups = grouped(drawn, CONFIGURATION)
-    labels = distinct_names(
-        [words.cell(key) for key, _ in groups], [details(key, SETUP_COLUMNS) for key, _ in groups], words.SEPARATOR
-    )
-    return configuration_lines(labels, groups)
-
-
 def _figure_text(
-    title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row], lines: Sequence[Line]
+    title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row], lines: Sequence[Line], left_out: str | None
 ) -> FigureText:
     alone = "Measured on one configuration so far: there is nothing to compare it with." if len(lines) == 1 else None
     whiskers = words.interval(drawn)
+    reason = "left out" if left_out else UNSHARED
     return FigureText(
         title=f"{title}: {key['model_id']}",
         subtitle=str(key["task"]),
-        notes=words.caption(members, drawn, whiskers, alone, named=words.cell_and_point, otherwise=UNSHARED),
+        notes=words.caption(
+            members,
+            drawn,
+            whiskers,
+            alone,
+            left_out,
+            named=words.cell_and_point,
+            otherwise=reason,
+        ),
         legend=legend_entries(lines, drawn),
     )
 

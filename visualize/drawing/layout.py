@@ -23,6 +23,8 @@ MARGIN_IN = 0.16
 GAP_IN = 0.09
 LINE_SPACING = 1.3
 POINTS_PER_INCH = 72
+PANEL_SHARE = 0.75
+"""About how much of a figure's first height its panels have; the rest is for their labels."""
 LONG_WORD = 30
 """Words with more letters may be broken; shorter ones are easier to read whole."""
 
@@ -74,6 +76,26 @@ def label_edges(panels: Sequence[Axes], used: int, columns: int, x_label: str, y
             panel.set_xlabel(x_label, visible=True)
         if index % columns == 0:
             panel.set_ylabel(y_label, visible=True)
+
+
+def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Write the name of each line, (x, y, name, colour), to the right of its end, moved up where names would overlap.
+    To be called when the scales are set."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None, "the axes are in a figure"
+    points_high = figure.get_size_inches()[1] * POINTS_PER_INCH * PANEL_SHARE
+    low, high = axes.transData.inverted().transform(axes.transAxes.transform([(0, 0), (0, 1)]))[:, 1]
+    to_scale = axes.yaxis.get_transform().transform
+    span = float(to_scale(high) - to_scale(low)) or 1.0
+    below_pt = -SMALL_SIZE * LINE_SPACING
+    for x, y, name, own in sorted(ends, key=lambda end: end[1]):
+        at_pt = float(to_scale(y) - to_scale(low)) / span * points_high
+        moved_pt = max(at_pt, below_pt + SMALL_SIZE * LINE_SPACING)
+        below_pt = moved_pt
+        axes.annotate(
+            name, (x, y), xytext=(7, moved_pt - at_pt), textcoords="offset points", va="center", fontsize=SMALL_SIZE,
+            color=own, annotation_clip=False,
+        )  # fmt: skip
 
 
 def finish(figure: Figure, words: FigureText) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import AXES
 from visualize.drawing import words
-from visualize.drawing.layout import FigureText, finish, new_figure
+from visualize.drawing.layout import FigureText, finish, label_ends, new_figure
 from visualize.drawing.rows import (
     CELL_COLUMNS,
     CELL_DETAIL_COLUMNS,
@@ -87,6 +87,8 @@ class BatchPicture:
     """Name and unit of the values, for rows like this one."""
     notes: Callable[[Sequence[Row]], Sequence[str]]
     """Sentences of the caption about the interval."""
+    also_by_sequence: bool = False
+    """Whether a second panel shows the same results against the sequence length."""
     reference: Callable[[Sequence[Row]], tuple[str, float] | None] = lambda rows: None
     """A horizontal reference line: (label, value)."""
 
@@ -104,8 +106,8 @@ def draw_cells(picture: BatchPicture, rows: Sequence[Row]) -> Iterator[Drawing |
                 yield _drawing(picture, {**members[0], **key}, fixed, part, drawn)
 
 
-def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
-    """Draw the lines with their marks and bands, or whiskers at points without neighbours.
+def draw_lines(axes: Axes, lines: Sequence[Line], x: str = "batch_size") -> None:
+    """Draw the lines, against the column `x`, with their marks and bands, or whiskers at points without neighbours.
 
     The artists are labelled "_line 128", "_valid 128", "_band 128" and so on; matplotlib keeps such labels out of
     legends. Scales are left to the caller.
@@ -113,17 +115,15 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
     import seaborn
 
     for line in lines:
-        rows = sorted(line.rows, key=lambda row: row["batch_size"])
+        rows = sorted(line.rows, key=lambda row: row[x])
         sound = [row for row in rows if trust(row) != "invalid"]
         seaborn.lineplot(
-            x=[row["batch_size"] for row in sound], y=[row["value"] for row in sound], color=line.colour,
+            x=[row[x] for row in sound], y=[row["value"] for row in sound], color=line.colour,
             linestyle=line.line_style, estimator=None, errorbar=None, legend=False, zorder=3,
             label=f"_line {line.label}", ax=axes,
         )  # fmt: skip
-        _draw_interval(axes, line, sound)
-        draw_trusted(
-            axes, [(row["batch_size"], row["value"], row) for row in rows], line.colour, line.style, line.label
-        )
+        _draw_interval(axes, line, sound, x)
+        draw_trusted(axes, [(row[x], row["value"], row) for row in rows], line.colour, line.style, line.label)
 
 
 def configuration_lines(labels: Sequence[str], groups: Sequence[tuple[Row, Sequence[Row]]]) -> list[Line]:
@@ -273,8 +273,12 @@ def _drawing(
     names = _line_axes(drawn)
     lines = _lines_of(drawn, names)
     with theme():
-        figure, (axes,) = new_figure(WIDTH_IN, PANEL_HEIGHT_IN)
+        second = picture.also_by_sequence and names == ("sequence_length",) and len(lines) > 1
+        columns = 2 if second else 1
+        figure, (axes, *others) = new_figure(WIDTH_IN * (1 + second / 2), PANEL_HEIGHT_IN, 1, columns, sharex=False)
         draw_lines(axes, lines)
+        if others:
+            _draw_by_sequence(others[0], drawn, len(lines))
         reference = picture.reference(drawn)
         scale([axes], drawn, [reference[1]] if reference else [])
         axes.set(xlabel=BATCH_LABEL, ylabel=picture.value_label(key))
@@ -289,6 +293,27 @@ def _drawing(
             *words.point_names(key["new_tokens"], key["concurrency"], fixed),
         ),
         details=details(key, CELL_DETAIL_COLUMNS),
+    )
+
+
+def _draw_by_sequence(axes: Axes, drawn: Sequence[Row], first_style: int) -> None:
+    """The same results against the sequence length: a line per batch size, named at its end."""
+    groups = grouped(drawn, ("batch_size",))
+    lines = [
+        Line(label=words.axis("batch_size", key["batch_size"]), rows=tuple(rows), style=first_style + number)
+        for number, (key, rows) in enumerate(groups)
+    ]
+    draw_lines(axes, lines, "sequence_length")
+    scale_batch_axis(axes, sorted({row["sequence_length"] for row in drawn}), 6)
+    scale_value_axis(axes, [row[end] for row in drawn for end in ("value", "low", "high") if row[end] is not None])
+    axes.set_xlabel(words.axis_title("sequence_length"))
+    lasts = [max(line.rows, key=lambda row: row["sequence_length"]) for line in lines]
+    label_ends(
+        axes,
+        [
+            (last["sequence_length"], last["value"], line.label, line.colour)
+            for line, last in zip(lines, lasts, strict=True)
+        ],
     )
 
 
@@ -317,9 +342,9 @@ def _legend_title(names: Sequence[str]) -> str | None:
     return words.axis_title(names[0]) if len(names) == 1 else None
 
 
-def _draw_interval(axes: Axes, line: Line, rows: Sequence[Row]) -> None:
+def _draw_interval(axes: Axes, line: Line, rows: Sequence[Row], x: str) -> None:
     """A band over neighbours with an interval, a whisker at a point whose neighbours have none."""
-    sizes = [row["batch_size"] for row in rows]
+    sizes = [row[x] for row in rows]
     low, high = ([math.nan if row[end] is None else row[end] for row in rows] for end in ("low", "high"))
     known = [False, *(not math.isnan(end) for end in low), False]
     alone = [
@@ -331,7 +356,7 @@ def _draw_interval(axes: Axes, line: Line, rows: Sequence[Row]) -> None:
     for row in alone:
         ends, label = [row["low"], row["high"]], f"_whisker {line.label}"
         axes.plot(
-            [row["batch_size"]] * 2,
+            [row[x]] * 2,
             ends,
             color=line.colour,
             marker="_",

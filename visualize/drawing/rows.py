@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import AXES
-from benchmarking.core.metrics import PEAK_MEMORY
+from benchmarking.core.metrics import PEAK_MEMORY, Direction
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -233,6 +233,19 @@ def trust(row: Row) -> Literal["valid", "doubtful", "invalid"]:
     if row["validity"] == "invalid":
         return "invalid"
     return "doubtful" if is_doubtful(row) else "valid"
+
+
+def clear_winner(rows: Sequence[Row], better: Direction) -> Row | None:
+    """The best valid row, if its interval is apart from every other row's: only then may a title name it."""
+    if len(rows) < 2 or any(row["low"] is None or row["high"] is None for row in rows):
+        return None
+    best = (max if better == "higher" else min)(rows, key=lambda row: row["value"])
+    others = [row for row in rows if row is not best]
+    if better == "higher":
+        is_apart = all(row["high"] < best["low"] for row in others)
+    else:
+        is_apart = all(row["low"] > best["high"] for row in others)
+    return best if is_apart and trust(best) == "valid" else None
 
 
 def drawable(row: Row) -> Row:

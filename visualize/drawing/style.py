@@ -152,6 +152,12 @@ def colour(index: int) -> str:
     return look().colours[index % len(COLOURS)]
 
 
+def text_on(fill: Sequence[float]) -> str:
+    """Black or white, whichever is legible on a fill (red, green, blue, alpha; 0 to 1)."""
+    red, green, blue = fill[:3]
+    return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.45 else "#FFFFFF"
+
+
 def marker(index: int) -> str:
     """The marker of series `index`, from 0. It differs with the colour, so that no reader depends on the colour."""
     return MARKERS[index % len(MARKERS)]

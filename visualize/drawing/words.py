@@ -92,13 +92,13 @@ def interval(drawn: Sequence[Row], what: str = "Band or whisker") -> str:
     return f"{what}: 95 % confidence interval of the median over launches{some}."
 
 
-def doubts(drawn: Sequence[Row]) -> str | None:
+def doubts(drawn: Sequence[Row], marks: tuple[str, str] = ("Hollow", "Crossed")) -> str | None:
     """How many of the drawn points are doubtful or invalid, and the commonest reasons; None without any."""
     doubtful = [row for row in drawn if trust(row) == "doubtful"]
     invalid = [row for row in drawn if trust(row) == "invalid"]
     parts = [
         f"{mark}: {len(rows)} of {len(drawn)} points {'is' if len(rows) == 1 else 'are'} {state}{_reasons(rows)}."
-        for mark, state, rows in (("Hollow", "doubtful", doubtful), ("Crossed", "invalid", invalid))
+        for mark, state, rows in ((marks[0], "doubtful", doubtful), (marks[1], "invalid", invalid))
         if rows
     ]
     return " ".join(parts) or None

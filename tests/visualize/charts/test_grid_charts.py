@@ -1,0 +1,116 @@
+"""Charts over batch sizes and sequence lengths: token times, energy, the heat map, stages of loading, the roofline."""
+
+from dataclasses import replace
+
+import pytest
+
+from visualize.drawing.rows import NotDrawn
+
+
+@pytest.fixture
+def generation(make_run, alter):
+    """Batch 1 and 2 at prompts of 32 and 128 tokens: TTFT of a quarter of batch x sequence / 4 ms, with intervals."""
+
+    def with_intervals(result):
+        own = dict(result.metrics)
+        for name in ("time_to_first_token", "time_per_output_token"):
+            own |= {f"{name}_ci_low_ms": own[f"{name}_ms"] - 0.1, f"{name}_ci_high_ms": own[f"{name}_ms"] + 0.2}
+        return replace(result, metrics={**own, "energy_gpu_j_per_call": 6.0})
+
+    return alter.results(make_run(model_id="gpt2", family="decoder-only"), with_intervals)
+
+
+def test_time_to_first_token_is_drawn_against_batch_and_sequence(generation, figures, see):
+    (figure,) = figures("time_to_first_token", generation)
+    by_batch, by_sequence = figure.axes
+    assert see.points(by_batch, "valid 32") == [(1, 2), (2, 4)]
+    assert see.points(by_sequence, "valid batch 2") == [(32, 4), (128, 16)]
+    assert see.band(by_batch, "band 32") == [(1, 1.9, 2.2), (2, 3.9, 4.2)]
+    assert by_batch.get_ylabel() == "Time to first token, median (ms)\nlower is better"
+    assert {text.get_text() for text in by_sequence.texts} == {"batch 1", "batch 2"}
+
+
+def test_time_per_token_and_energy_per_input(generation, figures, see):
+    (figure,) = figures("time_per_output_token", generation)
+    assert see.points(figure.axes[0], "valid 32") == [(1, 2), (2, 4)]
+    (figure,) = figures("energy_per_input", generation)
+    assert see.points(figure.axes[0], "valid 32") == [(1, 6), (2, 3)]
+    assert figure.axes[0].get_ylabel() == "Energy of the GPU per input (J)\nlower is better"
+
+
+@pytest.mark.parametrize("chart", ["time_to_first_token", "time_per_output_token", "energy_per_input"])
+def test_models_without_the_metric_have_no_rows(make_run, rows_of, chart):
+    assert rows_of(chart, make_run()) == []
+
+
+def test_the_heat_map_has_a_number_per_point_and_marks_doubts(make_run, figures, see, alter):
+    run = alter.results(make_run(), alter.noisy, lambda point: point.batch_size == 1 and point.sequence_length == 32)
+    run = alter.results(run, alter.invalid, lambda point: point.batch_size == 2 and point.sequence_length == 32)
+    run = alter.results(run, alter.failed, lambda point: point.batch_size == 2 and point.sequence_length == 128)
+    (figure,) = figures("batch_sequence_heatmap", run)
+    (axes,) = figure.axes
+    cells = {text.get_label(): text.get_text() for text in axes.texts}
+    assert cells == {"_cell 0 0": "~125", "_cell 1 0": "125", "_cell 0 1": "31.2", "_cell 1 1": "failed"}
+    assert [line.get_label() for line in axes.lines] == ["_crossed 1 0"]
+    coloured = axes.collections[0].get_array()
+    assert coloured.filled(-1).flatten().tolist() == [125, -1, 31.25, -1], "wrong numbers stretch no scale"
+
+
+def test_the_heat_map_s_title_is_the_best_point_if_its_interval_is_apart(make_run, figures, see, alter):
+    def faster(result):
+        return replace(result, metrics={**result.metrics, "throughput_samples_per_sec": 500.0})
+
+    run = alter.results(make_run(), faster, lambda point: point.batch_size == 2 and point.sequence_length == 32)
+    (figure,) = figures("batch_sequence_heatmap", run)
+    assert see.texts(figure)[0] == "bert-base-uncased: highest throughput at batch 2, sequence 32 (500 inputs/s)"
+    (figure,) = figures("batch_sequence_heatmap", make_run())
+    assert see.texts(figure)[0] == "Throughput by batch size and sequence length: bert-base-uncased"
+
+
+def test_one_batch_size_is_no_grid(make_run, outcomes):
+    (outcome,) = outcomes("batch_sequence_heatmap", make_run(batch_sizes=(1,)))
+    assert isinstance(outcome, NotDrawn)
+    assert outcome.why == "it takes two batch sizes and two sequence lengths"
+
+
+def test_stages_of_loading_are_stacked_medians_of_the_launches(make_run, figures, see):
+    run = make_run()
+    slow = replace(run.loads[0], stages_s={**run.loads[0].stages_s, "import": 50.0})
+    (figure,) = figures("load_stages", replace(run, loads=(slow, *run.loads[1:])))
+    (axes,) = figure.axes
+    bars = {bar.get_label().split()[0]: (bar.get_x(), round(bar.get_width(), 9)) for bar in axes.patches}
+    assert bars == {
+        "_spawn": (0, 0.1), "_import": (0.1, 2.0), "_device_init": (2.1, 0.0), "_weights_read": (2.1, 1.0),
+        "_to_device": (3.1, 0.2),
+    }  # fmt: skip
+    assert see.texts(figure)[0] == "bert-base-uncased: importing libraries takes 61% of the load time"
+    assert [text.get_text() for text in axes.texts] == ["3.3 s"]
+
+
+def calibrated(shared_warehouse):
+    shared_warehouse.query(
+        "UPDATE hardware_info SET peak_flops = MAP {'float32': 1e12}, peak_copy_bytes_per_sec = 1e10, "
+        "calibrated_at = TIMESTAMP '2026-01-01'"
+    )
+
+
+def test_results_are_under_the_measured_roofs(make_run, rows_of, shared_warehouse, see, alter):
+    from benchmarking.core import plugins
+    from visualize.drawing.rows import PACKAGE, Selection
+
+    counted = alter.metrics(flops=4e9, bytes_accessed=2e8, achieved_flops_per_sec=5e11)
+    run = alter.only(make_run(), lambda point: point.batch_size == 1 and point.sequence_length == 32)
+    chart = plugins.load(PACKAGE, "roofline")
+    rows = rows_of("roofline", alter.results(run, counted))
+    (outcome,) = chart.draw(rows)
+    assert outcome.why == "not calibrated: run_hardware_benchmark --calibrate-device --device cpu --save does"
+    calibrated(shared_warehouse)
+    (drawing,) = chart.draw(chart.rows(shared_warehouse, Selection()))
+    (axes,) = drawing.figure.axes
+    assert see.points(axes, "valid bert-base-uncased · eager · float32") == [(20, 500)]
+    (start, ridge, _) = see.points(axes, "roof float32")
+    assert ridge == (100, 1000)
+    assert start[1] == pytest.approx(start[0] * 10)
+    assert see.texts(drawing.figure)[0] == (
+        "bert-base-uncased reaches 50% of the measured peak, the most of what is shown"
+    )

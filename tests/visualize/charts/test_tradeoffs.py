@@ -1,0 +1,123 @@
+"""Charts that compare configurations: what is drawn is what was measured, and what is wrong never wins."""
+
+from dataclasses import replace
+
+import pytest
+
+from visualize.drawing.rows import NotDrawn
+
+CPU, CARD = "Test CPU (cpu)", "Card (cuda:0)"
+
+
+@pytest.fixture
+def at_128(make_run):
+    """Runs at batch 1 and 4 of one sequence length: 32 and 128 ms times the slowdown."""
+    return lambda **facts: make_run(batch_sizes=(1, 4), sequence_lengths=(128,), **facts)
+
+
+@pytest.fixture
+def on_card(at_128, alter):
+    return lambda **facts: alter.on_device(at_128(device="cuda", **facts), "Card", "cuda:0")
+
+
+def test_the_front_is_what_nothing_beats_in_both(at_128, figures, see, alter):
+    quicker = alter.results(at_128(runtime="onnxruntime", slowdown=0.5), alter.metrics(throughput_samples_per_sec=10.0))
+    (figure,) = figures("pareto_front", at_128(), quicker)
+    (axes,) = figure.axes
+    assert see.points(axes, f"valid {CPU} · eager · float32") == [(32, 31.25), (128, 31.25)]
+    assert see.points(axes, f"valid {CPU} · onnxruntime · float32") == [(16, 10), (64, 10)]
+    assert see.points(axes, "front") == [(16, 10), (32, 31.25)]
+    assert {text.get_text() for text in axes.texts} == {"batch 1"}
+
+
+def test_invalid_and_simulated_results_are_never_on_the_front(at_128, figures, see, alter):
+    wrong = alter.results(at_128(runtime="openvino", slowdown=0.1), alter.invalid)
+    (figure,) = figures("pareto_front", at_128(), wrong)
+    (axes,) = figure.axes
+    name = f"{CPU} · openvino · float32"
+    assert see.points(axes, f"crossed {name}") == see.points(axes, f"invalid {name}") == [(3.2, 312.5), (12.8, 312.5)]
+    assert see.points(axes, "front") == [(32, 31.25)]
+
+
+def test_of_many_configurations_the_front_and_the_fastest_are_shown_and_the_rest_counted(on_card, figures, see, alter):
+    runs = [alter.on_device(on_card(slowdown=1.0 + i), f"Card {i}", "cuda:0") for i in range(15)]
+    runs.append(alter.results(on_card(slowdown=99.0), alter.metrics(throughput_samples_per_sec=1e6)))
+    (figure,) = figures("pareto_front", *runs)
+    assert "Left out: the 4 slowest of 16 configurations; a selection shows them." in see.texts(figure)
+    assert "Card (cuda:0) · eager · float32" in see.legend(figure), "its throughput is best, though it is slowest"
+    assert len(see.legend(figure)) == 12
+
+
+def test_speed_ups_are_over_the_best_of_the_slowest_device_with_their_intervals(at_128, on_card, figures, see):
+    (figure,) = figures("hardware_speedup", at_128(), at_128(runtime="openvino", slowdown=0.5), on_card(slowdown=0.125))
+    first, second = figure.axes
+    name = f"{CARD} · eager · float32"
+    assert see.points(first, f"valid {name}") == [(4, 0)]
+    assert see.points(first, f"valid {CPU} · eager · float32") == [(0.5, 2)]
+    ((start, end),) = see.artist(first, f"interval {name}").get_segments()
+    assert float(start[0]) < 4 < float(end[0])
+    assert see.title(second) == "batch 4"
+    assert see.texts(figure)[0] == f"bert-base-uncased: {CARD} is 4 times as fast as {CPU} at batch 1"
+    assert f"Baseline: the best configuration of its device, {CPU} · openvino · float32." in see.texts(figure)
+
+
+def test_the_baseline_can_be_chosen(at_128, on_card, figures, see):
+    (figure,) = figures("hardware_speedup", at_128(), on_card(slowdown=0.125), baseline="cuda")
+    assert see.points(figure.axes[0], f"valid {CPU} · eager · float32") == [(0.125, 1)]
+    assert f"Baseline: the best configuration of its device, {CARD} · eager · float32." in see.texts(figure)
+
+
+@pytest.mark.parametrize("change", ["noisy", "invalid"])
+def test_a_title_names_no_winner_that_is_in_doubt(at_128, on_card, figures, see, alter, change):
+    (figure,) = figures("hardware_speedup", at_128(), alter.results(on_card(slowdown=0.125), getattr(alter, change)))
+    assert see.texts(figure)[0] == "Speed-up by hardware: bert-base-uncased"
+
+
+def test_a_title_names_no_winner_without_intervals(at_128, on_card, figures, see):
+    (figure,) = figures("hardware_speedup", at_128(launches=2), on_card(slowdown=0.125, launches=2))
+    assert see.texts(figure)[0] == "Speed-up by hardware: bert-base-uncased"
+
+
+def test_a_device_has_one_colour_in_every_chart_whatever_else_is_drawn(at_128, on_card, figures, see, alter):
+    other = alter.on_device(at_128(device="cuda", slowdown=0.3), "Other", "cuda:0")
+    runs = [at_128(), on_card(slowdown=0.125), replace(other, started_at="2026-05-01T00:00:00Z")]
+    name = f"valid {CARD} · eager · float32"
+    colours = set()
+    for chart in ("pareto_front", "hardware_speedup", "hardware_comparison"):
+        for drawn in (runs, runs[:2]):
+            (figure,) = figures(chart, *drawn)
+            colours.add(see.face(figure.axes[0], name))
+    assert len(colours) == 1
+
+
+def test_cells_of_runtime_and_precision_have_latency_and_error_and_wrong_ones_are_crossed(at_128, figures, see, alter):
+    half = alter.results(at_128(precision="bfloat16", slowdown=0.5), alter.metrics(output_error=0.003))
+    wrong = alter.results(at_128(runtime="openvino", precision="int8", slowdown=0.1), alter.invalid)
+    (figure,) = figures("runtime_precision", at_128(), half, wrong)
+    first, _ = figure.axes
+    cells = {text.get_label(): text.get_text() for text in first.texts}
+    assert cells == {
+        "_cell 1 float32": "32",
+        "_cell 1 bfloat16": "16 \N{BLACK STAR}\nerror 3e-03",
+        "_cell 0 int8": "3.2\ninvalid",
+    }
+    assert [line.get_label() for line in first.lines] == ["_crossed 0 int8"]
+
+
+def threads(run, count):
+    return replace(run, cell=replace(run.cell, num_threads=count))
+
+
+def test_scaling_is_the_speed_up_over_the_fewest_threads(at_128, figures, see, alter):
+    runs = [threads(at_128(slowdown=slowdown), count) for count, slowdown in ((1, 1.0), (2, 0.5), (4, 0.4))]
+    (figure,) = figures("scaling", *(alter.only(run, lambda point: point.batch_size == 1) for run in runs))
+    (axes,) = figure.axes
+    assert see.points(axes, "valid eager · float32 · batch 1, sequence 128") == [(1, 1), (2, 2), (4, 2.5)]
+    assert see.points(axes, "perfect") == [(1, 1), (2, 2), (4, 4)]
+    assert see.texts(figure)[0] == "bert-base-uncased: 4 threads are 2.5 times as fast as 1 thread"
+
+
+def test_one_number_of_threads_is_no_scaling(at_128, outcomes):
+    (outcome,) = outcomes("scaling", threads(at_128(), 2))
+    why = "no point has results with two numbers of threads"
+    assert outcome == NotDrawn(what=f"Scaling over threads: bert-base-uncased on {CPU}", why=why)

@@ -1,0 +1,187 @@
+"""How many times as fast each configuration of a model is as the best one on a chosen device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from visualize.drawing import words
+from visualize.drawing.configurations import (
+    CONFIGURATION,
+    LABEL_IN,
+    Ratio,
+    configurations,
+    draw_rows,
+    fastest,
+    rows_height_in,
+    speedup,
+)
+from visualize.drawing.layout import FigureText, finish, new_figure
+from visualize.drawing.lines import Line, doubtful_entries
+from visualize.drawing.rows import (
+    MODEL_COLUMNS,
+    POINT_COLUMNS,
+    ChartPlugin,
+    Drawing,
+    NotDrawn,
+    Row,
+    axis_values,
+    details,
+    grouped,
+    is_ok,
+    trust,
+)
+from visualize.drawing.style import look, number, theme
+
+SQL = """
+SELECT {facts},
+    r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high,
+    coalesce(
+        $baseline IN (run.device, split_part(run.device, ':', 1), hardware.device_name), FALSE
+    ) AS is_on_baseline, $baseline IS NOT NULL AS is_baseline_chosen
+FROM {tables}
+WHERE r.result_id IN {comparable} AND {selected}
+ORDER BY {order}
+"""
+
+SUBJECT = ("model_id", *MODEL_COLUMNS)
+PANEL_IN, MOST_PANELS = 2.9, 3
+ROOM = 1.45
+"""Length of the axis relative to the largest speed-up, which leaves room for the number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The configuration that the others are compared with, and its result at each batch size."""
+
+    line: Line
+    at: dict[int, Row]
+
+
+class HardwareSpeedup(ChartPlugin):
+    name = "hardware_speedup"
+    title = "Speed-up by hardware"
+    needs = "a model measured at the same point on two devices"
+    sql = SQL
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        for key, members in grouped(rows, (*SUBJECT, *POINT_COLUMNS)):
+            drawn = [row for row in members if is_ok(row) and row["value"]]
+            what = f"{self.title}: {key['model_id']} at {words.point({**key, 'batch_size': 1}, with_batch=False)}"
+            if len({row["hardware_id"] for row in drawn}) < 2:
+                continue  # one device has nothing to be compared with
+            baseline = _baseline(drawn)
+            if baseline is None:
+                yield NotDrawn(what=what, why="no valid result on the device of --baseline")
+                continue
+            compared = [row for row in drawn if row["batch_size"] in baseline.at]
+            yield _drawing(key, members, compared, baseline)
+
+
+def _baseline(drawn: Sequence[Row]) -> Baseline | None:
+    """The best configuration of the chosen device; without a choice, of the device whose best one is slowest."""
+    sound = [row for row in drawn if trust(row) != "invalid" and not row["simulated"]]
+    if drawn[0]["is_baseline_chosen"]:
+        sound = [row for row in drawn if trust(row) != "invalid" and row["is_on_baseline"]]
+    if not sound:
+        return None
+    batch = min(row["batch_size"] for row in sound)
+    best = {
+        key["hardware_id"]: min((row for row in rows if row["batch_size"] == batch), key=_latency, default=None)
+        for key, rows in grouped(sound, ("hardware_id",))
+    }
+    chosen = max((row for row in best.values() if row is not None), key=_latency)
+    same = [row for row in sound if all(row[name] == chosen[name] for name in CONFIGURATION)]
+    (line,) = configurations(same)
+    return Baseline(line=line, at={row["batch_size"]: row for row in same})
+
+
+def _latency(row: Row) -> float:
+    return float(row["value"])
+
+
+def _drawing(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline: Baseline) -> Drawing:
+    lines, left_out = fastest(configurations(compared))
+    batches = _batches(sorted(baseline.at))
+    shown = [row for line in lines for row in line.rows if row["batch_size"] in batches]
+    ratios = {id(row): speedup(baseline.at[row["batch_size"]], row) for row in shown}
+    longest = max(ratio.high or ratio.value for ratio in ratios.values())
+    with theme():
+        width_in = LABEL_IN + PANEL_IN * len(batches)
+        figure, panels = new_figure(width_in, rows_height_in(lines) + 0.6, 1, len(batches))
+        for axes, batch in zip(panels, batches, strict=True):
+            at = [row for row in shown if row["batch_size"] == batch]
+            axes.axvline(1, color=look().grey, linewidth=1, linestyle="--", zorder=1, label="_baseline")
+            draw_rows(axes, lines, at, lambda row: ratios[id(row)], lambda row: _remark(row, ratios[id(row)]))
+            axes.set_title(words.axis("batch_size", batch))
+            axes.set_xlim(0, longest * ROOM)
+            axes.set_xlabel("Times as fast as the baseline\nhigher is better")
+        finish(figure, _figure_text(key, members, shown, baseline, batches, left_out))
+    return Drawing(
+        figure=figure,
+        name_parts=(
+            str(key["model_id"]),
+            *words.point_names(key["new_tokens"], key["concurrency"], axis_values(key)),
+        ),
+        details=details(key, MODEL_COLUMNS),
+    )
+
+
+def _batches(sizes: Sequence[int]) -> list[int]:
+    """The batch sizes that get a panel: the ends and the middle."""
+    if len(sizes) <= MOST_PANELS:
+        return list(sizes)
+    return [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
+
+
+def _remark(row: Row, ratio: Ratio) -> str:
+    times = f"{ratio.value:.3g}\N{MULTIPLICATION SIGN} ({number(row['value'])} ms)"
+    if row["simulated"]:
+        return "simulated, not ranked"
+    return "invalid, not ranked" if trust(row) == "invalid" else times
+
+
+def _figure_text(
+    key: Row,
+    members: Sequence[Row],
+    shown: Sequence[Row],
+    baseline: Baseline,
+    batches: Sequence[int],
+    left_out: str | None,
+) -> FigureText:
+    sizes = sorted(baseline.at)
+    skipped = [f"{size}" for size in sizes if size not in batches]
+    notes = (
+        f"Baseline: the best configuration of its device, {baseline.line.label}.",
+        words.interval(shown, "Whisker").replace("median", "speed-up"),
+        f"Batch sizes without a panel: {', '.join(skipped)}." if skipped else None,
+        left_out,
+    )
+    held = (
+        HardwareSpeedup.title,
+        str(key["task"]),
+        words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False)),
+    )
+    return FigureText(
+        title=_title(key, shown, baseline, batches[0]),
+        subtitle=words.SEPARATOR.join(part for part in held if part),
+        notes=words.caption(members, shown, *notes, named=words.cell_and_point, otherwise="in no panel"),
+        legend=doubtful_entries(shown),
+    )
+
+
+def _title(key: Row, shown: Sequence[Row], baseline: Baseline, batch: int) -> str:
+    """The finding: the fastest device against the baseline, if the interval supports it."""
+    own = baseline.at[batch]
+    ranked = [row for row in shown if row["batch_size"] == batch and trust(row) == "valid" and not row["simulated"]]
+    best = min(ranked, key=_latency, default=own)
+    ratio = speedup(own, best)
+    if best["hardware_id"] == own["hardware_id"] or not ratio.is_clear or trust(own) != "valid":
+        return f"{HardwareSpeedup.title}: {key['model_id']}"
+    return (
+        f"{key['model_id']}: {words.device(best)} is {ratio.value:.2g} times as fast as {words.device(own)} "
+        f"at batch {batch}"
+    )
+
+
+PLUGIN = HardwareSpeedup()

@@ -1,0 +1,140 @@
+"""What loading a model consists of: a bar per configuration, stacked from its stages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+from visualize.drawing import words
+from visualize.drawing.configurations import LINE_IN, ROW_IN, configurations, row_name
+from visualize.drawing.layout import FigureText, finish, new_figure
+from visualize.drawing.lines import Line
+from visualize.drawing.rows import MODEL_COLUMNS, ChartPlugin, Drawing, NotDrawn, Row, details, grouped
+from visualize.drawing.style import SMALL_SIZE, colour, look, number, theme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SQL = """
+SELECT {facts}, run.loads, run.load_time_s
+FROM {tables}
+WHERE r.result_id IN {latest} AND r.status = 'ok' AND {selected}
+QUALIFY row_number() OVER (PARTITION BY run.run_id ORDER BY r.result_id) = 1
+ORDER BY {order}
+"""
+
+STAGES = {
+    "spawn": "starting the process",
+    "import": "importing libraries",
+    "device_init": "opening the device",
+    "tokenizer": "loading the tokenizer",
+    "weights_read": "reading the weights",
+    "to_device": "moving them to the device",
+}
+"""The stages in their order, in words; other ones follow."""
+MOST_BARS = 40
+WIDTH_IN = 8.4
+
+
+class LoadStages(ChartPlugin):
+    name = "load_stages"
+    title = "Load time by stage"
+    needs = "a model whose loading was timed"
+    sql = SQL
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        for key, members in grouped(rows, ("model_id", *MODEL_COLUMNS)):
+            lines = [line for line in configurations(members) if stages(newest(line.rows))]
+            if lines:
+                yield _drawing(key, lines)
+            else:
+                yield NotDrawn(what=f"{self.title}: {key['model_id']}", why="no run has timed stages of loading")
+
+
+def newest(rows: Sequence[Row]) -> Row:
+    """The row of the newest run."""
+    return max(rows, key=lambda row: str(row["started_at"]))
+
+
+def stages(row: Row) -> dict[str, float]:
+    """Seconds by stage, medians over launches, in the order of loading."""
+    launches = [load["stages_s"] for load in json.loads(row["loads"]) if load.get("stages_s")]
+    found = dict.fromkeys(name for launch in launches for name in launch)
+    ordered = sorted(found, key=lambda name: list(STAGES).index(name) if name in STAGES else len(STAGES))
+    return {name: median(launch.get(name, 0.0) for launch in launches) for name in ordered}
+
+
+def _drawing(key: Row, lines: Sequence[Line]) -> Drawing:
+    ordered = sorted(lines, key=lambda line: sum(stages(newest(line.rows)).values()))
+    shown = ordered[:MOST_BARS]
+    with theme():
+        height_in = sum(ROW_IN + LINE_IN * row_name(line).count("\n") for line in shown) + 0.9
+        figure, (axes,) = new_figure(WIDTH_IN, height_in)
+        _draw_bars(axes, shown)
+        axes.set_xlabel("Load time (s), from a fresh process to a loaded model\nlower is better")
+        finish(figure, _figure_text(key, shown, len(ordered)))
+    return Drawing(figure=figure, name_parts=(str(key["model_id"]),), details=details(key, MODEL_COLUMNS))
+
+
+def _draw_bars(axes: Axes, shown: Sequence[Line]) -> None:
+    """A bar per configuration, quickest on top; each stage has one colour in every picture."""
+    longest = max(sum(stages(newest(line.rows)).values()) for line in shown)
+    for place, line in enumerate(shown):
+        left = 0.0
+        for name, seconds in stages(newest(line.rows)).items():
+            (bar,) = axes.barh(
+                place, seconds, left=left, height=0.62, color=_colour(name), edgecolor=look().background,
+                linewidth=0.5, zorder=2,
+            )  # fmt: skip
+            bar.set_label(f"_{name} {line.label}")
+            left += seconds
+        axes.annotate(
+            f"{number(left)} s", (left, place), xytext=(4, 0), textcoords="offset points", va="center",
+            fontsize=SMALL_SIZE,
+        )  # fmt: skip
+    axes.set_yticks(range(len(shown)), [row_name(line) for line in shown])
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_xlim(0, longest * 1.12 or 1)
+    axes.grid(axis="y", visible=False)
+
+
+def _colour(stage: str) -> str:
+    return colour(list(STAGES).index(stage)) if stage in STAGES else look().grey
+
+
+def _figure_text(key: Row, shown: Sequence[Line], total: int) -> FigureText:
+    from matplotlib.patches import Patch
+
+    there = dict.fromkeys(name for line in shown for name in stages(newest(line.rows)))
+    rows = [newest(line.rows) for line in shown]
+    left_out = f"Left out: the {total - len(shown)} slowest of {total}; a selection shows them."
+    notes = (
+        words.provenance(rows),
+        "Medians over launches, each a fresh process; the newest run of each configuration.",
+        left_out if total > len(shown) else None,
+    )
+    return FigureText(
+        title=_title(key, shown),
+        subtitle=words.SEPARATOR.join((LoadStages.title, str(key["task"]))),
+        notes=tuple(note for note in notes if note),
+        legend=tuple(
+            Patch(color=_colour(name), label=STAGES.get(name, name.replace("_", " ")))
+            for name in sorted(there, key=lambda name: list(STAGES).index(name) if name in STAGES else len(STAGES))
+        ),
+    )
+
+
+def _title(key: Row, shown: Sequence[Line]) -> str:
+    """The finding for a single configuration: the stage that takes most of the time."""
+    if len(shown) == 1:
+        own = stages(newest(shown[0].rows))
+        name = max(own, key=lambda stage: own[stage])
+        share = own[name] / (sum(own.values()) or 1)
+        if name in STAGES and share > 0.5:
+            return f"{key['model_id']}: {STAGES[name]} takes {share:.0%} of the load time"
+    return f"{LoadStages.title}: {key['model_id']}"
+
+
+PLUGIN = LoadStages()

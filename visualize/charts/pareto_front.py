@@ -1,0 +1,142 @@
+"""Latency against throughput of every configuration, and which of them no other one beats in both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from visualize.drawing import words
+from visualize.drawing.configurations import MOST_COLOURS, configurations, fastest
+from visualize.drawing.layout import FigureText, finish, new_figure
+from visualize.drawing.lines import Line, doubtful_entries, draw_trusted, legend_entry
+from visualize.drawing.rows import (
+    MODEL_COLUMNS,
+    POINT_COLUMNS,
+    ChartPlugin,
+    Drawing,
+    NotDrawn,
+    Row,
+    axis_values,
+    details,
+    grouped,
+    is_ok,
+    trust,
+)
+from visualize.drawing.style import SMALL_SIZE, look, scale_value_axis, theme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SQL = """
+SELECT {facts}, r.latency_median_ms AS value,
+    CASE WHEN r.new_tokens IS NULL THEN r.throughput_samples_per_sec ELSE r.throughput_tokens_per_sec END AS throughput
+FROM {tables}
+WHERE r.result_id IN {comparable} AND {selected}
+ORDER BY {order}
+"""
+
+SUBJECT = ("model_id", *MODEL_COLUMNS)
+WIDTH_IN, HEIGHT_IN = 7.2, 4.4
+MOST_NAMED = 8
+"""Points of the front with a name beside them; more would overlap."""
+NOTE = (
+    "Points on the dark line are best trade-offs: no other configuration or batch size has both a lower latency and a "
+    "higher throughput."
+)
+
+
+class ParetoFront(ChartPlugin):
+    name = "pareto_front"
+    title = "Latency and throughput"
+    needs = "a model measured at two batch sizes or more, or by two configurations"
+    sql = SQL
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        alike = (name for name in POINT_COLUMNS if name != "concurrency")
+        for key, members in grouped(rows, (*SUBJECT, *alike)):
+            drawn = [row for row in members if is_ok(row) and row["value"] and row["throughput"]]
+            what = f"{self.title}: {key['model_id']}"
+            if not drawn:
+                yield NotDrawn(what=what, why=words.nothing_to_draw(members))
+            elif len(drawn) < 2:
+                yield NotDrawn(what=what, why="a single point has nothing to be weighed against")
+            else:
+                yield _drawing(key, members, drawn)
+
+
+def front(rows: Sequence[Row]) -> list[Row]:
+    """The rows that no other row beats in both latency and throughput, by latency; invalid and simulated ones never."""
+    ranked = [row for row in rows if trust(row) != "invalid" and not row["simulated"]]
+    best: list[Row] = []
+    for row in sorted(ranked, key=lambda row: (row["value"], -row["throughput"])):
+        if not best or row["throughput"] > best[-1]["throughput"]:
+            best.append(row)
+    return best
+
+
+def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
+    lines, left_out = fastest(configurations(drawn), MOST_COLOURS, keep=front(drawn))
+    shown = [row for line in lines for row in line.rows]
+    with theme():
+        figure, (axes,) = new_figure(WIDTH_IN, HEIGHT_IN)
+        for line in lines:
+            ordered = sorted(line.rows, key=lambda row: (row["batch_size"], row["concurrency"]))
+            points = [(row["value"], row["throughput"], row) for row in ordered]
+            sound = [row for row in ordered if trust(row) != "invalid"]
+            axes.plot(
+                [row["value"] for row in sound], [row["throughput"] for row in sound], color=line.colour, alpha=0.5,
+                linestyle=line.line_style, linewidth=1, zorder=2, label=f"_line {line.label}",
+            )  # fmt: skip
+            draw_trusted(axes, points, line.colour, line.style, line.label)
+        scale_value_axis(axes, [row["value"] for row in shown], "x")
+        scale_value_axis(axes, [row["throughput"] for row in shown])
+        best = front(shown)
+        _draw_front(axes, best)
+        unit = "inputs/s" if key["new_tokens"] is None else "generated tokens/s"
+        axes.set(xlabel=words.value_title("latency_median_ms"), ylabel=f"Throughput ({unit})\n{words.better('higher')}")
+        finish(figure, _figure_text(key, members, shown, lines, best, left_out))
+    return Drawing(
+        figure=figure,
+        name_parts=(str(key["model_id"]), *words.point_names(key["new_tokens"], 1, _axes(key))),
+        details=details(key, MODEL_COLUMNS),
+    )
+
+
+def _axes(key: Row) -> dict[str, float]:
+    return axis_values(key)
+
+
+def _draw_front(axes: Axes, best: Sequence[Row]) -> None:
+    axes.step(
+        [row["value"] for row in best], [row["throughput"] for row in best], where="post", color=look().ink,
+        linewidth=1.2, zorder=3, label="_front",
+    )  # fmt: skip
+    for row in best[:: -(-len(best) // MOST_NAMED)] if best else ():
+        text = f"batch {row['batch_size']}" + (f", {row['concurrency']} in flight" if row["concurrency"] > 1 else "")
+        axes.annotate(
+            text, (row["value"], row["throughput"]), xytext=(-6, 6), textcoords="offset points", ha="right",
+            fontsize=SMALL_SIZE, color=look().ink,
+        )  # fmt: skip
+
+
+def _figure_text(
+    key: Row,
+    members: Sequence[Row],
+    shown: Sequence[Row],
+    lines: Sequence[Line],
+    best: Sequence[Row],
+    left_out: str | None,
+) -> FigureText:
+    held = (str(key["task"]), words.unbroken(words.point({**key, "batch_size": 1, "concurrency": 1}, with_batch=False)))
+    entries = [legend_entry(line.label, line.colour, line.style, linestyle=line.line_style) for line in lines]
+    return FigureText(
+        title=f"{ParetoFront.title}: {key['model_id']}",
+        subtitle=words.SEPARATOR.join(part for part in held if part),
+        notes=words.caption(
+            members, shown, NOTE if best else None, left_out, named=words.cell_and_point, otherwise="left out"
+        ),
+        legend=(*entries, *doubtful_entries(shown)),
+    )
+
+
+PLUGIN = ParetoFront()

@@ -1,0 +1,158 @@
+"""Every runtime of a model at every precision: how fast, and how far its output is off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from visualize.drawing import words
+from visualize.drawing.layout import FigureText, finish, new_figure, wrap
+from visualize.drawing.rows import (
+    MODEL_COLUMNS,
+    POINT_COLUMNS,
+    ChartPlugin,
+    Drawing,
+    NotDrawn,
+    Row,
+    axis_values,
+    details,
+    distinct_names,
+    grouped,
+    is_ok,
+    trust,
+)
+from visualize.drawing.style import SMALL_SIZE, TEXT_SIZE, look, number, text_on, theme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SQL = """
+SELECT {facts}, c.place, c.is_ranked, r.latency_median_ms AS value, r.latency_ci_low_ms AS low,
+    r.latency_ci_high_ms AS high, r.output_error
+FROM {tables}
+JOIN runtime_comparison c ON c.result_id = r.result_id
+WHERE {selected}
+ORDER BY {order}
+"""
+
+SUBJECT = ("model_id", *MODEL_COLUMNS, "place", "num_threads", "cpu_list", *POINT_COLUMNS)
+"""What a picture has in common."""
+RUNTIME = ("runtime", "runtime_mode", "device", "simulated")
+"""What has a row of its own."""
+PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8", "int4")
+"""In the order of the columns."""
+LABEL_IN, CELL_IN, ROW_IN, MOST_PANELS, MOST_ROWS = 2.0, 1.15, 0.55, 2, 30
+
+
+class RuntimePrecision(ChartPlugin):
+    name = "runtime_precision"
+    title = "Latency and error by runtime and precision"
+    needs = "a model measured by two runtimes or at two precisions on the same device"
+    sql = SQL
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        for key, members in grouped(rows, SUBJECT):
+            drawn = [row for row in members if is_ok(row) and row["value"]]
+            if len({(row["runtime"], row["precision"]) for row in drawn}) < 2:
+                continue  # one cell has nothing beside it
+            yield _drawing(key, drawn)
+
+
+def _drawing(key: Row, drawn: Sequence[Row]) -> Drawing:
+    groups = sorted(grouped(drawn, RUNTIME), key=lambda group: min(row["value"] for row in group[1]))
+    shown = groups[:MOST_ROWS]
+    facts = [details(own, ("runtime_mode", "device", "simulated")) for own, _ in shown]
+    names = distinct_names([own["runtime"] for own, _ in shown], facts, ", ")
+    columns = [name for name in PRECISIONS if any(row["precision"] == name for row in drawn)]
+    sizes = sorted({row["batch_size"] for row in drawn})
+    batches = sizes if len(sizes) <= MOST_PANELS else [sizes[0], sizes[-1]]
+    with theme():
+        width_in = LABEL_IN + CELL_IN * len(columns) * len(batches)
+        figure, panels = new_figure(max(width_in, 5.4), 0.9 + ROW_IN * len(shown), 1, len(batches))
+        for axes, batch in zip(panels, batches, strict=True):
+            at = {(place, row["precision"]): row for place, (_, found) in enumerate(shown) for row in found
+                  if row["batch_size"] == batch}  # fmt: skip
+            _draw_panel(axes, at, columns, len(shown))
+            axes.set_title(f"batch {batch}: ms per call", loc="left")
+            axes.set_yticks(
+                [place + 0.5 for place in range(len(shown))], [wrap(name, TEXT_SIZE, LABEL_IN - 0.2) for name in names]
+            )
+        there = [row for _, found in shown for row in found if row["batch_size"] in batches]
+        finish(figure, _figure_text(key, there, sizes, batches, len(groups) - len(shown)))
+    return Drawing(
+        figure=figure,
+        name_parts=(
+            str(key["model_id"]),
+            str(drawn[0]["device"]).split(":")[0],
+            *words.point_names(key["new_tokens"], key["concurrency"], axis_values(key)),
+        ),
+        details=details(key, (*MODEL_COLUMNS, "num_threads", "cpu_list", "place")),
+    )
+
+
+def _draw_panel(axes: Axes, at: dict[tuple[int, str], Row], columns: Sequence[str], count: int) -> None:
+    """A cell per runtime and precision, coloured by latency; invalid ones are crossed and have no colour."""
+    import seaborn
+    from matplotlib.colors import LogNorm
+
+    sound = {place: row["value"] for place, row in at.items() if row["is_ranked"]}
+    values = list(sound.values()) or [1.0]
+    low, high = min(values), max(values)
+    norm = LogNorm(low, high if high > low else low * 1.01)
+    grid = [[sound.get((line, name), float("nan")) for name in columns] for line in range(count)]
+    seaborn.heatmap(
+        grid, ax=axes, norm=norm, cmap=look().gradient, cbar=False, linewidths=1.5, linecolor=look().background
+    )
+    fills = axes.collections[0]
+    for (line, name), row in at.items():
+        column = columns.index(name)
+        own = look().ink
+        if row["is_ranked"]:
+            own = text_on(fills.cmap(norm(row["value"])))
+        axes.text(
+            column + 0.5, line + 0.5, _cell(row, is_best=row["value"] == low and row["is_ranked"]), ha="center",
+            va="center", color=own, fontsize=SMALL_SIZE, linespacing=1.35, label=f"_cell {line} {name}",
+        )  # fmt: skip
+        if trust(row) == "invalid":
+            ends = ([column + 0.08, column + 0.92], [line + 0.92, line + 0.08])
+            axes.plot(*ends, color=look().ink, linewidth=1, label=f"_crossed {line} {name}")
+    axes.set_xticks([index + 0.5 for index in range(len(columns))], columns, rotation=0)
+    axes.tick_params(axis="y", rotation=0, length=0)
+    axes.grid(visible=False)
+
+
+def _cell(row: Row, *, is_best: bool) -> str:
+    """The latency, with ~ for doubtful and a star for the fastest, and the error."""
+    mark = "~" if trust(row) == "doubtful" else ""
+    star = " \N{BLACK STAR}" if is_best else ""
+    error = "" if row["output_error"] is None else f"\nerror {row['output_error']:.0e}".replace("e+00", "")
+    state = "\nsimulated" if row["simulated"] else "\ninvalid" if trust(row) == "invalid" else ""
+    return f"{mark}{number(row['value'])}{star}{error}{state}"
+
+
+def _figure_text(
+    key: Row, shown: Sequence[Row], sizes: Sequence[int], batches: Sequence[int], rows_left_out: int
+) -> FigureText:
+    missing = [str(size) for size in sizes if size not in batches]
+    notes = (
+        words.provenance(shown),
+        "Lower is better; the star is the fastest. Error: relative L2 distance of the output from that of the "
+        "unmodified model at float32.",
+        words.doubts(shown, ("~", "Crossed out")),
+        f"Batch sizes without a panel: {', '.join(missing)}." if missing else None,
+        f"Left out: the {rows_left_out} slowest runtimes; a selection shows them." if rows_left_out else None,
+    )
+    same = {**key, "batch_size": 1}
+    held = (
+        words.device({**shown[0], "simulated": False}),
+        str(key["task"]),
+        words.unbroken(words.point(same, with_batch=False)),
+    )
+    return FigureText(
+        title=f"{RuntimePrecision.title}: {key['model_id']}",
+        subtitle=words.SEPARATOR.join(part for part in held if part),
+        notes=tuple(note for note in notes if note),
+    )
+
+
+PLUGIN = RuntimePrecision()

@@ -1,0 +1,37 @@
+"""Time to the first token against the batch size, and against the length of the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from visualize.drawing import words
+from visualize.drawing.lines import BatchPicture, draw_cells
+from visualize.drawing.rows import ChartPlugin, Drawing, NotDrawn, Row
+
+SQL = """
+SELECT {facts},
+    r.time_to_first_token_ms AS value, r.time_to_first_token_ci_low_ms AS low,
+    r.time_to_first_token_ci_high_ms AS high
+FROM {tables}
+WHERE r.result_id IN {latest} AND r.new_tokens IS NOT NULL AND {selected}
+ORDER BY {order}
+"""
+
+
+class TimeToFirstToken(ChartPlugin):
+    name = "time_to_first_token"
+    title = "Time to first token"
+    needs = "a model that generates, measured at one point or more"
+    sql = SQL
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        picture = BatchPicture(
+            title=self.title,
+            value_label=lambda row: words.value_title("time_to_first_token_ms"),
+            notes=lambda drawn: [words.interval(drawn)],
+            also_by_sequence=True,
+        )
+        return draw_cells(picture, rows)
+
+
+PLUGIN = TimeToFirstToken()

@@ -1,0 +1,128 @@
+"""Configurations beside each other: what tells them apart, their speed-ups, and a row of marks for each.
+
+A configuration is how one model was run: device, runtime, precision, settings, threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from visualize.drawing import words
+from visualize.drawing.layout import wrap
+from visualize.drawing.lines import Line, configuration_lines, draw_trusted
+from visualize.drawing.rows import SETUP_COLUMNS, Row, details, distinct_names, grouped, trust
+from visualize.drawing.style import SMALL_SIZE, TEXT_SIZE, look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CONFIGURATION = (
+    "device_name",
+    "simulated",
+    "device",
+    "runtime",
+    "precision",
+    "runtime_mode",
+    "num_threads",
+    "cpu_list",
+    "hardware_id",
+)
+MOST_ROWS = 40
+"""Configurations in a picture; the fastest are kept."""
+ROW_IN, LINE_IN, LABEL_IN = 0.3, 0.15, 2.7
+"""Height of a row and of each further line of its name, and the longest width of a name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """How many times as fast one result is as another, with its 95 % interval where both have one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval excludes 1."""
+        return self.low is not None and self.high is not None and (self.low > 1 or self.high < 1)
+
+
+def speedup(baseline: Row, row: Row) -> Ratio:
+    """How many times as fast `row` is as `baseline`, from their latencies `value`, `low`, `high`.
+
+    The interval of a ratio of medians: on a log scale, the square root of the sum of the squares of the half-widths
+    that point the same way (Zou and Donner 2008, "MOVER"), as in the view runtime_comparison.
+    """
+    value = baseline["value"] / row["value"]
+    ends = [baseline["low"], baseline["high"], row["low"], row["high"]]
+    if row is baseline or not all(ends):
+        return Ratio(value=value)
+    base_down, base_up = math.log(baseline["value"] / ends[0]), math.log(ends[1] / baseline["value"])
+    own_down, own_up = math.log(row["value"] / ends[2]), math.log(ends[3] / row["value"])
+    low = value * math.exp(-math.hypot(base_down, own_up))
+    return Ratio(value=value, low=low, high=value * math.exp(math.hypot(base_up, own_down)))
+
+
+def configurations(rows: Sequence[Row]) -> list[Line]:
+    """A line per configuration, with a name that no other one has and the colour of its device."""
+    groups = grouped(rows, CONFIGURATION)
+    facts = [details(key, SETUP_COLUMNS) for key, _ in groups]
+    return configuration_lines(distinct_names([words.cell(key) for key, _ in groups], facts, words.SEPARATOR), groups)
+
+
+MOST_COLOURS = 12
+"""Configurations in a picture that tells them apart by colours and marks."""
+
+
+def fastest(lines: Sequence[Line], most: int = MOST_ROWS, keep: Sequence[Row] = ()) -> tuple[list[Line], str | None]:
+    """The lines by their least sound `value`, at most `most`, and a note about the others. Lines with one of the rows
+    in `keep` come first."""
+    kept = {id(row) for row in keep}
+    ordered = sorted(lines, key=lambda line: (not any(id(row) in kept for row in line.rows), *_least(line)))
+    if len(ordered) <= most:
+        return ordered, None
+    left_out = f"Left out: the {len(ordered) - most} slowest of {len(ordered)} configurations; a selection shows them."
+    return sorted(ordered[:most], key=_least), left_out
+
+
+def _least(line: Line) -> tuple[bool, float]:
+    sound = [row["value"] for row in line.rows if trust(row) != "invalid"]
+    return (not sound or line.is_simulated, min(sound or [row["value"] for row in line.rows]))
+
+
+def rows_height_in(lines: Sequence[Line]) -> float:
+    """Height of the rows' panel."""
+    return sum(ROW_IN + LINE_IN * name.count("\n") for name in map(row_name, lines)) + ROW_IN
+
+
+def row_name(line: Line) -> str:
+    """The name of a line, wrapped for the left of a panel."""
+    return wrap(line.label, TEXT_SIZE, LABEL_IN)
+
+
+def draw_rows(
+    axes: Axes, lines: Sequence[Line], at: Sequence[Row], ratio_of: Callable[[Row], Ratio], remark: Callable[[Row], str]
+) -> None:
+    """A row per line, fastest on top: the mark of its result among `at`, its interval as a whisker, and a remark."""
+    there = {id(row) for row in at}
+    for place, line in enumerate(lines):
+        found = [row for row in line.rows if id(row) in there]
+        if not found:
+            axes.annotate("not measured", (0, place), xytext=(4, 0), textcoords="offset points", va="center",
+                          fontsize=SMALL_SIZE, color=look().grey)  # fmt: skip
+        for row in found:
+            ratio = ratio_of(row)
+            end = ratio.value
+            if trust(row) != "invalid" and ratio.low is not None and ratio.high is not None:
+                axes.hlines(place, ratio.low, ratio.high, color=line.colour, zorder=2, label=f"_interval {line.label}")
+                end = max(end, ratio.high)
+            draw_trusted(axes, [(ratio.value, place, row)], line.colour, line.style, line.label)
+            axes.annotate(
+                remark(row), (end, place), xytext=(8, 0), textcoords="offset points", va="center",
+                fontsize=SMALL_SIZE, color=look().ink if trust(row) != "invalid" else look().grey,
+            )  # fmt: skip
+    axes.set_yticks(range(len(lines)), [row_name(line) for line in lines])
+    axes.set_ylim(len(lines) - 0.4, -0.6)
