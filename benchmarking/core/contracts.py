@@ -87,8 +87,9 @@ class FamilyOperation(ABC):
         """What is wrong with an output (NaN, Inf, token count), or None. Called outside the timed region."""
 
     def readings(self, output: Any) -> Readings:
-        """Numbers of a call besides its times: tokenize_ms, audio_seconds_per_call, active_parameter_count,
-        expert_load_imbalance, ... Called once, outside the timed region; may run parts of the model again."""
+        """Numbers of a call besides its times: audio_seconds_per_call, active_parameter_count, expert_load_imbalance,
+        ...; a list is the raw samples in ms of the metric of that name (tokenize). Called once, outside the timed
+        region; may run parts of the model again."""
         return Readings()
 
     @abstractmethod

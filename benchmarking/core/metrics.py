@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from benchmarking.core.sample_statistics import PERCENTILES
+
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 BYTES_PER_MB = 1_000_000
@@ -39,11 +41,11 @@ def bytes_to_mb(size_bytes: float) -> float:
 Source = Literal["samples", "reading", "first_call", "verified", "load_memory", "load_time", "derived"]
 """Where a launch's value comes from: raw samples; one reading (`Measurement.metrics`); the first call; what an
 operation or session read back (`verified`); memory or time of the load (`LaunchLoad`). A derived metric is computed
-from the result's median latency and a reading."""
+from the result's median latency and a reading or another column."""
 Statistic = Literal[
     "mean", "median", "sd", "mad", "min", "p25", "p75", "p90", "p95", "p99", "max", "ci_low", "ci_high", "rate"
 ]
-OverLaunches = Literal["median", "least", "most", "interval"]
+OverLaunches = Literal["median", "most"]
 Direction = Literal["lower", "higher"]
 
 NO_EXPERTS = "no experts to choose from"
@@ -63,7 +65,7 @@ class Metric:
     """How a launch's samples are summarized: a field of `sample_statistics.Statistics`; or "rate", work per second,
     inversely proportional to their mean."""
     over_launches: OverLaunches = "median"
-    """How the launches' values are combined; "interval": the confidence interval of the launches' medians."""
+    """How the launches' readings are combined; of samples `sample_statistics.over_launches` decides."""
     unit: str = ""
     """Unit of the values; empty for counts and ratios."""
     better: Direction | None = None
@@ -87,28 +89,14 @@ class Metric:
         """Whether it describes single calls, which timing in blocks hides: the means of blocks vary less than calls."""
         return self.of == "latency_wall" and self.statistic not in ("mean", "median", "ci_low", "ci_high", "rate")
 
+    @property
+    def is_percentile(self) -> bool:
+        """Whether it is a percentile above the quartiles, which a result may have of its launches' samples together."""
+        return self.source == "samples" and self.statistic in PERCENTILES
+
     def is_worse(self, relative_change: float) -> bool:
         """Whether a change (after / before - 1) is for the worse."""
         return relative_change > 0 if self.better == "lower" else relative_change < 0
-
-
-def _latency(
-    column: str, statistic: Statistic, *, is_judged: bool = False, heading: str = "", title: str = ""
-) -> Metric:
-    """A statistic of the calls' wall times."""
-    over: Mapping[str, OverLaunches] = {"min": "least", "max": "most", "ci_low": "interval", "ci_high": "interval"}
-    return Metric(
-        column=column,
-        source="samples",
-        of="latency_wall",
-        statistic=statistic,
-        over_launches=over.get(statistic, "median"),
-        unit="ms",
-        better="lower",
-        is_judged=is_judged,
-        heading=heading,
-        title=title,
-    )
 
 
 def _time(
@@ -120,7 +108,7 @@ def _time(
     heading: str = "",
     title: str = "",
 ) -> Metric:
-    """A statistic of another raw metric, which is a time."""
+    """A statistic of a raw metric that is a time."""
     return Metric(
         column=column,
         source="samples",
@@ -132,6 +120,13 @@ def _time(
         heading=heading,
         title=title,
     )
+
+
+def _latency(
+    column: str, statistic: Statistic, *, is_judged: bool = False, heading: str = "", title: str = ""
+) -> Metric:
+    """A statistic of the calls' wall times."""
+    return _time(column, "latency_wall", statistic, is_judged=is_judged, heading=heading, title=title)
 
 
 def _rate(column: str, of: str, unit: str, *, is_judged: bool = False, heading: str = "") -> Metric:
@@ -200,8 +195,8 @@ _ALL = (
     _latency("latency_min_ms", "min"),
     _latency("latency_p25_ms", "p25"),
     _latency("latency_p75_ms", "p75"),
-    _latency("latency_p90_ms", "p90", heading="p90 ms"),
-    _latency("latency_p95_ms", "p95"),
+    _latency("latency_p90_ms", "p90", is_judged=True, heading="p90 ms"),
+    _latency("latency_p95_ms", "p95", is_judged=True),
     _latency("latency_p99_ms", "p99", is_judged=True, heading="p99 ms"),
     _latency("latency_max_ms", "max"),
     _latency("latency_ci_low_ms", "ci_low"),
@@ -218,7 +213,7 @@ _ALL = (
         heading="TTFT ms",
         title="Time to first token, median (ms)",
     ),
-    _time("time_to_first_token_p90_ms", "time_to_first_token", "p90"),
+    _time("time_to_first_token_p90_ms", "time_to_first_token", "p90", is_judged=True),
     _time("time_to_first_token_p99_ms", "time_to_first_token", "p99", is_judged=True),
     _time("time_to_first_token_ci_low_ms", "time_to_first_token", "ci_low"),
     _time("time_to_first_token_ci_high_ms", "time_to_first_token", "ci_high"),
@@ -229,12 +224,12 @@ _ALL = (
         heading="TPOT ms",
         title="Time per token after the first, median (ms)",
     ),
-    _time("time_per_output_token_p90_ms", "time_per_output_token", "p90"),
+    _time("time_per_output_token_p90_ms", "time_per_output_token", "p90", is_judged=True),
     _time("time_per_output_token_p99_ms", "time_per_output_token", "p99", is_judged=True),
     _time("time_per_output_token_ci_low_ms", "time_per_output_token", "ci_low"),
     _time("time_per_output_token_ci_high_ms", "time_per_output_token", "ci_high"),
     _time("inter_token_latency_p50_ms", "inter_token_latency", is_judged=True),
-    _time("inter_token_latency_p90_ms", "inter_token_latency", "p90"),
+    _time("inter_token_latency_p90_ms", "inter_token_latency", "p90", is_judged=True),
     _time("inter_token_latency_p99_ms", "inter_token_latency", "p99", is_judged=True),
     _time("inter_token_latency_ci_low_ms", "inter_token_latency", "ci_low"),
     _time("inter_token_latency_ci_high_ms", "inter_token_latency", "ci_high"),
@@ -251,8 +246,8 @@ _ALL = (
     Metric(column="achieved_flops_per_sec", source="derived", of="flops", unit="FLOP/s", better="higher"),
     _reading("time_to_ready_s", "s", "lower"),
     _reading("compile_s", "s", "lower", is_judged=True, heading="compile s"),
-    _reading("tokenize_ms", "ms", "lower"),
-    _reading("total_ms", "ms", "lower"),
+    _time("tokenize_ms", "tokenize", is_judged=True),
+    Metric(column="total_ms", source="derived", of="tokenize_ms", unit="ms", better="lower", heading="total ms"),
     _reading("flops", "FLOP"),
     _reading("bytes_accessed", "B"),
     _reading("audio_seconds_per_call", "s", not_applicable="no audio"),
@@ -323,6 +318,13 @@ LATENCY: Mapping[str, Statistic] = MappingProxyType(
     {m.column: m.statistic for m in _ALL if m.of == "latency_wall" and m.statistic != "rate"}
 )
 """The columns that describe the calls' wall times, with the statistic in each."""
+DESCRIBED: Mapping[str, tuple[Metric, ...]] = MappingProxyType(
+    {
+        name: tuple(m for m in _ALL if m.source == "samples" and m.of == name and m.statistic != "rate")
+        for name in dict.fromkeys(m.of for m in _ALL if m.statistic == "ci_low")
+    }
+)
+"""Raw metric -> its statistics, of the raw metrics whose median has an interval."""
 JUDGED: Mapping[str, Metric] = MappingProxyType(
     {metric.column: metric for metric in (*_ALL, LOAD_TIME) if metric.is_judged}
 )

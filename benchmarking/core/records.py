@@ -241,7 +241,7 @@ class Samples:
     """From 0."""
     phase: Phase
     metric: str
-    """latency_wall, latency_device, time_to_first_token, inter_token_latency, ..."""
+    """latency_wall, latency_device, time_to_first_token, inter_token_latency, tokenize, ..."""
     unit: str
     """"ms" for every time."""
     started_at: str
@@ -311,7 +311,7 @@ class Measurement:
     relative_half_width: float | None = None
     """Of the 95 % confidence interval at the end, from batch means; None below 20 samples."""
     metrics: Mapping[str, Number] = field(default_factory=dict)
-    """Values with one reading per launch: memory_*_bytes, energy_*_j, flops, tokenize_ms, compile_s."""
+    """Values with one reading per launch: memory_*_bytes, energy_*_j, flops, compile_s."""
     missing: Mapping[str, str] = field(default_factory=dict)
     """Metric -> why it was not measured."""
     window: Mapping[str, Json] = field(default_factory=dict)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +23,13 @@ INTERVAL_REACH = 0.98
 """Half of 1.96: the sd of the number of samples below the median is sqrt(n) / 2."""
 
 TAIL_MIN_SAMPLES: Mapping[float, int] = {0.90: 29, 0.95: 59, 0.99: 299}
-"""Smallest n whose largest value exceeds the quantile with 95 % probability: n >= log(0.05) / log(q)."""
+"""Smallest n of independent values whose largest exceeds the quantile with 95 % probability: n >= log(0.05) / log(q).
+With fewer, the largest value would often stand for a percentile that lies above it."""
+PERCENTILES: Mapping[str, float] = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
+"""Quantiles by field of `Statistics`."""
+
+MIN_LAUNCHES_FOR_BETWEEN = 3
+"""With 2, the t interval has one degree of freedom and is 12.7 standard errors wide on either side."""
 
 SIGMA_PER_MAD = 1.4826
 """Of a normal distribution."""
@@ -310,6 +317,64 @@ def between_launches_interval(medians: Sequence[float]) -> tuple[float, float]:
     half = float(stdtrit(len(logs) - 1, 0.975)) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
     centre = float(logs.mean())
     return math.exp(centre - half), math.exp(centre + half)
+
+
+IntervalScope = Literal["between", "within"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchStatistics:
+    """The statistics of a metric over launches, in its unit."""
+
+    values: Mapping[str, float]
+    """By field of `Statistics`, without those for which there are too few samples: the median over the launches, of
+    minimum and maximum the extreme."""
+    pooled: frozenset[str]
+    """The percentiles among them that are those of all launches' samples together."""
+    scope: IntervalScope | None
+    """Whether ci_low and ci_high cover the spread between launches, or speak of the calls inside them only."""
+
+
+def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Statistics]) -> LaunchStatistics:
+    """The statistics of each launch's samples, which are `described` in the same order, as those of a result.
+
+    If one launch has too few samples for a percentile, it is that of all launches' samples together. This is the
+    percentile of the calls of any launch: where launches differ it holds their spread, too, and is above the median of
+    their own.
+    """
+    names = ("mean", "sd", "mad", "p25", "median", "p75", *PERCENTILES)
+    own = {name: [value for one in described if (value := getattr(one, name)) is not None] for name in names}
+    values = {name: median(each) for name, each in own.items() if each}
+    pooled = set()
+    for name, q in PERCENTILES.items():
+        if len(own[name]) < len(described) and len(described) > 1:
+            values.pop(name, None)
+            if (together := _together(launches, q)) is not None:
+                values[name] = together
+                pooled.add(name)
+    low, high, scope = _interval(described)
+    if low is not None and high is not None:
+        values |= {"ci_low": low, "ci_high": high}
+    values |= {"min": min(one.min for one in described), "max": max(one.max for one in described)}
+    return LaunchStatistics(values=values, pooled=frozenset(pooled), scope=scope)
+
+
+def _together(launches: Sequence[Sequence[float]], q: float) -> float | None:
+    """The quantile of all launches' samples, by the rule of `tail_quantile`."""
+    import numpy as np
+
+    x = np.concatenate([np.asarray(values, dtype=np.float64) for values in launches])
+    return float(np.quantile(x, q)) if len(x) >= TAIL_MIN_SAMPLES[q] else None
+
+
+def _interval(described: Sequence[Statistics]) -> tuple[float | None, float | None, IntervalScope | None]:
+    """The 95 % interval of the median: between launches where there are enough of them, else the hull of their own."""
+    medians = [each.median for each in described]
+    if len(medians) >= MIN_LAUNCHES_FOR_BETWEEN and min(medians) > 0:
+        return *between_launches_interval(medians), "between"
+    lows = [each.ci_low for each in described if each.ci_low is not None]
+    highs = [each.ci_high for each in described if each.ci_high is not None]
+    return (min(lows), max(highs), "within") if lows and highs else (None, None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,8 @@ class Script:
     """What calls read back, by point label; "*" is any other point, "load" the load."""
     compiles: list[int] = field(default_factory=list)
     """Compilations of the successive calls of a process, then 0; empty for a runtime that never compiles."""
+    tokenize_ms: list[float] = field(default_factory=list)
+    """Times to tokenize the inputs of a call, one after another; empty where nothing is tokenized."""
     flops: float | None = None
     """Floating-point operations of a call of the reference, the only one to count them."""
     peak_memory_bytes: int | None = None

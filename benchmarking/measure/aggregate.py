@@ -1,18 +1,26 @@
 """One `Result` of a point from the measurements of its launches.
 
 Every statistic is computed per launch and then combined over launches, mostly by the median; only minimum and maximum
-are over all calls.
+are over all calls, and percentiles for which one launch has too few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from statistics import median
-from typing import Any, Literal, TypeGuard
+from typing import Any, TypeGuard
 
 from benchmarking.core.doubts import validity
-from benchmarking.core.metrics import LATENCY, METRICS, OF_SINGLE_CALLS, Source, bytes_to_mb, from_source
+from benchmarking.core.metrics import (
+    DESCRIBED,
+    METRICS,
+    OF_SINGLE_CALLS,
+    OverLaunches,
+    Source,
+    bytes_to_mb,
+    from_source,
+)
 from benchmarking.core.records import (
     FAILED,
     NOT_APPLICABLE,
@@ -26,15 +34,12 @@ from benchmarking.core.records import (
     Result,
     Status,
 )
-from benchmarking.core.sample_statistics import Statistics, between_launches_interval, describe
+from benchmarking.core.sample_statistics import IntervalScope, LaunchStatistics, Statistics, describe, over_launches
 from benchmarking.measure import doubts
 from benchmarking.measure.rates import derived, energy_shares, measured_series, rate_metrics
 from benchmarking.measure.timing import LATENCY_WALL
 
-MIN_LAUNCHES_FOR_BETWEEN = 3
-"""With 2, the t interval has one degree of freedom and is 12.7 standard errors wide on either side."""
-
-OVER_LAUNCHES: Mapping[str, Callable[[Sequence[float]], float]] = {"median": median, "least": min, "most": max}
+OVER_LAUNCHES: Mapping[OverLaunches, Callable[[Sequence[float]], float]] = {"median": median, "most": max}
 
 
 def summarise(
@@ -55,10 +60,11 @@ def summarise(
     statistics = [describe(measured_series(one)[LATENCY_WALL]) for one in measured]
     launches = {one.launch for one in measured}
     own_loads = [load for load in loads if load.launch in launches]
-    low, high, scope = _interval(statistics)
+    latency = over_launches([measured_series(one)[LATENCY_WALL] for one in measured], statistics)
+    described = {LATENCY_WALL: latency, **_described(measured, latency.scope)}
+    hidden = OF_SINGLE_CALLS if _inner_loops(measured) > 1 else ()
     metrics = {
-        **_latency(statistics, is_blocked=_inner_loops(measured) > 1),
-        **({} if low is None or high is None else {"latency_ci_low_ms": low, "latency_ci_high_ms": high}),
+        **_columns(described, hidden),
         **rate_metrics(measured),
         **_combined("reading", [one.metrics for one in measured]),
         **_combined("first_call", [{"first_call_ms": one.first_call_ms} for one in measured]),
@@ -66,7 +72,7 @@ def summarise(
         **_combined("load_memory", [load.memory_bytes for load in own_loads]),
         **energy_shares(measured),
     }
-    reasons = _reasons(measured, own_loads)
+    reasons = _reasons(measured, own_loads, described)
     metrics |= {name: value for name, value in derived(metrics, point.concurrency).items() if name not in reasons}
     found = _doubts(measurements, measured, statistics, own_loads, context)
     return Result(
@@ -79,7 +85,8 @@ def summarise(
         iterations=sum(each.n for each in statistics),
         warmup_iterations=sum(one.warmup_calls for one in measured),
         stop_reason=_common([one.stop_reason for one in measured]),
-        ci_scope=scope,
+        ci_scope=latency.scope,
+        pooled_quantiles=_pooled(described, metrics),
         metrics=metrics,
         missing=_complete(metrics, reasons),
         samples=tuple(samples for one in measured for samples in one.samples),
@@ -109,27 +116,39 @@ def _inner_loops(measured: Sequence[Measurement]) -> int:
     return max(each.inner_loops for each in wall)
 
 
-def _latency(statistics: Sequence[Statistics], *, is_blocked: bool) -> dict[str, float]:
-    """Latency columns in ms. Blocks of calls have a mean and a median only: their means hide how single calls vary."""
-    metrics: dict[str, float] = {}
-    for column, statistic in LATENCY.items():
-        found = [value for each in statistics if (value := getattr(each, statistic)) is not None]
-        is_hidden = is_blocked and column in OF_SINGLE_CALLS
-        if found and (over := METRICS[column].over_launches) != "interval" and not is_hidden:
-            metrics[column] = OVER_LAUNCHES[over](found)
-    return metrics
+def _described(measured: Sequence[Measurement], scope: IntervalScope | None) -> dict[str, LaunchStatistics]:
+    """The statistics of the raw metrics beside the latency. An interval of another scope than the latency's, the one
+    that is stored, is left out."""
+    found: dict[str, LaunchStatistics] = {}
+    for name in DESCRIBED.keys() - {LATENCY_WALL}:
+        launches = [values for one in measured if (values := measured_series(one).get(name))]
+        if launches:
+            found[name] = over_launches(launches, [describe(values) for values in launches])
+            if found[name].scope != scope:
+                found[name] = replace(found[name], values=_without_interval(found[name].values), scope=None)
+    return found
 
 
-def _interval(
-    statistics: Sequence[Statistics],
-) -> tuple[float | None, float | None, Literal["between", "within"] | None]:
-    """The 95 % interval of the median, and whether it covers the spread between launches or only within them."""
-    medians = [each.median for each in statistics]
-    if len(medians) >= MIN_LAUNCHES_FOR_BETWEEN and min(medians) > 0:
-        return *between_launches_interval(medians), "between"
-    lows = [each.ci_low for each in statistics if each.ci_low is not None]
-    highs = [each.ci_high for each in statistics if each.ci_high is not None]
-    return (min(lows), max(highs), "within") if lows and highs else (None, None, None)
+def _without_interval(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if name not in ("ci_low", "ci_high")}
+
+
+def _columns(described: Mapping[str, LaunchStatistics], hidden: Sequence[str]) -> dict[str, float]:
+    """Statistics in ms by column; blocks of calls hide those of single calls."""
+    return {
+        metric.column: one.values[metric.statistic]
+        for name, one in described.items()
+        for metric in DESCRIBED[name]
+        if metric.statistic in one.values and metric.column not in hidden
+    }
+
+
+def _pooled(described: Mapping[str, LaunchStatistics], metrics: Mapping[str, float]) -> tuple[str, ...]:
+    """The columns whose percentile is of all launches' samples together."""
+    of = {name: one.pooled for name, one in described.items()}
+    return tuple(
+        column for column, m in METRICS.items() if column in metrics and m.is_percentile and m.statistic in of[m.of]
+    )
 
 
 def _combined(source: Source, launches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -181,10 +200,10 @@ def _device_memory(measurement: Measurement, weights_bytes: int | None) -> tuple
     return doubts.about_device_memory(measurement.metrics.get("device_allocated_peak_bytes"), weights_bytes)
 
 
-def _reasons(measured: Sequence[Measurement], loads: Sequence[LaunchLoad]) -> dict[str, str]:
+def _reasons(measured: Sequence[Measurement], loads: Sequence[LaunchLoad], described: Iterable[str]) -> dict[str, str]:
     """Why columns are absent: the launches' own reasons, and what the number and kind of samples do not allow."""
     blocks = _inner_loops(measured)
-    few = dict.fromkeys((*LATENCY, *_columns_of("inter_token_latency")), TOO_FEW_SAMPLES)
+    few = {metric.column: TOO_FEW_SAMPLES for name in described for metric in DESCRIBED[name]}
     why = f"{NOT_APPLICABLE}: timed in blocks of {blocks} calls"
     hidden = dict.fromkeys(OF_SINGLE_CALLS, why) if blocks > 1 else {}
     has_tokens = measured[0].extra.get("tokens_per_call")

@@ -33,6 +33,7 @@ from benchmarking.measure.settings import Settings
 from benchmarking.measure.timing import (
     LATENCY_WALL,
     WALL_OF_REQUESTS,
+    Series,
     Stopwatch,
     check_tokens,
     own_reasons,
@@ -71,6 +72,8 @@ class FirstCall:
     """What the operation finds wrong with the output."""
     readings: PassResult
     """The operation's further readings."""
+    series: Series
+    """Those among them that are raw samples, in ms."""
     has_marks: bool
     correctness: Checked
 
@@ -118,7 +121,11 @@ def measure_point(
         status="ok",
         started_at=started_at,
         finished_at=utc_now(),
-        samples=(*_warm_up_samples(warm, launch), *_samples(latency, launch, operation)),
+        samples=(
+            *_warm_up_samples(warm, launch),
+            *_samples(latency, launch, operation),
+            *(_record(name, values, launch, "measure", started_at, 1) for name, values in first.series.items()),
+        ),
         first_call_ms=ns_to_ms(first.wall_ns),
         warmup_calls=warm.calls,
         steady=warm.steady,
@@ -151,11 +158,13 @@ def _first_call(bench: Bench, check: OutputCheck | None) -> FirstCall:
     watch = Stopwatch(bench.operation, bench.handle)
     output = watch.run(1)
     check_tokens(watch, bench.operation.new_tokens, streams=bench.operation.streams)
+    readings = bench.operation.readings(output)
     return FirstCall(
         wall_ns=watch.block_ns[0],
         compiles=bench.compiles() - compiles,
         problem=bench.operation.problem(output),
-        readings=_numbers(bench.operation.readings(output)),
+        readings=_numbers(readings),
+        series={name: tuple(map(float, value)) for name, value in readings.values.items() if isinstance(value, list)},
         has_marks=bool(watch.marks),
         correctness=_checked(bench, check, output),
     )

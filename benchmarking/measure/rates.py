@@ -1,4 +1,4 @@
-"""Numbers of a point that follow from its raw samples and its work: rates, token times, phases, shares of energy.
+"""Numbers of a point that follow from its raw samples and its work: rates, device time, phases, shares of energy.
 
 Each is computed per launch; the point's number is the median over launches.
 """
@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from benchmarking.core.records import Measurement
-from benchmarking.core.sample_statistics import tail_quantile
 from benchmarking.measure.timing import (
-    INTER_TOKEN_LATENCY,
     LATENCY_REQUEST,
     LATENCY_WALL,
     TIME_PER_OUTPUT_TOKEN,
     TIME_TO_FIRST_TOKEN,
+    TOKENIZE,
     WALL_OF_REQUESTS,
     Series,
 )
@@ -27,7 +26,7 @@ ENERGY_UNITS = {"item": "items_per_call", "token": "tokens_per_call"}
 
 
 def rate_metrics(measured: Sequence[Measurement]) -> dict[str, float]:
-    """Every rate, token time and phase that the launches have, by column."""
+    """Every rate, device time and phase that the launches have, by column."""
     by_launch = [_of_launch(one) for one in measured]
     names = {name for values in by_launch for name in values}
     return {name: median(values[name] for values in by_launch if name in values) for name in sorted(names)}
@@ -55,10 +54,11 @@ def energy_shares(measured: Sequence[Measurement]) -> dict[str, float]:
 
 
 def derived(values: Mapping[str, float], in_flight: int = 1) -> dict[str, float]:
-    """Numbers that follow from a point's median latency and its readings.
+    """Numbers that follow from a point's median latency and its other numbers.
 
     real-time factor = median latency / seconds of audio in a call: below 1 is faster than real time.
     achieved FLOP/s = FLOPs of a call x requests in flight / median latency.
+    total = time to tokenize + median latency.
     """
     latency_s = values["latency_median_ms"] / MS_PER_S
     audio_s, flops = values.get("audio_seconds_per_call"), values.get("flops")
@@ -67,6 +67,8 @@ def derived(values: Mapping[str, float], in_flight: int = 1) -> dict[str, float]
         found["real_time_factor"] = latency_s / audio_s
     if flops is not None and latency_s > 0:
         found["achieved_flops_per_sec"] = flops * in_flight / latency_s
+    if "tokenize_ms" in values:
+        found["total_ms"] = values["tokenize_ms"] + values["latency_median_ms"]
     return found
 
 
@@ -89,6 +91,7 @@ def _of_launch(measurement: Measurement) -> dict[str, float]:
         **_request(series),
         **_tokens(measurement, series),
         **_phases(series),
+        **_inputs(series),
     }
 
 
@@ -129,24 +132,19 @@ def _phases(series: Series) -> dict[str, float]:
     }
 
 
+def _inputs(series: Series) -> dict[str, float]:
+    """The median time to make the inputs of a call."""
+    return {"tokenize_ms": median(series[TOKENIZE])} if TOKENIZE in series else {}
+
+
 def _tokens(measurement: Measurement, series: Series) -> dict[str, float]:
-    """ttft, tpot, itl; prefill = prompt tokens / ttft and decode = B (N - 1) / (e2e - ttft) = B / tpot, as medians."""
+    """prefill = prompt tokens / ttft and decode = B (N - 1) / (e2e - ttft) = B / tpot, as medians."""
     values: dict[str, float] = {}
-    if TIME_TO_FIRST_TOKEN in series:
-        first_ms = series[TIME_TO_FIRST_TOKEN]
-        values["time_to_first_token_ms"] = median(first_ms)
-        prompt_tokens = _count(measurement, "prompt_tokens_per_call")
-        if prompt_tokens is not None and min(first_ms) > 0:
-            values["prefill_tokens_per_sec"] = median(prompt_tokens * MS_PER_S / each for each in first_ms)
-    if TIME_PER_OUTPUT_TOKEN in series:
-        per_token_ms = series[TIME_PER_OUTPUT_TOKEN]
-        values["time_per_output_token_ms"] = median(per_token_ms)
-        tokens, new_tokens = _count(measurement, "tokens_per_call"), _count(measurement, "new_tokens")
-        if tokens is not None and new_tokens is not None and min(per_token_ms) > 0:
-            values["decode_tokens_per_sec"] = median(tokens / new_tokens * MS_PER_S / each for each in per_token_ms)
-    if INTER_TOKEN_LATENCY in series:
-        gaps_ms = series[INTER_TOKEN_LATENCY]
-        values["inter_token_latency_p50_ms"] = median(gaps_ms)
-        if (p99 := tail_quantile(gaps_ms, 0.99)) is not None:
-            values["inter_token_latency_p99_ms"] = p99
+    first_ms, per_token_ms = series.get(TIME_TO_FIRST_TOKEN), series.get(TIME_PER_OUTPUT_TOKEN)
+    prompt_tokens = _count(measurement, "prompt_tokens_per_call")
+    if first_ms and prompt_tokens is not None and min(first_ms) > 0:
+        values["prefill_tokens_per_sec"] = median(prompt_tokens * MS_PER_S / each for each in first_ms)
+    tokens, new_tokens = _count(measurement, "tokens_per_call"), _count(measurement, "new_tokens")
+    if per_token_ms and tokens is not None and new_tokens is not None and min(per_token_ms) > 0:
+        values["decode_tokens_per_sec"] = median(tokens / new_tokens * MS_PER_S / each for each in per_token_ms)
     return values

@@ -23,8 +23,7 @@ from statistics import median
 from typing import Literal
 
 from benchmarking.core.records import Result
-from benchmarking.core.sample_statistics import between_launches_interval
-from benchmarking.measure.aggregate import MIN_LAUNCHES_FOR_BETWEEN
+from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

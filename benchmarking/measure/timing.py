@@ -28,6 +28,8 @@ LATENCY_REQUEST = "latency_request"
 TIME_TO_FIRST_TOKEN = "time_to_first_token"  # noqa: S105 - the name of a metric
 TIME_PER_OUTPUT_TOKEN = "time_per_output_token"  # noqa: S105 - the name of a metric
 INTER_TOKEN_LATENCY = "inter_token_latency"  # noqa: S105 - the name of a metric
+TOKENIZE = "tokenize"
+"""Raw metric: making the inputs of a call on the host, before it."""
 WALL_OF_REQUESTS = "requests_wall_ms"
 """Key of a launch's facts: wall time of its timed requests, when several are in flight."""
 PREFILL = "phase_prefill"

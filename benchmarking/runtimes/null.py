@@ -61,6 +61,13 @@ class NullOperation(Operation):
             mark("token")
         return "NaN" if self._fault == "nan" else "ok"
 
+    def readings(self, output: Any) -> Readings:
+        """The script's times to tokenize."""
+        times: list[Json] = [*self._handle.script.tokenize_ms]
+        if not times:
+            return Readings(missing={"tokenize": f"{NOT_APPLICABLE}: nothing is tokenized"})
+        return Readings(values={"tokenize": times})
+
     def arrays(self, output: Any) -> dict[str, Any]:
         """The script's outputs."""
         import numpy as np

@@ -9,6 +9,8 @@
                | "latest"                            the newest session: the runs of one command
                | "sql:" CONDITION                    the rest of the text: SQL on the columns of all_results
 
+The value of a result by which it is judged is an expression on that view, too (`judged_value`).
+
 Values are bound, never inserted into the SQL. The user's own SQL runs in one place, `db.query.questions`: its results
 are found first (`Selection.resolved`), and only their ids reach another statement.
 """
@@ -23,6 +25,7 @@ from pathlib import Path
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
+from benchmarking.core.metrics import Metric
 from benchmarking.core.untrusted.redaction import readable, stored_name
 from db.connection import literal
 
@@ -60,6 +63,17 @@ PLACE = re.compile(r"^line \d+, column \d+: ")
 """Where an error is in the statement, which is not what the user typed."""
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f-]*)?")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
+
+POOLED = "one launch has too few samples for it, and that of all launches together is not judged: raise --iterations"
+"""Why a percentile of all launches' samples together has no verdict: there is no value for each launch, and its level
+differs from that of percentiles inside launches."""
+
+
+def judged_value(metric: Metric) -> str:
+    """SQL of the value by which a result is judged: the metric's column; NULL for a pooled percentile (`POOLED`)."""
+    if not metric.is_percentile:
+        return metric.column
+    return f"CASE WHEN NOT list_contains(pooled_quantiles, {literal(metric.column)}) THEN {metric.column} END"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,30 @@ def test_generation_splits_into_first_and_further_tokens(capsys, null_script):
     assert metrics["decode_tokens_per_sec"] == pytest.approx(2 * 4 / 0.010)
 
 
+def test_percentiles_of_few_calls_are_of_all_launches_and_tokenizing_has_its_samples(capsys, null_script):
+    null_script(latency_ms={"*": [float(ms) for ms in range(20, 40, 2)]}, tokenize_ms=[1.0, 3.0, 2.5])
+    arguments = ["--model-id", "tiny-gpt2", "--batch-sizes", "1", "--sequence-lengths", "32", "--new-tokens", "2"]
+    _, run = run_json(capsys, *arguments, "--iterations", "10", "--warmup-iterations", "0", "--launches", "3")
+    (result,) = run["results"]
+    metrics = result["metrics"]
+    # Each launch has the calls 20, 22, ..., 38, half of each for the first token and half for the second; all together
+    # have each three times. The 90th percentile is at place 26.1 of 0..29, between the ninth and the tenth value.
+    assert metrics["latency_p90_ms"] == pytest.approx(36.2)
+    for name, median in (("time_to_first_token", ""), ("time_per_output_token", ""), ("inter_token_latency", "_p50")):
+        assert metrics[f"{name}{median}_ms"] == pytest.approx(14.5)
+        assert metrics[f"{name}_p90_ms"] == pytest.approx(18.1)
+        assert metrics[f"{name}_ci_low_ms"] == metrics[f"{name}_ci_high_ms"] == pytest.approx(14.5)
+        assert result["missing"][f"{name}_p99_ms"] == "too_few_samples"
+    assert result["pooled_quantiles"] == [
+        "latency_p90_ms",
+        "time_to_first_token_p90_ms",
+        "time_per_output_token_p90_ms",
+        "inter_token_latency_p90_ms",
+    ]
+    assert raw(result, "tokenize") == [[1.0, 3.0, 2.5]] * 3
+    assert (metrics["tokenize_ms"], metrics["total_ms"]) == (2.5, 31.5)
+
+
 @pytest.mark.parametrize(
     ("fault", "status", "error"),
     [

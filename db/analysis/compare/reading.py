@@ -17,7 +17,7 @@ from benchmarking.core.metrics import BYTES_PER_MB, Metric
 from benchmarking.core.records import canonical_hash
 from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.compare.series_sessions import SeriesSessions, sessions_of
-from db.analysis.selection import Selection
+from db.analysis.selection import POOLED, Selection, judged_value
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -29,13 +29,14 @@ RESULTS = """
 SELECT
     result_id, run_id, session_id, series_id, hardware_id, started_at, finished_at, history_time, model_id, device,
     runtime, precision, num_threads, host, git_commit, tool_version, driver, status, error, validity, doubts,
-    coalesce(simulated, FALSE) AS simulated, {metric} AS value
+    coalesce(simulated, FALSE) AS simulated, {value} AS value
 FROM all_results WHERE run_id IN ({runs}) AND {condition}
 ORDER BY started_at, run_id, batch_size, sequence_length, new_tokens, concurrency, result_id
 """
 """Restricted to the ids of the runs, which are found first: so the results of other runs are not read."""
 EVIDENCE = """
-SELECT result_id, extra->'doubts' AS doubts, missing['{metric}'] AS why_missing
+SELECT result_id, extra->'doubts' AS doubts, missing['{metric}'] AS why_missing,
+    list_contains(pooled_quantiles, '{metric}') AS is_pooled
 FROM benchmark_results
 WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 """
@@ -109,7 +110,7 @@ def _selected(warehouse: Warehouse, selection: Selection, metric: Metric) -> lis
     if not runs:
         return []
     condition, values = ("TRUE", ()) if selection.is_whole_runs else (selection.condition, selection.values)
-    sql = RESULTS.format(metric=metric.column, runs=_marks(runs), condition=condition)
+    sql = RESULTS.format(value=judged_value(metric), runs=_marks(runs), condition=condition)
     return warehouse.query(sql, [*runs, *values]).dicts()
 
 
@@ -122,7 +123,9 @@ def _evidence(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], metric: M
     sql = EVIDENCE.format(metric=metric.column, runs=_marks(runs))
     found = warehouse.query(sql, [*runs, [row["result_id"] for row in in_doubt]]).dicts()
     return {
-        row["result_id"]: Evidence(doubts=json.loads(row["doubts"] or "[]"), why_missing=row["why_missing"])
+        row["result_id"]: Evidence(
+            doubts=json.loads(row["doubts"] or "[]"), why_missing=POOLED if row["is_pooled"] else row["why_missing"]
+        )
         for row in found
     }
 
@@ -240,6 +243,16 @@ FROM (
 WHERE value IS NOT NULL
 ORDER BY result_id, launch
 """
+OF_LAUNCH = {
+    "median": "median",
+    "p90": """CASE WHEN sample_count >= 29 AND inner_loops = 1
+        THEN coalesce(sketch[19], list_aggregate(samples, 'quantile_cont', 0.9)) END""",
+    "p95": """CASE WHEN sample_count >= 59 AND inner_loops = 1
+        THEN coalesce(sketch[20], list_aggregate(samples, 'quantile_cont', 0.95)) END""",
+    "p99": "p99",
+}
+"""SQL of a launch's statistic; the least numbers of samples are those of `sample_statistics.TAIL_MIN_SAMPLES`. A sketch
+has the quantiles 0, 0.05, ..., 1."""
 PATHS = {"first_call": "$.{name}", "reading": "$.metrics.{name}"}
 """Path of a reading in a launch's JSON, by the metric's source."""
 
@@ -247,7 +260,7 @@ PATHS = {"first_call": "$.{name}", "reading": "$.metrics.{name}"}
 def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metric) -> dict[str, dict[int, float]]:
     """result_id -> launch -> the launch's value, in the metric's unit, for results that have such values.
 
-    A p99 needs 299 samples in a launch.
+    A percentile needs 29 (p90), 59 (p95) or 299 (p99) samples in a launch.
     """
     parameters: dict[str, object] = {"results": list(result_ids)}
     if metric.source == "load_time":
@@ -256,7 +269,7 @@ def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metri
         sql, parameters["path"] = READINGS, PATHS[metric.source].format(name=metric.of)
     else:
         is_rate = metric.statistic == "rate"
-        sql = RATES.format(column=metric.column) if is_rate else STATISTICS.format(value=metric.statistic)
+        sql = RATES.format(column=metric.column) if is_rate else STATISTICS.format(value=OF_LAUNCH[metric.statistic])
         parameters["metric"] = metric.of
     divisor = BYTES_PER_MB if metric.is_in_bytes else 1
     found: dict[str, dict[int, float]] = {}

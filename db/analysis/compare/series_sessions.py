@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import Metric
 from db.analysis.compare.matching import Measured
+from db.analysis.selection import judged_value
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -35,9 +36,9 @@ WHERE ({", ".join(CELL)}) IN (
     AND time <= $until AND run_id NOT IN (SELECT unnest($compared))
 """
 VALUES = """
-SELECT series_id AS own_id, run_id, {metric} AS value
+SELECT series_id AS own_id, run_id, {value} AS value
 FROM {source}
-WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {metric} > 0
+WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {value} > 0
     AND validity IS DISTINCT FROM 'invalid'
 """
 """Few columns, of one table where it has the metric, since many results are read."""
@@ -107,7 +108,7 @@ def _add(
         return
     known = {run["run_id"]: run for run in runs}
     source = WITH_LOADS if metric.source == "load_time" else "benchmark_results"
-    sql = VALUES.format(metric=metric.column, source=source)
+    sql = VALUES.format(value=judged_value(metric), source=source)
     parameters = {"runs": list(known), "members": list(canonical)}
     for row in warehouse.query(sql, parameters).dicts():
         run = known[row["run_id"]]

@@ -19,7 +19,7 @@ from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
 from db.analysis.gate.gate import DETECTOR
-from db.analysis.selection import Selection
+from db.analysis.selection import POOLED, Selection, judged_value
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -33,10 +33,10 @@ COLUMNS = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "started_at", "history_time", "git_commit"),
     *("model_id", "device", "device_name", "runtime", "runtime_mode", "precision"),
     *POINT_COLUMNS,
-    *("status", "error", "validity", "doubts", "missing", "extra"),
+    *("status", "error", "validity", "doubts", "missing", "pooled_quantiles", "extra"),
 )
 RESULTS = """
-SELECT {columns}, {metric} AS value FROM all_results WHERE {condition}
+SELECT {columns}, {value} AS value FROM all_results WHERE {condition}
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) = 1
 ORDER BY model_id, device, runtime, precision, sequence_length, batch_size, result_id
 """
@@ -52,9 +52,9 @@ WITH judged AS (
     WHERE metric = $metric AND state = 'confirmed' AND result_id NOT IN (SELECT unnest($new_alerts))
 )
 SELECT
-    judged_id, r.result_id, r.git_commit, r.{metric} AS value, changed_id IS NOT NULL AS begins,
+    judged_id, r.result_id, r.git_commit, {value} AS value, changed_id IS NOT NULL AS begins,
     r.session_id <> judged.session_id AND r.result_id <> judged_id AND r.status = 'ok'
-        AND r.validity IN (SELECT unnest($fit)) AND r.{metric} IS NOT NULL AS counts
+        AND r.validity IN (SELECT unnest($fit)) AND {value} IS NOT NULL AS counts
 FROM judged
 JOIN all_results r ON r.series_id = judged.series_id
 LEFT JOIN changes ON changed_id = r.result_id
@@ -188,7 +188,7 @@ def _condition(selection: Selection, scope: Scope) -> tuple[str, tuple[object, .
 
 
 def _results(warehouse: Warehouse, condition: str, values: Sequence[object], metric: Metric) -> list[dict[str, Any]]:
-    sql = RESULTS.format(columns=", ".join(COLUMNS), metric=metric.column, condition=condition)
+    sql = RESULTS.format(columns=", ".join(COLUMNS), value=judged_value(metric), condition=condition)
     return warehouse.query(sql, values).dicts()
 
 
@@ -202,7 +202,7 @@ def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -
         "new_alerts": [result_id for result_id, alert in alerted.items() if alert.is_new],
     }
     found: dict[str, list[list[Earlier]]] = {}
-    for row in warehouse.query(SEGMENTS.format(metric=metric.column, reach=REACH), parameters).dicts():
+    for row in warehouse.query(SEGMENTS.format(value=judged_value(metric), reach=REACH), parameters).dicts():
         segments = found.setdefault(row["judged_id"], [[]])
         if row["begins"]:
             segments.append([])
@@ -237,7 +237,7 @@ def _candidate(row: Row, metric: Metric, segments: Segments) -> Candidate:
         "metric": metric,
         "point": Point.from_columns(row),
         "doubts": doubt_kinds(row["extra"]),
-        "missing": (row["missing"] or {}).get(metric.column),
+        "missing": POOLED if metric.column in row["pooled_quantiles"] else (row["missing"] or {}).get(metric.column),
         "segment": segments[-1],
         "earlier": segments[:-1],
     }

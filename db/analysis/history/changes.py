@@ -21,6 +21,7 @@ from benchmarking.core.metrics import Metric
 from benchmarking.core.records import canonical_hash
 from db.analysis.gate.candidates import FIT
 from db.analysis.history.detector import DEFAULT, NAME, VERSION, Change, Parameters, detect
+from db.analysis.selection import judged_value
 from db.warehouse import OutdatedError, Warehouse
 
 if TYPE_CHECKING:
@@ -35,12 +36,12 @@ DETECTED = (
 )
 DETECTOR = ("detector", "detector_version", "parameters")
 FIT_RESULTS = f"""
-status = 'ok' AND validity IN ({", ".join(f"'{name}'" for name in FIT)}) AND {{metric}} > 0
+status = 'ok' AND validity IN ({", ".join(f"'{name}'" for name in FIT)}) AND {{value}} > 0
 """
 """The results in a history: those of the gate's segments, with a value above 0."""
 DIGESTS = f"""
 WITH points AS (
-    SELECT series_id, count(*) AS points, bit_xor(hash(result_id, history_time, started_at, {{metric}})) AS content
+    SELECT series_id, count(*) AS points, bit_xor(hash(result_id, history_time, started_at, {{value}})) AS content
     FROM all_results WHERE {FIT_RESULTS} GROUP BY series_id
 ), stored AS (
     SELECT coalesce(canonical_series_id, c.series_id) AS series_id, bit_xor(hash(change_point_id, state)) AS changes
@@ -55,7 +56,7 @@ WHERE (series_id, digest) NOT IN (SELECT (series_id, digest) FROM history_scans 
 ORDER BY series_id
 """
 POINTS = f"""
-SELECT series_id, result_id, run_id, {{metric}} AS value FROM all_results
+SELECT series_id, result_id, run_id, {{value}} AS value FROM all_results
 WHERE {FIT_RESULTS} AND series_id IN (SELECT unnest($series))
 QUALIFY row_number() OVER (PARTITION BY series_id, run_id ORDER BY result_id DESC) = 1
 ORDER BY series_id, history_time, started_at, result_id
@@ -108,7 +109,7 @@ class SearchCounts:
 def stale_series(warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT) -> list[str]:
     """The series with new results since their last search, or a new version of the detector."""
     asked = {"metric": metric.column, "detector": _detector(parameters)}
-    return [row["series_id"] for row in warehouse.query(STALE.format(metric=metric.column), asked).dicts()]
+    return [row["series_id"] for row in warehouse.query(STALE.format(value=judged_value(metric)), asked).dicts()]
 
 
 def update_changes(warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT) -> SearchCounts:
@@ -140,7 +141,7 @@ def _search(warehouse: Warehouse, series: Sequence[str], metric: Metric, paramet
         _write(connection, UPDATE, changed + gone)
         connection.execute(FORGET, asked)
         connection.execute(
-            REMEMBER.format(metric=metric.column), {**asked, "detector": _detector(parameters), "now": now}
+            REMEMBER.format(value=judged_value(metric)), {**asked, "detector": _detector(parameters), "now": now}
         )
     confirmed = [
         row
@@ -154,7 +155,7 @@ def _found(
     warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters, now: datetime
 ) -> Iterator[Row]:
     """The rows of the series' current change points."""
-    points = warehouse.query(POINTS.format(metric=metric.column), {"series": list(series)}).arrow()
+    points = warehouse.query(POINTS.format(value=judged_value(metric)), {"series": list(series)}).arrow()
     values = points.column("value").to_numpy()
     common = {
         "metric": metric.column,

@@ -19,7 +19,7 @@ from benchmarking.core.records import Json, Point
 from db.analysis.compare.matching import ALWAYS, differences, keys_of
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.history.detector import DEFAULT, Change, Parameters, detect
-from db.analysis.selection import Selection
+from db.analysis.selection import Selection, judged_value
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -38,7 +38,7 @@ ORDER BY model_id, device, runtime, precision, sequence_length, batch_size, seri
 NEWEST = (*SUBJECTS, *POINT_COLUMNS)
 POINTS = f"""
 SELECT
-    series_id, result_id, run_id, session_id, history_time, git_commit, {{metric}} AS value,
+    series_id, result_id, run_id, session_id, history_time, git_commit, {{value}} AS value,
     coalesce(({{condition}}), FALSE) AS is_selected
 FROM all_results
 WHERE {FIT_RESULTS} AND series_id IN (SELECT unnest(?))
@@ -96,7 +96,7 @@ def histories(
 ) -> tuple[tuple[History, ...], int]:
     """The histories of at most `limit` series with selected results, by model; and the number of such series."""
     newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST)
-    sql = SERIES.format(metric=metric.column, condition=selection.condition, newest=newest)
+    sql = SERIES.format(value=judged_value(metric), condition=selection.condition, newest=newest)
     series = warehouse.query(sql, selection.values).dicts()
     shown = series[:limit]
     points = _points(warehouse, [row["series_id"] for row in shown], selection, metric)
@@ -106,7 +106,7 @@ def histories(
 def _points(
     warehouse: Warehouse, series: Sequence[str], selection: Selection, metric: Metric
 ) -> dict[str, list[dict[str, Any]]]:
-    sql = POINTS.format(metric=metric.column, condition=selection.condition)
+    sql = POINTS.format(value=judged_value(metric), condition=selection.condition)
     rows = warehouse.query(sql, [*selection.values, list(series)]).dicts() if series else []
     return {name: list(members) for name, members in groupby(rows, key=lambda row: str(row["series_id"]))}
 

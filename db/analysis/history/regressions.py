@@ -11,7 +11,7 @@ from benchmarking.core.metrics import JUDGED, Metric
 from benchmarking.core.records import Point
 from db.analysis.environment import Shift, Together, moved_together
 from db.analysis.history.changes import FIT_RESULTS
-from db.analysis.selection import EVERYTHING, Selection
+from db.analysis.selection import EVERYTHING, Selection, judged_value
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -27,8 +27,8 @@ BEFORE = 10
 """Runs whose median a session's value is compared with."""
 SHIFTS = f"""
 WITH fit AS (
-    SELECT series_id, result_id, session_id, hardware_id, model_id, runtime, precision, {{metric}} AS value,
-        median({{metric}}) OVER (
+    SELECT series_id, result_id, session_id, hardware_id, model_id, runtime, precision, {{value}} AS value,
+        median({{value}}) OVER (
             PARTITION BY series_id ORDER BY history_time, started_at, result_id
             ROWS BETWEEN {BEFORE} PRECEDING AND 1 PRECEDING
         ) AS before
@@ -106,7 +106,7 @@ def sessions_together(warehouse: Warehouse, places: Iterable[tuple[str, str]]) -
     found: dict[tuple[str, str, str], Together] = {}
     for column, ids in sessions.items():
         asked = {"sessions": sorted(ids), "metric": column}
-        rows = warehouse.query(SHIFTS.format(metric=column), asked).dicts()
+        rows = warehouse.query(SHIFTS.format(value=judged_value(JUDGED[column])), asked).dicts()
         for place, shifts in _by_session(rows, JUDGED[column]).items():
             together = moved_together(shifts)
             if together is not None:

@@ -9,7 +9,7 @@ import math
 import statistics
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from benchmarking.core.doubts import validity
 from benchmarking.core.errors import FormatError
@@ -25,22 +25,18 @@ from benchmarking.core.records import (
     Samples,
     Status,
 )
-from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, Statistics, between_launches_interval, describe
+from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, LaunchStatistics, describe, over_launches
 from db.importers.support.reading import INT32_MAX
 from db.large_samples import LargeSamples
 
 MS_PER_S = 1e3
-MIN_LAUNCHES_FOR_BETWEEN = 3
-INTERVAL = ("latency_ci_low_ms", "latency_ci_high_ms")
 HIDDEN = f"{NOT_APPLICABLE}: the mean of a block of calls hides how they vary"
 LARGE = 10_000
 """Raw values of a launch from which they stay in an array; fewer are a tuple."""
 NOT_STATED = "not_stated: the file does not say"
 TAIL_COLUMNS = {f"latency_p{round(100 * q)}_ms": least for q, least in TAIL_MIN_SAMPLES.items()}
 """Column -> the least number of values behind it."""
-
-CiScope = Literal["between", "within"] | None
-"""What an interval covers: the spread between launches, or that inside them; None without an interval."""
+NO_SAMPLES = LaunchStatistics(values={}, pooled=frozenset(), scope=None)
 
 
 def foreign_result(
@@ -69,10 +65,12 @@ def foreign_result(
         metrics, stated, samples = {}, {}, ()
     walls = [one for one in samples if one.phase == "measure" and one.metric == "latency_wall" and one.values]
     counted = sum(len(one.values) for one in walls) or int(iterations or 0)
-    computed, reasons, scope = latency_metrics([one.values for one in walls]) if walls else ({}, {}, None)
-    if any(one.inner_loops > 1 for one in walls):
-        computed = {column: value for column, value in computed.items() if column not in OF_SINGLE_CALLS}
-        reasons |= dict.fromkeys(OF_SINGLE_CALLS, HIDDEN)
+    over = latency_metrics([one.values for one in walls]) if walls else NO_SAMPLES
+    hidden = OF_SINGLE_CALLS if any(one.inner_loops > 1 for one in walls) else ()
+    computed = {column: over.values[name] for column, name in LATENCY.items() if name in over.values}
+    computed = {column: value for column, value in computed.items() if column not in hidden}
+    reasons = {column: TOO_FEW_SAMPLES for column in LATENCY if walls and column not in computed}
+    reasons |= dict.fromkeys(hidden, HIDDEN)
     measured_here = {*computed, *(name for name, value in metrics.items() if value is not None)}
     replaced = {name: value for name, value in (stated or {}).items() if name in measured_here and value is not None}
     given = {name: value for name, value in (stated or {}).items() if name not in replaced and value is not None}
@@ -97,32 +95,26 @@ def foreign_result(
         missing={column: why for column, why in reasons.items() if column not in found},
         samples=tuple(samples),
         extra={"kept": {**(kept or {}), **({"stated": dict[str, Json](replaced)} if replaced else {})}},
-        ci_scope=scope,
+        ci_scope=over.scope,
+        pooled_quantiles=tuple(
+            column for column in computed if LATENCY[column] in over.pooled and metrics.get(column) is None
+        ),
     )
 
 
-def latency_metrics(launches: Sequence[Sequence[float]]) -> tuple[dict[str, float], dict[str, str], CiScope]:
-    """The latency columns of each launch's raw latencies in ms (medians over the launches, the lowest, the highest),
-    the reason for each column that they are too few for, and what the interval covers.
+def latency_metrics(launches: Sequence[Sequence[float]]) -> LaunchStatistics:
+    """The statistics of each launch's raw latencies in ms, over the launches.
 
     Raises FormatError for values so large that their statistics are beyond double precision.
     """
     import numpy as np
 
+    plain = [_plain(values) for values in launches]
     with np.errstate(over="ignore", invalid="ignore"):
-        described = [describe(_plain(values)) for values in launches]
-    medians = {name: _median(described, name) for column, name in LATENCY.items() if column not in INTERVAL}
-    low, high, scope = _interval(described)
-    found = {
-        **{column: medians.get(name) for column, name in LATENCY.items()},
-        "latency_min_ms": min(each.min for each in described),
-        "latency_max_ms": max(each.max for each in described),
-        **dict(zip(INTERVAL, (low, high), strict=True)),
-    }
-    metrics = {column: value for column, value in found.items() if value is not None}
-    if not all(math.isfinite(value) for value in metrics.values()):
-        raise FormatError(f"latencies up to {metrics['latency_max_ms']:g} ms are too large to describe")
-    return metrics, {column: TOO_FEW_SAMPLES for column in LATENCY if column not in metrics}, scope
+        found = over_launches(plain, [describe(values) for values in plain])
+    if not all(math.isfinite(value) for value in found.values.values()):
+        raise FormatError(f"latencies up to {found.values['max']:g} ms are too large to describe")
+    return found
 
 
 def _plain(values: Sequence[float]) -> Any:
@@ -146,21 +138,6 @@ def middle(values: Sequence[float]) -> float:
     import numpy as np
 
     return float(np.median(_plain(values)))
-
-
-def _median(described: Sequence[Statistics], name: str) -> float | None:
-    values = [value for each in described if (value := getattr(each, name)) is not None]
-    return statistics.median(values) if values else None
-
-
-def _interval(described: Sequence[Statistics]) -> tuple[float | None, float | None, CiScope]:
-    """The 95 % interval of the median latency: between launches where there are 3 or more, else within them."""
-    medians = [each.median for each in described]
-    if len(medians) >= MIN_LAUNCHES_FOR_BETWEEN and min(medians) > 0:
-        return *between_launches_interval(medians), "between"
-    lows = [each.ci_low for each in described if each.ci_low is not None]
-    highs = [each.ci_high for each in described if each.ci_high is not None]
-    return (min(lows), max(highs), "within") if lows and highs else (None, None, None)
 
 
 def supported_tails(metrics: Mapping[str, float], values: float | None) -> tuple[dict[str, float], dict[str, str]]:

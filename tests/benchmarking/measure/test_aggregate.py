@@ -61,9 +61,30 @@ def test_statistics_are_medians_over_launches_and_extremes_are_over_all_calls():
     assert metrics["latency_p90_ms"] == 102.0 + 12.0  # rank 27 of 0..30
     assert metrics["latency_std_ms"] == pytest.approx(math.sqrt(31 * 32 / 12))
     assert metrics["latency_mad_ms"] == 8.0
-    assert "latency_p95_ms" not in metrics
-    assert result.missing["latency_p95_ms"] == "too_few_samples"
     assert result.stop_reason == "target"
+
+
+def test_a_percentile_that_one_launch_has_too_few_calls_for_is_of_the_calls_of_all():
+    result = summarise("id", POINT, [measured(0, around(100)), measured(1, around(200)), measured(2, around(300))], [])
+    assert result.metrics["latency_p90_ms"] == 200.0 + 12.0  # 31 calls are enough: the median launch's own
+    assert result.metrics["latency_p95_ms"] == pytest.approx(
+        315 - 3.6 - 1
+    )  # place 0.95 x 92 = 87.4 of 0..92, 1 ms apart
+    assert result.pooled_quantiles == ("latency_p95_ms",)
+    assert result.missing["latency_p99_ms"] == "too_few_samples"  # 93 of 299: never the largest of what there is
+    assert "latency_p99_ms" not in result.metrics
+
+
+def test_one_launch_with_few_calls_is_enough_for_all_to_be_taken_together():
+    result = summarise("id", POINT, [measured(0, around(100, 41)), measured(1, [100.0] * 20)], [])
+    assert result.metrics["latency_p90_ms"] == 114.0  # place 54 of 0..60: 6 below the largest, 120
+    assert result.pooled_quantiles == ("latency_p90_ms", "latency_p95_ms")
+
+
+def test_launches_with_enough_calls_are_not_taken_together():
+    result = summarise("id", POINT, [measured(0, around(1000, 299)), measured(1, around(2000, 299))], [])
+    assert result.metrics["latency_p99_ms"] == pytest.approx(1500 + 149 - 2.98)
+    assert result.pooled_quantiles == ()
 
 
 def test_three_launches_have_the_interval_between_them():
@@ -128,6 +149,40 @@ def test_token_metrics_by_hand():
     assert metrics["decode_tokens_per_sec"] == pytest.approx(2 / 0.020)
     assert metrics["inter_token_latency_p50_ms"] == 10.5
     assert "inter_token_latency_p99_ms" not in metrics
+
+
+def test_token_times_have_percentiles_and_an_interval():
+    series = {
+        "time_to_first_token": around(50, 15),
+        "time_per_output_token": around(20, 30),
+        "inter_token_latency": around(1000, 299),
+    }
+    launches = [measured(i, around(100), series=scaled(series, factor)) for i, factor in enumerate((1, math.e, 1))]
+    result = summarise("id", POINT, launches, [])
+    metrics = result.metrics
+    half = 4.302653 * 0.5773503 / math.sqrt(3)
+    for name, median in (("time_to_first_token", 50), ("time_per_output_token", 20), ("inter_token_latency", 1000)):
+        assert metrics[f"{name}_ci_low_ms"] == pytest.approx(median * math.exp(1 / 3 - half), rel=1e-6)
+        assert metrics[f"{name}_ci_high_ms"] == pytest.approx(median * math.exp(1 / 3 + half), rel=1e-6)
+    assert metrics["time_per_output_token_p90_ms"] == pytest.approx(20 + 14.5 - 2.9)
+    assert metrics["inter_token_latency_p90_ms"] == pytest.approx(1000 + 149 - 29.8)
+    assert metrics["inter_token_latency_p99_ms"] == pytest.approx(1000 + 149 - 2.98)
+    # 45 times to the first token, of which 15 are e times as long: place 39.6 of 0..44 is the 9.6th of them
+    assert metrics["time_to_first_token_p90_ms"] == pytest.approx((43 + 9.6) * math.e)
+    assert result.pooled_quantiles == ("latency_p95_ms", "time_to_first_token_p90_ms")
+    assert result.missing["time_to_first_token_p99_ms"] == "too_few_samples"
+    assert result.ci_scope == "between"
+
+
+def scaled(series, factor):
+    return {name: [factor * value for value in values] for name, values in series.items()}
+
+
+def test_an_interval_of_token_times_has_the_scope_of_the_latency_or_is_left_out():
+    launches = [measured(i, around(100), series={"time_to_first_token": around(50)} if i else {}) for i in range(3)]
+    result = summarise("id", POINT, launches, [])
+    assert (result.ci_scope, result.metrics["time_to_first_token_ms"]) == ("between", 50.0)
+    assert result.missing["time_to_first_token_ci_low_ms"] == "too_few_samples"
 
 
 def test_the_99th_percentile_of_gaps_appears_with_299_of_them():

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarking.core.records import Doubt
+from db.analysis.selection import POOLED
 from db.commands import alert, check
 from db.warehouse import Warehouse
 
@@ -323,3 +324,25 @@ def test_the_gate_stays_closed_until_the_alert_is_triaged(checked, history, stor
     assert all(one["borrowed"] >= 10 for one in judged)
     stored(measured(19, 1.25))
     assert checked()[0] == 1
+
+
+def test_a_percentile_of_all_launches_together_is_neither_judged_nor_judged_by(checked, stored, measured):
+    def pooled(run, slower):
+        results = [
+            replace(one, pooled_quantiles=("latency_p90_ms",), metrics=raised(one, slower)) for one in run.results
+        ]
+        return replace(run, results=tuple(results))
+
+    def raised(result, slower):
+        return {**result.metrics, "latency_p90_ms": result.metrics["latency_p90_ms"] * slower}
+
+    stored(pooled(measured(RUNS), 3.0))
+    code, document = checked("--metric", "latency_p90_ms")
+    assert code == 3
+    assert {(one["verdict"], one["why"]) for one in document["findings"]} == {
+        ("not enough data", f"no latency_p90_ms: {POOLED}")
+    }
+    stored(measured(RUNS + 1))
+    code, document = checked("--metric", "latency_p90_ms")
+    assert code == 0
+    assert {one["judgement"]["n"] for one in document["findings"]} == {RUNS}

@@ -237,3 +237,15 @@ def test_series_of_incomparable_numbers_are_not_joined(asked, filled):
         warehouse.query(f"UPDATE series SET hashed_keys = {keys} WHERE model_id = 'vit'")
     code, _, err = asked("series", "alias", ids["bert"], ids["vit"], "--reason", "x")
     assert (code, "differ in metric_definition: their numbers are not comparable" in err) == (2, True)
+
+
+def test_percentiles_of_all_launches_together_are_not_in_the_history(filled, asked):
+    with Warehouse.open(filled) as warehouse:
+        warehouse.query("UPDATE benchmark_results SET latency_p90_ms = 2 * latency_median_ms")
+        warehouse.query("""UPDATE benchmark_results SET pooled_quantiles = ['latency_p90_ms']
+            WHERE latency_median_ms > 11 AND starts_with(run_id, 'bert')""")
+    code, out, _ = asked("history", "model=bert", "--metric", "latency_p90_ms", "--json")
+    (series,) = json.loads(out)
+    assert (code, len(series["points"]), series["changes"], series["left_out"]) == (0, 12, [], 12)
+    _, out, _ = asked("regressions", "--metric", "latency_p90_ms", "--json")
+    assert {one["model_id"] for one in json.loads(out)} == {"vit"}

@@ -64,7 +64,7 @@ class TorchOperation(Operation):
         preparation: Callable[[], Readings] = lambda: Readings(),
         attention: str | None = None,
     ) -> None:
-        """`preparation` gives what making the inputs took (`tokenize_ms`), with the other readings; `attention` is the
+        """`preparation` gives what making the inputs took (`tokenize`), with the other readings; `attention` is the
         requested one."""
         import torch
 

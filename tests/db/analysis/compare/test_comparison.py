@@ -14,7 +14,7 @@ from benchmarking.core.records import Doubt, Hardware, Origin, canonical_hash
 from db.analysis.compare.comparison import compare, compare_within
 from db.analysis.compare.matching import across_column, allowed_across, differences, keys_of
 from db.analysis.compare.text import comparison_markdown, comparison_text
-from db.analysis.selection import Selection
+from db.analysis.selection import POOLED, Selection
 
 LATENCY = JUDGED["latency_median_ms"]
 LAUNCH_FACTORS = (1.0, 1.002, 0.998, 1.001, 0.999)
@@ -217,6 +217,20 @@ def test_a_missing_metric_has_its_stored_reason(store, sides):
     store("b", batch_sizes=(1,), sequence_lengths=(32,))
     (finding,) = sides(metric=JUDGED["latency_p99_ms"]).findings
     assert finding.judgement.reason == ("A: no latency_p99_ms: too_few_samples; B: no latency_p99_ms: too_few_samples")
+
+
+def test_a_percentile_of_all_launches_together_has_no_verdict(store, sides):
+    def pooled(run):
+        (one,) = run.results
+        return replace(run, results=(replace(one, pooled_quantiles=("latency_p90_ms",)),))
+
+    store("a", batch_sizes=(1,), sequence_lengths=(32,), iterations=40)
+    store("b", batch_sizes=(1,), sequence_lengths=(32,), iterations=10, change=pooled)
+    (finding,) = sides(metric=JUDGED["latency_p90_ms"]).findings
+    assert finding.judgement.verdict == "not comparable"
+    assert finding.judgement.reason == f"B: no latency_p90_ms: {POOLED}"
+    (finding,) = sides(metric=JUDGED["latency_median_ms"]).findings
+    assert finding.judgement.verdict != "not comparable"
 
 
 def test_points_of_one_side_only_are_listed(store, sides):

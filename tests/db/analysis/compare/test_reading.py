@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.metrics import JUDGED
+from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
 from db.analysis.compare.reading import launch_values
 
 
@@ -52,3 +53,25 @@ def test_every_kind_of_metric_has_a_value_for_each_launch(warehouse, result, col
 @pytest.mark.parametrize("column", ["latency_p99_ms", "time_per_output_token_ms", "compile_s"])
 def test_an_unmeasured_metric_has_no_values(warehouse, result, column):
     assert launch_values(warehouse, [result.result_id], JUDGED[column]) == {}
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+@pytest.mark.parametrize(("column", "share"), [("latency_p90_ms", 0.9), ("latency_p95_ms", 0.95)])
+def test_percentiles_are_those_of_the_launches_with_enough_samples(warehouse, make_run, column, share, is_compacted):
+    least = TAIL_MIN_SAMPLES[share]
+    run = make_run(batch_sizes=(4,), sequence_lengths=(32,), launches=3, iterations=5)
+    (one,) = run.results
+    counts = {0: least - 1, 1: least, 2: 2 * least}
+    samples = [replace(each, values=tuple(map(float, range(counts[each.launch])))) for each in one.samples]
+    blocks = replace(samples[2], inner_loops=4)
+    warehouse.ingest(replace(run, results=(replace(one, samples=(*samples[:2], blocks)),)))
+    if is_compacted:
+        warehouse.query(COMPACTED)
+    found = launch_values(warehouse, [one.result_id], JUDGED[column])
+    assert found == {one.result_id: {1: pytest.approx(share * (least - 1))}}  # launch 2 was timed in blocks
+
+
+COMPACTED = """
+UPDATE raw_benchmark_data SET
+    sketch = list_aggregate(samples, 'quantile_cont', [i / 20 for i in range(21)]), samples = [], compacted_at = now()
+"""
