@@ -98,7 +98,7 @@ def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings
         )
         plan = _plan(cell, session, chosen, about)
         (point,) = plan.points
-        measurement = measure_point(session.operation(point), handle, point, 0, chosen)
+        measurement = measure_point(session.operation(point), handle, point, 0, chosen, device=device)
         return finished_run(plan, [_load(session)], [measurement], utc_now())
     finally:
         session.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -37,6 +37,9 @@ STATE_NAMES = (
 )
 ENERGY_DOMAINS = ("gpu", "cpu_pkg", "dram", "soc")
 """What an energy counter covers: the GPU, the CPU package, the memory, the whole chip."""
+
+USE_NAMES = ("utilization_percent", "device_used_bytes", "power_w")
+"""The share of time in which the device worked, its memory in use by all processes, and its power."""
 
 NO_MEMORY = f"{NOT_APPLICABLE}: no device memory of its own"
 
@@ -136,6 +139,18 @@ class DeviceHandle:
         """Release the device."""
 
 
+class Gauge:
+    """Reads a device's use for another process, the one that uses the device. The defaults tell nothing."""
+
+    def read(self) -> Readings:
+        """The use now (`USE_NAMES`), with `resident_bytes` where the processes' own memory is meant. A share of time
+        is that since the last reading, or the driver's last period. Must be cheap enough for ten readings a second."""
+        return Readings(missing=dict.fromkeys(USE_NAMES, NOT_SUPPORTED))
+
+    def close(self) -> None:
+        """Release the vendor's library."""
+
+
 class DeviceKind(ABC):
     """A kind of device: how to find its devices and open one. Importing the module imports no vendor package."""
 
@@ -165,6 +180,8 @@ class DeviceKind(ABC):
     """Whether several devices of the kind can run one model together."""
     torch_type: str | None = None
     """torch's type of its devices ("cpu", "cuda"); None when torch does not run on them."""
+    has_gauge: bool = False
+    """Whether `gauge` reads the use of its devices."""
     has_tf32: bool = False
     """Whether torch can run float32 matrix products on tensor cores (TF32)."""
     has_cuda_graphs: bool = False
@@ -211,6 +228,11 @@ class DeviceKind(ABC):
         must be called before the driver starts. Raises BenchhouseError when the device is no longer there.
         """
         return self.open(device)
+
+    def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
+        """Reads the use of a device that the processes use; called in a process of its own, which opens no context on
+        the device. Raises BenchhouseError when the device is no longer there."""
+        return Gauge()
 
     def lock_name(self, device: Device) -> str | None:
         """Devices with equal lock names are never measured at the same time; None needs no lock."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 
-from benchmarking.core.device_contracts import STATE_NAMES, DeviceHandle, DeviceKind, Memory
+from benchmarking.core.device_contracts import STATE_NAMES, DeviceHandle, DeviceKind, Gauge, Memory
 from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support.energy import HostEnergy
+from benchmarking.devices.support.gauges import ProcessorGauge
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
 from benchmarking.devices.support.host_linux import last_level_cache_bytes
@@ -102,6 +104,7 @@ class CpuDevice(DeviceKind):
     name = "cpu"
     typical = MappingProxyType({"cpu": "CPU"})
     is_processor = True
+    has_gauge = True
     auto_ranks = ((70, ""),)
     memory: Memory = "host"
     torch_type: str | None = "cpu"
@@ -115,6 +118,9 @@ class CpuDevice(DeviceKind):
 
     def open(self, device: Device) -> DeviceHandle:
         return CpuHandle()
+
+    def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
+        return ProcessorGauge(process_ids)
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return (ORT_PROVIDER,)

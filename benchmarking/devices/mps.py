@@ -6,6 +6,8 @@ import importlib
 import json
 import os
 import platform
+import re
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +18,7 @@ from benchmarking.core.device_contracts import (
     DeviceHandle,
     DeviceKind,
     DeviceTimer,
+    Gauge,
     Memory,
 )
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
@@ -28,6 +31,7 @@ from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.devices.support.reading import RunCommand, UnreadableError, absent, gather, run_command
 from benchmarking.devices.support.torch_gpu import torch_build
 
+ACCELERATOR = ("/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator")
 PROFILER = ("/usr/sbin/system_profiler", "-json", "SPDisplaysDataType")
 FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"
 OLDEST_MACOS = 14
@@ -100,6 +104,34 @@ class MpsHandle(WatchedMpsHandle):
         return own | absent(f"{NOT_SUPPORTED}: unified memory", IN_USE_NAMES[1:])
 
 
+class IoregGauge(Gauge):
+    """The GPU's load as the registry of drivers has it, for all processes together."""
+
+    def __init__(self, run: RunCommand) -> None:
+        self._run = run
+
+    def read(self) -> Readings:
+        power = absent(NEEDS_ROOT, ("power_w",))
+        try:
+            statistics = self._run(ACCELERATOR)
+        except UnreadableError as error:
+            return power | absent(str(error), ("utilization_percent", "device_used_bytes"))
+        return power | gather(
+            {
+                "utilization_percent": lambda: _statistic(statistics, "Device Utilization %"),
+                "device_used_bytes": lambda: _statistic(statistics, "In use system memory"),
+            }
+        )
+
+
+def _statistic(registry: str, name: str) -> int:
+    """One of the driver's PerformanceStatistics. Raises UnreadableError."""
+    found = re.search(rf'"{re.escape(name)}"=(\d+)', registry)
+    if found is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: ioreg gives no {name!r}")
+    return int(found[1])
+
+
 class MpsDevice(DeviceKind):
     """Apple's GPU. `run` may replay output of sysctl and system_profiler."""
 
@@ -110,6 +142,7 @@ class MpsDevice(DeviceKind):
     torch_type: str | None = "mps"
     sdpa_kernels = ("math",)
     gpu_vendor = "apple"
+    has_gauge = True
     probes_in_process = True
 
     def __init__(self, run: RunCommand = run_command) -> None:
@@ -138,6 +171,9 @@ class MpsDevice(DeviceKind):
 
     def watch(self, device: Device) -> DeviceHandle:
         return WatchedMpsHandle()
+
+    def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
+        return IoregGauge(self._run)
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return (ORT_PROVIDER,)

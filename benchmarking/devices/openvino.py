@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
+from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES, DeviceHandle, DeviceKind, Gauge
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.energy import HostEnergy
+from benchmarking.devices.support.gauges import DrmGauge, NpuGauge, ProcessorGauge
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
 from benchmarking.devices.support.kinds import processor
@@ -93,6 +94,7 @@ class OpenVinoDevice(DeviceKind):
     pci_vendor_id = 0x8086
     implied_runtime: str | None = "openvino"
     runs_openvino = True
+    has_gauge = True
 
     def __init__(self, module: Any = None) -> None:
         self._module = module
@@ -122,6 +124,13 @@ class OpenVinoDevice(DeviceKind):
                 f"device {device.selector!r} is no longer available: OpenVINO lists {listed or 'nothing'}"
             )
         return OpenVinoHandle(name, core)
+
+    def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
+        """OpenVINO has no load of a device; Linux's drivers count it."""
+        name = device.selector.partition(":")[2]
+        if name.startswith("NPU"):
+            return NpuGauge()
+        return DrmGauge(process_ids) if name.startswith("GPU") else ProcessorGauge(process_ids)
 
     def is_gpu(self, device: Device) -> bool:
         return device.selector.partition(":")[2].startswith("GPU")

@@ -1,4 +1,4 @@
-"""One launch at one point, pass by pass: first call, warm-up, latency, energy, memory, counting, compile time."""
+"""One launch at one point, pass by pass: first call, warm-up, latency, energy, memory, use, counting, compile time."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     NOT_SUPPORTED,
+    Device,
     Doubt,
     Json,
     Measurement,
@@ -29,6 +30,7 @@ from benchmarking.measure.energy import energy_pass
 from benchmarking.measure.flight import check_requests, settings_in_flight
 from benchmarking.measure.latency import LatencyPass, WarmUp, latency_pass, warm_up
 from benchmarking.measure.memory import PassResult, memory_pass
+from benchmarking.measure.monitor import usage_pass
 from benchmarking.measure.settings import Settings
 from benchmarking.measure.timing import (
     LATENCY_WALL,
@@ -85,6 +87,7 @@ def measure_point(
     launch: int,
     settings: Settings,
     *,
+    device: Device | None = None,
     report: Report | None = None,
     compile_count: CompileCount | None = None,
     check: OutputCheck | None = None,
@@ -92,8 +95,9 @@ def measure_point(
     """One launch's measurement of one point: raw samples, single readings, counters and doubts.
 
     `report` receives `Live` records, never inside a timed region; `compile_count` counts the runtime's compilations so
-    far; `check` compares the first call's output with the reference. Raises BenchhouseError when a call runs another
-    number of requests or tokens than requested; exceptions of the operation pass through.
+    far; `check` compares the first call's output with the reference; `device` is what the monitor samples. Raises
+    BenchhouseError when a call runs another number of requests or tokens than requested; exceptions of the operation
+    pass through.
     """
     check_requests(operation, point, settings)
     settings = settings_in_flight(settings, operation.requests_in_flight)
@@ -106,7 +110,9 @@ def measure_point(
         warm = warm_up(bench, may_block=_may_block(bench, first), first_call_ns=first.wall_ns)
         passes = _latency_passes(bench, warm)
     latency = passes[-1]
-    passed = (energy_pass(bench), memory_pass(bench), _count_pass(bench, launch))
+    energy, memory = energy_pass(bench), memory_pass(bench)
+    usage = usage_pass(bench, device, launch, latency.watch.spent_ns)
+    passed = (energy, memory, usage.result, _count_pass(bench, launch))
     verified, ends = _read_back(operation)
     result = _joined(
         first.readings,
@@ -125,6 +131,7 @@ def measure_point(
             *_warm_up_samples(warm, launch),
             *_samples(latency, launch, operation),
             *(_record(name, values, launch, "measure", started_at, 1) for name, values in first.series.items()),
+            *usage.samples,
         ),
         first_call_ms=ns_to_ms(first.wall_ns),
         warmup_calls=warm.calls,

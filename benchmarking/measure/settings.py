@@ -44,6 +44,8 @@ class Settings:
     it is kept. None: without a limit."""
     memory_calls: int = 5
     """Of the memory pass where peaks are sampled; a high-water mark has no gaps and takes a single call."""
+    monitor_s: float = 2.0
+    """Calls during which the device's use is sampled; 0 for none."""
     energy_window_s: float = 5.0
     energy_windows: int = 3
     cooldown_s: float = 15.0
@@ -67,6 +69,7 @@ PROFILES: dict[ProfileName, Settings] = {
         counts_steady_warmup=True,
         budget_s=150.0,
         energy_windows=1,
+        monitor_s=0.5,
     ),
     "standard": Settings(),
     "reference": Settings(
@@ -78,6 +81,7 @@ PROFILES: dict[ProfileName, Settings] = {
         min_time_s=3.0,
         max_time_s=60.0,
         accelerator_min_time_s=15.0,
+        monitor_s=5.0,
         point_per_process=True,
     ),
 }

@@ -141,6 +141,9 @@ class SysfsMonitor:
     def momentary_power_w(self) -> float | None:
         return number_or_none(self._power_w())
 
+    def utilization_percent(self) -> Json:
+        return read_int(self._node.device / "gpu_busy_percent")
+
     def _power_w(self) -> Callable[[], Json]:
         return first_of(lambda: self._sensed("power1_average") / MICRO, lambda: self._sensed("power1_input") / MICRO)
 
@@ -311,6 +314,9 @@ class AmdSmiMonitor:
 
     def momentary_power_w(self) -> float | None:
         return number_or_none(self._power_w)
+
+    def utilization_percent(self) -> Json:
+        return int(self._smi.entry("amdsmi_get_gpu_activity", "gfx_activity", self._handle))
 
     def close(self) -> None:
         self._smi.close()

@@ -50,6 +50,9 @@ class Monitor(Protocol):
     def momentary_power_w(self) -> float | None:
         """As `DeviceHandle.momentary_power_w`."""
 
+    def utilization_percent(self) -> Json:
+        """The share of time in which the device worked, of the driver's last period. Raises UnreadableError."""
+
     def close(self) -> None:
         """Release the library."""
 

@@ -265,6 +265,10 @@ class NvmlMonitor:
             first_of(lambda: self._nvml.field(self._handle, instant) / MILLI, self._mean_power_w),
         )
 
+    def utilization_percent(self) -> Json:
+        """The share of the driver's last period (1/6 to 1 s) in which any kernel ran. NVML has none under MIG."""
+        return int(self._call("nvmlDeviceGetUtilizationRates").gpu)
+
     def close(self) -> None:
         self._nvml.close()
 

@@ -20,11 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.device_contracts import PEAK_NAMES, DeviceHandle, DeviceKind, DeviceTimer, Memory
+from benchmarking.core.device_contracts import PEAK_NAMES, DeviceHandle, DeviceKind, DeviceTimer, Gauge, Memory
 from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.records import NOT_SUPPORTED, Device, Readings
 from benchmarking.devices.support.energy import HostEnergy
+from benchmarking.devices.support.gauges import MonitorGauge
 from benchmarking.devices.support.handles import HostHandle, Monitor, with_method
 from benchmarking.devices.support.reading import absent
 
@@ -200,6 +201,7 @@ class TorchGpuKind(DeviceKind):
 
     memory: Memory = "own"
     can_be_several = True
+    has_gauge = True
     torch_type: str | None = TORCH_TYPE
     has_cuda_graphs = True
     flash_attention: tuple[int, ...] = (2,)
@@ -216,6 +218,9 @@ class TorchGpuKind(DeviceKind):
     def watch(self, device: Device) -> DeviceHandle:
         self.hide_others(device)
         return WatchedGpuHandle(self.monitor(device))
+
+    def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
+        return MonitorGauge(self.monitor(device))
 
     def check_build(self, torch: Any, device: Device) -> None:
         """Raise UnsupportedError when this torch has no kernels for the device."""

@@ -190,6 +190,7 @@ def measure(
                 point,
                 job.launch,
                 job.settings,
+                device=job.cell.device,
                 report=send,
                 compile_count=None if session.compiles() is None else session.compiles,
                 check=check,

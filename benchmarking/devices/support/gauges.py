@@ -1,0 +1,281 @@
+"""Gauges: the use of processors, GPUs and NPUs as the kernel or a vendor's library counts it.
+
+They run in a process of their own (`measure.monitor`) and read a device that another process uses. Intel has no library
+without root for it; Linux's drivers count the work of each process (Documentation/gpu/drm-usage-stats.rst).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from benchmarking.core import plugins
+from benchmarking.core.device_contracts import USE_NAMES, DeviceKind, Gauge
+from benchmarking.core.metrics import BYTES_PER_KIB, BYTES_PER_MIB, NS_PER_S
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Readings
+from benchmarking.devices.support.handles import Monitor, parts
+from benchmarking.devices.support.host_linux import limits
+from benchmarking.devices.support.kinds import PACKAGE
+from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, text_or_empty
+
+PERCENT = 100
+NS_PER_US = 1_000
+UTILIZATION, USED, POWER = USE_NAMES
+RESIDENT = "resident_bytes"
+SIZE_UNITS = {"": 1, "KiB": BYTES_PER_KIB, "MiB": BYTES_PER_MIB}
+INTEL_DRIVERS = ("i915", "xe")
+
+
+class BusyShare:
+    """The share of time in which something was busy, from an ever-growing counter of its busy time.
+
+    `capacity` is the busy time of a unit of time at most: the number of processors.
+    """
+
+    def __init__(
+        self, busy_ns: Callable[[], float], capacity: float = 1.0, now_ns: Callable[[], float] = time.monotonic_ns
+    ) -> None:
+        self._busy_ns = busy_ns
+        self._capacity = capacity
+        self._now_ns = now_ns
+        self._last: tuple[float, float] | None = None
+
+    def percent(self) -> float:
+        """Of the time since the last call. Raises UnreadableError for the first call, which has no time yet."""
+        last, self._last = self._last, (self._now_ns(), self._busy_ns())
+        if last is None or self._last[0] <= last[0]:
+            raise UnreadableError(f"{NOT_SUPPORTED}: a share of time needs two readings")
+        elapsed, busy = self._last[0] - last[0], self._last[1] - last[1]
+        # The counter and the clock are not read at the same instant.
+        return min(PERCENT, max(0.0, PERCENT * busy / (elapsed * self._capacity)))
+
+
+class MonitorGauge(Gauge):
+    """A GPU, by the vendor's library."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+
+    def read(self) -> Readings:
+        return gather({UTILIZATION: self._monitor.utilization_percent, USED: self._used_bytes, POWER: self._power_w})
+
+    def close(self) -> None:
+        self._monitor.close()
+
+    def _used_bytes(self) -> Json:
+        found = self._monitor.memory_in_use()
+        if USED not in found.values:
+            raise UnreadableError(found.missing.get(USED, NOT_SUPPORTED))
+        return found.values[USED]
+
+    def _power_w(self) -> float:
+        power_w = self._monitor.momentary_power_w()
+        if power_w is None:
+            raise UnreadableError(f"{NOT_SUPPORTED}: the driver gives no momentary power")
+        return power_w
+
+
+class SeveralGauge(Gauge):
+    """Several devices as one: the mean of their shares, the sums of memory and power."""
+
+    def __init__(self, gauges: Sequence[Gauge]) -> None:
+        self._gauges = gauges
+
+    def read(self) -> Readings:
+        readings = [gauge.read() for gauge in self._gauges]
+        values: dict[str, Json] = {}
+        for name, join in ((UTILIZATION, fmean), (USED, sum), (POWER, sum)):
+            numbers = [number for one in readings if isinstance(number := one.values.get(name), int | float)]
+            if len(numbers) == len(readings):
+                values[name] = join(numbers)
+        reasons = {name: why for one in readings for name, why in one.missing.items() if name not in values}
+        return Readings(values=values, missing=reasons)
+
+    def close(self) -> None:
+        for gauge in self._gauges:
+            gauge.close()
+
+
+def open_gauge(device: Device, process_ids: Sequence[int]) -> Gauge:
+    """The gauge of a device, or of several as one. Raises BenchhouseError when it is no longer there."""
+    kind: DeviceKind = plugins.load(PACKAGE, device.type)
+    gauges = [kind.gauge(part, process_ids) for part in parts(device)]
+    return gauges[0] if len(gauges) == 1 else SeveralGauge(gauges)
+
+
+class ProcessorGauge(Gauge):
+    """The processors, as the processes use those that they may run on; and the processes' resident memory."""
+
+    def __init__(self, process_ids: Sequence[int]) -> None:
+        self._process_ids = process_ids
+        self._spent_ns: dict[int, int] = {}
+        self._share = BusyShare(self._cpu_time_ns, capacity=usable_processors(process_ids[0]))
+
+    def read(self) -> Readings:
+        no_memory = absent(f"{NOT_APPLICABLE}: a processor has no memory of its own", (USED,))
+        no_power = absent(f"{NOT_SUPPORTED}: only energy is counted", (POWER,))
+        return no_memory | no_power | gather({UTILIZATION: self._share.percent, RESIDENT: self._resident_bytes})
+
+    def _cpu_time_ns(self) -> int:
+        """Of all the processes; one that has ended keeps what it had spent."""
+        self._spent_ns |= {pid: spent for pid in self._process_ids if (spent := cpu_time_ns(pid)) is not None}
+        return sum(self._spent_ns.values())
+
+    def _resident_bytes(self) -> int:
+        import psutil
+
+        found = 0
+        for pid in self._process_ids:
+            try:
+                found += psutil.Process(pid).memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+
+def usable_processors(pid: int) -> float:
+    """How many processors a process may keep busy: those it may run on, or its control group's quota."""
+    import psutil
+
+    process = psutil.Process(pid)
+    # macOS has no affinity.
+    allowed = len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else psutil.cpu_count() or 1
+    quota = limits(Path("/")).values.get("cgroup_cpu_quota_cores") if platform.system() == "Linux" else None
+    return min(float(allowed), float(quota)) if isinstance(quota, int | float) else float(allowed)
+
+
+def cpu_time_ns(pid: int) -> int | None:
+    """CPU time of all threads of a process, ended ones included; None once it is gone.
+
+    On Linux by the process's own clock (clock_getcpuclockid): /proc/PID/stat counts in 10 ms, a tenth of the time
+    between two readings.
+    """
+    if platform.system() == "Linux":
+        clock = ctypes.c_int()
+        if ctypes.CDLL(None).clock_getcpuclockid(pid, ctypes.byref(clock)) != 0:
+            return None
+        try:
+            return time.clock_gettime_ns(clock.value)
+        except OSError:  # it ended in between
+            return None
+    import psutil
+
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return None
+    return round((times.user + times.system) * NS_PER_S)
+
+
+class DrmGauge(Gauge):
+    """An Intel GPU, by what its Linux driver counts for the processes: the busiest of its engines, and their memory on
+    the GPU. `proc` may be a recording."""
+
+    def __init__(
+        self,
+        process_ids: Sequence[int],
+        proc: Path = Path("/proc"),
+        now_ns: Callable[[], float] = time.monotonic_ns,
+    ) -> None:
+        self._process_ids = process_ids
+        self._proc = proc
+        self._now_ns = now_ns
+        self._last: Mapping[str, tuple[float, float]] | None = None
+
+    def read(self) -> Readings:
+        clients = self._clients()
+        power = absent(f"{NOT_SUPPORTED}: the driver gives the GPU's power to root only", (POWER,))
+        return power | gather({UTILIZATION: lambda: self._percent(clients), USED: lambda: _device_bytes(clients)})
+
+    def _clients(self) -> list[dict[str, str]]:
+        """The fields of each client of the driver, which several file descriptors may share."""
+        found: dict[tuple[str, str], dict[str, str]] = {}
+        for pid in self._process_ids:
+            for fields in _drm_fields(self._proc / str(pid) / "fdinfo"):
+                found[fields.get("drm-pdev", ""), fields.get("drm-client-id", "")] = fields
+        return list(found.values())
+
+    def _percent(self, clients: Sequence[Mapping[str, str]]) -> float:
+        if not clients:
+            raise UnreadableError(f"{NOT_SUPPORTED}: the process has no file of the drivers {', '.join(INTEL_DRIVERS)}")
+        last, self._last = self._last, _engines(clients, self._now_ns())
+        shares = [
+            (busy - last[engine][0]) / (total - last[engine][1])
+            for engine, (busy, total) in self._last.items()
+            if last is not None and engine in last and total > last[engine][1]
+        ]
+        if not shares:
+            raise UnreadableError(f"{NOT_SUPPORTED}: a share of time needs two readings")
+        return min(PERCENT, max(0.0, PERCENT * max(shares)))
+
+
+def _drm_fields(folder: Path) -> Iterator[dict[str, str]]:
+    """The fields of each open file of a process that belongs to Intel's drivers."""
+    try:
+        names = os.listdir(folder)
+    except OSError:  # it ended, or belongs to another user
+        return
+    for name in names:
+        lines = text_or_empty(folder / name).splitlines()
+        fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        if fields.get("drm-driver") in INTEL_DRIVERS:
+            yield fields
+
+
+def _engines(clients: Sequence[Mapping[str, str]], now_ns: float) -> dict[str, tuple[float, float]]:
+    """By engine its busy time, of all clients, and the time it had: i915 counts ns, xe cycles of the engine."""
+    found: dict[str, tuple[float, float]] = {}
+    for fields in clients:
+        for key, value in fields.items():
+            kind, _, engine = key.removeprefix("drm-").partition("-")
+            if engine.startswith(("capacity-", "cycles-")) or kind not in ("engine", "cycles"):
+                continue
+            name = f"{fields.get('drm-pdev')} {engine}"
+            capacity = _number(fields.get(f"drm-engine-capacity-{engine}", "1"))
+            total = now_ns if kind == "engine" else _number(fields.get(f"drm-total-cycles-{engine}", "0"))
+            found[name] = (found.get(name, (0.0, 0.0))[0] + _number(value), total * capacity)
+    return found
+
+
+def _device_bytes(clients: Sequence[Mapping[str, str]]) -> int:
+    """Memory that lies on the GPU. Raises UnreadableError for a GPU that shares the machine's."""
+    sizes = [
+        round(_number(value))
+        for fields in clients
+        for key, value in fields.items()
+        if re.fullmatch(r"drm-resident-(vram|local)\d*", key)
+    ]
+    if not sizes:
+        raise UnreadableError(f"{NOT_APPLICABLE}: the driver counts no memory on the GPU itself")
+    return sum(sizes)
+
+
+def _number(text: str) -> float:
+    """A number with its unit, if it has one: "346249 ns", "23992 KiB"."""
+    number, _, unit = text.partition(" ")
+    return float(number) * SIZE_UNITS.get(unit, 1)
+
+
+class NpuGauge(Gauge):
+    """Intel's NPU, by its Linux driver's counter of busy time (intel_vpu, Linux 6.11) and its memory (6.14)."""
+
+    def __init__(self, sys: Path = Path("/sys"), now_ns: Callable[[], float] = time.monotonic_ns) -> None:
+        self._sys = sys
+        self._share = BusyShare(lambda: self._value("npu_busy_time_us") * NS_PER_US, now_ns=now_ns)
+
+    def read(self) -> Readings:
+        power = absent(f"{NOT_SUPPORTED}: the driver gives no power", (POWER,))
+        used = {USED: lambda: self._value("npu_memory_utilization")}
+        return power | gather({UTILIZATION: self._share.percent, **used})
+
+    def _value(self, name: str) -> int:
+        paths = sorted(self._sys.glob(f"class/accel/accel*/device/{name}"))
+        if not paths:
+            raise UnreadableError(f"{NOT_SUPPORTED}: no {self._sys}/class/accel/accel*/device/{name}")
+        return read_int(paths[0])

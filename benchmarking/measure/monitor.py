@@ -1,0 +1,344 @@
+"""Monitors: the use of a device over time, sampled by a process of its own.
+
+`DeviceMonitor` watches a device while anything runs on it. `usage_pass` puts one beside some calls of a point, after
+the timed ones: utilization, device memory and power over those calls.
+
+The process samples as this module's `main`: it gets one JSON line on stdin, writes one on stdout for each sample, and
+ends when its stdin does, so that it never outlives the process that it watches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from statistics import fmean
+from types import TracebackType
+from typing import IO, Any
+
+from benchmarking.core.child_process import module_command, start
+from benchmarking.core.device_contracts import USE_NAMES
+from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, bytes_to_mb, ns_to_s
+from benchmarking.core.provenance import utc_now
+from benchmarking.core.records import (
+    FAILED,
+    NOT_APPLICABLE,
+    NOT_RUN,
+    NOT_SUPPORTED,
+    TOO_FEW_SAMPLES,
+    Device,
+    Json,
+    Samples,
+    from_json,
+    to_json,
+)
+from benchmarking.devices.support.gauges import open_gauge
+from benchmarking.devices.support.kinds import has
+from benchmarking.measure.bench import Bench
+from benchmarking.measure.flight import run_untimed
+from benchmarking.measure.memory import PassResult
+
+MODULE = "benchmarking.measure.monitor"
+INTERVAL_S = 0.1
+"""Between two samples. Drivers renew a GPU's share of time every 0.17 to 1 s, and its power every 0.03 to 0.1 s."""
+START_LIMIT_S = 30.0
+"""Opening a vendor's library on a machine without persistence mode takes many seconds."""
+STOP_LIMIT_S = 5.0
+LEAD_S = 1.0
+"""Calls of an accelerator before samples count: a driver's share of time is of a period of up to a second."""
+MIN_SAMPLES = 3
+"""Below it there is neither a course over time nor a largest value worth a name."""
+
+UTILIZATION, USED, POWER = USE_NAMES
+RESIDENT = "resident_bytes"
+SERIES = {
+    UTILIZATION: ("utilization", "percent"),
+    USED: ("memory_device_used", "MB"),
+    POWER: ("power", "W"),
+    RESIDENT: ("memory_resident", "MB"),
+}
+"""Our readings, and the raw metric and unit that each is stored as."""
+TIMES = "monitor_time"
+"""The raw metric with the times of those samples, in ms since the first."""
+
+
+class MonitorError(BenchhouseError):
+    """A monitor could not start or lost its process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One sample of a monitor."""
+
+    at_ns: int
+    """By the clock of `time.monotonic_ns`, which all processes of a machine share."""
+    values: Mapping[str, float]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Why a reading is absent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """A device's use over a stretch of time."""
+
+    samples: tuple[Sample, ...]
+
+    def series(self, name: str) -> tuple[float, ...]:
+        """The values of a reading (`USE_NAMES`, resident_bytes) in order; empty when the device does not tell."""
+        return tuple(one.values[name] for one in self.samples if name in one.values)
+
+    @property
+    def times_s(self) -> tuple[float, ...]:
+        """When each sample was taken, in seconds since the first."""
+        return tuple(ns_to_s(one.at_ns - self.samples[0].at_ns) for one in self.samples)
+
+    def summary(self) -> dict[str, float]:
+        """Mean and maximum of each reading that the device tells: utilization_mean_percent, power_max_w, ..."""
+        found: dict[str, float] = {}
+        for name in SERIES:
+            if values := self.series(name):
+                head, _, unit = name.rpartition("_")
+                found[f"{head}_mean_{unit}"] = fmean(values)
+                found[f"{head}_max_{unit}"] = max(values)
+        return found
+
+    def why_missing(self, name: str) -> str:
+        """Why a reading has no value in any sample."""
+        return next((one.missing[name] for one in reversed(self.samples) if name in one.missing), TOO_FEW_SAMPLES)
+
+
+class DeviceMonitor:
+    """Samples a device's use in a process of its own from `start` to `stop`, or inside `with`.
+
+    `sample_interval` is in seconds; `process_ids` are the processes whose use is meant where the device is the
+    machine's processor (default: this one). Start raises MonitorError where the device cannot be read.
+    """
+
+    def __init__(
+        self, device: Device, *, sample_interval: float = INTERVAL_S, process_ids: Sequence[int] | None = None
+    ) -> None:
+        self.sample_interval = sample_interval
+        self._device = device
+        self._process_ids = tuple(process_ids or (os.getpid(),))
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._samples: list[Sample] = []
+
+    def start(self) -> DeviceMonitor:
+        """Start sampling; returns once the first sample is there. Raises MonitorError."""
+        question = {
+            "device": to_json(self._device),
+            "process_ids": list(self._process_ids),
+            "interval_s": self.sample_interval,
+        }
+        self._samples = []
+        process = self._process = start(module_command(MODULE), stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        first: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, args=(process.stdout, first), daemon=True, name="monitor")
+        self._reader.start()
+        try:
+            process.stdin.write(json.dumps(question) + "\n")
+            process.stdin.flush()
+            line = first.get(timeout=START_LIMIT_S)
+        except queue.Empty:
+            line = ""
+        except BrokenPipeError:
+            line = first.get()
+        if not line:
+            why_not = self._end()
+            raise MonitorError(f"{self._device.selector} cannot be monitored: {why_not}")
+        return self
+
+    def stop(self) -> Usage:
+        """End sampling: everything sampled since the start. Raises MonitorError when its process ended before."""
+        is_lost = self._process is not None and self._process.poll() is not None
+        why_not = self._end()
+        if is_lost:
+            raise MonitorError(f"the monitor of {self._device.selector} ended too early: {why_not}")
+        return self.usage
+
+    @property
+    def usage(self) -> Usage:
+        """Everything sampled so far."""
+        return Usage(samples=tuple(self._samples))
+
+    def between(self, begin_ns: int, end_ns: int) -> Usage:
+        """The samples of a stretch of time, by `time.monotonic_ns`; a share of time is that since the sample before,
+        so the first one inside is left out."""
+        inside = [one for one in self._samples if begin_ns <= one.at_ns <= end_ns]
+        return Usage(samples=tuple(inside[1:]))
+
+    def __enter__(self) -> DeviceMonitor:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _read(self, stdout: IO[str], first: queue.SimpleQueue[str]) -> None:
+        """Keep each sample; runs on a thread that sleeps between them. At the end an empty line answers `start`."""
+        for line in stdout:
+            self._samples.append(_sample(line))
+            if len(self._samples) == 1:
+                first.put(line)
+        first.put("")
+
+    def _end(self) -> str:
+        """End the process, and say what it had to say."""
+        process, self._process = self._process, None
+        if process is None or process.stdin is None or process.stderr is None:
+            return ""
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            process.wait(timeout=STOP_LIMIT_S)
+            why_not = process.stderr.read().strip().splitlines()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            why_not = [f"its process gave no sample within {START_LIMIT_S:g} s"]
+        if self._reader is not None:
+            self._reader.join(timeout=STOP_LIMIT_S)
+        process.stderr.close()
+        return why_not[-1] if why_not else f"its process ended with exit code {process.returncode}"
+
+
+def _sample(line: str) -> Sample:
+    data: dict[str, Any] = json.loads(line)
+    return Sample(at_ns=data["at_ns"], values=data["values"], missing=data["missing"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsagePass:
+    """The readings of a launch's monitored calls, and their raw series."""
+
+    result: PassResult
+    samples: tuple[Samples, ...] = ()
+
+
+def usage_pass(bench: Bench, device: Device | None, launch: int, timed_ns: float) -> UsagePass:
+    """Utilization, device memory and power over `settings.monitor_s` seconds of calls. `timed_ns` is the time that the
+    timed calls took."""
+    why_not = _why_not(bench, device, timed_ns)
+    if why_not is not None or device is None:
+        return _without(why_not or NOT_RUN)
+    bench.live("monitor")
+    monitor = DeviceMonitor(device, process_ids=(os.getpid(), *bench.operation.process_ids()))
+    try:
+        with monitor:
+            if bench.handle.is_accelerator:
+                _call_for(bench, LEAD_S)
+            started_at, begin_ns = utc_now(), time.monotonic_ns()
+            calls = _call_for(bench, bench.settings.monitor_s)
+            end_ns = time.monotonic_ns()
+            monitor.stop()
+    except MonitorError as error:
+        return _without(f"{FAILED}: {error}")
+    usage = monitor.between(begin_ns, end_ns)
+    if len(usage.samples) < MIN_SAMPLES:
+        return _without(TOO_FEW_SAMPLES)
+    return UsagePass(
+        result=_result(usage, calls, ns_to_s(end_ns - begin_ns)), samples=_series(usage, launch, started_at)
+    )
+
+
+def _why_not(bench: Bench, device: Device | None, timed_ns: float) -> str | None:
+    settings = bench.settings
+    if bench.handle.has_scripted_clock:
+        return f"{NOT_APPLICABLE}: a script is the device"
+    if device is None or not has(device.type, lambda kind: kind.has_gauge):
+        return f"{NOT_SUPPORTED}: nothing tells the use of {'this device' if device is None else device.selector}"
+    if settings.monitor_s <= 0:
+        return f"{NOT_RUN}: no monitored calls were requested"
+    if settings.fixed_iterations is not None and timed_ns < settings.monitor_s * NS_PER_S:
+        asked = f"{settings.fixed_iterations} calls were requested"
+        return f"{NOT_RUN}: {asked}, which take less than the {settings.monitor_s:g} s that samples need"
+    return None
+
+
+def _call_for(bench: Bench, duration_s: float) -> int:
+    """Call until the time is over, at least once: the number of calls."""
+    end_ns, calls = time.monotonic_ns() + duration_s * NS_PER_S, 0
+    while not calls or time.monotonic_ns() < end_ns:
+        calls += run_untimed(bench, 1)
+        bench.handle.synchronize()
+    return calls
+
+
+def _result(usage: Usage, calls: int, seconds: float) -> PassResult:
+    summary = usage.summary()
+    names = {
+        "utilization_mean_percent": UTILIZATION,
+        "utilization_max_percent": UTILIZATION,
+        "device_used_mean_bytes": USED,
+    }
+    metrics = {name: summary[name] for name in names if name in summary}
+    missing = {name: usage.why_missing(reading) for name, reading in names.items() if name not in summary}
+    extra: dict[str, Json] = {
+        "monitored_calls": calls,
+        "monitored_s": seconds,
+        "monitor_interval_s": INTERVAL_S,
+        "usage": dict(summary),
+    }
+    return PassResult(metrics=metrics, missing=missing, extra=extra)
+
+
+def _without(why: str) -> UsagePass:
+    names = ("utilization_mean_percent", "utilization_max_percent", "device_used_mean_bytes")
+    return UsagePass(result=PassResult(missing=dict.fromkeys(names, why)))
+
+
+def _series(usage: Usage, launch: int, started_at: str) -> tuple[Samples, ...]:
+    """The raw series; each has a value for each of the times, so that they can be joined by their place."""
+    whole = [name for name in SERIES if len(usage.series(name)) == len(usage.samples)]
+    series = {TIMES: ("ms", tuple(seconds * NS_PER_S / NS_PER_MS for seconds in usage.times_s))}
+    for name in whole:
+        metric, unit = SERIES[name]
+        values = usage.series(name)
+        series[metric] = (unit, tuple(map(bytes_to_mb, values)) if unit == "MB" else values)
+    return tuple(
+        Samples(launch=launch, phase="measure", metric=metric, unit=unit, started_at=started_at, values=values)
+        for metric, (unit, values) in series.items()
+    )
+
+
+def main() -> int:
+    """Sample the device named on stdin until stdin ends."""
+    question = json.loads(sys.stdin.readline())
+    ended = threading.Event()
+    threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
+    try:
+        gauge = open_gauge(from_json(Device, question["device"]), question["process_ids"])
+    except BenchhouseError as error:
+        print(first_line(error), file=sys.stderr)
+        return 1
+    interval_ns = round(question["interval_s"] * NS_PER_S)
+    next_ns = time.monotonic_ns()
+    while not ended.wait(max(0, next_ns - time.monotonic_ns()) / NS_PER_S):
+        reading = gauge.read()
+        now_ns = time.monotonic_ns()
+        values = {name: value for name, value in reading.values.items() if isinstance(value, int | float)}
+        print(json.dumps({"at_ns": now_ns, "values": values, "missing": dict(reading.missing)}), flush=True)
+        next_ns = max(next_ns + interval_ns, now_ns)
+    gauge.close()
+    return 0
+
+
+def _wait_for_end(ended: threading.Event) -> None:
+    sys.stdin.read()
+    ended.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""Gauges on real processes, on vendors' recorded answers, and on what Linux's drivers write."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pynvml
+import pytest
+
+from benchmarking.core.device_contracts import USE_NAMES, Gauge
+from benchmarking.core.records import Readings
+from benchmarking.devices import cuda, mps, rocm
+from benchmarking.devices.support import amd, gauges, torch_gpu
+from benchmarking.devices.support.nvml import Nvml, NvmlMonitor
+from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.devices.support.torch_gpu import TorchBuild
+
+BUSY = "import sys; print(flush=True)\nwhile True: pass"
+IDLE = "import sys, time; print(flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def started():
+    """Starts Python programs, which end with the test."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def start(program: str) -> int:
+        child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+        children.append(child)
+        assert child.stdout is not None
+        child.stdout.readline()
+        return child.pid
+
+    yield start
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def test_the_processors_of_an_idle_process_are_idle_and_those_of_a_busy_one_are_not(started):
+    idle, busy = (gauges.ProcessorGauge([started(program)]) for program in (IDLE, BUSY))
+    idle.read()
+    busy.read()
+    time.sleep(0.6)
+    one_of_them = 100 / gauges.usable_processors(busy._process_ids[0])
+    assert idle.read().values["utilization_percent"] < 2
+    share = busy.read().values["utilization_percent"]
+    assert 0.15 * one_of_them < share <= one_of_them + 1, "one thread cannot keep more than one processor busy"
+
+
+def test_cpu_time_is_what_the_kernel_counts_for_the_process():
+    before, own = gauges.cpu_time_ns(os.getpid()), time.process_time_ns()
+    assert before == pytest.approx(own, abs=5_000_000)
+
+
+def test_a_process_that_ended_keeps_the_time_it_had_spent(started):
+    pid = started(BUSY)
+    gauge = gauges.ProcessorGauge([os.getpid(), pid])
+    time.sleep(0.1)
+    spent = gauge._cpu_time_ns()
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert gauges.cpu_time_ns(pid) is None
+    assert gauge._cpu_time_ns() >= spent
+
+
+def test_the_first_reading_has_no_share_of_time_but_a_reason():
+    readings = gauges.ProcessorGauge([os.getpid()]).read()
+    assert readings.missing["utilization_percent"] == "not_supported: a share of time needs two readings"
+    assert readings.missing["device_used_bytes"].startswith("not_applicable")
+    assert readings.values["resident_bytes"] > 1_000_000
+
+
+def test_a_share_is_the_busy_time_over_the_time_and_never_above_all_of_it():
+    clock, busy = iter([0, 100, 200, 300]), iter([0, 50, 400, 300])
+    share = gauges.BusyShare(lambda: next(busy), capacity=2, now_ns=lambda: next(clock))
+    with pytest.raises(UnreadableError):
+        share.percent()
+    assert [share.percent(), share.percent(), share.percent()] == [25.0, 100.0, 0.0]
+
+
+def test_nvidias_use_is_what_nvml_answers(nvml):
+    assert [name for name, _ in pynvml.c_nvmlUtilization_t._fields_] == ["gpu", "memory"]
+    module = nvml()
+    monitor = NvmlMonitor(Nvml(module), module.nvmlDeviceGetHandleByIndex(0)["nvmlDeviceGetUUID"])
+    assert gauges.MonitorGauge(monitor).read() == Readings(
+        values={"utilization_percent": 37, "device_used_bytes": 633843712, "power_w": 113.287}
+    )
+
+
+def test_an_instance_of_a_split_gpu_has_reasons_in_place_of_the_whole_gpus_use(nvml):
+    module = nvml()
+    monitor = NvmlMonitor(Nvml(module), module.nvmlDeviceGetHandleByIndex(1)["nvmlDeviceGetUUID"])
+    readings = gauges.MonitorGauge(monitor).read()
+    assert readings.missing["utilization_percent"].startswith("not_supported: nvmlDeviceGetUtilizationRates")
+    assert readings.missing["power_w"].startswith("not_supported")
+
+
+def test_several_gpus_are_one_device_by_mean_and_sums(nvml, monkeypatch):
+    monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    first, _ = cuda.CudaDevice(nvml()).probe()
+    one = cuda.CudaDevice(nvml()).gauge(first, [1])
+
+    class Other(Gauge):
+        def read(self):
+            return Readings(
+                values={"utilization_percent": 63, "device_used_bytes": 7}, missing={"power_w": "failed: x"}
+            )
+
+    readings = gauges.SeveralGauge([one, Other()]).read()
+    assert readings.values == {"utilization_percent": 50.0, "device_used_bytes": 633843719}
+    assert readings.missing == {"power_w": "failed: x"}
+
+
+def test_amds_use_is_what_amdsmi_answers(amdsmi):
+    readings = gauges.MonitorGauge(amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), "0000:c1:00")).read()
+    assert readings.values == {"utilization_percent": 64, "device_used_bytes": 1297219584, "power_w": 213.0}
+
+
+def test_amds_use_is_read_from_the_kernel_without_amdsmi(kfd):
+    monitor = rocm.SysfsMonitor(amd.nodes(kfd)[0])
+    gauge = gauges.MonitorGauge(monitor)
+    assert gauge.read().missing["utilization_percent"].startswith("not_supported: no ")
+    (kfd / "class/drm/renderD128/device/gpu_busy_percent").write_text("81\n")
+    assert gauge.read().values["utilization_percent"] == 81
+
+
+def test_apples_use_is_read_from_the_registry_of_drivers(recorded_text):
+    gauge = mps.IoregGauge(lambda command: recorded_text("macos_ioreg_accelerator.txt"))
+    assert gauge.read().values == {"utilization_percent": 73, "device_used_bytes": 2365587456}
+    assert gauge.read().missing["power_w"].startswith("not_supported: macOS gives it to root only")
+
+
+def fdinfo(root, fields, pid=7, fd=5):
+    path = root / str(pid) / "fdinfo" / str(fd)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = {"pos": 0, "drm-client-id": 3, "drm-pdev": "0000:03:00.0", **fields}
+    path.write_text("".join(f"{key}:\t{value}\n" for key, value in lines.items()))
+
+
+def test_intels_older_driver_counts_nanoseconds_of_each_engine(tmp_path):
+    clock = iter([1_000_000_000, 2_000_000_000])
+    gauge = gauges.DrmGauge([7], tmp_path, now_ns=lambda: next(clock))
+    memory = {"drm-resident-local0": "512 MiB", "drm-resident-system0": "6044 KiB"}
+    for render, compute in ((346249, 0), (10_346_249, 640_000_000)):
+        busy = {"drm-engine-render": f"{render} ns", "drm-engine-compute": f"{compute} ns"}
+        fdinfo(tmp_path, {"drm-driver": "i915", **busy, "drm-engine-capacity-video": 2, **memory})
+        fdinfo(tmp_path, {"drm-driver": "i915", **busy, **memory}, fd=6)  # the same client, opened twice
+        readings = gauge.read()
+    assert readings.values == {"utilization_percent": 64.0, "device_used_bytes": 512 * 1024**2}
+    assert readings.missing["power_w"].startswith("not_supported")
+
+
+def test_intels_newer_driver_counts_cycles_of_each_engine(tmp_path):
+    gauge = gauges.DrmGauge([7], tmp_path)
+    for busy, total in ((0, 7_655_183_225), (300_000, 7_656_183_225)):
+        engines = {"drm-cycles-ccs": busy, "drm-total-cycles-ccs": total, "drm-cycles-bcs": 0}
+        rest = {"drm-total-cycles-bcs": total, "drm-resident-vram0": "23992 KiB", "drm-engine-capacity-vcs": 2}
+        fdinfo(tmp_path, {"drm-driver": "xe", **engines, **rest})
+        readings = gauge.read()
+    assert readings.values == {"utilization_percent": 30.0, "device_used_bytes": 23992 * 1024}
+
+
+def test_a_process_without_a_file_of_intels_drivers_has_the_reason(tmp_path):
+    fdinfo(tmp_path, {"drm-driver": "amdgpu", "drm-engine-gfx": "5 ns"})
+    readings = gauges.DrmGauge([7, 8], tmp_path).read()
+    assert set(readings.missing) == set(USE_NAMES)
+    assert "i915, xe" in readings.missing["utilization_percent"]
+
+
+def test_intels_npu_is_busy_for_the_time_that_its_driver_counts(plant):
+    clock = iter([0, 1_000_000_000])
+    folder = "sys/class/accel/accel0/device"
+    root = plant({f"{folder}/npu_busy_time_us": 5_000, f"{folder}/npu_memory_utilization": 77_000_000})
+    gauge = gauges.NpuGauge(root / "sys", now_ns=lambda: next(clock))
+    gauge.read()
+    plant({f"{folder}/npu_busy_time_us": 255_000})
+    assert gauge.read().values == {"utilization_percent": 25.0, "device_used_bytes": 77_000_000}
+    assert gauges.NpuGauge(root / "none").read().missing["utilization_percent"].startswith("not_supported: no ")

@@ -1,0 +1,191 @@
+"""Monitors of real processes: the machine's processors, by a process that samples them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+from itertools import pairwise
+
+import psutil
+import pytest
+
+from benchmarking.core.contracts import Operation
+from benchmarking.core.records import Device
+from benchmarking.devices.cpu import CpuHandle
+from benchmarking.devices.support.kinds import processor
+from benchmarking.measure.bench import Bench
+from benchmarking.measure.monitor import MODULE, DeviceMonitor, MonitorError, Sample, Usage, usage_pass
+from benchmarking.measure.settings import Settings
+
+TIMED_NS = 10e9
+
+
+@pytest.fixture(scope="module")
+def cpu() -> Device:
+    (device,) = processor().probe()
+    return device
+
+
+class Spin(Operation):
+    """A call that computes for some milliseconds on one thread, or sleeps as long."""
+
+    items_per_call = 1
+
+    def __init__(self, *, busy: bool, duration_s: float = 0.01) -> None:
+        self.busy = busy
+        self.duration_s = duration_s
+        self.calls = 0
+
+    def run(self, mark):
+        self.calls += 1
+        end = time.perf_counter() + self.duration_s
+        if not self.busy:
+            time.sleep(self.duration_s)
+        while time.perf_counter() < end:
+            pass
+
+    def problem(self, output):
+        return None
+
+    def count(self):
+        raise NotImplementedError
+
+
+def bench(operation: Operation, **settings) -> Bench:
+    return Bench(operation=operation, handle=CpuHandle(), settings=Settings(monitor_s=0.6, **settings))
+
+
+def monitors() -> list[psutil.Process]:
+    """The sampling processes that this process has started."""
+    return [child for child in psutil.Process().children() if MODULE in child.cmdline()]
+
+
+def test_busy_calls_use_a_processor_and_idle_ones_do_not(cpu):
+    busy = usage_pass(bench(Spin(busy=True)), cpu, 0, TIMED_NS).result
+    idle = usage_pass(bench(Spin(busy=False)), cpu, 0, TIMED_NS).result
+    processors = len(os.sched_getaffinity(0))
+    assert idle.metrics["utilization_mean_percent"] < 10 / processors
+    assert 25 / processors < busy.metrics["utilization_mean_percent"] <= 101 / processors
+    assert busy.metrics["utilization_max_percent"] >= busy.metrics["utilization_mean_percent"]
+    assert busy.missing == {"device_used_mean_bytes": "not_applicable: a processor has no memory of its own"}
+
+
+def test_the_series_has_a_time_and_a_value_for_every_sample(cpu):
+    found = usage_pass(bench(Spin(busy=True)), cpu, 2, TIMED_NS)
+    series = {one.metric: one for one in found.samples}
+    assert {name: one.unit for name, one in series.items()} == {
+        "monitor_time": "ms",
+        "utilization": "percent",
+        "memory_resident": "MB",
+    }
+    times = series["monitor_time"].values
+    assert times[0] == 0
+    assert all(later > earlier for earlier, later in pairwise(times))
+    assert {len(one.values) for one in found.samples} == {len(times)}
+    assert {one.launch for one in found.samples} == {2}
+    mean = sum(series["utilization"].values) / len(times)
+    assert found.result.metrics["utilization_mean_percent"] == pytest.approx(mean)
+    resident_mb = psutil.Process().memory_info().rss / 1e6
+    assert series["memory_resident"].values[-1] == pytest.approx(resident_mb, rel=0.2)
+
+
+def test_sampling_is_done_by_a_process_of_its_own_that_ends_with_the_pass(cpu):
+    seen = []
+
+    class Watching(Spin):
+        def run(self, mark):
+            seen.append(len(monitors()))
+            super().run(mark)
+
+    usage_pass(bench(Watching(busy=False)), cpu, 0, TIMED_NS)
+    assert set(seen) == {1}
+    assert monitors() == []
+
+
+def test_a_pass_whose_calls_fail_leaves_no_process_behind(cpu):
+    class Failing(Spin):
+        def run(self, mark):
+            raise RuntimeError("CUDA error")
+
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        usage_pass(bench(Failing(busy=False)), cpu, 0, TIMED_NS)
+    assert monitors() == []
+
+
+def test_a_slow_call_is_called_once_and_still_sampled(cpu):
+    operation = Spin(busy=False, duration_s=1.0)
+    found = usage_pass(bench(operation), cpu, 0, TIMED_NS)
+    assert operation.calls == 1
+    assert found.result.extra["monitored_calls"] == 1
+    assert found.result.extra["monitored_s"] >= 1.0
+    assert "utilization_mean_percent" in found.result.metrics
+
+
+@pytest.mark.parametrize(
+    ("settings", "timed_ns", "why"),
+    [
+        ({"monitor_s": 0.0}, TIMED_NS, "not_run: no monitored calls were requested"),
+        ({"fixed_iterations": 3}, 30e6, "not_run: 3 calls were requested, which take less than the 0.6 s"),
+    ],
+)
+def test_a_pass_that_was_not_wanted_starts_nothing_and_says_why(cpu, settings, timed_ns, why):
+    operation = Spin(busy=True)
+    wanted = bench(operation)
+    found = usage_pass(
+        dataclasses.replace(wanted, settings=dataclasses.replace(wanted.settings, **settings)), cpu, 0, timed_ns
+    )
+    assert operation.calls == 0
+    assert found.result.missing["utilization_mean_percent"].startswith(why)
+    assert found.samples == ()
+
+
+def test_a_device_that_tells_nothing_has_that_reason(cpu):
+    silent = dataclasses.replace(cpu, type="null", selector="null")
+    found = usage_pass(bench(Spin(busy=True)), silent, 0, TIMED_NS)
+    assert found.result.missing["utilization_mean_percent"] == "not_supported: nothing tells the use of null"
+
+
+def test_a_device_that_is_gone_is_the_reason_in_place_of_a_number(cpu):
+    gone = dataclasses.replace(cpu, type="cuda", selector="cuda:3", facts=cpu.facts)
+    found = usage_pass(bench(Spin(busy=True)), gone, 0, TIMED_NS)
+    why = found.result.missing["utilization_max_percent"]
+    assert why.startswith("failed: cuda:3 cannot be monitored: device 'cuda:3' cannot be watched: ")
+    assert monitors() == []
+
+
+def test_anybodys_code_can_be_watched_inside_with(cpu):
+    with DeviceMonitor(cpu, sample_interval=0.02) as monitor:
+        begin = time.monotonic()
+        while time.monotonic() < begin + 0.4:
+            pass
+        usage = monitor.stop()
+    assert len(usage.samples) > 5
+    summary = usage.summary()
+    assert summary["utilization_max_percent"] >= summary["utilization_mean_percent"] > 0
+    assert usage.times_s[-1] == pytest.approx(0.4, abs=0.3)
+    assert monitor.usage == usage
+
+
+def test_a_monitor_that_lost_its_process_says_so(cpu):
+    monitor = DeviceMonitor(cpu, sample_interval=0.02).start()
+    (child,) = monitors()
+    child.send_signal(signal.SIGKILL)
+    while child.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    with pytest.raises(MonitorError, match="ended too early: its process ended with exit code -9"):
+        monitor.stop()
+
+
+def test_samples_of_a_stretch_leave_out_the_one_that_began_before_it():
+    monitor = DeviceMonitor(Device(type="cpu", selector="cpu", found=True))
+    monitor._samples = [Sample(at_ns=at, values={"utilization_percent": at}) for at in (1, 2, 3, 4, 5)]
+    assert monitor.between(2, 4).series("utilization_percent") == (3, 4)
+
+
+def test_readings_that_no_sample_has_keep_the_devices_reason():
+    sample = Sample(at_ns=1, values={}, missing={"power_w": "not_supported: x"})
+    usage = Usage(samples=(sample,))
+    assert usage.why_missing("power_w") == "not_supported: x"
+    assert usage.summary() == {}
