@@ -31,6 +31,7 @@ def benchmark_model(
     profile: ProfileName = DEFAULT_PROFILE,
     iterations: int | None = None,
     warmup_iterations: int | None = None,
+    cold_cache: bool = False,
     tags: Mapping[str, str] | None = None,
     description: str | None = None,
     **request: Any,
@@ -57,13 +58,16 @@ def benchmark_model(
             iterations=iterations,
             warmup_iterations=warmup_iterations,
             launches=request.pop("launches", None),
+            cold_cache=cold_cache,
         )
         return _measure_model_id(model, chosen, {**request, **about})
     if request:
         raise UsageError(f"{sorted(request)[0]} is for model ids; a module is measured as it is, on its current device")
     if inputs is None:
         raise UsageError("a module needs inputs: pass a tensor, a tuple or a mapping")
-    chosen = settings(profile, iterations=iterations, warmup_iterations=warmup_iterations, launches=1)
+    chosen = settings(
+        profile, iterations=iterations, warmup_iterations=warmup_iterations, launches=1, cold_cache=cold_cache
+    )
     return _measure_module(model, inputs, name, chosen, about)
 
 
@@ -95,6 +99,7 @@ def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings
             requested_device=device.selector,
             runtime=default_runtime(),
             precision=_precision_of(session),
+            runtime_mode=chosen.mode,
         )
         plan = _plan(cell, session, chosen, about)
         (point,) = plan.points

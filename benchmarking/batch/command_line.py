@@ -164,6 +164,7 @@ def _bench_plans(
         iterations=chosen.get("iterations"),
         warmup_iterations=chosen.get("warmup_iterations"),
         launches=chosen.get("launches"),
+        cold_cache=chosen["cold_cache"],
     )
     planned: tuple[CellPlan, ...] = ()
     for device, precision in itertools.product(arguments.devices or (None,), arguments.precisions or (None,)):

@@ -63,6 +63,7 @@ BUILT_IN: Values = {
     "weights": "auto",
     "rebuild": "if_needed",
     "timeout": DEFAULT_TIMEOUT_S,
+    "cold_cache": False,
     "skip_unsupported": False,
     "tags": {},
 }
@@ -202,6 +203,7 @@ def readers() -> Mapping[str, Callable[[Node], Any]]:
         "warmup_iterations": _whole(0),
         "launches": _whole(1),
         "timeout": _positive,
+        "cold_cache": _flag,
         "skip_unsupported": _flag,
         "tags": _tags,
         "description": _word,

@@ -219,6 +219,7 @@ def _common(model_id: str, chosen: Values, shared: frozenset[str], command: tupl
             iterations=chosen.get("iterations"),
             warmup_iterations=chosen.get("warmup_iterations"),
             launches=chosen.get("launches"),
+            cold_cache=chosen["cold_cache"],
         ),
         "timeout_s": chosen["timeout"],
         "skip_unsupported": chosen["skip_unsupported"],

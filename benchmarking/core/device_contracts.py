@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Readings
 
 if TYPE_CHECKING:
@@ -60,6 +63,29 @@ class DeviceTimer(ABC):
         """Nanoseconds between the events. Call it after `synchronize`."""
 
 
+Span = tuple[float, float]
+"""Begin and end of a stretch of time, in ns of one clock."""
+
+
+class KernelTracer(ABC):
+    """Records what runs on a device, and when."""
+
+    @abstractmethod
+    def spans(self, work: Callable[[], None]) -> Sequence[Span]:
+        """When the device worked while `work` ran, which waits for the device itself: a span for each kernel and copy.
+        Raises BenchhouseError where the tracer cannot start or sees nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdCache:
+    """A way to empty a device's last cache."""
+
+    flush: Callable[[], None]
+    """Evicts what calls have left in the cache; may return before the device is done."""
+    size_bytes: int
+    """What is written for it."""
+
+
 class DeviceHandle:
     """An open device in the measuring process.
 
@@ -70,6 +96,8 @@ class DeviceHandle:
     """The device's name in torch ("cpu", "cuda:0"); None when torch cannot use it."""
     is_accelerator: bool = True
     """Whether it is not the machine's processor: its clocks rise later."""
+    has_queue: bool = False
+    """Whether calls may return before the device is done, so that further ones can wait in its queue."""
     has_scripted_clock: bool = False
     """Whether a script drives the clock; the host's noise is then not recorded."""
 
@@ -95,6 +123,15 @@ class DeviceHandle:
         except Exception:  # noqa: BLE001 - whatever a driver raises, the answer is no
             return False
         return True
+
+    def tracer(self) -> KernelTracer | None:
+        """What records the device's kernels; None where nothing does."""
+        return None
+
+    def cold_cache(self) -> AbstractContextManager[ColdCache]:
+        """Inside, calls can be made to find nothing of the calls before them in the last-level cache; the memory for it
+        is released afterwards. Raises UnsupportedError where `DeviceKind.flushes_cache` does not hold."""
+        raise UnsupportedError("--cold-cache: nothing empties the cache of this device")
 
     def empty_cache(self) -> None:
         """Return the allocator's cached memory to the device."""
@@ -228,6 +265,11 @@ class DeviceKind(ABC):
         must be called before the driver starts. Raises BenchhouseError when the device is no longer there.
         """
         return self.open(device)
+
+    def flushes_cache(self, device: Device, *, with_torch: bool) -> bool:
+        """Whether its last-level cache can be emptied between calls (`DeviceHandle.cold_cache`), by a process with or
+        without torch."""
+        return False
 
     def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
         """Reads the use of a device that the processes use; called in a process of its own, which opens no context on

@@ -202,7 +202,7 @@ _ALL = (
     _latency("latency_ci_low_ms", "ci_low"),
     _latency("latency_ci_high_ms", "ci_high"),
     _time("latency_device_median_ms", "latency_device", is_judged=True),
-    _time("host_gap_ms", "latency_device"),
+    _reading("host_gap_ms", "ms", "lower"),
     _rate("throughput_samples_per_sec", "latency_wall", "items/s", is_judged=True, heading="items/s"),
     _rate("throughput_tokens_per_sec", "latency_wall", "tokens/s", is_judged=True, heading="tokens/s"),
     _reading("throughput_pipelined", "items/s", "higher"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 
-from benchmarking.core.device_contracts import STATE_NAMES, DeviceHandle, DeviceKind, Gauge, Memory
+from benchmarking.core.device_contracts import STATE_NAMES, ColdCache, DeviceHandle, DeviceKind, Gauge, Memory
 from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
+from benchmarking.devices.support.binding import allowed_cpus
+from benchmarking.devices.support.cold_caches import cold_processor_caches
 from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.gauges import ProcessorGauge
 from benchmarking.devices.support.handles import HostHandle
@@ -54,6 +57,15 @@ class CpuHandle(HostHandle):
 
     def last_level_cache_bytes(self) -> int | None:
         return last_level_cache_bytes(self._sys / "devices/system/cpu") if self._system == "Linux" else None
+
+    @contextmanager
+    def cold_cache(self) -> Iterator[ColdCache]:
+        try:
+            processors = allowed_cpus()
+        except UnreadableError:
+            processors = []
+        with cold_processor_caches(self.last_level_cache_bytes(), processors) as cold:
+            yield cold
 
     def state(self) -> Readings:
         shared = absent(f"{NOT_APPLICABLE}: a CPU is shared by all", ("foreign_pids",))
@@ -118,6 +130,9 @@ class CpuDevice(DeviceKind):
 
     def open(self, device: Device) -> DeviceHandle:
         return CpuHandle()
+
+    def flushes_cache(self, device: Device, *, with_torch: bool) -> bool:
+        return True
 
     def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
         return ProcessorGauge(process_ids)

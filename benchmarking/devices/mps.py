@@ -7,7 +7,8 @@ import json
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +16,7 @@ from benchmarking.core.device_contracts import (
     IN_USE_NAMES,
     PEAK_NAMES,
     STATE_NAMES,
+    ColdCache,
     DeviceHandle,
     DeviceKind,
     DeviceTimer,
@@ -29,7 +31,7 @@ from benchmarking.devices.support.handles import HostHandle, with_method
 from benchmarking.devices.support.host import sysctl_values
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.devices.support.reading import RunCommand, UnreadableError, absent, gather, run_command
-from benchmarking.devices.support.torch_gpu import torch_build
+from benchmarking.devices.support.torch_gpu import FLUSH_BYTES, torch_build
 
 ACCELERATOR = ("/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator")
 PROFILER = ("/usr/sbin/system_profiler", "-json", "SPDisplaysDataType")
@@ -81,6 +83,7 @@ class MpsHandle(WatchedMpsHandle):
     """The open GPU, driven by torch. Metal keeps no peak; the memory in use is the current one."""
 
     torch_name: str | None = "mps"
+    has_queue = True
 
     def __init__(self, torch: Any, energy: HostEnergy | None = None) -> None:
         super().__init__(energy)
@@ -91,6 +94,15 @@ class MpsHandle(WatchedMpsHandle):
 
     def synchronize(self) -> None:
         self._torch.mps.synchronize()
+
+    @contextmanager
+    def cold_cache(self) -> Iterator[ColdCache]:
+        buffer = [self._torch.empty(FLUSH_BYTES, dtype=self._torch.uint8, device=self.torch_name)]
+        try:
+            yield ColdCache(flush=buffer[0].zero_, size_bytes=FLUSH_BYTES)
+        finally:
+            buffer.clear()
+            self.empty_cache()
 
     def empty_cache(self) -> None:
         self._torch.mps.empty_cache()
@@ -171,6 +183,9 @@ class MpsDevice(DeviceKind):
 
     def watch(self, device: Device) -> DeviceHandle:
         return WatchedMpsHandle()
+
+    def flushes_cache(self, device: Device, *, with_torch: bool) -> bool:
+        return with_torch
 
     def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
         return IoregGauge(self._run)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
 
-from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES, DeviceHandle, DeviceKind, Gauge
+from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES, ColdCache, DeviceHandle, DeviceKind, Gauge
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle
@@ -69,6 +70,10 @@ class OpenVinoHandle(HostHandle):
             self.torch_name = CpuHandle.torch_name  # the same processor
             self.is_accelerator = False
 
+    def cold_cache(self) -> AbstractContextManager[ColdCache]:
+        is_processor = self.openvino_name.startswith("CPU")
+        return CpuHandle(self._host_energy).cold_cache() if is_processor else super().cold_cache()
+
     def state(self) -> Readings:
         """The processor's state where the processor computes; OpenVINO itself has none."""
         if self.openvino_name.startswith(("GPU", "NPU")):
@@ -124,6 +129,9 @@ class OpenVinoDevice(DeviceKind):
                 f"device {device.selector!r} is no longer available: OpenVINO lists {listed or 'nothing'}"
             )
         return OpenVinoHandle(name, core)
+
+    def flushes_cache(self, device: Device, *, with_torch: bool) -> bool:
+        return device.selector.partition(":")[2].startswith("CPU")
 
     def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
         """OpenVINO has no load of a device; Linux's drivers count it."""

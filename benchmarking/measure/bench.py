@@ -24,6 +24,8 @@ class Bench:
     live: Reporter = field(default_factory=lambda: Reporter(None))
     compile_count: CompileCount | None = None
     """None for a runtime that compiles nothing."""
+    flush: Callable[[], None] | None = None
+    """Empties the device's caches before each timed call; None for calls with warm ones."""
 
     def compiles(self) -> int:
         """Compilations so far; constant when nothing compiles."""

@@ -244,6 +244,8 @@ def _why_not(bench: Bench) -> str | None:
         return f"{NOT_RUN}: no energy window was requested"
     if bench.settings.energy_window_s < MIN_WINDOW_S:
         return f"{NOT_RUN}: windows of {bench.settings.energy_window_s:g} s, below {MIN_WINDOW_S:g} s"
+    if bench.settings.cold_cache:
+        return f"{NOT_APPLICABLE}: the flush between calls with a cold cache uses energy too"
     foreign = bench.handle.state().values.get("foreign_pids")
     return _foreign(foreign) if foreign else None
 

@@ -12,7 +12,6 @@ import math
 from dataclasses import replace
 
 from benchmarking.core.contracts import Operation
-from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Point
 from benchmarking.measure.bench import Bench
@@ -45,10 +44,10 @@ class FlightWatch(Stopwatch):
         return None
 
 
-def stopwatch(operation: Operation, handle: DeviceHandle, inner_loops: int = 1) -> Stopwatch:
+def stopwatch(bench: Bench, inner_loops: int = 1) -> Stopwatch:
     """What times an operation's calls: one after the other, or with several in flight."""
-    several = operation.requests_in_flight > 1
-    return (FlightWatch if several else Stopwatch)(operation, handle, inner_loops)
+    several = bench.operation.requests_in_flight > 1
+    return (FlightWatch if several else Stopwatch)(bench.operation, bench.handle, inner_loops, bench.flush)
 
 
 def run_untimed(bench: Bench, count: int) -> int:
@@ -87,6 +86,8 @@ def check_requests(operation: Operation, point: Point, settings: Settings | None
             f"point {point.label}: concurrency {point.concurrency} was requested, but the runtime has "
             f"{operation.requests_in_flight} in flight"
         )
+    if settings is not None and settings.cold_cache and point.concurrency > 1:
+        raise BenchhouseError(f"point {point.label}: there is no moment for --cold-cache between requests in flight")
     fixed = None if settings is None else settings.fixed_iterations
     if fixed is not None and fixed < point.concurrency:
         raise BenchhouseError(

@@ -52,7 +52,7 @@ class Begun:
         return cls(
             compiles=bench.compiles(),
             started_at=utc_now(),
-            watch=stopwatch(bench.operation, bench.handle, inner_loops),
+            watch=stopwatch(bench, inner_loops),
             window=_noise_window(bench),
         )
 
@@ -225,7 +225,7 @@ def warm_up(bench: Bench, *, may_block: bool, first_call_ns: int) -> WarmUp:
 
 def _fixed(bench: Bench, calls: int, may_block: bool, first_call_ns: int) -> WarmUp:
     started_at = utc_now()
-    watch = stopwatch(bench.operation, bench.handle)
+    watch = stopwatch(bench)
     watch.run(calls)
     return WarmUp(
         calls=calls,
@@ -258,7 +258,7 @@ class SteadySearch:
     """Calls in windows until two in a row are alike."""
 
     def __init__(self, bench: Bench, inner_loops: int = 1) -> None:
-        self.watch = stopwatch(bench.operation, bench.handle, inner_loops)
+        self.watch = stopwatch(bench, inner_loops)
         self._bench = bench
         self._counts = bench.settings.counts_steady_warmup
         self._window = WINDOW_CALLS

@@ -259,6 +259,8 @@ def _why_not(bench: Bench, device: Device | None, timed_ns: float) -> str | None
         return f"{NOT_APPLICABLE}: a script is the device"
     if device is None or not has(device.type, lambda kind: kind.has_gauge):
         return f"{NOT_SUPPORTED}: nothing tells the use of {'this device' if device is None else device.selector}"
+    if settings.cold_cache:
+        return f"{NOT_APPLICABLE}: between calls with a cold cache the device works for the flush"
     if settings.monitor_s <= 0:
         return f"{NOT_RUN}: no monitored calls were requested"
     if settings.fixed_iterations is not None and timed_ns < settings.monitor_s * NS_PER_S:

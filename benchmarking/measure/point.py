@@ -1,9 +1,11 @@
-"""One launch at one point, pass by pass: first call, warm-up, latency, energy, memory, use, counting, compile time."""
+"""One launch at one point, pass by pass: first call, warm-up, latency, queued calls, energy, memory, use, counting,
+kernel time, compile time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -26,6 +28,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.measure import doubts
 from benchmarking.measure.bench import Bench, CompileCount, Report, Reporter
+from benchmarking.measure.device_time import host_gap_pass, pipelined_pass
 from benchmarking.measure.energy import energy_pass
 from benchmarking.measure.flight import check_requests, settings_in_flight
 from benchmarking.measure.latency import LatencyPass, WarmUp, latency_pass, warm_up
@@ -106,13 +109,16 @@ def measure_point(
     )
     started_at = utc_now()
     first = _first_call(bench, check)
-    with quiet_gc():
-        warm = warm_up(bench, may_block=_may_block(bench, first), first_call_ns=first.wall_ns)
-        passes = _latency_passes(bench, warm)
+    with _caches(bench) as (timed, cold), quiet_gc():
+        warm = warm_up(timed, may_block=_may_block(timed, first), first_call_ns=first.wall_ns)
+        passes = _latency_passes(timed, warm)
     latency = passes[-1]
+    call_ns = median(latency.watch.block_ns) / latency.watch.inner_loops
+    pipelined = pipelined_pass(bench, call_ns)
     energy, memory = energy_pass(bench), memory_pass(bench)
     usage = usage_pass(bench, device, launch, latency.watch.spent_ns)
-    passed = (energy, memory, usage.result, _count_pass(bench, launch))
+    counted = _count_pass(bench, launch)
+    passed = (pipelined, energy, memory, usage.result, counted, host_gap_pass(bench, launch, call_ns))
     verified, ends = _read_back(operation)
     result = _joined(
         first.readings,
@@ -151,12 +157,24 @@ def measure_point(
         extra={
             **_work(operation),
             **_flight(operation, latency.watch),
+            **cold,
             **warm.extra,
             **result.extra,
             **_first_try(bench, passes),
             **ends,
         },
     )
+
+
+@contextmanager
+def _caches(bench: Bench) -> Iterator[tuple[Bench, dict[str, Json]]]:
+    """The bench of the timed calls and a fact about them: with a flush between calls if the caches are to be cold. Its
+    memory is released before that of calls is measured."""
+    if not bench.settings.cold_cache:
+        yield bench, {}
+        return
+    with bench.handle.cold_cache() as cold:
+        yield replace(bench, flush=cold.flush), {"cold_cache_bytes": cold.size_bytes}
 
 
 def _first_call(bench: Bench, check: OutputCheck | None) -> FirstCall:
@@ -196,10 +214,11 @@ def _numbers(readings: Readings) -> PassResult:
 
 
 def _may_block(bench: Bench, first: FirstCall) -> bool:
-    """Whether short calls may be timed in blocks: not when they mark parts, time themselves, or have a fixed number."""
+    """Whether short calls may be timed in blocks: not when they mark parts, time themselves, have a fixed number, or a
+    flush before each."""
     operation = bench.operation
     has_parts = operation.new_tokens is not None or first.has_marks or operation.times_itself
-    has_parts = has_parts or operation.requests_in_flight > 1
+    has_parts = has_parts or operation.requests_in_flight > 1 or bench.flush is not None
     return not has_parts and bench.settings.fixed_iterations is None
 
 

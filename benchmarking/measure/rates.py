@@ -109,12 +109,9 @@ def _throughput(measurement: Measurement, series: Series) -> dict[str, float]:
 
 
 def _device(series: Series) -> dict[str, float]:
-    """The device's own time, and the host's gap around it: the median of the paired differences."""
+    """The device's own time, by a pair of events around the call."""
     device_ms = series.get("latency_device")
-    if device_ms is None:
-        return {}
-    gaps = [wall - device for wall, device in zip(series[LATENCY_WALL], device_ms, strict=True)]
-    return {"latency_device_median_ms": median(device_ms), "host_gap_ms": median(gaps)}
+    return {} if device_ms is None else {"latency_device_median_ms": median(device_ms)}
 
 
 def _request(series: Series) -> dict[str, float]:

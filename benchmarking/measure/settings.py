@@ -12,6 +12,8 @@ from typing import Literal
 from benchmarking.core.errors import UsageError
 
 ProfileName = Literal["quick", "standard", "reference"]
+COLD_CACHE = "cold_cache"
+"""The key in a cell's runtime mode of calls with cold caches; warm ones have none."""
 DEFAULT_PROFILE: ProfileName = "quick"
 
 
@@ -52,7 +54,14 @@ class Settings:
     """Pause before a latency pass that was throttled by heat or power is repeated once."""
     point_per_process: bool = False
     """A fresh worker process for every point: for clean memory peaks, and for torch.compile."""
+    cold_cache: bool = False
+    """Whether the last-level cache is emptied before each timed call."""
     seed: int = 0
+
+    @property
+    def mode(self) -> dict[str, bool]:
+        """What of them distinguishes a series, to be added to the runtime's settings."""
+        return {COLD_CACHE: True} if self.cold_cache else {}
 
 
 PROFILES: dict[ProfileName, Settings] = {
@@ -93,6 +102,7 @@ def settings(
     iterations: int | None = None,
     warmup_iterations: int | None = None,
     launches: int | None = None,
+    cold_cache: bool = False,
     seed: int = 0,
 ) -> Settings:
     """A profile with the flags applied. Raises UsageError for invalid counts."""
@@ -113,5 +123,6 @@ def settings(
         launches=count,
         # Several launches are for comparing, and there more launches are worth more than longer ones.
         budget_s=None if base.budget_s is None else base.budget_s * 2 / (1 + count),
+        cold_cache=cold_cache,
         seed=seed,
     )

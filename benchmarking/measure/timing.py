@@ -1,14 +1,15 @@
 """The timed region, and the series of times that follow from it.
 
-A sample is: reset, sync, clock, call, sync, clock; nothing else happens between the two clock readings. Marks inside a
-call give the time to the first token, per output token and between tokens, and the time of named phases.
+A sample is: reset, flush of the caches where they are to be cold, sync, clock, call, sync, clock; nothing else happens
+between the two clock readings. Marks inside a call give the time to the first token, per output token and between
+tokens, and the time of named phases.
 """
 
 from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -68,7 +69,14 @@ def inner_loops_for(call_ns: float) -> int:
 class Stopwatch:
     """Times calls of one operation and keeps every reading, in order."""
 
-    def __init__(self, operation: Operation, handle: DeviceHandle, inner_loops: int = 1) -> None:
+    def __init__(
+        self,
+        operation: Operation,
+        handle: DeviceHandle,
+        inner_loops: int = 1,
+        flush: Callable[[], None] | None = None,
+    ) -> None:
+        """`flush` empties the caches before each block, of which it then needs one per call."""
         self.inner_loops = inner_loops
         self.started_ns: list[int] = []
         """Clock at the start of each block (of one call, unless `inner_loops` is more)."""
@@ -82,9 +90,11 @@ class Stopwatch:
         self.own_ns: dict[str, list[int]] = {}
         """Further times, by raw metric, of calls that time themselves or whose runtime has a clock."""
         self.spent_ns = 0
-        """Total by the clock, also for calls that time themselves."""
+        """Total by the clock, also for calls that time themselves; with the flushes between them, which take time and
+        heat the device too."""
         self._operation = operation
         self._handle = handle
+        self._flush = flush
         self._own_times = operation.own_times_ns if operation.times_itself else None
         self._own_marks = operation.own_marks_ns if operation.marks_itself else None
         self._runtime_times = operation.runtime_times_ns if operation.has_runtime_clock else None
@@ -118,7 +128,7 @@ class Stopwatch:
         """
         reset, run, sync = self._operation.reset, self._operation.run, self._handle.synchronize
         now, note, mark_ends = self._handle.now_ns, self.marks.append, self.mark_ends
-        timers = self._timers or (None,) * self.inner_loops
+        timers, flush = self._timers or (None,) * self.inner_loops, self._flush
 
         def mark(name: str) -> None:
             if name != TOKEN:  # a token is marked once it is on the host; the end of a phase may still be in the queue
@@ -129,6 +139,8 @@ class Stopwatch:
         for _ in range(count):
             output = None
             reset()
+            if flush is not None:
+                self.spent_ns += _timed_ns(flush, sync, now)
             sync()
             started = now()
             for timer in timers:
@@ -148,7 +160,7 @@ class Stopwatch:
 
     def split(self, count: int, spent_ns: int) -> Stopwatch:
         """The blocks from `count` on, moved to a stopwatch of their own; `spent_ns` was the total before them."""
-        rest = Stopwatch(self._operation, self._handle, self.inner_loops)
+        rest = Stopwatch(self._operation, self._handle, self.inner_loops, self._flush)
         marks = self.mark_ends[count - 1] if count else 0
         rest.spent_ns, self.spent_ns = self.spent_ns - spent_ns, spent_ns
         self.marks, rest.marks = self.marks[:marks], self.marks[marks:]
@@ -173,6 +185,14 @@ class Stopwatch:
                 self.own_ns.setdefault(name, []).append(value)
         if self._timers:
             self.device_ns.append(sum(timer.elapsed_ns() for timer in self._timers))
+
+
+def _timed_ns(flush: Callable[[], None], sync: Callable[[], None], now: Callable[[], int]) -> int:
+    """Nanoseconds of a flush, which is done when this returns."""
+    started = now()
+    flush()
+    sync()
+    return now() - started
 
 
 def _timers(handle: DeviceHandle, count: int) -> tuple[DeviceTimer, ...]:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 from benchmarking.core.device_contracts import (
@@ -13,6 +14,7 @@ from benchmarking.core.device_contracts import (
     IN_USE_NAMES,
     PEAK_NAMES,
     STATE_NAMES,
+    ColdCache,
     DeviceHandle,
     DeviceTimer,
 )
@@ -189,6 +191,17 @@ class SeveralHandle(DeviceHandle):
         for handle in self._handles.values():
             handle.synchronize()
 
+    @property
+    def has_queue(self) -> bool:  # type: ignore[override]
+        """Whether each of them has one."""
+        return all(handle.has_queue for handle in self._handles.values())
+
+    @contextmanager
+    def cold_cache(self) -> Iterator[ColdCache]:
+        with ExitStack() as stack:
+            caches = [stack.enter_context(handle.cold_cache()) for handle in self._handles.values()]
+            yield ColdCache(flush=lambda: _flush(caches), size_bytes=sum(cache.size_bytes for cache in caches))
+
     def empty_cache(self) -> None:
         for handle in self._handles.values():
             handle.empty_cache()
@@ -239,6 +252,11 @@ class SeveralHandle(DeviceHandle):
         self, read: Callable[[DeviceHandle], Readings], joins: Mapping[str, Callable[[list[float]], float]]
     ) -> Readings:
         return _joined({selector: read(handle) for selector, handle in self._handles.items()}, joins)
+
+
+def _flush(caches: Sequence[ColdCache]) -> None:
+    for cache in caches:
+        cache.flush()
 
 
 def open_several(devices: Sequence[Device], open_one: Callable[[Device], DeviceHandle]) -> DeviceHandle:

@@ -13,22 +13,36 @@ import os
 import sys
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.device_contracts import PEAK_NAMES, DeviceHandle, DeviceKind, DeviceTimer, Gauge, Memory
+from benchmarking.core.device_contracts import (
+    PEAK_NAMES,
+    ColdCache,
+    DeviceHandle,
+    DeviceKind,
+    DeviceTimer,
+    Gauge,
+    KernelTracer,
+    Memory,
+)
 from benchmarking.core.errors import BenchhouseError, first_line
-from benchmarking.core.metrics import NS_PER_MS
+from benchmarking.core.metrics import BYTES_PER_MIB, NS_PER_MS
 from benchmarking.core.records import NOT_SUPPORTED, Device, Readings
 from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.gauges import MonitorGauge
 from benchmarking.devices.support.handles import HostHandle, Monitor, with_method
+from benchmarking.devices.support.kineto import TorchTracer
 from benchmarking.devices.support.reading import absent
 
+FLUSH_FACTOR = 2
+"""Of the cache's size: caches do not replace strictly in the order of use."""
+FLUSH_BYTES = 512 * BYTES_PER_MIB
+"""At least, for caches behind the L2 that torch does not count (the 256 MiB of an MI300X)."""
 TORCH_TYPE = "cuda"
 """torch's name of GPUs, NVIDIA's and AMD's, and of the version of CUDA that it was built with."""
 
@@ -159,6 +173,8 @@ class TorchGpuHandle(WatchedGpuHandle):
     It is the thread's current GPU until it is closed: work that names no GPU must not start a context on another.
     """
 
+    has_queue = True
+
     def __init__(self, index: int, monitor: Monitor, torch: Any, energy: HostEnergy | None = None) -> None:
         super().__init__(monitor, energy)
         self.torch_name: str = f"{TORCH_TYPE}:{index}"
@@ -172,6 +188,19 @@ class TorchGpuHandle(WatchedGpuHandle):
 
     def synchronize(self) -> None:
         self._torch.cuda.synchronize(self._index)
+
+    def tracer(self) -> KernelTracer | None:
+        return TorchTracer(self._torch, self._index)
+
+    @contextmanager
+    def cold_cache(self) -> Iterator[ColdCache]:
+        size_bytes = max(FLUSH_FACTOR * (self.last_level_cache_bytes() or 0), FLUSH_BYTES)
+        buffer = [self._torch.empty(size_bytes, dtype=self._torch.uint8, device=self.torch_name)]
+        try:
+            yield ColdCache(flush=buffer[0].zero_, size_bytes=size_bytes)
+        finally:
+            buffer.clear()
+            self.empty_cache()
 
     def empty_cache(self) -> None:
         with current_gpu(self._torch, self.torch_name):
@@ -218,6 +247,9 @@ class TorchGpuKind(DeviceKind):
     def watch(self, device: Device) -> DeviceHandle:
         self.hide_others(device)
         return WatchedGpuHandle(self.monitor(device))
+
+    def flushes_cache(self, device: Device, *, with_torch: bool) -> bool:
+        return with_torch
 
     def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
         return MonitorGauge(self.monitor(device))

@@ -123,6 +123,11 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
         help=f"fresh processes per point (default: {launches}; 5 for what is compared)",
     )
     group.add_argument(
+        "--cold-cache",
+        action="store_true",
+        help="empty the device's last-level cache before each timed call, as a series of its own",
+    )
+    group.add_argument(
         "--timeout",
         type=positive_seconds,
         default=DEFAULT_TIMEOUT_S,
@@ -231,6 +236,7 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
         iterations=arguments.iterations,
         warmup_iterations=arguments.warmup_iterations,
         launches=arguments.launches,
+        cold_cache=arguments.cold_cache,
     )
 
 

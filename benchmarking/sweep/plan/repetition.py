@@ -11,7 +11,7 @@ from benchmarking.core.axes import AXES
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Point, Scalar
-from benchmarking.measure.settings import settings
+from benchmarking.measure.settings import COLD_CACHE, settings
 from benchmarking.sweep.plan.foreign_code import RUNTIMES, foreign_code
 from benchmarking.sweep.plan.options import runtime_options
 from benchmarking.sweep.plan.request import Request
@@ -42,12 +42,13 @@ def repeated_request(run: MeasuredRun, points: Sequence[Point], tags: Mapping[st
         axes=values,
         num_threads=run.num_threads,
         cpu_list=run.cpu_list,
-        options={name: str(value) for name, value in run.runtime_mode.items()},
+        options={name: str(value) for name, value in run.runtime_mode.items() if name != COLD_CACHE},
         settings=settings(
             chosen.get("profile", "standard"),
             iterations=chosen.get("fixed_iterations"),
             warmup_iterations=chosen.get("fixed_warmup_iterations"),
             launches=chosen.get("launches"),
+            cold_cache=bool(run.runtime_mode.get(COLD_CACHE)),
         ),
         tags=run.tags if tags is None else tags,
     )
@@ -70,6 +71,7 @@ def command_line(request: Request) -> tuple[str, ...]:
         *("--profile", chosen.profile, "--launches", str(chosen.launches)),
         *_flag("--iterations", chosen.fixed_iterations),
         *_flag("--warmup-iterations", chosen.fixed_warmup_iterations),
+        *(("--cold-cache",) if chosen.cold_cache else ()),
     )
 
 
@@ -101,7 +103,8 @@ def _why_not(run: MeasuredRun) -> str | None:
     if (code := foreign_code(run.runtime, run.runtime_mode)) is not None:
         return f"it runs the code in {code.path!r}: give that to a command of your own with {code.flag}"
     options = runtime_options()
-    unknown = sorted(name for name in run.runtime_mode if run.runtime not in options.get(name, ()))
+    given = set(run.runtime_mode) - {COLD_CACHE}
+    unknown = sorted(name for name in given if run.runtime not in options.get(name, ()))
     if unknown:  # it would become a flag of its own
         return f"runtime {run.runtime} has no option {unknown[0]!r}"
     counts = ("launches", "fixed_iterations", "fixed_warmup_iterations")

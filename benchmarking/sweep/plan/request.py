@@ -15,6 +15,7 @@ from benchmarking.core.model_contracts import WorkloadFamily
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, Scalar, WeightsChoice, Workload
 from benchmarking.devices.support.handles import parts
+from benchmarking.devices.support.kinds import has
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.support.lookup import check_numbers, default_runtime, why_not_requests
 from benchmarking.runtimes.support.torch.several_devices import why_not_point
@@ -161,7 +162,7 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
         device = select(request.device, lambda device: _why_not(request, device, workload), machine.devices)
         runtime = _runtime(request, device)
         mode = dict(runtime.mode(device, workload, options_for(request, runtime.name, workload)))
-        mode = dict(runtime.mode_at(request.precision, mode))
+        mode = dict(runtime.mode_at(request.precision, mode)) | request.settings.mode
         check_numbers(runtime, mode, request.concurrency)
     except UnsupportedError as error:
         if not request.skip_unsupported:
@@ -230,9 +231,16 @@ def _why_not(request: Request, device: Device, workload: Workload) -> str | None
     if request.precision not in device.precisions:
         has = ", ".join(device.precisions) or "none"
         return f"{device.selector} ({device.name}) has no {request.precision}; it has {has}"
+    if request.settings.cold_cache and not _flushes_cache(device, runtime):
+        return f"--cold-cache: nothing empties the cache of {device.selector} under runtime {name}"
     if len(parts(device)) > 1 and not runtime.runs_on_several:
         return f"runtime {name} runs on one device at a time, not on {device.selector}"
     return runtime.supports(device, workload, request.precision) or _lacks_options(request, runtime, workload)
+
+
+def _flushes_cache(device: Device, runtime: Runtime) -> bool:
+    with_torch = not runtime.needs_no_torch
+    return has(device.type, lambda kind: kind.flushes_cache(device, with_torch=with_torch))
 
 
 def _lacks_options(request: Request, runtime: Runtime, workload: Workload) -> str | None:

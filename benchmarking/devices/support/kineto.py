@@ -1,0 +1,55 @@
+"""Kernels of a GPU as torch's profiler (Kineto, by CUPTI or roctracer) records them.
+
+The profiler is asked for the device's activities only, and read through the trace that it exports, in Chrome's format:
+the objects in memory differ between versions of torch, the file does not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from benchmarking.core.device_contracts import KernelTracer, Span
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.temporary import temporary_folder
+
+WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+"""Categories of work on the device. The others on its rows are waits (cuda_sync) and the user's ranges
+(gpu_user_annotation), which span idle time too."""
+NS_PER_US = 1_000
+
+
+class TorchTracer(KernelTracer):
+    """Traces one GPU, `index` as torch numbers it."""
+
+    def __init__(self, torch: Any, index: int) -> None:
+        self._torch = torch
+        self._index = index
+
+    def spans(self, work: Callable[[], None]) -> Sequence[Span]:
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            work()
+        with temporary_folder("benchhouse-trace") as folder:
+            path = folder / "trace.json"
+            profiler.export_chrome_trace(str(path))
+            found = device_spans(json.loads(path.read_text()), self._index)
+        if not found:
+            raise BenchhouseError(
+                "torch's profiler saw no kernel: its library (CUPTI, roctracer) is missing, or another profiler has it"
+            )
+        return found
+
+
+def device_spans(trace: Mapping[str, Any], index: int) -> list[Span]:
+    """When the GPU of this number worked, in ns of the trace's clock: kernels, copies and fills.
+
+    A trace's times are in microseconds, with three decimals.
+    """
+    return [
+        (event["ts"] * NS_PER_US, (event["ts"] + event["dur"]) * NS_PER_US)
+        for event in trace["traceEvents"]
+        if event.get("ph") == "X" and event.get("cat") in WORK and event["args"].get("device") == index
+    ]

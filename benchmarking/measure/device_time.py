@@ -1,0 +1,127 @@
+"""What a device does apart from the host: its kernels' own time, and throughput with calls queued behind each other.
+
+Both are passes of their own, after the timed calls, on devices with a queue. An event pair around a call counts the
+gaps between kernels as device time, since its first event is recorded before the first kernel reaches the empty queue.
+The spans of the kernels, as a tracer sees them, do not; what is left of a call's wall time is the host's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import median
+
+from benchmarking.core.device_contracts import KernelTracer, Span
+from benchmarking.core.errors import first_line
+from benchmarking.core.metrics import NS_PER_S, ns_to_ms, ns_to_s
+from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED
+from benchmarking.measure.bench import Bench
+from benchmarking.measure.flight import run_untimed
+from benchmarking.measure.memory import PassResult, no_mark
+
+HOST_GAP = "host_gap_ms"
+TRACED_CALLS = 3
+LONG_CALL_NS = NS_PER_S // 10
+"""A longer call is traced once: a generation of many tokens launches hundreds of thousands of kernels, and a trace of
+each takes a kilobyte."""
+
+PIPELINED = "throughput_pipelined"
+ROUNDS = 3
+"""Of which the median is taken."""
+ROUND_S = 0.5
+MIN_QUEUED, MAX_QUEUED = 10, 10_000
+"""Calls in a round: fewer, and its ends would weigh more than a tenth; more only hold the host's memory."""
+
+
+def host_gap_pass(bench: Bench, launch: int, call_ns: float) -> PassResult:
+    """`host_gap_ms`: the wall time of a call, `call_ns`, less the time in which any kernel or copy ran. In the first
+    launch only, since a tracer stays attached to its process."""
+    tracer = bench.handle.tracer()
+    why_not = _why_not_alone(bench) or _why_not_traced(bench, tracer)
+    if why_not is not None or tracer is None:
+        return PassResult(missing={HOST_GAP: why_not or NOT_SUPPORTED})
+    if launch > 0:
+        return PassResult()
+    bench.live("trace")
+    calls = 1 if call_ns > LONG_CALL_NS else TRACED_CALLS
+    try:
+        spans = tracer.spans(lambda: _traced_calls(bench, calls))
+    except Exception as error:  # noqa: BLE001 - whatever a profiler raises, it costs the gap and not the point
+        return PassResult(missing={HOST_GAP: f"{FAILED}: {first_line(error)}"})
+    busy_ns = covered_ns(spans) / calls
+    # A tracer may slow a kernel down a little: a device that never waits has no gap, not a negative one.
+    gap_ms = ns_to_ms(max(0.0, call_ns - busy_ns))
+    kernels = len(spans) / calls
+    return PassResult(
+        metrics={HOST_GAP: gap_ms},
+        extra={"traced_calls": calls, "kernel_ms_per_call": ns_to_ms(busy_ns), "kernels_per_call": kernels},
+    )
+
+
+def covered_ns(spans: Iterable[Span]) -> float:
+    """The time that at least one of the spans covers: kernels of several streams overlap."""
+    total, end = 0.0, -math.inf
+    for begin, until in sorted(spans):
+        total += max(0.0, until - max(begin, end))
+        end = max(end, until)
+    return total
+
+
+def pipelined_pass(bench: Bench, call_ns: float) -> PassResult:
+    """`throughput_pipelined`: items per second of calls that are queued one after the other, with one wait at the end.
+    `call_ns` is the wall time of a call that is waited for."""
+    why_not = _why_not_alone(bench) or _why_not_queued(bench)
+    if why_not is not None:
+        return PassResult(missing={PIPELINED: why_not})
+    bench.live("pipeline")
+    fixed = bench.settings.fixed_iterations
+    calls = fixed or min(MAX_QUEUED, max(MIN_QUEUED, math.ceil(ROUND_S * NS_PER_S / call_ns)))
+    seconds = [ns_to_s(_queued(bench, calls)) for _ in range(ROUNDS)]
+    rate = bench.operation.items_per_call * calls / median(seconds)
+    return PassResult(metrics={PIPELINED: rate}, extra={"pipelined_calls": calls, "pipelined_rounds_s": list(seconds)})
+
+
+def _queued(bench: Bench, calls: int) -> int:
+    """Nanoseconds until calls that do not wait for each other are all done."""
+    operation, handle = bench.operation, bench.handle
+    handle.synchronize()
+    started = handle.now_ns()
+    output: object = None
+    for _ in range(calls):
+        operation.reset()
+        output = operation.run(no_mark)
+    handle.synchronize()
+    stopped = handle.now_ns()
+    del output
+    return stopped - started
+
+
+def _traced_calls(bench: Bench, calls: int) -> None:
+    for _ in range(calls):
+        run_untimed(bench, 1)
+        bench.handle.synchronize()
+
+
+def _why_not_alone(bench: Bench) -> str | None:
+    """Why neither pass says anything about these calls."""
+    if bench.operation.times_itself:
+        return f"{NOT_APPLICABLE}: the call times itself"
+    if bench.operation.requests_in_flight > 1:
+        return f"{NOT_APPLICABLE}: {bench.operation.requests_in_flight} requests are in flight already"
+    if bench.settings.cold_cache:
+        return f"{NOT_APPLICABLE}: between calls with a cold cache the device works for the flush"
+    return None
+
+
+def _why_not_traced(bench: Bench, tracer: KernelTracer | None) -> str | None:
+    if not bench.handle.is_accelerator:
+        return f"{NOT_APPLICABLE}: the device is the host itself"
+    return None if tracer is not None else f"{NOT_SUPPORTED}: nothing traces what runs on this device"
+
+
+def _why_not_queued(bench: Bench) -> str | None:
+    if not bench.handle.has_queue:
+        return f"{NOT_APPLICABLE}: a call ends when its work is done, so none waits in a queue"
+    if bench.operation.new_tokens is not None:
+        return f"{NOT_APPLICABLE}: each token waits for the device"
+    return None

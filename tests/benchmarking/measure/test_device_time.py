@@ -1,0 +1,193 @@
+"""Host gap and queued throughput on a device that works through a real queue, on a thread."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from benchmarking.core.contracts import Operation
+from benchmarking.core.device_contracts import DeviceHandle, KernelTracer
+from benchmarking.devices.cpu import CpuHandle
+from benchmarking.measure.bench import Bench
+from benchmarking.measure.device_time import covered_ns, host_gap_pass, pipelined_pass
+from benchmarking.measure.settings import Settings
+
+WORK_S, HOST_S = 0.008, 0.016
+MS = 1e6
+
+
+class QueueDevice(DeviceHandle):
+    """A device that takes its work from a queue, and a tracer that notes when it worked."""
+
+    has_queue = True
+
+    def __init__(self) -> None:
+        self.worked: list[tuple[float, float]] = []
+        self._queue: queue.Queue[float | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def launch(self, duration_s: float) -> None:
+        self._queue.put(duration_s)
+
+    def synchronize(self) -> None:
+        self._queue.join()
+
+    def tracer(self) -> KernelTracer | None:
+        return WorkTracer(self)
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (duration_s := self._queue.get()) is not None:
+            begin = time.perf_counter_ns()
+            time.sleep(duration_s)
+            self.worked.append((begin, time.perf_counter_ns()))
+            self._queue.task_done()
+
+
+class WorkTracer(KernelTracer):
+    def __init__(self, device: QueueDevice) -> None:
+        self.device = device
+
+    def spans(self, work: Callable[[], None]) -> list[tuple[float, float]]:
+        before = len(self.device.worked)
+        work()
+        return self.device.worked[before:]
+
+
+class Call(Operation):
+    """Half of the device's work is launched, the host takes its time, and the other half follows."""
+
+    items_per_call = 2
+
+    def __init__(self, device: QueueDevice, host_s: float = 0.0) -> None:
+        self.device = device
+        self.host_s = host_s
+        self.calls = 0
+
+    def run(self, mark):
+        self.calls += 1
+        self.device.launch(WORK_S / 2)
+        time.sleep(self.host_s)
+        self.device.launch(WORK_S / 2)
+
+    def problem(self, output):
+        return None
+
+    def count(self):
+        raise NotImplementedError
+
+
+@pytest.fixture
+def device():
+    device = QueueDevice()
+    yield device
+    device.close()
+
+
+def bench(operation: Operation, handle: DeviceHandle, **settings) -> Bench:
+    return Bench(operation=operation, handle=handle, settings=Settings(**settings))
+
+
+def wall_ns(operation: Call) -> float:
+    """The wall time of a call that is waited for."""
+    began = time.perf_counter_ns()
+    operation.run(None)
+    operation.device.synchronize()
+    return time.perf_counter_ns() - began
+
+
+def test_the_host_gap_is_the_wall_time_without_the_time_in_which_the_device_worked(device):
+    operation = Call(device, HOST_S)
+    found = host_gap_pass(bench(operation, device), 0, wall_ns(operation))
+    # Half of the work is done while the host is busy, and the device waits for the rest of that time.
+    assert found.metrics["host_gap_ms"] == pytest.approx((HOST_S - WORK_S / 2) * 1e3, rel=0.5)
+    assert found.extra["kernel_ms_per_call"] == pytest.approx(WORK_S * 1e3, rel=0.5)
+    assert (found.extra["traced_calls"], found.extra["kernels_per_call"]) == (3, 2.0)
+
+
+def test_a_device_that_never_waits_has_no_gap(device):
+    operation = Call(device)
+    assert host_gap_pass(bench(operation, device), 0, 1.0).metrics["host_gap_ms"] == 0.0
+
+
+def test_a_long_call_is_traced_once(device):
+    operation = Call(device)
+    assert host_gap_pass(bench(operation, device), 0, 200 * MS).extra["traced_calls"] == 1
+    assert operation.calls == 1
+
+
+def test_only_the_first_launch_is_traced(device):
+    operation = Call(device)
+    found = host_gap_pass(bench(operation, device), 1, 10 * MS)
+    assert (operation.calls, found.metrics, found.missing) == (0, {}, {})
+
+
+def test_a_tracer_that_fails_costs_the_gap_and_not_the_point(device, monkeypatch):
+    monkeypatch.setattr(WorkTracer, "spans", lambda self, work: [][0])
+    found = host_gap_pass(bench(Call(device), device), 0, 10 * MS)
+    assert found.missing == {"host_gap_ms": "failed: list index out of range"}
+
+
+def test_time_that_several_spans_cover_counts_once():
+    assert covered_ns([(0, 10), (5, 12), (6, 7), (20, 25), (12, 13)]) == 18
+    assert covered_ns([]) == 0
+
+
+def test_queued_calls_hide_the_hosts_time_behind_the_devices(device):
+    operation = Call(device, WORK_S)  # the device waits for the second half of each call
+    call_ns = wall_ns(operation)
+    found = pipelined_pass(bench(operation, device, fixed_iterations=20), call_ns)
+    rate = found.metrics["throughput_pipelined"]
+    sequential = 2 * 1e9 / call_ns
+    assert rate > 1.1 * sequential
+    assert rate <= 2 / WORK_S, "the device cannot work faster than it does"
+    assert found.extra["pipelined_calls"] == 20
+    assert operation.calls == 1 + 3 * 20
+    assert len(found.extra["pipelined_rounds_s"]) == 3
+
+
+class Streaming(Call):
+    new_tokens = 3
+
+
+class AtOnce(Call):
+    requests_in_flight = 4
+
+
+class OwnClock(Call):
+    times_itself = True
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "why"),
+    [
+        (Streaming, {}, "each token waits for the device"),
+        (AtOnce, {}, "4 requests are in flight already"),
+        (OwnClock, {}, "the call times itself"),
+        (Call, {"cold_cache": True}, "between calls with a cold cache the device works for the flush"),
+    ],
+)
+def test_calls_that_cannot_be_queued_have_the_reason(device, kind, settings, why):
+    operation = kind(device)
+    found = pipelined_pass(bench(operation, device, **settings), 10 * MS)
+    assert found.missing == {"throughput_pipelined": f"not_applicable: {why}"}
+    assert operation.calls == 0
+
+
+def test_a_processor_has_neither_a_queue_nor_a_gap(device):
+    processor = bench(Call(device), CpuHandle())
+    assert pipelined_pass(processor, MS).missing["throughput_pipelined"].startswith("not_applicable: a call ends")
+    assert host_gap_pass(processor, 0, MS).missing == {"host_gap_ms": "not_applicable: the device is the host itself"}
+
+
+def test_an_accelerator_that_nothing_traces_has_that_reason(device):
+    watched = bench(Call(device), DeviceHandle())
+    assert host_gap_pass(watched, 0, MS).missing["host_gap_ms"].startswith("not_supported: nothing traces")
