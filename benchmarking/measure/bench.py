@@ -45,7 +45,7 @@ class Live:
     """Progress of a point while it is measured."""
 
     phase: str
-    """first_call, warmup, measure, cooldown, energy, memory."""
+    """first_call, warmup, measure, cooldown, pipeline, energy, memory, monitor, count, trace."""
     calls: int
     """Timed samples of the phase so far."""
     elapsed_s: float

@@ -123,5 +123,5 @@ def _why_not_queued(bench: Bench) -> str | None:
     if not bench.handle.has_queue:
         return f"{NOT_APPLICABLE}: a call ends when its work is done, so none waits in a queue"
     if bench.operation.new_tokens is not None:
-        return f"{NOT_APPLICABLE}: each token waits for the device"
+        return f"{NOT_APPLICABLE}: generated tokens wait for the device"
     return None

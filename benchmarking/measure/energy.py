@@ -19,7 +19,7 @@ from benchmarking.measure.bench import Bench
 from benchmarking.measure.memory import PassResult, no_mark
 
 IDLE_PREFERENCE = ("gpu", "soc", "cpu_pkg", "dram")
-"""`energy_idle_w` is that of the first domain with a counter; the details have all of them."""
+"""`energy_idle_w` and `power_mean_w` are those of the first domain with a counter; the details have all of them."""
 MIN_WINDOW_S = 5.0
 """In a shorter window, a counter that updates ten times a second is off by more than 2 % at the ends."""
 MIN_CALLS = 10
@@ -108,7 +108,11 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
         if len(gross) > 1:
             metrics[f"energy_{domain}_sd_j_per_call"] = stdev(gross)
     if peaks := [window.peak_w for window in windows if window.peak_w is not None]:
-        metrics["power_gpu_peak_w"] = max(peaks)
+        metrics["power_gpu_peak_w"] = metrics["power_peak_w"] = max(peaks)
+    else:
+        missing["power_peak_w"] = f"{NOT_SUPPORTED}: no power sensor"
+    means = [metrics[name] for domain in IDLE_PREFERENCE if (name := f"power_{domain}_mean_w") in metrics]
+    metrics |= {"power_mean_w": means[0]} if means else {}
     idle_domain = next((domain for domain in IDLE_PREFERENCE if _name(domain) in metrics and domain in idle_w), None)
     if idle_domain is None:
         missing["energy_idle_w"] = COUNTER_STALE
@@ -258,7 +262,8 @@ def _reasons(reading: Readings, why_not: str | None) -> dict[str, str]:
     """A reason for every energy metric: the given one, else that of the counter."""
     reasons = {_name(domain): why_not or reading.missing.get(domain, NOT_SUPPORTED) for domain in ENERGY_DOMAINS}
     if why_not is not None or not any(domain in reading.values for domain in ENERGY_DOMAINS):
-        reasons["energy_idle_w"] = why_not or reading.missing.get("method", NOT_SUPPORTED)
+        of_all = why_not or reading.missing.get("method", NOT_SUPPORTED)
+        reasons |= dict.fromkeys(("energy_idle_w", "power_mean_w", "power_peak_w"), of_all)
     return {name: why or FAILED for name, why in reasons.items()}
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from benchmarking.run_hardware_benchmark import main
+from db.warehouse import Warehouse
 
 NULL = ["--model-id", "tiny-bert", "--device", "null", "--quiet"]
 
@@ -85,6 +86,29 @@ def test_percentiles_of_few_calls_are_of_all_launches_and_tokenizing_has_its_sam
     ]
     assert raw(result, "tokenize") == [[1.0, 3.0, 2.5]] * 3
     assert (metrics["tokenize_ms"], metrics["total_ms"]) == (2.5, 31.5)
+
+
+def test_calls_with_cold_caches_are_a_series_of_their_own(capsys):
+    arguments = ["--model-id", "tiny-bert", "--device", "cpu", "--batch-sizes", "1", "--sequence-lengths", "8"]
+    few = ["--iterations", "3", "--warmup-iterations", "0", "--launches", "1", "--save", "--quiet"]
+    for further in ((), ("--cold-cache",)):
+        assert main([*arguments, *few, *further]) == 0
+    capsys.readouterr()
+    with Warehouse.open("benchmark_db.duckdb") as warehouse:
+        rows = warehouse.query(
+            "SELECT series_id, json_extract_string(runtime_mode, '$.cold_cache') AS cold,"
+            " json_extract(extra, '$.launches[0].cold_cache_bytes') AS bytes, missing['host_gap_ms'] AS why"
+            " FROM all_results ORDER BY cold"
+        ).dicts()
+    assert len({row["series_id"] for row in rows}) == 2
+    assert [row["cold"] for row in rows] == ["true", None]
+    assert int(rows[0]["bytes"]) > 0
+    assert all(row["why"].startswith("not_applicable") for row in rows)
+
+
+def test_a_device_whose_cache_nothing_empties_is_refused_before_anything_runs(capsys):
+    assert main([*NULL, "--cold-cache"]) == 2
+    assert "--cold-cache: nothing empties the cache of null under runtime null" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

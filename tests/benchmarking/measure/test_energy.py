@@ -105,8 +105,9 @@ def test_a_counter_that_stood_still_is_stale():
 
 def test_an_idle_counter_that_stood_still_gives_neither_idle_power_nor_net_energy():
     result = summarise_windows(window(0, 5.0, 0.0), [window(10, 5.0, 500.0)], COUNTER)
-    assert result.metrics == {"energy_gpu_j_per_call": 50.0, "power_gpu_mean_w": 100.0}
+    assert result.metrics == {"energy_gpu_j_per_call": 50.0, "power_gpu_mean_w": 100.0, "power_mean_w": 100.0}
     assert result.missing["energy_idle_w"] == "counter_stale"
+    assert result.missing["power_peak_w"] == "not_supported: no power sensor"
 
 
 def test_each_of_several_devices_has_its_share():
@@ -136,6 +137,8 @@ def test_nothing_runs_without_a_counter(fake):
     assert set(result.missing) == {
         *(f"energy_{domain}_j_per_call" for domain in ("gpu", "cpu_pkg", "dram", "soc")),
         "energy_idle_w",
+        "power_mean_w",
+        "power_peak_w",
     }
 
 

@@ -154,6 +154,25 @@ def test_handle_works_on_its_own_gpu(fake_torch):
     assert torch.calls[-1] == ("left", "cuda:3")
 
 
+@pytest.mark.parametrize(("l2_mib", "written_mib"), [(50, 512), (300, 600), (None, 512)])
+def test_a_cold_cache_writes_twice_the_l2_and_gives_its_memory_back(fake_torch, l2_mib, written_mib):
+    properties = SimpleNamespace() if l2_mib is None else SimpleNamespace(L2_cache_size=l2_mib << 20)
+    torch = fake_torch([properties])
+    torch.uint8 = "uint8"
+    filled = []
+    torch.empty = lambda size, *, dtype, device: SimpleNamespace(zero_=lambda: filled.append((size, dtype, device)))
+    handle = TorchGpuHandle(0, Watch(), torch)
+    with handle.cold_cache() as cold:
+        cold.flush()
+        cold.flush()
+        assert ("empty_cache", ()) not in torch.calls
+    assert filled == [(written_mib << 20, "uint8", "cuda:0")] * 2
+    assert cold.size_bytes == written_mib << 20
+    assert ("empty_cache", ()) in torch.calls
+    assert handle.has_queue
+    assert TorchGpuHandle(1, Watch(), torch).tracer() is not None
+
+
 class Gpus:
     """torch's lowest calls, recorded; the rest of `torch.cuda` is the installed one."""
 

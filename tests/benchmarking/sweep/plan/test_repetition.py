@@ -144,6 +144,15 @@ def test_kernels_of_the_hub_are_asked_for_again():
     assert parsed(repeat_command(run, POINTS)).kernel_repo == "kernels-community/a@1"
 
 
+def test_calls_with_cold_caches_are_asked_for_again():
+    run = replace(RUN, runtime_mode={**RUN.runtime_mode, "cold_cache": True})
+    request = repeated_request(run, POINTS)
+    assert request.settings.cold_cache
+    assert "cold_cache" not in request.options
+    assert parsed(request.command).cold_cache
+    assert not parsed(repeat_command(RUN, POINTS)).cold_cache
+
+
 def test_runs_that_differ_in_their_runtime_only_are_one_command():
     run = replace(RUN, points=tuple(POINTS), has_skipped_points=True)
     eager = replace(run, runtime="eager", runtime_mode={"attention": "sdpa", "cache": "static"})
