@@ -20,6 +20,7 @@ COMMANDS = {
 SHORT_NAMES = {"compare-runtimes": "compare_onnx", "cache": "manage_cache"}
 """Names after `benchhouse` that differ from the names of the scripts."""
 HOUSE_COMMANDS = {
+    "show": ("db.commands.show", "show the newest results, with the trend of each series"),
     "ab": ("benchmarking.ab", "measure two commands in alternating launches, and judge the difference"),
     "compare": ("db.commands.compare", "compare two selections of results, worst change first"),
     "history": ("db.commands.history", "show series over time, with their change points"),

@@ -1,0 +1,215 @@
+"""Shows the newest result of each series, the newest first, with the trend of the series.
+
+Failed and invalid results are shown as such; the trend has the results that a history has: valid and noisy ones.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.command_line import Parser, note, positive_int, run_command
+from benchmarking.core.doubts import KINDS, doubt_notes
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
+from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY
+from benchmarking.core.tables import Column, table_of, table_text
+from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import number, wrapped
+from db.commands.arguments import (
+    add_database,
+    add_selection,
+    chosen_metrics,
+    command_parser,
+    open_to_read,
+    plain_values,
+    print_json,
+    selection_in,
+)
+from db.values import doubt_word, heading
+
+if TYPE_CHECKING:
+    from benchmarking.core.metrics import Metric
+    from db.analysis.selection import Selection
+    from db.warehouse import Warehouse
+
+NAME = "benchhouse show"
+EXAMPLES = """
+examples:
+  benchhouse show
+  benchhouse show model=bert-base-uncased,since=2026-01-01 --limit 50
+  benchhouse show runtime=onnxruntime --metric throughput_samples_per_sec --json
+"""
+EXIT_CODES = """
+exit codes: 0 shown; 1 the database cannot be read; 2 usage; 3 nothing to show
+"""
+DEFAULT_LIMIT = 20
+TREND_RUNS = 200
+"""Runs of a series that its trend has at most, the newest."""
+TREND_WIDTH = 12
+SUBJECTS = ("model_id", "device_name", "device", "runtime", "precision", "num_threads")
+SPARE = {"device_name": 2, "num_threads": 1}
+"""Subject -> how soon it is left out of a table that is too wide."""
+STATE = ("started_at", "run_id", "status", "error", "validity", "doubts")
+RATES = ("throughput_tokens_per_sec", "throughput_samples_per_sec")
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+
+Row = Mapping[str, Any]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    (metric,) = chosen_metrics([arguments.metric])
+    selection = selection_in(arguments, arguments.selection)
+    with open_to_read(arguments) as warehouse:
+        rows, count = newest_results(warehouse, selection, metric, limit=arguments.limit)
+    if arguments.json:
+        print_json([plain_values(row) for row in rows])
+    elif rows:
+        print(_text(rows, metric))
+    if not rows:
+        note(f"{NAME}: no results in {arguments.selection or 'this database'}")
+        return EXIT_NOT_ENOUGH_DATA
+    if count > len(rows):
+        note(f"{NAME}: {len(rows)} of {count} series: narrow the selection, or raise --limit")
+    return EXIT_OK
+
+
+def _parser() -> Parser:
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    add_selection(parser)
+    parser.add_argument(
+        "--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric of the trend (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--limit", type=positive_int, default=DEFAULT_LIMIT, metavar="N", help="series shown (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="the rows as JSON, with the values of each trend")
+    add_database(parser)
+    return parser
+
+
+def newest_results(
+    warehouse: Warehouse, selection: Selection, metric: Metric, *, limit: int
+) -> tuple[list[dict[str, Any]], int]:
+    """The newest selected result of at most `limit` series, the newest first; and the number of such series.
+
+    Each row has, as `trend`, the values of its series' fit results up to the newest selected one, oldest first.
+    """
+    from db.analysis.history.changes import FIT_RESULTS
+
+    newest = f"""
+        SELECT arg_max(result_id, (started_at, result_id)) AS result_id, count(*) OVER () AS series_count
+        FROM all_results WHERE {selection.condition} GROUP BY series_id ORDER BY max(started_at) DESC, series_id LIMIT ?
+    """
+    heads = warehouse.query(newest, [*selection.values, limit]).dicts()
+    shown_columns = (*SUBJECTS, *POINT_COLUMNS, *STATE, DEFAULT_METRIC, metric.column, *RATES, *PEAK_MEMORY)
+    results = f"""
+        SELECT series_id, result_id, {", ".join(dict.fromkeys(shown_columns))} FROM all_results
+        WHERE result_id IN (SELECT unnest(?::VARCHAR[]))
+        ORDER BY started_at DESC, model_id, device, runtime, precision, batch_size, sequence_length, result_id
+    """
+    rows = warehouse.query(results, [[head["result_id"] for head in heads]]).dicts()
+    trends = f"""
+        SELECT series_id, list(value ORDER BY history_time, started_at) AS trend FROM (
+            SELECT series_id, history_time, started_at, {metric.column} AS value FROM all_results
+            WHERE {FIT_RESULTS.format(metric=metric.column)} AND series_id IN (SELECT unnest(?::VARCHAR[]))
+            QUALIFY
+                row_number() OVER (PARTITION BY series_id ORDER BY history_time DESC, started_at DESC) <= {TREND_RUNS}
+        ) GROUP BY series_id
+    """
+    found = warehouse.query(trends, [[row["series_id"] for row in rows]]).dicts()
+    values = {row["series_id"]: row["trend"] for row in found}
+    count = heads[0]["series_count"] if heads else 0
+    return [{**row, "trend": values.get(row["series_id"], [])} for row in rows], count
+
+
+def _text(rows: Sequence[Row], metric: Metric) -> str:
+    """The table, with what all rows share above it, and the errors and a sentence for each kind of doubt below."""
+    page = stdout_page()
+    table = table_of(_columns(rows, metric), rows, page)
+    failures = [f"{_place(row)}: {_state(row)}: {row['error']}" for row in rows if row["status"] != "ok"]
+    doubts = doubt_notes((kind, _place(row)) for row in rows for kind in _kinds(row))
+    texts = (", ".join(table.shared), "\n".join([*failures, *doubts]))
+    head, below = (wrapped(text, page.text_width) for text in texts)
+    return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
+
+
+def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
+    from db.analysis.history.text import bars_for, sparkline
+
+    now = datetime.now(UTC).replace(tzinfo=None)
+    bars = bars_for(sys.stdout.encoding)
+    key, value = partial(Column[Row], is_key=True), partial(Column[Row], is_number=True)
+    rate = next((name for name in RATES if any(row[name] is not None for row in rows)), RATES[-1])
+    numbers = dict.fromkeys((DEFAULT_METRIC, metric.column, rate))
+    return (
+        *(
+            key(heading=heading(name), text=partial(_subject, name=name), spare=2 * (name == "device_name"))
+            for name in SUBJECTS
+        ),
+        key(heading="point", text=_point),
+        *(value(heading=METRICS[name].heading or name, text=partial(_number, name=name)) for name in numbers),
+        value(heading="peak MB", text=_peak_memory, spare=1),
+        Column(heading="trend", text=lambda row: sparkline(row["trend"], TREND_WIDTH, bars) or None),
+        Column(heading="age", text=lambda row: age((now - row["started_at"]).total_seconds())),
+        Column(heading="state", text=_state, is_state=True),
+    )
+
+
+def _subject(row: Row, name: str) -> str | None:
+    return None if row[name] is None else str(row[name])
+
+
+def _point(row: Row) -> str:
+    from benchmarking.core.records import Point
+
+    return Point.from_columns(row).label
+
+
+def _number(row: Row, name: str) -> str | None:
+    return None if row[name] is None else number(row[name])
+
+
+def _peak_memory(row: Row) -> str | None:
+    found = next((row[name] for name in PEAK_MEMORY if row[name] is not None), None)
+    return None if found is None else f"{found:.0f}"
+
+
+def _state(row: Row) -> str:
+    return row["status"].replace("_", " ") if row["status"] != "ok" else doubt_word(_kinds(row)) or "ok"
+
+
+def _kinds(row: Row) -> list[str]:
+    """The kinds of doubt that are more than information."""
+    return [kind for kind in row["doubts"] or () if kind not in KINDS or KINDS[kind].severity != "info"]
+
+
+def _place(row: Row) -> str:
+    return f"{row['model_id']} {row['runtime']} {_point(row)}"
+
+
+def age(seconds: float) -> str:
+    """How long ago: "now", "5 min", "3 h", "12 d"."""
+    if seconds < MINUTE_S:
+        return "now"
+    size, unit = next(
+        ((size, unit) for size, unit in ((DAY_S, "d"), (HOUR_S, "h")) if seconds >= size), (MINUTE_S, "min")
+    )
+    return f"{seconds // size:.0f} {unit}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

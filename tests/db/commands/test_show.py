@@ -1,0 +1,92 @@
+"""The newest result of each series, and its trend."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, EXIT_USAGE
+from db.commands.show import age, main
+from db.warehouse import Warehouse
+
+
+@pytest.fixture
+def show(capsys):
+    """A function that runs the command: its exit code, stdout and stderr."""
+
+    def run(database, *arguments):
+        code = main([f"--db-path={database}", *arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_each_series_is_a_row_the_newest_first(show, asked_database):
+    code, out, err = show(asked_database, "--json")
+    assert (code, err) == (EXIT_OK, "")
+    assert [row["model_id"] for row in json.loads(out)] == [*["vit"] * 4, "gpt2", "gpt2", *["bert-base-uncased"] * 5]
+
+
+def test_numbers_are_those_of_the_newest_result(show, asked_database):
+    _, out, _ = show(asked_database, "--json")
+    rows = {row["result_id"]: row for row in json.loads(out)}
+    columns = ("latency_median_ms", "throughput_samples_per_sec", "validity", "status", "model_id")
+    with Warehouse.open(asked_database, read_only=True) as warehouse:
+        expected = warehouse.query(f"SELECT result_id, {', '.join(columns)} FROM latest_results").dicts()
+    assert {key: tuple(row[name] for name in columns) for key, row in rows.items()} == {
+        row["result_id"]: tuple(row[name] for name in columns) for row in expected
+    }
+
+
+def test_failures_and_doubts_are_shown_with_what_to_do(show, asked_database):
+    _, out, _ = show(asked_database, "model=bert-base-uncased")
+    head, table, notes = out.strip().split("\n\n")
+    assert head.startswith("model bert-base-uncased, ")
+    assert sorted(line.split()[-1] for line in table.splitlines()[2:]) == ["failed", "noisy", "ok", "ok", "ok"]
+    error, doubt = notes.split("\ncpu_pressure ")
+    assert error == "bert-base-uncased eager b64 s512: failed: OutOfMemoryError: 64 GB asked, 16 GB there"
+    assert "close them and measure again" in doubt
+
+
+def test_the_trend_is_that_of_the_fit_results_in_order(show, tmp_path, empty_database, write_history):
+    path = shutil.copy(empty_database, tmp_path / "a.duckdb")
+    values = [10.0, 11.0, 9.0, 14.0]
+    with Warehouse.open(path) as warehouse:
+        write_history(warehouse, values)
+    _, out, _ = show(path, "--json")
+    (row,) = json.loads(out)
+    assert row["trend"] == pytest.approx(values)
+    assert row["latency_median_ms"] == pytest.approx(values[-1])
+    assert "▂▄▁█" in show(path)[1]
+
+
+def test_a_selection_and_a_limit_narrow_it(show, asked_database):
+    code, out, err = show(asked_database, "model=gpt2|vit", "--limit", "5", "--json")
+    assert code == EXIT_OK
+    assert [row["model_id"] for row in json.loads(out)] == [*["vit"] * 4, "gpt2"]
+    assert "5 of 6 series: narrow the selection, or raise --limit" in err
+
+
+def test_nothing_to_show_is_said(show, asked_database):
+    code, out, err = show(asked_database, "model=none")
+    assert (code, out) == (EXIT_NOT_ENOUGH_DATA, "")
+    assert "no results in model=none" in err
+
+
+@pytest.mark.parametrize("arguments", [("nosuch=1",), ("--metric", "latency"), ("--limit", "0")])
+def test_wrong_arguments_are_usage_errors(show, asked_database, arguments):
+    try:
+        code = show(asked_database, *arguments)[0]
+    except SystemExit as stop:
+        code = stop.code
+    assert code == EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "now"), (59, "now"), (60, "1 min"), (3600, "1 h"), (86_399, "23 h"), (864_000, "10 d")]
+)
+def test_ages_have_one_unit(seconds, text):
+    assert age(seconds) == text
