@@ -1,8 +1,9 @@
 """Parameters of a view, from an address and back: the fields of a frozen dataclass.
 
-A field is a `str`, an `int`, a `bool` or a `Literal` of texts, each with `| None` where it may be missing. Fields
-without a default are in the path of the address, the others in its query. Empty values are missing ones, as forms send
-them. What equals its default is left out of addresses, so that one state has one address.
+A field is a `str`, an `int`, a `float` from 0, a `bool` or a `Literal` of texts, each with
+`| None` where it may be missing. Fields without a default are in the path of the address, the others in its query.
+Empty values are missing ones, as forms send them. What equals its default is left out of addresses, so that one state
+has one address.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _is_required(field: Field[Any]) -> bool:
 
 
 def _text(value: object) -> str:
-    return YES if value is True else str(value)
+    return YES if value is True else f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 @cache
@@ -99,4 +100,16 @@ def _value(name: str, text: str, kind: Any) -> Any:
         if not (text.isascii() and text.isdigit() and 0 < len(text) < 11 and 1 <= int(text) <= MAX_NUMBER):
             raise UsageError(f"{name}={visible(text)[:40]}: expected a whole number from 1 to {MAX_NUMBER}")
         return int(text)
+    if kind is float:
+        return _amount(name, text)
     return choice(text, get_args(kind), name)
+
+
+def _amount(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= MAX_NUMBER:  # neither is NaN
+        raise UsageError(f"{name}={visible(text)[:40]}: expected a number from 0 to {MAX_NUMBER}")
+    return value

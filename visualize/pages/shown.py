@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.doubts import KINDS, sentence
 from benchmarking.core.records import Point
-from benchmarking.core.tables import FAILURES, FINE, NOTHING
+from benchmarking.core.tables import FAILURES, FINE, NOTHING, Table
 from benchmarking.core.text import number, visible
 from db.values import heading
 
@@ -139,6 +139,25 @@ def point_text(row: Mapping[str, Any]) -> str:
 def time_text(moment: datetime | None) -> str:
     """UTC, to the minute."""
     return NOTHING if moment is None else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def grid_of(table: Table, caption: str, links: Sequence[Link] = ()) -> Grid:
+    """A table of the commands; `links` are those of the first cell of each row."""
+    return Grid(
+        headings=tuple(
+            Heading(text=visible(name), is_number=place in table.numbers) for place, name in enumerate(table.headings)
+        ),
+        rows=tuple(
+            tuple(
+                state_cell(text)
+                if place in table.states
+                else text_cell(text, link=links[number] if links and place == 0 else None)
+                for place, text in enumerate(row)
+            )
+            for number, row in enumerate(table.rows)
+        ),
+        caption=caption,
+    )
 
 
 def headings(names: Iterable[str], numbers: Iterable[str] = ()) -> tuple[Heading, ...]:

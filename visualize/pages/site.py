@@ -33,7 +33,7 @@ else:
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
 PACKAGE = "visualize.pages.views"
-VIEWS = ("overview", "results", "run", "compare", "hardware")
+VIEWS = ("overview", "results", "run", "compare", "trends", "recommend", "hardware", "console")
 """The modules of the views. Those with a place in the navigation come in this order."""
 DIGEST_LETTERS = 10
 
@@ -65,7 +65,7 @@ class File:
 
     name: str
     media_type: str
-    parts: Iterator[str]
+    parts: Iterator[str | bytes]
     """Read from the warehouse as they are consumed."""
 
 

@@ -87,6 +87,118 @@ def bars(rows: Sequence[Record], name: str, value: str, colour: str, *, title: s
     )
 
 
+def trend(points: Sequence[Record], levels: Sequence[Record], changes: Sequence[Record], *, y_title: str) -> Spec:
+    """Values over time with the level between changes, and a dashed rule where it changed.
+
+    Points have "time", "value" and "commit"; levels "start", "end" and "level"; changes "time" and "change".
+    """
+    x = {"field": "time", "type": "temporal", "title": None}
+    y = {"field": "value", "type": "quantitative", "title": y_title, "scale": {"zero": False}}
+    level = {
+        "x": {**x, "field": "start"},
+        "x2": {"field": "end"},
+        "y": {**y, "field": "level"},
+        "tooltip": _tooltip(("level",)),
+    }
+    base = _base((), height=280)
+    return {
+        **base,
+        "data": {"values": []},
+        "layer": [
+            {
+                "data": {"values": list(changes)},
+                "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5, "color": "--bad"},
+                "encoding": {"x": x, "tooltip": _tooltip(("change", "time"))},
+            },
+            {
+                "data": {"values": list(levels)},
+                "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.5},
+                "encoding": level,
+            },
+            {
+                "data": {"values": list(points)},
+                "mark": {"type": "line", "strokeWidth": 1, "opacity": 0.5},
+                "encoding": {"x": x, "y": y},
+            },
+            {
+                "data": {"values": list(points)},
+                "mark": {"type": "point", "filled": True, "size": 36, "opacity": 1},
+                "encoding": {"x": x, "y": y, "tooltip": _tooltip(("time", "value", "commit"))},
+            },
+        ],
+    }
+
+
+def front(rows: Sequence[Record], *, x_title: str, y_title: str) -> Spec:
+    """Options by "latency" and "throughput", coloured by "device", filled where they meet the limits ("fits"); those
+    on the front ("front") are joined."""
+    x = {
+        "field": "latency",
+        "type": "quantitative",
+        "title": x_title,
+        "scale": {"type": "log", "nice": False, "padding": 14},
+    }
+    y = {
+        "field": "throughput",
+        "type": "quantitative",
+        "title": y_title,
+        "scale": {"type": "log", "nice": False, "padding": 14},
+    }
+    names = ("option", "latency", "throughput", "front", "fits")
+    return {
+        **_base(rows, height=320),
+        "layer": [
+            {
+                "transform": [{"filter": {"field": "front", "equal": "yes"}}],
+                "mark": {"type": "line", "strokeDash": [4, 3], "color": "--muted"},
+                "encoding": {"x": x, "y": y, "order": {"field": "latency"}},
+            },
+            {
+                "mark": {"type": "point", "size": 70, "strokeWidth": 1.5},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    "color": _colour("device"),
+                    "shape": {
+                        "field": "fits",
+                        "type": "nominal",
+                        "scale": {"domain": ["yes", "no"], "range": ["circle", "cross"]},
+                        "legend": {"title": "meets the limits"},
+                    },
+                    "tooltip": _tooltip(names),
+                },
+            },
+        ],
+    }
+
+
+def lines(rows: Sequence[Record], x: str, y: str, *, is_time: bool) -> Spec:
+    """A line through the values of two columns, named as an answer names them."""
+    return _chart(
+        rows,
+        mark={"type": "line", "point": True, "strokeWidth": 1.5},
+        encoding={
+            "x": {"field": "x", "type": "temporal" if is_time else "quantitative", "title": x},
+            "y": {"field": "y", "type": "quantitative", "title": y, "scale": {"zero": False}},
+            "tooltip": _tooltip(("x", "y")),
+        },
+    )
+
+
+def plain_bars(rows: Sequence[Record], x: str, y: str) -> Spec:
+    """A bar for each row, with its name in "x" and its value in "y"."""
+    return _chart(
+        rows,
+        mark={"type": "bar", "cornerRadiusEnd": 2},
+        encoding={
+            "y": {"field": "x", "type": "nominal", "sort": None, "title": x, "axis": {"labelLimit": 320}},
+            "x": {"field": "y", "type": "quantitative", "title": y, "axis": {"tickCount": TICKS}},
+            "tooltip": _tooltip(("x", "y")),
+        },
+        height=_rows_height(rows),
+    )
+
+
 def _chart(rows: Sequence[Record], *, mark: Spec, encoding: Spec, height: int = 240) -> Spec:
     return {**_base(rows, height=height), "mark": mark, "encoding": encoding}
 

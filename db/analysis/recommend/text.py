@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.metrics import METRICS
-from benchmarking.core.tables import Column, table_of, table_text
+from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, wrapped
 from db.analysis.recommend.options import Workload
@@ -38,6 +39,40 @@ HELD = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendationWords:
+    """A recommendation in words, for terminals and pages."""
+
+    title: str
+    """The workload, and how many options meet the limits."""
+    advice: str
+    """The recommended option and why, or the closest one and what it misses."""
+    table: Table
+    """A row for each option, in the order of `Recommendation.rated`."""
+    notes: tuple[str, ...]
+
+
+def recommendation_words(
+    workload: Workload,
+    found: Recommendation,
+    limits: Mapping[Quantity, float],
+    currency: str | None = None,
+    page: Page = PLAIN,
+) -> RecommendationWords:
+    """The recommended option of a workload and why, and the table of its options."""
+    unit = "tokens/s" if workload.has_tokens else "items/s"
+    notes = [f"front: no other option is at least as good in {_joined(found.axes)} and better in one of them"]
+    notes += [HELD] if limits else []
+    doubted = [one for one in found.rated if _doubts(one) is not None]
+    notes += doubt_notes((kind, _name(one, found)) for one in doubted for kind in one.option.doubts)
+    return RecommendationWords(
+        title=_title(workload, found, limits, unit),
+        advice=_advice(found, unit, currency, limits),
+        table=table_of(_columns(found, unit, currency, limits), found.rated, page),
+        notes=tuple(notes),
+    )
+
+
 def recommendation_text(
     workload: Workload,
     found: Recommendation,
@@ -45,18 +80,13 @@ def recommendation_text(
     currency: str | None,
     page: Page = PLAIN,
 ) -> str:
-    """The recommended option of a workload and why, and the table of its options."""
-    unit = "tokens/s" if workload.has_tokens else "items/s"
-    table = table_of(_columns(found, unit, currency, limits), found.rated, page)
-    above = [_title(workload, found, limits, unit), *_advice(found, unit, currency, limits)]
-    above += [", ".join(table.shared)] if table.shared else []
-    below = [f"front: no other option is at least as good in {_joined(found.axes)} and better in one of them"]
-    below += [HELD] if limits else []
-    doubted = [one for one in found.rated if _doubts(one) is not None]
-    below += doubt_notes((kind, _name(one, found)) for one in doubted for kind in one.option.doubts)
-    below += [f"not shown: {', '.join(table.left_out)} (--json prints all)"] if table.left_out else []
+    """The words for a terminal."""
+    words = recommendation_words(workload, found, limits, currency, page)
+    above = [words.title, words.advice, *([", ".join(words.table.shared)] if words.table.shared else [])]
+    below = [*words.notes]
+    below += [f"not shown: {', '.join(words.table.left_out)} (--json prints all)"] if words.table.left_out else []
     head, notes = (wrapped("\n".join(lines), page.text_width) for lines in (above, below))
-    return "\n\n".join((head, table_text(table, page), notes))
+    return "\n\n".join((head, table_text(words.table, page), notes))
 
 
 def _title(workload: Workload, found: Recommendation, limits: Mapping[Quantity, float], unit: str) -> str:
@@ -73,17 +103,17 @@ def _limit(quantity: Quantity, limit: float, unit: str) -> str:
     return f"{WORDS[quantity]} {sign} {number(limit)} {shown}".rstrip()
 
 
-def _advice(found: Recommendation, unit: str, currency: str | None, limits: Mapping[Quantity, float]) -> list[str]:
+def _advice(found: Recommendation, unit: str, currency: str | None, limits: Mapping[Quantity, float]) -> str:
     """The recommendation with its reason, or the closest option."""
     first = found.rated[0]
     name = _name(first, found)
     if found.best is None:
         missed = "; ".join(_missed(miss, unit) for miss in first.misses)
-        return [f"no option meets the limits; the closest: {name}: {missed}"]
+        return f"no option meets the limits; the closest: {name}: {missed}"
     among = "of those that meet the limits" if limits else "of all"
     figures = _figure(first.option, found.aim, unit, currency)
     doubts = f"; {first.option.validity}, see below" if first.option.validity != "valid" else ""
-    return [f"recommended: {name}: {AIMS[found.aim]} {among}, {figures}{doubts}"]
+    return f"recommended: {name}: {AIMS[found.aim]} {among}, {figures}{doubts}"
 
 
 def _figure(option: Option, aim: Aim, unit: str, currency: str | None) -> str:

@@ -225,9 +225,14 @@ def _regressions(data: Data) -> Grid:
     )
 
 
+def newest_series(data: Data, *, most: int) -> list[str]:
+    """The ids of the newest series, those with a history first."""
+    asked = {"most": most, "each": SERIES_A_RUN, "history": LEAST_HISTORY}
+    return [row["series_id"] for row in data.warehouse.query(NEWEST_SERIES, asked).dicts()]
+
+
 def _cards(data: Data) -> tuple[Card, ...]:
-    rows = data.warehouse.query(NEWEST_SERIES, {"most": SERIES, "each": SERIES_A_RUN, "history": LEAST_HISTORY}).dicts()
-    ids = [row["series_id"] for row in rows]
+    ids = newest_series(data, most=SERIES)
     if not ids:
         return ()
     found, _ = histories(data.warehouse, Selection.parse(f"series={'|'.join(ids)}"), JUDGED[DEFAULT_METRIC])

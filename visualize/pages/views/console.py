@@ -1,0 +1,239 @@
+"""Questions in SQL, answered as `benchhouse query` answers them: confined, read-only, within limits."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.terminal import PLAIN
+from db.query import dictionary
+from db.query.answers import WRITERS
+from db.query.questions import Answer, Column, answering
+from db.values import plain, readable
+from visualize.pages import specs
+from visualize.pages.shown import Cell, Chart, Grid, Heading, Link
+from visualize.pages.site import Download, File, View
+
+if TYPE_CHECKING:
+    from visualize.pages.snapshot import Data
+
+TIME_LIMIT_S = 10.0
+DOWNLOAD_LIMIT_S = 60.0
+MOST_ROWS = 500
+MOST_BARS = 40
+LONGEST_CELL = 300
+NUMERIC = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
+REAL = ("FLOAT", "DOUBLE", "DECIMAL")
+EXAMPLES = {
+    "Fastest setup of each model at batch 1": (
+        "SELECT model_id, arg_min(device_name || ' ' || runtime || ' ' || precision, latency_median_ms) AS setup,\n"
+        "    min(latency_median_ms) AS latency_ms\n"
+        "FROM hardware_comparison WHERE batch_size = 1 AND NOT simulated\n"
+        "GROUP BY model_id ORDER BY latency_ms"
+    ),
+    "How many results are doubtful, and why": (
+        "SELECT doubt, count(*) AS results\n"
+        "FROM (SELECT unnest(doubts) AS doubt FROM latest_results)\n"
+        "GROUP BY doubt ORDER BY results DESC"
+    ),
+    "Regressions since a date": (
+        "SELECT model_id, runtime, metric, times_worse, first_bad_commit\n"
+        "FROM regressions WHERE history_time >= TIMESTAMP '2026-01-01' ORDER BY times_worse DESC"
+    ),
+    "Load time by runtime": (
+        "SELECT runtime, median(load_time_s) AS load_s\nFROM benchmark_runs GROUP BY runtime ORDER BY load_s"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleParameters:
+    """The statement, and what is described."""
+
+    sql: str | None = None
+    table: str | None = None
+    """A table or view."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """The statement of a download."""
+
+    sql: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A table or view."""
+
+    name: str
+    kind: str
+    meaning: str
+    link: Link
+    """Describes its columns."""
+    columns: tuple[tuple[str, str], ...]
+    """With types, units and meanings; empty unless they are asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolePage:
+    """What the template draws."""
+
+    grid: Grid | None
+    chart: Chart | None
+    has_more: bool
+    trouble: str | None
+    """Why there is no answer."""
+    files: tuple[tuple[str, Link], ...]
+    examples: tuple[tuple[str, Link], ...]
+    dictionary: tuple[Described, ...]
+    most: int = MOST_ROWS
+    limit_s: float = TIME_LIMIT_S
+
+
+def page(data: Data, parameters: ConsoleParameters) -> ConsolePage:
+    """The page. A statement that cannot be answered is shown with the reason."""
+    columns: Sequence[Column] = ()
+    rows: list[tuple[Any, ...]] = []
+    trouble = None
+    if parameters.sql is not None:
+        try:
+            with answering(data.path, parameters.sql, timeout_s=TIME_LIMIT_S) as answer:
+                columns, rows = answer.columns, list(islice(answer.rows, MOST_ROWS + 1))
+        except BenchhouseError as error:
+            trouble = str(error).replace("narrow it, or raise --timeout", "narrow it")
+    shown = rows[:MOST_ROWS]
+    return ConsolePage(
+        grid=_grid(columns, shown) if columns else None,
+        chart=_chart(columns, shown),
+        has_more=len(rows) > MOST_ROWS,
+        trouble=trouble,
+        files=_files(parameters) if columns else (),
+        examples=tuple(
+            (title, Link(view="console", parameters=ConsoleParameters(sql=sql))) for title, sql in EXAMPLES.items()
+        ),
+        dictionary=_dictionary(data, parameters),
+    )
+
+
+def _grid(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Grid:
+    return Grid(
+        headings=tuple(Heading(text=column.name, is_number=_is_number(column)) for column in columns),
+        rows=tuple(tuple(_cell(value) for value in row) for row in rows),
+        caption="The answer",
+    )
+
+
+def _cell(value: Any) -> Cell:
+    text = readable(value)
+    is_long = len(text) > LONGEST_CELL
+    return Cell(text=f"{text[:LONGEST_CELL]}..." if is_long else text, tone="muted" if value is None else "")
+
+
+def _is_number(column: Column) -> bool:
+    return column.type in NUMERIC or column.type.startswith(REAL)
+
+
+def _is_time(column: Column) -> bool:
+    return column.type.startswith(("TIMESTAMP", "DATE"))
+
+
+def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart | None:
+    """The first number over the first other column: bars of names, a line over times or numbers. None without both."""
+    y = next((place for place, one in enumerate(columns) if place > 0 and _is_number(one)), None)
+    if y is None or not len(rows) >= 2:
+        return None
+    x = columns[0]
+    is_line = _is_time(x) or _is_number(x)
+    values = [
+        {"x": _value(row[0]), "y": plain(row[y])}
+        for row in (rows if is_line else rows[:MOST_BARS])
+        if row[0] is not None and isinstance(plain(row[y]), int | float)
+    ]
+    if not values or (not is_line and len(rows) > MOST_BARS):
+        return None
+    names = columns[0].name, columns[y].name
+    spec = specs.lines(values, *names, is_time=_is_time(x)) if is_line else specs.plain_bars(values, *names)
+    kept = [(row[0], row[y]) for row in rows]
+    return Chart(
+        title=f"{names[1]} by {names[0]}",
+        caption="The first number of the answer over its first column.",
+        spec=spec,
+        table=_grid((columns[0], columns[y]), kept),
+    )
+
+
+def _value(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime | date) else plain(value)
+
+
+def _files(parameters: ConsoleParameters) -> tuple[tuple[str, Link], ...]:
+    statement = Statement(sql=parameters.sql)
+    names = {"CSV": "console_csv", "JSON": "console_json"}
+    return tuple((title, Link(view=name, parameters=statement)) for title, name in names.items())
+
+
+def _dictionary(data: Data, parameters: ConsoleParameters) -> tuple[Described, ...]:
+    if parameters.table is not None:
+        dictionary.entry(data.warehouse, parameters.table)
+    return tuple(
+        Described(
+            name=one.name,
+            kind=one.kind,
+            meaning=one.meaning,
+            link=Link(view="console", parameters=replace(parameters, table=one.name)),
+            columns=_columns(data, one.name) if one.name == parameters.table else (),
+        )
+        for one in dictionary.entries(data.warehouse)
+    )
+
+
+def _columns(data: Data, table: str) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (f"{field.name} {field.type.lower()}{f', {field.unit}' if field.unit else ''}", field.meaning)
+        for field in dictionary.fields(data.warehouse, table)
+    )
+
+
+def _file(name: str, media_type: str) -> Callable[[Data, Statement], File]:
+    """The whole answer in a format of `benchhouse query`."""
+
+    def made(data: Data, parameters: Statement) -> File:
+        if parameters.sql is None:
+            raise UsageError("sql is missing: give the statement")
+        parts = _parts(data.path, parameters.sql, name)
+        first = next(parts, "")  # an invalid statement is an error page, not half a file
+        return File(name=f"answer.{name}", media_type=media_type, parts=_chained(first, parts))
+
+    return made
+
+
+def _chained(first: str, parts: Iterator[str]) -> Iterator[str]:
+    yield first
+    yield from parts
+
+
+def _parts(path: str, sql: str, name: str) -> Iterator[str]:
+    with answering(path, sql, timeout_s=DOWNLOAD_LIMIT_S) as answer:
+        stream = io.StringIO()
+        WRITERS[name](Answer(columns=answer.columns, rows=answer.rows), stream, PLAIN, 0)
+        yield stream.getvalue()
+
+
+VIEW = View(
+    name="console",
+    path="/sql",
+    title="SQL",
+    parameters=ConsoleParameters,
+    page=page,
+    has_charts=True,
+)
+DOWNLOADS = (
+    Download(name="console_csv", path="/sql.csv", parameters=Statement, file=_file("csv", "text/csv; charset=utf-8")),
+    Download(name="console_json", path="/sql.json", parameters=Statement, file=_file("json", "application/json")),
+)

@@ -1,0 +1,179 @@
+"""What to choose for a model: its measured options against limits, and which are on the Pareto front."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from benchmarking.core.text import visible
+from db.analysis.recommend.options import Workload, models, options_by_workload, why_no_options
+from db.analysis.recommend.recommendation import Quantity, Recommendation, recommend
+from db.analysis.recommend.text import RecommendationWords, recommendation_words
+from db.analysis.selection import EVERYTHING, Selection
+from visualize.pages import specs
+from visualize.pages.shown import Chart, Grid, Link, grid_of
+from visualize.pages.site import NotFoundError, View
+from visualize.pages.views.run import RunParameters
+
+if TYPE_CHECKING:
+    from visualize.pages.snapshot import Data
+
+Prefer = Literal["latency", "throughput", "memory", "energy"]
+PREFERRED: tuple[Prefer, ...] = ("latency", "throughput", "memory", "energy")
+MOST_MEASURED = """
+SELECT model_id FROM series_heads GROUP BY model_id ORDER BY count(*) DESC, model_id LIMIT 1
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendParameters:
+    """The model, and limits as the command `benchhouse recommend` has them."""
+
+    model: str | None = None
+    """None for the one with the most series."""
+    workload: str | None = None
+    """As its title says; None for the first."""
+    among: str | None = None
+    """A selection of results."""
+    prefer: Prefer | None = None
+    latency_ms: float | None = None
+    latency_p99_ms: float | None = None
+    ttft_ms: float | None = None
+    memory_mb: float | None = None
+    energy_j: float | None = None
+    throughput: float | None = None
+
+    @property
+    def limits(self) -> dict[Quantity, float]:
+        """Those that are given."""
+        given: dict[Quantity, float | None] = {
+            "latency": self.latency_ms,
+            "latency_p99": self.latency_p99_ms,
+            "ttft": self.ttft_ms,
+            "memory": self.memory_mb,
+            "energy": self.energy_j,
+            "throughput": self.throughput,
+        }
+        return {quantity: value for quantity, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A field of the form."""
+
+    name: str
+    title: str
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendPage:
+    """What the template draws."""
+
+    models: tuple[str, ...]
+    model: str | None
+    workloads: tuple[str, ...]
+    workload: str | None
+    limits: tuple[Limit, ...]
+    preferred: tuple[str, ...]
+    words: RecommendationWords | None
+    has_best: bool
+    grid: Grid | None
+    chart: Chart | None
+    why_none: str | None
+    """Why there is no option."""
+
+
+def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
+    """The page. Raises UsageError for an invalid selection, NotFoundError for an unknown model or workload."""
+    known = models(data.warehouse)
+    model = _model(data, parameters, known)
+    selection = EVERYTHING if parameters.among is None else Selection.parse(parameters.among).resolved(data.path)
+    options = {} if model is None else options_by_workload(data.warehouse, model, selection)
+    by_text = {visible(workload.text): workload for workload in options}
+    chosen = _workload(parameters, by_text)
+    found = None if chosen is None else recommend(options[chosen], parameters.limits, parameters.prefer)
+    words = None if chosen is None or found is None else recommendation_words(chosen, found, parameters.limits)
+    return RecommendPage(
+        models=known,
+        model=model,
+        workloads=tuple(by_text),
+        workload=None if chosen is None else visible(chosen.text),
+        limits=_limits(parameters, chosen),
+        preferred=PREFERRED,
+        words=words,
+        has_best=found is not None and found.best is not None,
+        grid=None if words is None or found is None else _grid(words, found),
+        chart=None if words is None or found is None or chosen is None else _chart(words, found, chosen),
+        why_none=None if model is None or options else why_no_options(data.warehouse, model, selection),
+    )
+
+
+def _model(data: Data, parameters: RecommendParameters, known: tuple[str, ...]) -> str | None:
+    if parameters.model is None:
+        rows = data.warehouse.query(MOST_MEASURED).dicts()
+        return rows[0]["model_id"] if rows else None
+    if parameters.model not in known:
+        raise NotFoundError(f"no result of {visible(parameters.model)!r}: there are {', '.join(known[:20]) or 'none'}")
+    return parameters.model
+
+
+def _workload(parameters: RecommendParameters, by_text: dict[str, Workload]) -> Workload | None:
+    if parameters.workload is None:
+        return next(iter(by_text.values()), None)
+    if parameters.workload not in by_text:
+        raise NotFoundError(f"no workload {parameters.workload!r}: there are {'; '.join(by_text) or 'none'}")
+    return by_text[parameters.workload]
+
+
+def _limits(parameters: RecommendParameters, chosen: Workload | None) -> tuple[Limit, ...]:
+    rate = "tokens/s" if chosen is None or chosen.has_tokens else "items/s"
+    titles = {
+        "latency_ms": "Latency at most, ms",
+        "latency_p99_ms": "p99 at most, ms",
+        "ttft_ms": "First token at most, ms",
+        "memory_mb": "Memory at most, MB",
+        "energy_j": "Energy at most, J/item",
+        "throughput": f"Throughput at least, {rate}",
+    }
+    return tuple(Limit(name=name, title=title, value=getattr(parameters, name)) for name, title in titles.items())
+
+
+def _grid(words: RecommendationWords, found: Recommendation) -> Grid:
+    links = [
+        Link(view="run", parameters=RunParameters(run_id=one.option.run_id, result=one.option.result_id))
+        for one in found.rated
+    ]
+    return grid_of(words.table, "Options, best first", links)
+
+
+def _chart(words: RecommendationWords, found: Recommendation, workload: Workload) -> Chart:
+    unit = "tokens/s" if workload.has_tokens else "items/s"
+    rows = [
+        {
+            "option": ", ".join(row[: words.table.keys + 2]),
+            "device": row[0],
+            "latency": one.option.latency_ms,
+            "throughput": one.option.throughput,
+            "front": "yes" if one.is_on_front else "no",
+            "fits": "yes" if one.fits else "no",
+        }
+        for row, one in zip(words.table.rows, found.rated, strict=True)
+    ]
+    return Chart(
+        title="Latency and throughput of each option",
+        caption="Up and left is better. The dashed line joins the options of the front: each other one is beaten in "
+        "everything that was measured for all. A cross misses a limit.",
+        spec=specs.front(rows, x_title="median latency (ms)", y_title=unit),
+        table=grid_of(words.table, "The options in the chart"),
+    )
+
+
+VIEW = View(
+    name="recommend",
+    path="/recommend",
+    title="Recommend",
+    parameters=RecommendParameters,
+    page=page,
+    has_charts=True,
+)

@@ -1,0 +1,274 @@
+"""Series over time with the points at which their level changed; one of them in full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.command_line import choice
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED, Metric
+from benchmarking.core.text import number
+from db.analysis.history.histories import ChangePoint, History, histories
+from db.analysis.history.text import change_text
+from db.analysis.selection import Selection
+from db.values import percent_change
+from visualize.pages import specs
+from visualize.pages.shown import (
+    Cell,
+    Chart,
+    Grid,
+    Heading,
+    Link,
+    Spark,
+    headings,
+    number_cell,
+    spark,
+    state_cell,
+    text_cell,
+    time_text,
+)
+from visualize.pages.site import NotFoundError, View
+from visualize.pages.views.compare import CompareParameters
+from visualize.pages.views.overview import newest_series
+from visualize.pages.views.run import RunParameters
+
+if TYPE_CHECKING:
+    from visualize.pages.snapshot import Data
+
+SERIES = 48
+"""Listed at once."""
+LEAST_PREFIX = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendsParameters:
+    """Which series, and the one that is drawn."""
+
+    selection: str | None = None
+    """In the words of the commands: "model=gpt2,runtime=eager"; None for the newest series."""
+    metric: str = DEFAULT_METRIC
+    series: str | None = None
+    """Its id, or the first 8 characters or more; None for the first with a change, else the first."""
+    only_changes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A series in the list."""
+
+    name: str
+    about: str
+    runs: int
+    spark: Spark | None
+    newest: str
+    change: str | None
+    is_worse: bool
+    is_drawn: bool
+    link: Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """The series that is drawn."""
+
+    title: str
+    chart: Chart
+    changes: Grid
+    left_out: int
+    results: Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendsPage:
+    """What the template draws."""
+
+    metrics: tuple[str, ...]
+    unit: str
+    lines: tuple[Line, ...]
+    count: int
+    """Series with the metric, of which `lines` are the first."""
+    drawn: Drawn | None
+
+
+def page(data: Data, parameters: TrendsParameters) -> TrendsPage:
+    """The page. Raises UsageError for an invalid selection or metric, NotFoundError for an unknown series."""
+    metric = JUDGED[choice(parameters.metric, tuple(JUDGED), "metric")]
+    found, count = _histories(data, parameters, metric)
+    shown = [one for one in found if one.points and (one.change_points or not parameters.only_changes)]
+    drawn = _drawn(data, shown, parameters, metric)
+    return TrendsPage(
+        metrics=tuple(JUDGED),
+        unit=metric.unit,
+        lines=tuple(_line(one, parameters, metric, drawn) for one in shown),
+        count=count,
+        drawn=None if drawn is None else _in_full(drawn, metric),
+    )
+
+
+def _histories(data: Data, parameters: TrendsParameters, metric: Metric) -> tuple[Sequence[History], int]:
+    if parameters.selection is not None:
+        selection = Selection.parse(parameters.selection).resolved(data.path)
+        return histories(data.warehouse, selection, metric, limit=SERIES)
+    ids = newest_series(data, most=SERIES)
+    if not ids:
+        return (), 0
+    found, _ = histories(data.warehouse, Selection.parse(f"series={'|'.join(ids)}"), metric)
+    return sorted(found, key=lambda one: ids.index(one.series_id)), len(found)
+
+
+def _drawn(data: Data, shown: Sequence[History], parameters: TrendsParameters, metric: Metric) -> History | None:
+    if parameters.series is None:
+        return next((one for one in shown if one.change_points), shown[0] if shown else None)
+    if len(parameters.series) < LEAST_PREFIX:
+        raise NotFoundError(f"{parameters.series!r} is too short: a series id has at least its first 8 characters")
+    for one in shown:
+        if one.series_id.startswith(parameters.series):
+            return one
+    found, _ = histories(data.warehouse, Selection.parse(f"series={parameters.series}"), metric, limit=1)
+    if not found:
+        raise NotFoundError(f"no series has {metric.column} and an id that begins with {parameters.series!r}")
+    return found[0]
+
+
+def _name(history: History) -> str:
+    return " · ".join([str(history.subject["model_id"]), *_setup(history)])
+
+
+def _setup(history: History) -> list[str]:
+    return [str(history.subject[name]) for name in ("device", "runtime", "precision") if history.subject[name]]
+
+
+def _is_worse(found: ChangePoint, metric: Metric) -> bool:
+    return (found.change.relative_change > 0) == (metric.better == "lower")
+
+
+def _line(history: History, parameters: TrendsParameters, metric: Metric, drawn: History | None) -> Line:
+    values = [point.value for point in history.points]
+    newest = history.change_points[-1] if history.change_points else None
+    return Line(
+        name=str(history.subject["model_id"]),
+        about=" · ".join([*_setup(history), history.point.label]),
+        runs=len(values),
+        spark=spark(values, metric.unit),
+        newest=f"{number(values[-1])} {metric.unit}",
+        change=None if newest is None else change_text(newest),
+        is_worse=newest is not None and _is_worse(newest, metric),
+        is_drawn=drawn is not None and drawn.series_id == history.series_id,
+        link=Link(view="trends", parameters=replace(parameters, series=history.series_id[:16])),
+    )
+
+
+def _in_full(history: History, metric: Metric) -> Drawn:
+    word = _finding(history, metric)
+    return Drawn(
+        title=f"{_name(history)} · {history.point.label}",
+        chart=Chart(
+            title=word,
+            caption=f"{metric.column} of each run, by the time of its commit, else of the run. Bars are the median "
+            "between changes; a dashed rule is where the level changed.",
+            spec=specs.trend(_points(history), _levels(history), _changes(history), y_title=_axis(metric)),
+            table=_point_table(history, metric),
+        ),
+        changes=_change_table(history, metric),
+        left_out=history.left_out,
+        results=Link(view="trends", parameters=TrendsParameters(metric=metric.column, series=history.series_id[:16])),
+    )
+
+
+def _axis(metric: Metric) -> str:
+    return metric.title or (f"{metric.column} ({metric.unit})" if metric.unit else metric.column)
+
+
+def _finding(history: History, metric: Metric) -> str:
+    if not history.change_points:
+        return f"No change in {len(history.points)} runs" if len(history.points) > 1 else "One run"
+    newest = history.change_points[-1]
+    word = "worse" if _is_worse(newest, metric) else "better"
+    change = percent_change(newest.change.relative_change)
+    return f"{change} ({word}) since {newest.first_changed.history_time:%Y-%m-%d}, {newest.change.state}"
+
+
+def _points(history: History) -> list[dict[str, Any]]:
+    return [
+        {"time": one.history_time.isoformat(), "value": one.value, "commit": (one.git_commit or "none")[:10]}
+        for one in history.points
+    ]
+
+
+def _levels(history: History) -> list[dict[str, Any]]:
+    """The median of each stretch between changes."""
+    times = [found.first_changed.history_time for found in history.change_points]
+    first, last = history.points[0].history_time, history.points[-1].history_time
+    found = []
+    for place, (start, end) in enumerate(pairwise([first, *times, last])):
+        stretch = [one for one in history.points if start <= one.history_time]
+        values = [one.value for one in stretch if place == len(times) or one.history_time < end]
+        if values:
+            found.append({"start": start.isoformat(), "end": end.isoformat(), "level": median(values)})
+    return found
+
+
+def _changes(history: History) -> list[dict[str, Any]]:
+    return [
+        {
+            "time": found.first_changed.history_time.isoformat(),
+            "change": f"{percent_change(found.change.relative_change)} {found.change.state}",
+        }
+        for found in history.change_points
+    ]
+
+
+def _run_link(run_id: str, result_id: str) -> Link:
+    return Link(view="run", parameters=RunParameters(run_id=run_id, result=result_id))
+
+
+def _point_table(history: History, metric: Metric) -> Grid:
+    return Grid(
+        headings=(Heading(text="time (UTC)"), Heading(text="commit"), Heading(text=metric.unit, is_number=True)),
+        rows=tuple(
+            (
+                text_cell(time_text(one.history_time), link=_run_link(one.run_id, one.result_id)),
+                text_cell((one.git_commit or "-")[:10]),
+                number_cell(one.value),
+            )
+            for one in reversed(history.points)
+        ),
+        caption="Runs of the series, the newest first",
+    )
+
+
+def _change_table(history: History, metric: Metric) -> Grid:
+    names = ("first changed (UTC)", "change", "before", "after", "last good", "first changed", "state", "runs")
+    return Grid(
+        headings=headings(names, ("change", "before", "after")),
+        rows=tuple(_change_row(found, metric) for found in reversed(history.change_points)),
+        caption="Changes of its level",
+    )
+
+
+def _change_row(found: ChangePoint, metric: Metric) -> tuple[Cell, ...]:
+    good, changed = found.last_good, found.first_changed
+    sides = CompareParameters(a=f"run={good.run_id}", b=f"run={changed.run_id}", metric=metric.column)
+    return (
+        text_cell(time_text(changed.history_time), link=_run_link(changed.run_id, changed.result_id)),
+        text_cell(percent_change(found.change.relative_change), tone="bad" if _is_worse(found, metric) else "good"),
+        number_cell(found.change.value_before),
+        number_cell(found.change.value_after),
+        text_cell((good.git_commit or "-")[:10], link=_run_link(good.run_id, good.result_id)),
+        text_cell((changed.git_commit or "-")[:10]),
+        state_cell(found.change.state),
+        text_cell("compare both runs", link=Link(view="compare", parameters=sides)),
+    )
+
+
+VIEW = View(
+    name="trends",
+    path="/trends",
+    title="Trends",
+    parameters=TrendsParameters,
+    page=page,
+    has_charts=True,
+)
