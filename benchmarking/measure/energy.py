@@ -11,15 +11,18 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import mean, stdev
 
-from benchmarking.core.device_contracts import ENERGY_DOMAINS
+from benchmarking.core.device_contracts import ENERGY_DOMAINS, DeviceHandle
 from benchmarking.core.metrics import NS_PER_S, ns_to_s
 from benchmarking.core.records import COUNTER_STALE, FAILED, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handles import by_device
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.memory import PassResult, no_mark
+from benchmarking.measure.settings import Settings
 
-IDLE_PREFERENCE = ("gpu", "soc", "cpu_pkg", "dram")
-"""`energy_idle_w` and `power_mean_w` are those of the first domain with a counter; the details have all of them."""
+PREFERENCE = ("gpu", "soc", "cpu_pkg", "dram")
+"""`energy_idle_w`, `power_mean_w` and `power_peak_w` are those of the first domain with an energy; the details have all
+of them."""
+POWERS = ("power_mean_w", "power_peak_w")
 MIN_WINDOW_S = 5.0
 """In a shorter window, a counter that updates ten times a second is off by more than 2 % at the ends."""
 MIN_CALLS = 10
@@ -30,6 +33,11 @@ SETTLE_S = 3.0
 """Pause before the idle window: after work, a GPU keeps its clocks up for a second or two."""
 POWER_INTERVAL_S = 0.05
 """Between two samples of the power; drivers renew it every 25 to 100 ms."""
+COUNTER_INTERVAL_S = 0.1
+"""Between two readings of a counter for the peak power: RAPL, which has no power, renews its counters every
+millisecond, so that a hundredth of the interval is uncertain."""
+COUNTER_READ_NS = 5_000_000
+"""A reading that took longer was interrupted: its time is unknown, and with it the power."""
 COUNTER, INTEGRATED_POWER = "counter", "integrated_power"
 
 
@@ -44,7 +52,7 @@ class EnergyWindow:
     gpu_joules: dict[str, float] = field(default_factory=dict)
     """By device, when several run one model."""
     peak_w: float | None = None
-    """The GPU's largest sampled power."""
+    """The largest sampled power of the first domain of `PREFERENCE`."""
     is_integrated: bool = False
     """Whether the GPU's energy is that of its sampled power, for want of a counter."""
 
@@ -52,18 +60,34 @@ class EnergyWindow:
 def energy_pass(bench: Bench) -> PassResult:
     """J per call by domain, gross and net of the idle power, and mean and peak power. The idle power is that of a
     loaded model after a pause. Without a counter and a power nothing runs and there are only reasons."""
-    why_not = _why_not(bench)
-    counted = [domain for domain in ENERGY_DOMAINS if domain in bench.handle.energy_j().values]
-    if why_not is not None or not (counted or bench.handle.momentary_power_w() is not None):
+    why_not = _why_not(bench.handle, bench.settings)
+    if why_not is not None or not _has_energy(bench.handle):
         return PassResult(missing=_reasons(bench.handle.energy_j(), why_not))
     bench.live("energy")
-    bench.sleep(SETTLE_S)
-    idle = _window(bench, busy=False)
+    idle = _idle_window(bench.handle, bench.settings)
     windows = _busy_windows(bench)
     foreign = bench.handle.state().values.get("foreign_pids")
     if foreign:
         return PassResult(missing=_reasons(bench.handle.energy_j(), _foreign(foreign)))
     return summarise_windows(idle, windows, bench.handle.energy_j())
+
+
+def idle_power_w(handle: DeviceHandle, settings: Settings) -> dict[str, Json]:
+    """The power by domain of a device that is open and has no model yet, in W, after a pause; empty where nothing is
+    measured. The difference from `energy_idle_w` is what keeping a model loaded costs."""
+    if _why_not(handle, settings) is not None or not _has_energy(handle):
+        return {}
+    return dict[str, Json](_power_w(_idle_window(handle, settings)))
+
+
+def _has_energy(handle: DeviceHandle) -> bool:
+    counted = [domain for domain in ENERGY_DOMAINS if domain in handle.energy_j().values]
+    return bool(counted) or handle.momentary_power_w() is not None
+
+
+def _power_w(window: EnergyWindow) -> dict[str, float]:
+    """The mean power by domain; nothing for a counter that did not move."""
+    return {domain: joules / window.seconds for domain, joules in window.joules.items() if window.seconds > 0 < joules}
 
 
 def _busy_windows(bench: Bench) -> list[EnergyWindow]:
@@ -73,7 +97,7 @@ def _busy_windows(bench: Bench) -> list[EnergyWindow]:
         len(windows) < bench.settings.energy_windows
         and sum(window.seconds for window in windows) < bench.settings.max_time_s
     ):
-        windows.append(_window(bench, busy=True))
+        windows.append(_busy_window(bench))
         bench.live("energy")
     return windows
 
@@ -85,9 +109,8 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
     per_call: dict[str, Json] = {}
     joules: dict[str, Json] = {}
     methods: dict[str, Json] = {}
-    idle_w = {
-        domain: joules / idle.seconds for domain, joules in idle.joules.items() if idle.seconds > 0 and joules > 0
-    }
+    idle_w = _power_w(idle)
+    mean_w: dict[str, float] = {}
     for domain in ENERGY_DOMAINS:
         counted = [window for window in windows if domain in window.joules]
         if len(counted) < len(windows) or not windows:
@@ -97,7 +120,7 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
             continue
         gross = [window.joules[domain] / window.calls for window in windows]
         metrics[_name(domain)] = mean(gross)
-        metrics[f"power_{domain}_mean_w"] = mean(window.joules[domain] / window.seconds for window in windows)
+        mean_w[domain] = mean(window.joules[domain] / window.seconds for window in windows)
         per_call[domain] = list(gross)
         joules[domain] = [window.joules[domain] for window in windows]
         is_integrated = domain == "gpu" and any(window.is_integrated for window in windows)
@@ -107,13 +130,15 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
             metrics[f"energy_{domain}_net_j_per_call"] = mean(net)
         if len(gross) > 1:
             metrics[f"energy_{domain}_sd_j_per_call"] = stdev(gross)
+    if (main := next((domain for domain in PREFERENCE if domain in mean_w), None)) is not None:
+        metrics["power_mean_w"] = mean_w[main]
+    else:
+        missing["power_mean_w"] = COUNTER_STALE
     if peaks := [window.peak_w for window in windows if window.peak_w is not None]:
-        metrics["power_gpu_peak_w"] = metrics["power_peak_w"] = max(peaks)
+        metrics["power_peak_w"] = max(peaks)
     else:
         missing["power_peak_w"] = f"{NOT_SUPPORTED}: no power sensor"
-    means = [metrics[name] for domain in IDLE_PREFERENCE if (name := f"power_{domain}_mean_w") in metrics]
-    metrics |= {"power_mean_w": means[0]} if means else {}
-    idle_domain = next((domain for domain in IDLE_PREFERENCE if _name(domain) in metrics and domain in idle_w), None)
+    idle_domain = next((domain for domain in PREFERENCE if _name(domain) in metrics and domain in idle_w), None)
     if idle_domain is None:
         missing["energy_idle_w"] = COUNTER_STALE
     else:
@@ -125,6 +150,7 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
         "energy_j_by_window": joules,
         "energy_j_per_call_by_window": per_call,
         "energy_idle_w_by_domain": dict(idle_w),
+        "power_mean_w_by_domain": dict(mean_w),
         "energy_calls": [window.calls for window in windows],
         "energy_calls_per_s": [window.calls / window.seconds for window in windows],
         **_by_device(windows),
@@ -142,37 +168,67 @@ def _by_device(windows: Sequence[EnergyWindow]) -> dict[str, Json]:
     return {"energy_gpu_j_per_call_by_device": shares} if shares else {}
 
 
-def _window(bench: Bench, *, busy: bool) -> EnergyWindow:
-    """One window; the device is synced before both readings."""
-    handle, target_ns = bench.handle, bench.settings.energy_window_s * NS_PER_S
-    handle.synchronize()
-    power = PowerSamples(handle.momentary_power_w, handle.now_ns)
-    before, start_ns, calls = handle.energy_j(), handle.now_ns(), 0
-    if not busy:
-        bench.sleep(bench.settings.energy_window_s)
-    if busy and bench.operation.requests_in_flight > 1:
-        calls = _calls_in_flight(bench, start_ns + target_ns)
-    while busy and (calls < MIN_CALLS or handle.now_ns() - start_ns < target_ns):
+def _idle_window(handle: DeviceHandle, settings: Settings) -> EnergyWindow:
+    """A window without calls, after a pause."""
+    handle.sleep(SETTLE_S)
+    reading = WindowReading(handle)
+    handle.sleep(settings.energy_window_s)
+    return reading.window(calls=0)
+
+
+def _busy_window(bench: Bench) -> EnergyWindow:
+    """A window of calls, of which the last is finished."""
+    handle, target_ns, calls = bench.handle, bench.settings.energy_window_s * NS_PER_S, 0
+    reading = WindowReading(handle)
+    if bench.operation.requests_in_flight > 1:
+        calls = _calls_in_flight(bench, reading.start_ns + target_ns)
+    while calls < MIN_CALLS or handle.now_ns() - reading.start_ns < target_ns:
         bench.operation.reset()
         bench.operation.run(no_mark)
         handle.synchronize()
         calls += 1
-    after, seconds = handle.energy_j(), ns_to_s(handle.now_ns() - start_ns)
-    power.stop()
-    joules = {domain: _joules(after, domain) - _joules(before, domain) for domain in _both(before, after)}
-    is_integrated = "gpu" not in joules and power.mean_w is not None
-    return EnergyWindow(
-        calls=calls,
-        seconds=seconds,
-        joules=joules | ({"gpu": power.mean_w * seconds} if is_integrated and power.mean_w is not None else {}),
-        gpu_joules=_differences(before, after),
-        peak_w=power.peak_w,
-        is_integrated=is_integrated,
-    )
+    return reading.window(calls)
+
+
+class WindowReading:
+    """The counters at the start of a window, and its power from then on. The device is idle or synced at both ends."""
+
+    def __init__(self, handle: DeviceHandle) -> None:
+        handle.synchronize()
+        self._handle = handle
+        self._before = handle.energy_j()
+        self.start_ns = handle.now_ns()
+        self._power = power_samples(handle)
+
+    def window(self, calls: int) -> EnergyWindow:
+        """The window, which ends now."""
+        self._power.stop()  # first: counters that wrap around are not to be read by two threads at once
+        before, after = self._before, self._handle.energy_j()
+        seconds = ns_to_s(self._handle.now_ns() - self.start_ns)
+        joules = {domain: _joules(after, domain) - _joules(before, domain) for domain in _both(before, after)}
+        mean_w = None if "gpu" in joules else self._power.mean_w
+        return EnergyWindow(
+            calls=calls,
+            seconds=seconds,
+            joules=joules | ({} if mean_w is None else {"gpu": mean_w * seconds}),
+            gpu_joules=_differences(before, after),
+            peak_w=self._power.peak_w,
+            is_integrated=mean_w is not None,
+        )
+
+
+def power_samples(handle: DeviceHandle) -> PowerSamples:
+    """Samples of a device's momentary power, else of its main counter, begun now."""
+    domain = next((domain for domain in PREFERENCE if domain in handle.energy_j().values), None)
+    if domain is None or handle.momentary_power_w() is not None:
+        return PowerSamples(handle.momentary_power_w, handle.now_ns)
+    return CounterSamples(lambda: _joules(handle.energy_j(), domain), handle.now_ns)
 
 
 class PowerSamples:
     """A device's power from the start to `stop`, sampled on a thread, first immediately and last at the end."""
+
+    interval_s = POWER_INTERVAL_S
 
     def __init__(self, read: Callable[[], float | None], now_ns: Callable[[], int]) -> None:
         self._read = read
@@ -204,7 +260,7 @@ class PowerSamples:
         return sum(step * watts for step, watts in steps) / total_ns if total_ns > 0 else None
 
     def _sample_until_stopped(self) -> None:
-        while not self._stopping.wait(POWER_INTERVAL_S):
+        while not self._stopping.wait(self.interval_s):
             self._sample()
 
     def _sample(self) -> bool:
@@ -213,6 +269,31 @@ class PowerSamples:
         if watts is not None:
             self._samples.append((self._now_ns(), watts))
         return watts is not None
+
+
+class CounterSamples(PowerSamples):
+    """The same of a counter in J: its power is that between two readings."""
+
+    interval_s = COUNTER_INTERVAL_S
+
+    @property
+    def peak_w(self) -> float | None:
+        """The largest power between two readings at least half an interval apart."""
+        least_ns = self.interval_s * NS_PER_S / 2
+        steps = [(later - at, after - joules) for (at, joules), (later, after) in pairwise(self._samples)]
+        return max((joules * NS_PER_S / step for step, joules in steps if step >= least_ns), default=None)
+
+    @property
+    def mean_w(self) -> None:
+        """The counter itself has it, more exactly."""
+        return None
+
+    def _sample(self) -> bool:
+        start_ns, joules = self._now_ns(), self._read()
+        end_ns = self._now_ns()
+        if joules is not None and end_ns - start_ns <= COUNTER_READ_NS:
+            self._samples.append(((start_ns + end_ns) // 2, joules))
+        return True
 
 
 def _calls_in_flight(bench: Bench, until_ns: float) -> int:
@@ -243,14 +324,14 @@ def _joules(reading: Readings, domain: str) -> float:
     return float(value)
 
 
-def _why_not(bench: Bench) -> str | None:
-    if bench.settings.energy_windows < 1:
+def _why_not(handle: DeviceHandle, settings: Settings) -> str | None:
+    if settings.energy_windows < 1:
         return f"{NOT_RUN}: no energy window was requested"
-    if bench.settings.energy_window_s < MIN_WINDOW_S:
-        return f"{NOT_RUN}: windows of {bench.settings.energy_window_s:g} s, below {MIN_WINDOW_S:g} s"
-    if bench.settings.cold_cache:
+    if settings.energy_window_s < MIN_WINDOW_S:
+        return f"{NOT_RUN}: windows of {settings.energy_window_s:g} s, below {MIN_WINDOW_S:g} s"
+    if settings.cold_cache:
         return f"{NOT_APPLICABLE}: the flush between calls with a cold cache uses energy too"
-    foreign = bench.handle.state().values.get("foreign_pids")
+    foreign = handle.state().values.get("foreign_pids")
     return _foreign(foreign) if foreign else None
 
 
@@ -262,8 +343,8 @@ def _reasons(reading: Readings, why_not: str | None) -> dict[str, str]:
     """A reason for every energy metric: the given one, else that of the counter."""
     reasons = {_name(domain): why_not or reading.missing.get(domain, NOT_SUPPORTED) for domain in ENERGY_DOMAINS}
     if why_not is not None or not any(domain in reading.values for domain in ENERGY_DOMAINS):
-        of_all = why_not or reading.missing.get("method", NOT_SUPPORTED)
-        reasons |= dict.fromkeys(("energy_idle_w", "power_mean_w", "power_peak_w"), of_all)
+        none = why_not or reading.missing.get("method", NOT_SUPPORTED)
+        reasons |= dict.fromkeys(("energy_idle_w", *POWERS), none)
     return {name: why or FAILED for name, why in reasons.items()}
 
 

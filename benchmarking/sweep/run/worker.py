@@ -74,11 +74,12 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
         return
     from benchmarking.sweep.run.budget import Budget
 
-    budget = Budget(job.settings, job.points, job.spawned_at_ns)
+    spawned_ns = job.spawned_at_ns + stages.waited_ns
+    budget = Budget(job.settings, job.points, spawned_ns)
     for index, point in enumerate(job.points):
         send(PointStarted(label=point.label))
         now = dataclasses.replace(job, settings=budget.next_settings())
-        since_spawn_ns = job.spawned_at_ns if index == 0 else None
+        since_spawn_ns = spawned_ns if index == 0 else None
         measurement = budget.settle(measure(now, session, handle, point, send, since_spawn_ns), now.settings)
         send(measurement)
         if ends_worker(measurement):
@@ -95,6 +96,8 @@ class Stages:
     def __init__(self, spawn_s: float) -> None:
         self.seconds: dict[str, float] = {"spawn": spawn_s}
         self.handle: DeviceHandle | None = None
+        self.waited_ns = 0
+        """Spent during the load on something else."""
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -124,10 +127,11 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
         handle = open_device(runtime, device, cell.device)
         handle.synchronize()
     stages.handle = handle
+    idle_w = _idle_power_w(job, handle, stages)
     session = runtime.open(cell, handle, stages, job.points)
     taken |= _load_peak(session)
     taken |= _sizes(job, session)
-    verified = {**session.verified, **_processors(cell), "parameter_count": session.parameter_count}
+    verified = {**session.verified, **_processors(cell), **idle_w, "parameter_count": session.parameter_count}
     memory_bytes = {name: value for name, value in taken.values.items() if isinstance(value, int)}
     send(
         LaunchLoad(
@@ -139,6 +143,19 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
         )
     )
     return session, handle
+
+
+def _idle_power_w(job: Job, handle: DeviceHandle, stages: Stages) -> dict[str, Json]:
+    """For `verified`: the device's power before a model is loaded, in the first launch; the wait for it belongs to no
+    time of the load."""
+    from benchmarking.measure.energy import idle_power_w
+
+    if job.launch > 0:
+        return {}
+    started_ns = time.monotonic_ns()
+    found = idle_power_w(handle, job.settings)
+    stages.waited_ns = time.monotonic_ns() - started_ns
+    return {"idle_power_before_load_w": found} if found else {}
 
 
 def _load_peak(session: Session) -> Readings:

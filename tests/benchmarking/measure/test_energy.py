@@ -1,4 +1,7 @@
+import threading
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,10 +29,12 @@ def test_joules_per_call_gross_and_net_by_hand():
 def test_mean_power_and_the_joules_of_each_window_are_beside_those_of_a_call():
     """500 J and 540 J in 5 s each are 100 W and 108 W."""
     result = summarise_windows(window(0, 5.0, 100.0), [window(10, 5.0, 500.0), window(10, 5.0, 540.0)], COUNTER)
-    assert result.metrics["power_gpu_mean_w"] == pytest.approx(104.0)
+    assert result.metrics["power_mean_w"] == pytest.approx(104.0)
+    assert result.extra["power_mean_w_by_domain"] == {"gpu": pytest.approx(104.0)}
     assert result.extra["energy_j_by_window"] == {"gpu": [500.0, 540.0]}
     assert (result.extra["energy_method"], result.extra["energy_method_by_domain"]) == ("counter", {"gpu": "counter"})
-    assert "power_gpu_peak_w" not in result.metrics
+    assert "power_peak_w" not in result.metrics
+    assert result.missing["power_peak_w"] == "not_supported: no power sensor"
 
 
 def test_the_power_of_a_gpu_that_counts_no_energy_is_integrated(fake):
@@ -40,7 +45,7 @@ def test_the_power_of_a_gpu_that_counts_no_energy_is_integrated(fake):
     assert result.metrics["energy_gpu_j_per_call"] == pytest.approx(30.0)
     assert result.metrics["energy_gpu_net_j_per_call"] == pytest.approx(0.0)
     assert result.metrics["energy_idle_w"] == pytest.approx(300.0)
-    assert result.metrics["power_gpu_peak_w"] == 300.0
+    assert (result.metrics["power_mean_w"], result.metrics["power_peak_w"]) == (pytest.approx(300.0), 300.0)
     assert result.extra["energy_method"] == "integrated_power"
     assert "energy_gpu_j_per_call" not in result.missing
     assert result.missing["energy_cpu_pkg_j_per_call"] == "not_supported"
@@ -70,7 +75,7 @@ def test_a_counter_is_preferred_to_the_integrated_power(fake):
     handle.momentary_power_w = lambda: 99.0
     result = energy_pass(fake.bench([100], handle=handle, energy_windows=1))
     assert result.metrics["energy_gpu_j_per_call"] == pytest.approx(1.0)
-    assert (result.metrics["power_gpu_mean_w"], result.metrics["power_gpu_peak_w"]) == (pytest.approx(10.0), 99.0)
+    assert (result.metrics["power_mean_w"], result.metrics["power_peak_w"]) == (pytest.approx(10.0), 99.0)
     assert result.extra["energy_method"] == "counter"
 
 
@@ -105,7 +110,7 @@ def test_a_counter_that_stood_still_is_stale():
 
 def test_an_idle_counter_that_stood_still_gives_neither_idle_power_nor_net_energy():
     result = summarise_windows(window(0, 5.0, 0.0), [window(10, 5.0, 500.0)], COUNTER)
-    assert result.metrics == {"energy_gpu_j_per_call": 50.0, "power_gpu_mean_w": 100.0, "power_mean_w": 100.0}
+    assert result.metrics == {"energy_gpu_j_per_call": 50.0, "power_mean_w": 100.0}
     assert result.missing["energy_idle_w"] == "counter_stale"
     assert result.missing["power_peak_w"] == "not_supported: no power sensor"
 
@@ -140,6 +145,68 @@ def test_nothing_runs_without_a_counter(fake):
         "power_mean_w",
         "power_peak_w",
     }
+
+
+def test_the_peak_of_a_counter_is_the_steepest_rise_between_two_readings(monkeypatch):
+    """As of RAPL, which has no power: 20 J in 0.1 s, then 35 J, then 5 J; the last two are 1 ms apart."""
+    starts = [0, 100_000_000, 200_000_000, 300_000_000, 301_000_000]
+    times = iter([at for start in starts for at in (start, start + 20_000)])
+    joules = iter([0.0, 20.0, 55.0, 60.0, 70.0])
+    monkeypatch.setattr(energy.CounterSamples, "interval_s", 0.1)
+    monkeypatch.setattr(energy.threading, "Thread", lambda **_: SimpleNamespace(start=list, join=list))
+    power = energy.CounterSamples(lambda: next(joules), lambda: next(times))
+    for _ in range(3):
+        power._sample()
+    power.stop()
+    assert power.peak_w == pytest.approx(350.0)
+    assert power.mean_w is None
+
+
+def test_a_reading_that_was_interrupted_is_no_sample():
+    times = iter([0, 10_000_000])
+    power = energy.CounterSamples.__new__(energy.CounterSamples)
+    power._read, power._now_ns, power._samples = (lambda: 1.0), (lambda: next(times)), []
+    assert power._sample()
+    assert power._samples == []
+
+
+def test_on_a_processor_the_powers_are_those_of_its_packages():
+    counted = EnergyWindow(calls=10, seconds=5.0, joules={"cpu_pkg": 300.0, "dram": 50.0}, peak_w=71.0)
+    idle = EnergyWindow(calls=0, seconds=5.0, joules={"cpu_pkg": 100.0, "dram": 25.0})
+    result = summarise_windows(idle, [counted], Readings(values={"cpu_pkg": 1.0, "dram": 1.0, "method": "counter"}))
+    assert (result.metrics["power_mean_w"], result.metrics["power_peak_w"]) == (60.0, 71.0)
+    assert result.extra["power_mean_w_by_domain"] == {"cpu_pkg": 60.0, "dram": 10.0}
+    assert result.extra["energy_method_by_domain"] == {"cpu_pkg": "counter", "dram": "counter"}
+
+
+def test_counters_that_wrap_around_are_never_read_by_two_threads_at_once(fake):
+    """RAPL's remember their last value, and would take a late one for a wrap-around."""
+    handle, reading, together = fake.handle(power_w=10.0), threading.Lock(), []
+    alone = handle.energy_j
+
+    def energy_j():
+        if not reading.acquire(blocking=False):
+            together.append(threading.current_thread().name)
+            return alone()
+        try:
+            time.sleep(0.002)
+            return alone()
+        finally:
+            reading.release()
+
+    handle.energy_j = energy_j
+    energy_pass(fake.bench([100], handle=handle, energy_windows=3))
+    assert together == []
+
+
+def test_the_idle_power_before_the_load_is_that_of_an_open_device_after_a_pause(fake):
+    handle = fake.handle(power_w=25.0)
+    bench = fake.bench([100], handle=handle)
+    assert energy.idle_power_w(handle, bench.settings) == {"gpu": pytest.approx(25.0)}
+    assert handle.slept_s == [3.0, bench.settings.energy_window_s]
+    assert energy.idle_power_w(fake.handle(), bench.settings) == {}  # no counter: no time is spent
+    none = replace(bench.settings, energy_windows=0)
+    assert energy.idle_power_w(fake.handle(power_w=25.0), none) == {}
 
 
 def test_windows_last_long_enough_and_hold_ten_calls(fake):

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -45,6 +46,13 @@ def test_a_crashed_probe_is_not_found_with_its_last_line_on_stderr(monkeypatch):
 def test_a_killed_probe_names_its_signal(monkeypatch):
     device = device_printed_by("import os; os.kill(os.getpid(), 11)", monkeypatch)
     assert device.why_not.startswith("its probe ended with signal 11: nothing on stderr")
+
+
+def test_sixteen_gpus_that_a_driver_starts_one_after_the_other_are_within_the_limit():
+    """Without persistence mode each takes up to 3 s; the limit is that of every command that probes."""
+    assert probing.TIME_LIMIT_S > 16 * 3
+    assert signature(Probes).parameters["time_limit_s"].default == probing.TIME_LIMIT_S
+    assert signature(probe_all).parameters["time_limit_s"].default == probing.TIME_LIMIT_S
 
 
 def test_a_hanging_probe_is_not_found_after_the_limit_and_its_process_ends(monkeypatch):
