@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.command_line import Parser, note, positive_int, run_command
 from benchmarking.core.doubts import KINDS, doubt_notes
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
@@ -37,8 +36,6 @@ from db.values import doubt_word, heading
 
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
-    from db.analysis.selection import Selection
-    from db.warehouse import Warehouse
 
 NAME = "benchhouse show"
 EXAMPLES = """
@@ -51,14 +48,9 @@ EXIT_CODES = """
 exit codes: 0 shown; 1 the database cannot be read; 2 usage; 3 nothing to show
 """
 DEFAULT_LIMIT = 20
-TREND_RUNS = 200
-"""Runs of a series that its trend has at most, the newest."""
 TREND_WIDTH = 12
-SUBJECTS = ("model_id", "device_name", "device", "runtime", "precision", "num_threads")
 SPARE = {"device_name": 2, "num_threads": 1}
 """Subject -> how soon it is left out of a table that is too wide."""
-STATE = ("started_at", "run_id", "status", "error", "validity", "doubts")
-RATES = ("throughput_tokens_per_sec", "throughput_samples_per_sec")
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 Row = Mapping[str, Any]
@@ -73,6 +65,8 @@ def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     (metric,) = chosen_metrics([arguments.metric])
     selection = selection_in(arguments, arguments.selection)
+    from db.analysis.history.newest import newest_results
+
     with open_to_read(arguments) as warehouse:
         rows, count = newest_results(warehouse, selection, metric, limit=arguments.limit)
     if arguments.json:
@@ -101,41 +95,6 @@ def _parser() -> Parser:
     return parser
 
 
-def newest_results(
-    warehouse: Warehouse, selection: Selection, metric: Metric, *, limit: int
-) -> tuple[list[dict[str, Any]], int]:
-    """The newest selected result of at most `limit` series, the newest first; and the number of such series.
-
-    Each row has, as `trend`, the values of its series' fit results up to the newest selected one, oldest first.
-    """
-    from db.analysis.history.changes import FIT_RESULTS
-
-    newest = f"""
-        SELECT arg_max(result_id, (started_at, result_id)) AS result_id, count(*) OVER () AS series_count
-        FROM all_results WHERE {selection.condition} GROUP BY series_id ORDER BY max(started_at) DESC, series_id LIMIT ?
-    """
-    heads = warehouse.query(newest, [*selection.values, limit]).dicts()
-    shown_columns = (*SUBJECTS, *POINT_COLUMNS, *STATE, DEFAULT_METRIC, metric.column, *RATES, *PEAK_MEMORY)
-    results = f"""
-        SELECT series_id, result_id, {", ".join(dict.fromkeys(shown_columns))} FROM all_results
-        WHERE result_id IN (SELECT unnest(?::VARCHAR[]))
-        ORDER BY started_at DESC, model_id, device, runtime, precision, batch_size, sequence_length, result_id
-    """
-    rows = warehouse.query(results, [[head["result_id"] for head in heads]]).dicts()
-    trends = f"""
-        SELECT series_id, list(value ORDER BY history_time, started_at) AS trend FROM (
-            SELECT series_id, history_time, started_at, {metric.column} AS value FROM all_results
-            WHERE {FIT_RESULTS.format(metric=metric.column)} AND series_id IN (SELECT unnest(?::VARCHAR[]))
-            QUALIFY
-                row_number() OVER (PARTITION BY series_id ORDER BY history_time DESC, started_at DESC) <= {TREND_RUNS}
-        ) GROUP BY series_id
-    """
-    found = warehouse.query(trends, [[row["series_id"] for row in rows]]).dicts()
-    values = {row["series_id"]: row["trend"] for row in found}
-    count = heads[0]["series_count"] if heads else 0
-    return [{**row, "trend": values.get(row["series_id"], [])} for row in rows], count
-
-
 def _text(rows: Sequence[Row], metric: Metric) -> str:
     """The table, with what all rows share above it, and the errors and a sentence for each kind of doubt below."""
     page = stdout_page()
@@ -148,6 +107,7 @@ def _text(rows: Sequence[Row], metric: Metric) -> str:
 
 
 def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
+    from db.analysis.history.newest import RATES, SUBJECTS
     from db.analysis.history.text import bars_for, sparkline
 
     now = datetime.now(UTC).replace(tzinfo=None)
