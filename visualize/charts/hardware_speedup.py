@@ -157,14 +157,11 @@ def _figure_text(
         f"Batch sizes without a panel: {', '.join(skipped)}." if skipped else None,
         left_out,
     )
-    held = (
-        HardwareSpeedup.title,
-        str(key["task"]),
-        words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False)),
-    )
+    point = words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False))
+    title = _title(key, shown, baseline, batches[0])
     return FigureText(
-        title=_title(key, shown, baseline, batches[0]),
-        subtitle=words.SEPARATOR.join(part for part in held if part),
+        title=title,
+        subtitle=words.subtitle(title, HardwareSpeedup.title, str(key["task"]), point),
         notes=words.caption(members, shown, *notes, named=words.cell_and_point, otherwise="in no panel"),
         legend=doubtful_entries(shown),
     )

@@ -115,9 +115,10 @@ def _figure_text(key: Row, shown: Sequence[Line], total: int) -> FigureText:
         "Medians over launches, each a fresh process; the newest run of each configuration.",
         left_out if total > len(shown) else None,
     )
+    title = _title(key, shown)
     return FigureText(
-        title=_title(key, shown),
-        subtitle=words.SEPARATOR.join((LoadStages.title, str(key["task"]))),
+        title=title,
+        subtitle=words.subtitle(title, LoadStages.title, str(key["task"])),
         notes=tuple(note for note in notes if note),
         legend=tuple(
             Patch(color=_colour(name), label=STAGES.get(name, name.replace("_", " ")))

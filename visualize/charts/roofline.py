@@ -79,7 +79,7 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
             figure,
             FigureText(
                 title=_title(key, best),
-                subtitle=words.SEPARATOR.join((Roofline.title, words.device(key))),
+                subtitle=words.subtitle(_title(key, best), Roofline.title, words.device(key)),
                 notes=words.caption(
                     members, shown, NOTE, left_out, named=lambda row: f"{row['model_id']} at {words.point(row)}",
                     otherwise="without counted operations or bytes, or at a precision that was not calibrated",

@@ -243,26 +243,39 @@ def _scale(axes: Sequence[Axes], used: int, columns: int, drawn: Sequence[Row], 
 
 
 def _figure_text(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> FigureText:
+    ranked = [row for row in drawn if row["is_ranked"]]
     modes = sorted({settings(row["baseline_mode"]) for row in drawn} - {""})
     held = (_devices(drawn), str(key["task"]), words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False)))
     setup = details(key, ("num_threads", "cpu_list"))
     unsure = {row["baseline_validity"] for row in drawn} - {"valid"}
-    ranked = [row for row in drawn if row["is_ranked"]]
+    heading = _finding(key, ranked) or f"{title}: {key['model_id']}"
     notes = (
         words.provenance(drawn),
         f"Baseline: {', '.join((_baseline(drawn).replace(' at ', ', '), *modes))}; {', '.join(setup)}.",
         f"The baseline itself is {' or '.join(sorted(unsure))}." if unsure else None,
-        words.interval(ranked, "Whisker").replace("median", "factor"),
+        words.interval([row for row in ranked if not row["is_baseline"]], "Whisker").replace("median", "factor"),
         "Error: relative L2 distance of the output from the baseline's.",
         UNRANKED if len(ranked) < len(drawn) else None,
         words.doubts(ranked),
         words.missing_points(members, drawn, words.cell_and_point, NO_BASELINE),
     )
     return FigureText(
-        title=f"{title}: {key['model_id']}",
-        subtitle=words.SEPARATOR.join(part for part in held if part),
+        title=heading,
+        subtitle=words.subtitle(heading, title, *held),
         notes=tuple(note for note in notes if note),
     )
+
+
+def _finding(key: Row, ranked: Sequence[Row]) -> str | None:
+    """The fastest result against the baseline at the smallest batch size, if its interval supports it."""
+    batch = min((row["batch_size"] for row in ranked), default=None)
+    others = [row for row in ranked if row["batch_size"] == batch and not row["is_baseline"]]
+    best = max(others, key=_ratio, default=None)
+    if best is None or is_doubtful(best) or best["baseline_validity"] != "valid" or not (best["low"] or 0) > 1:
+        return None
+    same = best["precision"] == best["baseline_precision"]
+    own = best["runtime"] if same else f"{best['runtime']} at {best['precision']}"
+    return f"{key['model_id']}: {own} is {_ratio(best):.2g} times as fast as {_baseline(ranked)} at batch {batch}"
 
 
 def _devices(drawn: Sequence[Row]) -> str:

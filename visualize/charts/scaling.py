@@ -118,9 +118,10 @@ def _figure_text(
         left_out,
         alone,
     )
+    title = _title(key, shown)
     return FigureText(
-        title=_title(key, shown),
-        subtitle=words.SEPARATOR.join((Scaling.title, words.device(drawn[0]), str(key["task"]))),
+        title=title,
+        subtitle=words.subtitle(title, Scaling.title, words.device(drawn[0]), str(key["task"])),
         notes=tuple(note for note in notes if note),
         legend=doubtful_entries(drawn),
     )

@@ -36,6 +36,12 @@ def point(row: Row, *, with_batch: bool = True) -> str:
     return ", ".join([*parts, *(axis(name, value) for name, value in sorted(json.loads(row["axes"]).items()))])
 
 
+def subtitle(title: str, chart: str, *parts: str) -> str:
+    """The parts that are not empty, after the chart's own title where a finding has taken its place."""
+    named = () if title.startswith(chart) else (chart,)
+    return SEPARATOR.join(part for part in (*named, *parts) if part)
+
+
 def cell_and_point(row: Row) -> str:
     """The cell of a row and its point: "cpu · eager · float32 at batch 4"."""
     return f"{cell(row)} at {point(row)}"

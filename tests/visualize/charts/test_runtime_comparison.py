@@ -98,6 +98,17 @@ def test_a_doubtful_result_is_hollow_and_keeps_its_place(eager, fast, figures, s
     assert any(text.startswith("Hollow: 2 of 4 points are doubtful") for text in see.texts(figure))
 
 
+def test_the_title_is_the_finding_only_if_the_interval_supports_it(eager, fast, figures, see, alter):
+    (figure,) = figures(NAME, eager, fast)
+    finding = see.texts(figure)[0]
+    assert finding.startswith("bert-base-uncased: onnxruntime is ")
+    assert finding.endswith(" times as fast as eager at float32 at batch 1")
+    assert see.texts(figure)[1].startswith("Speed-up by runtime · ")
+    for doubted in (alter.results(fast, alter.noisy), alter.results(fast, alter.invalid)):
+        (figure,) = figures(NAME, eager, doubted)
+        assert see.texts(figure)[0] == "Speed-up by runtime: bert-base-uncased"
+
+
 def test_differing_settings_distinguish_two_bars_of_one_runtime(eager, fast, figures, alter):
     device = alter.mode(alter.renewed(fast), io_mode="device")
     (figure,) = figures(NAME, eager, fast, device)

@@ -1,0 +1,176 @@
+"""Charts of raw samples, of memory, and of series over time."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from benchmarking.core import plugins
+from benchmarking.core.doubts import KINDS
+from benchmarking.core.records import Samples
+from visualize.drawing.rows import PACKAGE, NotDrawn, Selection
+
+
+def samples(launch, metric, values, phase="measure", started_at="2026-01-02T03:04:06Z"):
+    return Samples(
+        launch=launch, phase=phase, metric=metric, unit="ms", started_at=started_at, values=tuple(map(float, values))
+    )
+
+
+@pytest.fixture
+def one_point(make_run, alter):
+    """A run of batch 1 and sequence 32 whose result has the given samples."""
+
+    def make(*raw, **facts):
+        run = make_run(batch_sizes=(1,), sequence_lengths=(32,), **facts)
+        return alter.results(run, lambda result: replace(result, samples=raw))
+
+    return make
+
+
+def test_each_launch_has_its_distribution_and_its_samples_in_order(one_point, figures, see):
+    run = one_point(samples(0, "latency_wall", (3, 1, 2, 2)), samples(1, "latency_wall", (4, 4, 5, 5)))
+    (figure,) = figures("sample_distribution", run)
+    ecdf, strip = figure.axes
+    assert see.points(ecdf, "ecdf 0") == [(1, 0.25), (2, 0.5), (2, 0.75), (3, 1)]
+    assert see.points(strip, "strip 0") == [(0, 3), (1, 1), (2, 2), (3, 2)]
+    assert [y for _, y in see.points(strip, "strip 1")] == [4, 4, 5, 5]
+    assert see.points(strip, "median 0") == [(0, 2), (3, 2)]
+    assert see.legend(figure) == ["launch 1", "launch 2"]
+    assert see.texts(figure)[0] == "bert-base-uncased: medians of 2 launches differ by up to 76.9%"
+
+
+def test_compacted_samples_keep_their_distribution(one_point, rows_of, see):
+    chart = plugins.load(PACKAGE, "sample_distribution")
+    (row,) = rows_of("sample_distribution", one_point(samples(0, "latency_wall", (1, 2, 3))))
+    (drawing,) = chart.draw([{**row, "samples": [], "sketch": [1.0, 2.0, 9.0]}])
+    ecdf, strip = drawing.figure.axes
+    assert [x for x, _ in see.points(ecdf, "ecdf 0")] == [1, 2, 9]
+    assert [text.get_text() for text in strip.texts] == ["the order was not kept"]
+
+
+def test_of_many_points_six_are_drawn_and_the_others_counted(make_run, figures, see):
+    (figure,) = figures("sample_distribution", make_run(batch_sizes=tuple(range(1, 21))))
+    assert len(figure.axes) == 12
+    assert "Left out: 34 of 40 points; a selection such as batch=8 shows them." in see.texts(figure)
+
+
+def test_a_launch_is_drawn_over_time_with_its_warm_up_and_doubts(one_point, figures, see, alter):
+    warmup = samples(0, "latency_wall", (500, 250), "warmup", "2026-01-02T03:04:06Z")
+    timed = samples(0, "latency_wall", (100, 100, 200), "measure", "2026-01-02T03:04:08Z")
+    (figure,) = figures("launch_timeline", alter.results(one_point(warmup, timed, launches=1), alter.noisy))
+    (axes,) = figure.axes
+    assert see.points(axes, "warmup 0") == [(0, 500), (0.5, 250)]
+    assert see.points(axes, "measure 0") == [(2, 100), (2.1, 100), (2.2, 200)]
+    assert see.texts(figure)[0] == "Calls over time: bert-base-uncased, batch 1, sequence 32 (doubtful)"
+    assert KINDS["cpu_pressure"].sentence in see.texts(figure)
+
+
+def test_doubtful_results_come_first_and_the_rest_is_named(make_run, outcomes, alter):
+    run = make_run(batch_sizes=(1, 2, 3, 4))
+    *drawn, rest = outcomes("launch_timeline", alter.results(run, alter.noisy, lambda point: point.batch_size == 4))
+    assert [drawing.name_parts[4] for drawing in drawn[:2]] == ["b4", "b4"]
+    assert (len(drawn), rest.what) == (6, "Calls over time of 2 more results")
+
+
+def test_tokens_are_medians_by_their_place_over_all_calls(make_run, figures, see, alter):
+    raw = (
+        samples(0, "inter_token_latency", (1, 2, 3, 3, 2, 1)),
+        samples(1, "inter_token_latency", (2, 2, 9)),
+        samples(0, "time_to_first_token", (10, 20)),
+    )
+    run = make_run(model_id="gpt2", family="decoder-only", batch_sizes=(1,), sequence_lengths=(32,), launches=2)
+    (figure,) = figures("tokens_over_time", alter.results(run, lambda result: replace(result, samples=raw)))
+    gaps, arrivals = figure.axes
+    name = "batch 1, sequence 32"
+    assert see.points(gaps, f"valid {name}") == [(2, 2), (3, 2), (4, 3)]
+    assert see.points(arrivals, f"line {name}") == [(1, 15), (2, 17), (3, 19), (4, 22)]
+
+
+def test_memory_is_drawn_from_before_loading_to_inference_and_use_where_it_was_read(make_run, figures, see, alter):
+    read = alter.metrics(
+        memory_rss_base_mb=200.0, memory_peak_rss_load_mb=600.0, utilization_mean_percent=40.0,
+        utilization_max_percent=90.0,
+    )  # fmt: skip
+    run = alter.results(make_run(batch_sizes=(1,), sequence_lengths=(32,)), read)
+    (figure,) = figures("memory_phases", alter.results(run, alter.noisy))
+    memory, use = figure.axes
+    name = "batch 1, sequence 32"
+    assert see.points(memory, f"doubtful {name}") == [(0, 200), (1, 600), (2, 910)]
+    assert [label.get_text() for label in memory.get_xticklabels()] == [
+        "before\nloading", "peak while\nloading", "peak while\ninferring"
+    ]  # fmt: skip
+    assert see.points(use, f"doubtful {name}") == [(0, 40), (1, 90)]
+    assert use.get_ylabel() == "Use of the device (%)"
+
+
+def test_one_reading_of_memory_is_no_course(make_run, outcomes):
+    (outcome,) = outcomes("memory_phases", make_run())
+    assert isinstance(outcome, NotDrawn)
+    assert outcome.why == "no memory was read in two phases"
+
+
+@pytest.fixture
+def months(make_run, alter):
+    """24 runs of a series, three days apart: 8 ms within 0.4 %, from the 13th on 12 % more, with another torch."""
+
+    def run(number):
+        time = (datetime(2026, 1, 3, tzinfo=UTC) + timedelta(days=3 * number)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        slowdown = (1.0 if number < 12 else 1.12) * (1 + 0.001 * (number * 7 % 5))
+        one = make_run(batch_sizes=(1,), sequence_lengths=(32,), slowdown=slowdown, started_at=time)
+        versions = {"torch": "2.13.0" if number < 12 else "2.14.0"}
+        provenance = replace(one.provenance, git_commit=f"{number:040x}", git_commit_time=time, versions=versions)
+        return replace(one, provenance=provenance)
+
+    runs = [run(number) for number in range(24)]
+    runs[7] = alter.results(runs[7], alter.noisy)
+    runs[15] = alter.results(runs[15], alter.invalid)
+    return runs
+
+
+def test_a_series_is_drawn_with_its_levels_change_and_versions(months, figures, see):
+    (figure,) = figures("temporal_trend", *months)
+    (axes,) = figure.axes
+    assert [len(see.points(axes, f"{state} run")) for state in ("valid", "doubtful", "invalid", "crossed")] == [
+        22,
+        1,
+        1,
+        1,
+    ]
+    before, after = (see.points(axes, f"level {number}") for number in (0, 1))
+    assert before[0][1] == pytest.approx(8.016, abs=0.01)
+    assert after[0][1] == pytest.approx(8.016 * 1.12, rel=0.002)
+    change = see.artist(axes, "change").get_xdata()[0]
+    assert change == pytest.approx(after[0][0])
+    assert "At the top: 1: torch 2.13.0 to 2.14.0." in see.texts(figure)
+    assert see.texts(figure)[0].startswith("bert-base-uncased became 1")
+    assert see.texts(figure)[0].endswith("% slower on 2026-02-08")
+
+
+def test_levels_and_changes_are_those_of_the_history(months, rows_of):
+    rows = rows_of("temporal_trend", *months)
+    assert [row["segment"] for row in rows] == [0] * 12 + [1] * 3 + [None] + [1] * 8
+    (changed,) = [row for row in rows if row["change"] is not None]
+    assert (changed["git_commit"], changed["change_state"]) == (f"{12:040x}", "confirmed")
+    assert changed["change"] == pytest.approx(0.12, abs=0.005)
+
+
+def test_notes_of_people_are_flagged_and_explained(months, rows_of, shared_warehouse, see):
+    chart = plugins.load(PACKAGE, "temporal_trend")
+    rows_of("temporal_trend", *months)
+    shared_warehouse.query("DELETE FROM annotations")
+    shared_warehouse.query(
+        "INSERT INTO annotations VALUES ('a', 'run', $run, 'me', 'the fan was replaced', TIMESTAMP '2026-02-01')",
+        {"run": months[5].run_id},
+    )
+    (drawing,) = chart.draw(chart.rows(shared_warehouse, Selection()))
+    shared_warehouse.query("DELETE FROM annotations")
+    assert "At the top: 1: torch 2.13.0 to 2.14.0; A: the fan was replaced." in see.texts(drawing.figure)
+
+
+def test_a_single_run_has_no_course_and_a_selection_narrows_the_series(make_run, months, outcomes, rows_of):
+    (outcome,) = outcomes("temporal_trend", make_run())
+    assert outcome.why == "every series has a single run so far"
+    ids = tuple(run.results[0].result_id for run in months[:5])
+    assert len(rows_of("temporal_trend", *months, results=ids)) == 5
+    assert rows_of("temporal_trend", *months, runtime="openvino") == []

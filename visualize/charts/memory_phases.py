@@ -1,0 +1,129 @@
+"""Memory from before loading to the inference calls, and the use of the device, for each point of a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from visualize.drawing import words
+from visualize.drawing.layout import FigureText, finish, new_figure
+from visualize.drawing.lines import MOST_LINES, Line, doubtful_entries, draw_lines, legend_entries
+from visualize.drawing.rows import (
+    CELL_COLUMNS,
+    CELL_DETAIL_COLUMNS,
+    POINT_COLUMNS,
+    ChartPlugin,
+    Drawing,
+    NotDrawn,
+    Row,
+    details,
+    grouped,
+    is_ok,
+)
+from visualize.drawing.style import theme
+
+PANELS: Mapping[str, Mapping[str, str]] = {
+    "Memory of the process (MB)\nlower is better": {
+        "memory_rss_base_mb": "before\nloading",
+        "memory_peak_rss_load_mb": "peak while\nloading",
+        "memory_rss_mean_mb": "mean while\ninferring",
+        "memory_peak_rss_infer_mb": "peak while\ninferring",
+    },
+    "Memory of the device (MB)\nlower is better": {
+        "memory_weights_mb": "weights\nalone",
+        "memory_device_used_mean_mb": "mean while\ninferring",
+        "memory_device_allocated_peak_mb": "peak\nallocated",
+        "memory_device_reserved_peak_mb": "peak\nreserved",
+        "memory_device_process_peak_mb": "peak of the\nprocess",
+    },
+    "Use of the device (%)": {
+        "utilization_mean_percent": "mean while\ninferring",
+        "utilization_max_percent": "most while\ninferring",
+    },
+}
+"""The panels by the title of their axis: their phases in order, by column."""
+OF_THE_DEVICE = "memory_device_"
+COLUMNS = tuple(column for phases in PANELS.values() for column in phases)
+SQL = f"""
+SELECT {{facts}}, {", ".join(f"r.{column}" for column in COLUMNS)}
+FROM {{tables}}
+WHERE r.result_id IN {{latest}} AND r.status = 'ok' AND {{selected}}
+ORDER BY {{order}}
+"""  # noqa: S608 - columns of this module
+PANEL_IN, HEIGHT_IN = 4.2, 3.4
+NOTE = "Medians over launches of one reading per launch; no interval."
+
+
+class MemoryPhases(ChartPlugin):
+    name = "memory_phases"
+    title = "Memory by phase"
+    needs = "a result with memory readings of two phases"
+    sql = SQL
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
+            drawn = [row for row in members if is_ok(row)]
+            panels = {title: phases for title in PANELS if len(phases := measured(drawn, title)) > 1}
+            if panels:
+                yield _drawing(key, drawn, panels)
+            else:
+                what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
+                yield NotDrawn(what=what, why="no memory was read in two phases")
+
+
+def measured(rows: Sequence[Row], title: str) -> tuple[str, ...]:
+    """The columns of a panel that any row has. The weights alone are no reading of a device."""
+    found = tuple(column for column in PANELS[title] if any(row[column] is not None for row in rows))
+    is_read = any(column.startswith(OF_THE_DEVICE) for column in found)
+    return found if is_read or "memory_weights_mb" not in found else ()
+
+
+def _drawing(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...]]) -> Drawing:
+    groups = grouped(drawn, ("batch_size", *POINT_COLUMNS))
+    shown = groups[-MOST_LINES:]  # the largest need most
+    rows = [found[-1] for _, found in shown]
+    with theme():
+        width_in = max(6.4, PANEL_IN * len(panels))
+        figure, every = new_figure(width_in, HEIGHT_IN, 1, len(panels), sharex=False, sharey=False)
+        lines: list[Line] = []
+        for axes, (title, columns) in zip(every, panels.items(), strict=True):
+            lines = [
+                Line(label=words.point(row), rows=_phases(row, columns), style=style) for style, row in enumerate(rows)
+            ]
+            draw_lines(axes, lines, "phase")
+            axes.set_xticks(range(len(columns)), [PANELS[title][column] for column in columns])
+            axes.set_xlim(-0.3, len(columns) - 0.7)
+            axes.set_ylim(bottom=0)
+            axes.set(xlabel="", ylabel=title)
+        rest = len(groups) - len(shown)
+        notes = (
+            words.provenance(rows),
+            NOTE,
+            words.doubts(rows),
+            f"Left out: the {rest} smallest of {len(groups)} points; a selection shows them." if rest else None,
+        )
+        finish(
+            figure,
+            FigureText(
+                title=f"{MemoryPhases.title}: {key['model_id']}",
+                subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
+                notes=tuple(note for note in notes if note),
+                legend=(*legend_entries(lines, ()), *doubtful_entries(rows)),
+            ),
+        )
+    return Drawing(
+        figure=figure,
+        name_parts=tuple(str(key[column]) for column in CELL_COLUMNS),
+        details=details(key, CELL_DETAIL_COLUMNS),
+    )
+
+
+def _phases(row: Row, columns: Sequence[str]) -> tuple[Row, ...]:
+    """A row per phase that was read, with its place and value."""
+    return tuple(
+        {**row, "phase": place, "value": row[column], "low": None, "high": None}
+        for place, column in enumerate(columns)
+        if row[column] is not None
+    )
+
+
+PLUGIN = MemoryPhases()

@@ -1,0 +1,256 @@
+"""Latency of each series over time: its runs, the levels between its changes, changed versions, and notes of people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.metrics import DEFAULT_METRIC, METRICS
+from visualize.drawing import words
+from visualize.drawing.layout import FigureText, finish, new_figure, wrap
+from visualize.drawing.lines import doubtful_entries, draw_trusted
+from visualize.drawing.rows import ChartPlugin, Drawing, NotDrawn, Row, Selection, drawable, grouped
+from visualize.drawing.style import SMALL_SIZE, TEXT_SIZE, colour, look, theme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from db.analysis.history.histories import History
+    from db.warehouse import Warehouse
+
+# The rows of every measured result of the series. Their order and selection are those of `histories`, which leaves out
+# results that are invalid: these are only drawn.
+SQL = """
+SELECT r.*, r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high,
+    places.device_place
+FROM all_results r
+JOIN (
+    SELECT hardware_id, row_number() OVER (ORDER BY first_seen_at, hardware_id) - 1 AS device_place FROM hardware_info
+) places USING (hardware_id)
+WHERE r.series_id IN (SELECT unnest(?::VARCHAR[])) AND r.status = 'ok' AND ({condition})
+ORDER BY r.series_id, r.history_time, r.started_at, r.result_id
+"""
+NOTES = """
+SELECT target_id, note FROM annotations
+WHERE target_id IN (SELECT unnest(?::VARCHAR[])) AND target_kind IN ('run', 'result', 'series') ORDER BY created_at
+"""
+MOST_SERIES = 12
+COLUMNS, WIDTH_IN, PANEL_IN = 2, 9.6, 2.5
+MOST_LISTED = 6
+"""Versions and notes of people in the caption."""
+SEGMENTS = (
+    "Steps: the median level between the changes that were found; a dashed line is a change, with how much the level "
+    "changed."
+)
+
+
+class TemporalTrend(ChartPlugin):
+    name = "temporal_trend"
+    title = "Latency over time"
+    needs = "a series with two runs or more"
+    sql = SQL
+
+    def rows(self, warehouse: Warehouse, selection: Selection) -> list[Row]:
+        """A row per measured result of each selected series, with the segment it is in and what changed there."""
+        from db.analysis.history.histories import histories
+        from db.analysis.selection import Selection as Words
+
+        condition, values = _condition(selection)
+        selected = Words(text="", words=condition, values=values)
+        found, _ = histories(warehouse, selected, METRICS[DEFAULT_METRIC])
+        levels = {result: level for history in found for result, level in _levels(history).items()}
+        ids = [history.series_id for history in found]
+        rows = warehouse.query(SQL.format(condition=condition), [ids, *values]).dicts()
+        nothing = {"segment": None, "level": None, "change": None, "change_state": None}
+        notes = _notes(warehouse, rows)
+        return [
+            drawable({**row, **levels.get(row["result_id"], nothing), "notes": notes[row["result_id"]]}) for row in rows
+        ]
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        for key, members in grouped(rows, ("model_id",)):
+            series = [found for _, found in grouped(members, ("series_id",)) if len(found) > 1]
+            if series:
+                yield _drawing(key, series)
+            else:
+                yield NotDrawn(what=f"{self.title}: {key['model_id']}", why="every series has a single run so far")
+
+
+def _condition(selection: Selection) -> tuple[str, tuple[Any, ...]]:
+    """The selection as a condition on the view all_results, and the values of its parameters."""
+    parts: list[tuple[str, tuple[Any, ...]]] = []
+    for column in ("model_id", "runtime", "precision"):
+        if getattr(selection, column) is not None:
+            parts.append((f"{column} = ?", (getattr(selection, column),)))
+    if selection.device is not None:
+        parts.append(("(device = ? OR split_part(device, ':', 1) = ?)", (selection.device, selection.device)))
+    if selection.results is not None:
+        parts.append(("result_id IN (SELECT unnest(?::VARCHAR[]))", (list(selection.results),)))
+    return " AND ".join(condition for condition, _ in parts) or "TRUE", tuple(v for _, values in parts for v in values)
+
+
+def _levels(history: History) -> dict[str, dict[str, Any]]:
+    """By result: the number and the median of its segment, and at its first result the change that begins it."""
+    changes = {change.first_changed.result_id: change.change for change in history.change_points}
+    segments: list[list[str]] = [[]]
+    for point in history.points:
+        if point.result_id in changes and segments[-1]:
+            segments.append([])
+        segments[-1].append(point.result_id)
+    values = {point.result_id: point.value for point in history.points}
+    levels = {}
+    for number, segment in enumerate(segments):
+        for result in segment:
+            change = changes.get(result)
+            levels[result] = {
+                "segment": number,
+                "level": median(values[name] for name in segment),
+                "change": change.relative_change if change else None,
+                "change_state": change.state if change else None,
+            }
+    return levels
+
+
+def _notes(warehouse: Warehouse, rows: Sequence[Row]) -> dict[str, list[str]]:
+    """What people noted, by result; a note about a series is at its newest result."""
+    newest = {row["series_id"]: row["result_id"] for row in rows}
+    at = {row["result_id"]: [row["result_id"], row["run_id"]] for row in rows}
+    for series, result in newest.items():
+        at[result].append(series)
+    targets = sorted({target for names in at.values() for target in names})
+    found: dict[str, list[str]] = {}
+    for row in warehouse.query(NOTES, [targets]).dicts() if targets else []:
+        found.setdefault(row["target_id"], []).append(row["note"])
+    return {result: [note for name in names for note in found.get(name, ())] for result, names in at.items()}
+
+
+def _drawing(key: Row, series: Sequence[list[Row]]) -> Drawing:
+    ordered = sorted(series, key=lambda rows: (all(row["change"] is None for row in rows), -len(rows)))
+    shown = ordered[:MOST_SERIES]
+    columns = min(COLUMNS, len(shown))
+    lines = -(-len(shown) // columns)
+    listed: list[str] = []
+    with theme():
+        width_in = WIDTH_IN if columns > 1 else WIDTH_IN * 0.75
+        figure, panels = new_figure(width_in, PANEL_IN * lines + 0.4, lines, columns, sharex=False, sharey=False)
+        for axes, rows in zip(panels, shown, strict=False):
+            _draw_series(axes, rows, listed)
+            axes.set_title(wrap(_heading(rows[-1]), TEXT_SIZE, width_in / columns - 0.8), loc="left", x=0)
+            axes.set_ylabel("Latency (ms)\nlower is better")
+        for axes in panels[len(shown) :]:
+            axes.remove()
+        finish(figure, _figure_text(key, series, shown, listed))
+    return Drawing(figure=figure, name_parts=(str(key["model_id"]),))
+
+
+def _heading(row: Row) -> str:
+    return words.unbroken(f"{words.cell(row)}: {words.point(row)}")
+
+
+def _draw_series(axes: Axes, rows: Sequence[Row], listed: list[str]) -> None:
+    """The runs of a series, its levels and changes. What is too long for the panel is added to `listed`."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+
+    times = [float(date2num(row["history_time"])) for row in rows]  # type: ignore[no-untyped-call]
+    place = rows[-1]["device_place"]
+    for time, row in zip(times, rows, strict=True):
+        if row["low"] is not None and row["high"] is not None:
+            axes.vlines(time, row["low"], row["high"], color=colour(place), linewidth=1, alpha=0.5, label="_interval")
+    points = [(time, row["value"], row) for time, row in zip(times, rows, strict=True)]
+    draw_trusted(axes, points, colour(place), place, "run", size=4.5)
+    ends = [row[end] for row in rows for end in ("value", "low", "high") if row[end] is not None]
+    margin = 0.15 * (max(ends) - min(ends)) or 0.05 * max(ends)
+    axes.set_ylim(min(ends) - margin, max(ends) + 1.6 * margin)  # not from 0, where a change of 2 % could not be seen
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
+    _draw_levels(axes, times, rows)
+    for before, (time, row) in zip(rows, list(zip(times, rows, strict=True))[1:], strict=False):
+        changed = _changed_versions(before, row)
+        if changed:
+            _flag(axes, time, str(1 + sum(text[0].isdigit() for text in listed)), changed, listed, look().grey)
+    for time, row in zip(times, rows, strict=True):
+        for note in row["notes"]:
+            letter = ascii_uppercase[sum(text[0].isalpha() for text in listed) % len(ascii_uppercase)]
+            _flag(axes, time, letter, words.shortened(note), listed, look().ink)
+    locator = AutoDateLocator(maxticks=6)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    margin = (times[-1] - times[0]) * 0.04 or 0.5
+    axes.set_xlim(times[0] - margin, times[-1] + margin)
+
+
+def _draw_levels(axes: Axes, times: Sequence[float], rows: Sequence[Row]) -> None:
+    judged = [(time, row) for time, row in zip(times, rows, strict=True) if row["segment"] is not None]
+    for _, found in grouped([{**row, "at": time} for time, row in judged], ("segment",)):
+        axes.plot(
+            [found[0]["at"], found[-1]["at"]], [found[0]["level"]] * 2, color=look().ink, linewidth=1.4,
+            label=f"_level {found[0]['segment']}", zorder=3,
+        )  # fmt: skip
+    for time, row in judged:
+        if row["change"] is not None:
+            axes.axvline(time, color=look().grey, linestyle="--", linewidth=1, label="_change")
+            state = "" if row["change_state"] == "confirmed" else " (suspected)"
+            axes.annotate(
+                f"{row['change']:+.1%}{state}", (time, 0), xycoords=("data", "axes fraction"), xytext=(3, 4),
+                textcoords="offset points", fontsize=SMALL_SIZE, color=look().ink,
+            )  # fmt: skip
+
+
+def _changed_versions(before: Row, row: Row) -> str:
+    """What software changed since the run before: "torch 2.13 to 2.14"."""
+    old, new = before["versions"] or {}, row["versions"] or {}
+    changed = [f"{name} {old[name]} to {new[name]}" for name in sorted(new) if name in old and old[name] != new[name]]
+    return ", ".join(changed)
+
+
+def _flag(axes: Axes, time: float, mark: str, text: str, listed: list[str], own: str) -> None:
+    """A mark at the top of the panel that the caption explains; the same explanation is listed once."""
+    known = next((line for line in listed if line.partition(": ")[2] == text), None)
+    if known is None:
+        listed.append(f"{mark}: {text}")
+    mark = known.partition(": ")[0] if known else mark
+    axes.annotate(
+        mark, (time, 1), xycoords=("data", "axes fraction"), xytext=(0, -3), textcoords="offset points", ha="center",
+        va="top", fontsize=SMALL_SIZE, color=own, label=f"_flag {mark}",
+        bbox={"boxstyle": "round,pad=0.2", "facecolor": look().background, "edgecolor": own, "linewidth": 0.7},
+    )  # fmt: skip
+
+
+def _figure_text(
+    key: Row, series: Sequence[list[Row]], shown: Sequence[list[Row]], listed: Sequence[str]
+) -> FigureText:
+    drawn = [row for rows in shown for row in rows]
+    rest = len(series) - len(shown)
+    more = f"; and {len(listed) - MOST_LISTED} more" if len(listed) > MOST_LISTED else ""
+    notes = (
+        f"{'Axes do' if len(shown) > 1 else 'The axis does'} not begin at 0.",
+        SEGMENTS if any(row["change"] is not None for row in drawn) else "Line: the median level; no change was found.",
+        words.interval(drawn, "Vertical lines"),
+        f"At the top: {'; '.join(listed[:MOST_LISTED])}{more}." if listed else None,
+        words.doubts(drawn),
+        f"Left out: {rest} of {len(series)} series, those with changes come first; a selection shows them."
+        if rest else None,
+    )  # fmt: skip
+    return FigureText(
+        title=_title(key, shown),
+        subtitle=f"{TemporalTrend.title}: median of a call, by the time of the commit, else of the run",
+        notes=tuple(note for note in notes if note),
+        legend=doubtful_entries(drawn),
+    )
+
+
+def _title(key: Row, shown: Sequence[list[Row]]) -> str:
+    """The finding for a single series: its last confirmed change."""
+    changes = [
+        row for rows in shown for row in rows if row["change"] is not None and row["change_state"] == "confirmed"
+    ]
+    if len(shown) == 1 and changes:
+        last = changes[-1]
+        direction = "slower" if last["change"] > 0 else "faster"
+        day = last["history_time"].date().isoformat()
+        return f"{key['model_id']} became {abs(last['change']):.1%} {direction} on {day}"
+    return f"{TemporalTrend.title}: {key['model_id']}"
+
+
+PLUGIN = TemporalTrend()
