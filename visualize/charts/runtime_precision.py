@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from benchmarking.core.records import Precision
 from visualize.drawing import words
 from visualize.drawing.layout import FigureText, finish, new_figure, wrap
 from visualize.drawing.rows import (
@@ -39,7 +40,7 @@ SUBJECT = ("model_id", *MODEL_COLUMNS, "place", "num_threads", "cpu_list", *POIN
 """What a picture has in common."""
 RUNTIME = ("runtime", "runtime_mode", "device", "simulated")
 """What has a row of its own."""
-PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8", "int4")
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 """In the order of the columns."""
 LABEL_IN, CELL_IN, ROW_IN, MOST_PANELS, MOST_ROWS = 2.0, 1.15, 0.55, 2, 30
 
