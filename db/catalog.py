@@ -27,8 +27,8 @@ Item = tuple[str, ...]
 """An object of a catalog: its kind, its table if it has one, its name, and what else must be equal."""
 
 TABLES_SHA256 = (
-    "fa9e5daa87a792df7186bdc4f227afee68deb6eade744da510233b7d3a7cfd74",  # read by DuckDB 1.5
-    "58f7f3502c00799555b29f8b3e413905280da7f3e89c002ab859ff4413a06a15",  # read by 2.0
+    "44eeb41dc121bd17b1a78b49f303d4f9b050cbfafad330ec0b9e987833cd93f5",  # read by DuckDB 1.5
+    "4e28c193786814f3800067abb42f24c26fdcaeabacce45ab7ba64d9dd30cdcca",  # read by 2.0
 )
 """Digests of the tables of the newest version: such a file needs no further look, which takes 0.4 s."""
 

@@ -15,7 +15,7 @@ from benchmarking.core import plugins
 from benchmarking.core.axes import BY_KEY
 from benchmarking.core.command_line import Parser, names, note
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import PRECISIONS
+from benchmarking.core.records import PRECISIONS, available
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.options import add_runtime_options, runtime_help, runtime_options
@@ -189,7 +189,7 @@ def _choices(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
     def read(text: str) -> tuple[str, ...]:
         found = names(text)
         for name in found:
-            if name not in known:
+            if available(name) not in known:
                 raise argparse.ArgumentTypeError(f"unknown {name!r}: known: {', '.join(known)}")
         return found
 

@@ -36,7 +36,7 @@ from typing import Any
 from benchmarking.core.axes import BY_KEY, Axis
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import FormatError, UsageError
-from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES
+from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES, available
 from benchmarking.core.untrusted.input_files import read_text
 from benchmarking.core.untrusted.yaml_files import MAX_BYTES, Node, read_yaml
 from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
@@ -189,7 +189,7 @@ def readers() -> Mapping[str, Callable[[Node], Any]]:
     return {
         "devices": _some(_word),
         "runtimes": _some(_word),
-        "precisions": _some(_one_of(PRECISIONS, "precision")),
+        "precisions": _some(lambda node: choice(available(_word(node)), PRECISIONS, "precision")),
         **{key: _some(_positive, ordered=True) if axis.kind is float else NUMBERS for key, axis in BY_KEY.items()},
         "grids": _grids,
         "task": _word,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import PRECISIONS, Point, Precision, Scalar
+from benchmarking.core.records import PRECISIONS, Point, Precision, Scalar, available
 
 TimedBy = Literal["benchhouse", "bench"]
 
@@ -158,7 +158,7 @@ class BenchmarkConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise UsageError(f"a benchmark's name must be a non-empty string: got {self.name!r}")
-        choice(self.precision, PRECISIONS, f"precision of {self.name}")
+        choice(available(self.precision), PRECISIONS, f"precision of {self.name}")
         for count in COUNTS:
             _check_count(self, count, least=1)
         _check_count(self, "warmup_iterations", least=0)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
 
 from benchmarking.core import plugins
@@ -25,7 +26,7 @@ from benchmarking.core.codec import canonical_hash as canonical_hash
 from benchmarking.core.codec import dumps as dumps
 from benchmarking.core.codec import from_json as from_json
 from benchmarking.core.codec import to_json as to_json
-from benchmarking.core.errors import FormatError
+from benchmarking.core.errors import FormatError, UsageError
 
 FORMAT = "benchhouse-run"
 FORMAT_VERSION = 1
@@ -47,7 +48,7 @@ AxisValue = Annotated[int | float, NUMBER_RANGE]
 
 Family = str
 """The name of an architecture family: that of its plugin."""
-Precision = Literal["float32", "tf32", "bfloat16", "float16", "int8", "int4", "other", "unknown"]
+Precision = Literal["float32", "tf32", "bfloat16", "float16", "float8_e4m3", "int8", "int4", "other", "unknown"]
 Status = Literal["ok", "failed", "skipped", "timed_out"]
 Validity = Literal["valid", "noisy", "throttled", "invalid"]
 Severity = Literal["info", "noisy", "throttled", "invalid"]
@@ -56,9 +57,25 @@ WeightsKind = Literal["pretrained", "random", "given"]
 WeightsChoice = Literal["auto", "pretrained", "random"]
 Rebuild = Literal["if_needed", "always", "never"]
 
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)[:6]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)[:-2]
 """The precisions that can be requested. Another tool's results may also be "other" (named in their runtime mode) or
 "unknown"."""
+UNAVAILABLE: Mapping[str, str] = MappingProxyType(
+    {
+        "mxfp4": "torchao has its kernels as a prototype only, for GPUs of compute capability 10.0 with mslk",
+        "nvfp4": "torchao has its kernels as a prototype only, for GPUs of compute capability 10.0 with mslk",
+    }
+)
+"""Precisions by name that are asked for and cannot be had: why not."""
+
+
+def available(precision: str) -> str:
+    """The name of a precision, unchanged. Raises UsageError with the reason for one that cannot be had."""
+    if precision in UNAVAILABLE:
+        raise UsageError(f"precision {precision}: {UNAVAILABLE[precision]}; take {' or '.join(PRECISIONS)}")
+    return precision
+
+
 WEIGHTS_CHOICES: tuple[WeightsChoice, ...] = get_args(WeightsChoice)
 REBUILDS: tuple[Rebuild, ...] = get_args(Rebuild)
 

@@ -28,6 +28,7 @@ FIRST_CAPABILITY: dict[Precision, tuple[int, int]] = {
     "tf32": (8, 0),
     "bfloat16": (8, 0),
     "float16": (5, 3),
+    "float8_e4m3": (8, 9),
     "int8": (6, 1),
     "int4": (7, 5),
 }

@@ -51,6 +51,8 @@ NO_BFLOAT16 = ("gfx8", "gfx900", "gfx906", "gfx101", "gfx103")
 """Targets without bfloat16 arithmetic: before MI100 (gfx908), and RDNA 1 and 2."""
 NO_INT8_DOT = ("gfx8", "gfx900", "gfx1010")
 """Targets without an int8 dot product: before Vega 20 (gfx906), and the first RDNA."""
+FLOAT8 = ("gfx940", "gfx941", "gfx942", "gfx950")
+"""Targets with float8 (e4m3) that torchao's products run on: MI300 and MI350. MI300's has other infinities (fnuz)."""
 
 
 class RocmDevice(TorchGpuKind):
@@ -173,6 +175,7 @@ def precisions(gfx_target: str) -> tuple[Precision, ...]:
     """Precisions that a target has arithmetic for. No tf32: torch does not enable MI300's by default. No int4."""
     found: list[Precision] = ["float32", "float16"]
     found += [] if gfx_target.startswith(NO_BFLOAT16) else ["bfloat16"]
+    found += ["float8_e4m3"] if gfx_target.startswith(FLOAT8) else []
     found += [] if gfx_target.startswith(NO_INT8_DOT) else ["int8"]
     return tuple(found)
 

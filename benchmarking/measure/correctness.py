@@ -57,6 +57,9 @@ TOLERANCES: Mapping[Precision, Tolerance] = {
     "float16": Tolerance(relative_l2=2e-2, cosine=0.9998, equal_tokens=None),
     # 7 bits of mantissa: 0.5 to 0.8 % seen on two layers, 1.2 % on 12, 1.6 % on 24: the root of the depth.
     "bfloat16": Tolerance(relative_l2=6e-2, cosine=0.998, equal_tokens=None),
+    # 3 bits of mantissa in both operands of a product: 1 to 8 % with random weights on two layers of four families,
+    # 3 to 12 % on 24, by rows and by tensors alike.
+    "float8_e4m3": Tolerance(relative_l2=0.25, cosine=0.96, equal_tokens=None),
     # 8 bits of weights with a scale a row: 0.5 to 2.5 % with random weights; with MiniLM's own 3 % on OpenVINO, 7 % on
     # torchao, and 18 % on ONNX Runtime, which has one scale for all activations, whose outliers leave the other values
     # few steps. That is the format's own loss, not an error; the result records it.

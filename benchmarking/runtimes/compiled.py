@@ -33,6 +33,7 @@ class Compiled(TorchRuntime):
 
     name = "compiled"
     point_per_process = True
+    compiles = True
     declared_options = (
         *SHARED_OPTIONS,
         Option(name="compile_mode", help="mode of torch.compile", values=MODES),

@@ -57,7 +57,7 @@ class OnnxRuntime(shared.OrtRuntime):
         replace(shared.IO_MODE, default="device where it has memory of its own, else host", is_filled_in=False),
         Option(
             name="quantization",
-            help="quantization method of int8 and int4",
+            help="quantization method",
             values=tuple(QUANTIZATIONS.values()),
             default="dynamic at int8, weight-only at int4",
             is_filled_in=False,

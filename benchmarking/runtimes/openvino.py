@@ -41,7 +41,7 @@ DYNAMIC = Option(
 """Graphs compiled once for every shape, or for each point at its own."""
 QUANTIZATION = Option(
     name="quantization",
-    help="quantization method of int8 and int4",
+    help="quantization method",
     values=("weight-only", "dynamic"),
     is_filled_in=False,
 )

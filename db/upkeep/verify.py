@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
-from benchmarking.core.records import canonical_hash
+from benchmarking.core.records import Precision, canonical_hash
 from benchmarking.core.untrusted.input_files import unpacked_digest
 from db import latest_results, migrate
 from db.connection import problem_of, quoted
@@ -109,10 +109,11 @@ def _contents(warehouse: Warehouse) -> Iterator[Finding]:
 
 
 def _names(warehouse: Warehouse) -> Iterator[Finding]:
-    """Families, runtimes and devices that this program has no plugin of. Another tool's runtimes and devices may have
-    any name."""
+    """Families, runtimes and devices that this program has no plugin of, and precisions that it does not know. Another
+    tool's runtimes and devices may have any name."""
     for column, names, which in (
         ("architecture_type", plugins.family_names(), "TRUE"),
+        ("precision", get_args(Precision), "TRUE"),
         ("runtime", plugins.names(plugins.RUNTIMES), "origin_format IS NULL"),
         ("device_type", plugins.names(plugins.DEVICES), "origin_format IS NULL"),
     ):

@@ -22,7 +22,7 @@ from benchmarking.core.command_line import (
     tag,
 )
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES
+from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES, available
 from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES, Settings, settings
 from benchmarking.sweep.plan.options import options_in, runtimes
 from benchmarking.sweep.plan.plan import CellPlan
@@ -64,6 +64,7 @@ def add_precision(group: argparse._ArgumentGroup) -> None:
     """The precision of a command that measures one model."""
     group.add_argument(
         "--precision",
+        type=available,
         choices=PRECISIONS,
         default="float32",
         help="precision of weights and arithmetic (default: float32)",

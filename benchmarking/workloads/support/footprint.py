@@ -36,6 +36,7 @@ VALUE_BYTES: Mapping[Precision, float] = {
     "tf32": 4,
     "bfloat16": 2,
     "float16": 2,
+    "float8_e4m3": 1,
     "int8": 1,
     "int4": 0.5,
 }

@@ -31,7 +31,7 @@ def test_two_gpus_of_a_model_are_found_with_their_facts(nvml):
     assert (first.selector, second.selector) == ("cuda:0", "cuda:1")
     assert (first.name, first.vendor, first.driver, first.count) == ("NVIDIA H100 80GB HBM3", "NVIDIA", "580.95.05", 2)
     assert first.memory_bytes == 85_520_809_984
-    assert first.precisions == ("float32", "tf32", "bfloat16", "float16", "int8", "int4")
+    assert first.precisions == ("float32", "tf32", "bfloat16", "float16", "float8_e4m3", "int8", "int4")
     assert first.facts.values["compute_capability"] == "9.0"
     assert first.facts.values["pci_address"] == "0000:18:00"
     assert first.facts.values["power_cap_w"] == 650.0
@@ -73,7 +73,9 @@ def test_facts_that_a_consumer_gpu_lacks_are_missing_with_the_reason(nvml, monke
         ("5.3", ("float32", "float16")),
         ("7.5", ("float32", "float16", "int8", "int4")),
         ("8.0", ("float32", "tf32", "bfloat16", "float16", "int8", "int4")),
-        ("12.0", ("float32", "tf32", "bfloat16", "float16", "int8", "int4")),
+        ("8.6", ("float32", "tf32", "bfloat16", "float16", "int8", "int4")),
+        ("8.9", ("float32", "tf32", "bfloat16", "float16", "float8_e4m3", "int8", "int4")),
+        ("12.0", ("float32", "tf32", "bfloat16", "float16", "float8_e4m3", "int8", "int4")),
     ],
 )
 def test_precisions_follow_the_compute_capability(capability, expected):

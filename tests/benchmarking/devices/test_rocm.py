@@ -37,7 +37,7 @@ def test_gpu_is_found_with_amdsmis_facts(kfd, amdsmi):
     (device,) = device_of(kfd, amdsmi).probe()
     assert (device.selector, device.name, device.vendor) == ("rocm:0", "AMD Instinct MI300X", "AMD")
     assert (device.driver, device.count, device.memory_bytes) == ("6.12.12", 1, 206_141_652_992)
-    assert device.precisions == ("float32", "float16", "bfloat16", "int8")
+    assert device.precisions == ("float32", "float16", "bfloat16", "float8_e4m3", "int8")
     assert device.facts.values["gfx_target"] == "gfx942"
     assert device.facts.values["pci_address"] == ADDRESS
     assert device.facts.values["compute_units"] == 304
@@ -71,6 +71,7 @@ def test_gfx_target_is_spelled_as_the_compiler_does(version, target):
 def test_old_targets_lack_bfloat16_and_int8():
     assert rocm.precisions("gfx900") == ("float32", "float16")
     assert rocm.precisions("gfx1030") == ("float32", "float16", "int8")
+    assert rocm.precisions("gfx950") == ("float32", "float16", "bfloat16", "float8_e4m3", "int8")
     assert rocm.precisions("gfx90a") == ("float32", "float16", "bfloat16", "int8")
 
 

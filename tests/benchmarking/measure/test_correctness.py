@@ -141,7 +141,7 @@ def test_nine_tokens_of_ten_are_enough_at_float32():
 
 def test_every_precision_has_a_tolerance_and_lower_ones_a_wider_one():
     assert set(TOLERANCES) == set(PRECISIONS)
-    order = ("float32", "tf32", "float16", "bfloat16", "int8", "int4")
+    order = ("float32", "tf32", "float16", "bfloat16", "float8_e4m3", "int8", "int4")
     errors = [TOLERANCES[precision].relative_l2 for precision in order]
     assert errors == sorted(errors)
     assert len(set(errors)) == len(errors)
@@ -156,7 +156,7 @@ def test_the_cosine_of_each_tolerance_is_that_of_its_error(precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_mixture_of_experts_may_take_other_routes_below_float32(precision):
     own = TOLERANCES[precision]
-    expected = ROUTED if precision in ("tf32", "float16", "bfloat16", "int8") else own
+    expected = ROUTED if precision in ("tf32", "float16", "bfloat16", "float8_e4m3", "int8") else own
     assert tolerance_of(precision, "mixture-of-experts") == expected
     others = {tolerance_of(precision, family) for family in (*family_names(), None) if family != "mixture-of-experts"}
     assert others == {own}

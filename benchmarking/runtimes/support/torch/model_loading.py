@@ -13,7 +13,7 @@ from benchmarking.runtimes.support.torch.settings import dtype_of
 from benchmarking.workloads.support.families import plugin_of
 
 
-def load_model(workload: Workload, precision: Precision, attention: str | None) -> tuple[Any, dict[str, Json]]:
+def load_model(workload: Workload, dtype: Any, attention: str | None) -> tuple[Any, dict[str, Json]]:
     """The model in host memory and eval mode: pretrained weights from its folder, or seeded random ones.
 
     The second value is for `verified`: parameters that the pretrained weights lack (the head of another task), which
@@ -21,7 +21,6 @@ def load_model(workload: Workload, precision: Precision, attention: str | None) 
     from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 
     plugin = plugin_of(workload)
-    dtype = dtype_of(precision)
     with memory_errors(f"loading {workload.model_id}"):
         if workload.weights == "pretrained":
             model, missing = plugin.load(workload, dtype=dtype, attention=attention)
@@ -116,7 +115,7 @@ def verify(model: Any, precision: Precision, torch_name: str, attention: str | N
 
     from benchmarking.workloads.support.transformers_models import stays_float32
 
-    wanted = dtype_of(precision)
+    wanted = dtype_of(precision, torch_name)
     for name, parameter in model.named_parameters():
         expected = torch.float32 if stays_float32(model, name, wanted) else wanted
         if parameter.dtype != expected:

@@ -1,6 +1,7 @@
 """Quantized linear layers by torchao: the methods, their application, and the quantized share of a model.
 
-int8 keeps everything but the weights of linear layers in float32, and int4 in bfloat16, which its kernels need.
+Everything but the weights of linear layers keeps another dtype (`settings.TORCH_DTYPES`). float8 quantizes the inputs
+of each product too, as int8 does by its method `dynamic`.
 """
 
 from __future__ import annotations
@@ -10,32 +11,59 @@ from typing import Any
 
 from benchmarking.core.contracts import Option
 from benchmarking.core.errors import UnsupportedError, UsageError, first_line, memory_errors
-from benchmarking.core.plugins import is_installed
+from benchmarking.core.plugins import is_installed, version_of
 from benchmarking.core.records import Device, Json, Precision, Scalar
 from benchmarking.devices.support.kinds import has, names_with
 
 OPTION = "quantization"
-METHODS: Mapping[Precision, tuple[str, ...]] = {"int8": ("dynamic", "weight-only"), "int4": ("weight-only",)}
-"""The methods of each precision, the default first."""
+DYNAMIC, WEIGHT_ONLY, PER_ROW, PER_TENSOR = "dynamic", "weight-only", "per-row", "per-tensor"
+METHODS: Mapping[Precision, tuple[str, ...]] = {
+    "float8_e4m3": (PER_ROW, PER_TENSOR),
+    "int8": (DYNAMIC, WEIGHT_ONLY),
+    "int4": (WEIGHT_ONLY,),
+}
+"""The methods of each precision, the default first. float8: a scale for each row of a product's operands, or one for
+all of an operand."""
 QUANTIZATION = Option(
-    name=OPTION, help="quantization method of int8 and int4", values=("dynamic", "weight-only"), is_filled_in=False
+    name=OPTION,
+    help="quantization method",
+    values=(DYNAMIC, WEIGHT_ONLY, PER_ROW, PER_TENSOR),
+    default="; ".join(f"{methods[0]} at {precision}" for precision, methods in METHODS.items()),
+    is_filled_in=False,
 )
 LEAST_SHARE = 0.5
 """Least quantized share of a model's matrix weights. Below it the precision would be a mere label: torchao does not
 quantize convolutions and the stacked weights of experts."""
 
 
-def why_not(device: Device, precision: Precision) -> str | None:
-    """None, or why torchao cannot quantize to a precision on a device."""
+UNCOMPILED_INT8 = (
+    "uncompiled, torchao's int8 product on a GPU prints its input at every call, which waits for the GPU, and computes "
+    "shapes that are no multiples of 8 on the processor: int8 runs there with torch.compile"
+)
+"""torchao.kernel.intmm.safe_int_mm (0.18): it looks for "FakeTensor" in the input's `repr`, and calls `.cpu()`, which
+compiled code does not. The method weight-only would convert every weight at each call, which is fused."""
+
+
+def why_not(device: Device, precision: Precision, *, compiles: bool) -> str | None:
+    """None, or why torchao cannot quantize to a precision on a device, for a runtime that compiles the model or not."""
     if precision not in METHODS:
         return None
     if not is_installed("torchao"):
         return f"{precision} needs torchao, which is not installed: pip install torchao"
-    if not has(device.type, lambda kind: kind.has_torchao_kernels):
-        devices = ", ".join(names_with(lambda kind: kind.has_torchao_kernels))
-        return f"{precision} by torchao runs on {devices}, not on {device.type}"
-    if precision == "int4" and has(device.type, lambda kind: kind.is_processor) and not is_installed("mslk"):
-        return "int4 weight-only by torchao needs mslk (1.0.0 or later) on a CPU, which is not installed"
+    is_processor = has(device.type, lambda kind: kind.is_processor)
+    if not has(device.type, lambda kind: kind.has_torchao_kernels) or (is_processor and precision == "float8_e4m3"):
+        devices = names_with(
+            lambda kind: kind.has_torchao_kernels and not (kind.is_processor and precision == "float8_e4m3")
+        )
+        return f"{precision} by torchao runs on {', '.join(devices)}, not on {device.type}"
+    if is_processor:
+        lacks_kernels = precision == "int4" and not is_installed("mslk")
+        why = "int4 weight-only by torchao needs mslk (1.0.0 or later) on a CPU, which is not installed"
+        return why if lacks_kernels else None
+    if "bfloat16" not in device.precisions:
+        return f"{precision} by torchao goes with bfloat16, which {device.name or device.selector} does not have"
+    if precision == "int8" and not compiles:
+        return UNCOMPILED_INT8
     return None
 
 
@@ -45,7 +73,8 @@ def completed(runtime: str, precision: Precision, mode: Mapping[str, Scalar]) ->
     methods, asked = METHODS.get(precision, ()), mode.get(OPTION)
     if not methods:
         if asked is not None:
-            raise UsageError(f"{OPTION} {asked}: {precision} is not quantized; --precision int8 or int4 is")
+            quantized = " or ".join(METHODS)
+            raise UsageError(f"{OPTION} {asked}: {precision} is not quantized; --precision {quantized} is")
         return dict(mode)
     if asked is not None and asked not in methods:
         raise UsageError(f"{OPTION} {asked!r}: runtime {runtime} has {', '.join(methods)} at {precision}")
@@ -78,8 +107,11 @@ def is_quantized(tensor: Any) -> bool:
 def _config(precision: Precision, method: str, device_type: str) -> Any:
     import torchao.quantization as ao
 
+    if precision == "float8_e4m3":
+        granularity = ao.PerRow() if method == PER_ROW else ao.PerTensor()
+        return ao.Float8DynamicActivationFloat8WeightConfig(granularity=granularity)
     if precision == "int8":
-        return ao.Int8DynamicActivationInt8WeightConfig() if method == "dynamic" else ao.Int8WeightOnlyConfig()
+        return ao.Int8DynamicActivationInt8WeightConfig() if method == DYNAMIC else ao.Int8WeightOnlyConfig()
     if has(device_type, lambda kind: kind.is_processor):
         return ao.Int4WeightOnlyConfig()
     # The layout of torch's int4 kernels: others need a further package.
@@ -117,8 +149,10 @@ def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]
             f"{precision} {method}: torchao quantizes {layers} of the model's {len(linear)} linear layers, "
             f"{share:.0%} of its matrix weights; the rest would run unquantized"
         )
+    versions = {name: version_of(name) for name in ("torchao", "mslk")}
     return {
         "quantization": method,
+        "quantized_by": {name: found for name, found in versions.items() if found is not None},
         "quantized_layers": layers,
         "linear_layers": len(linear),
         "quantized_matrix_share": share,

@@ -25,7 +25,6 @@ from benchmarking.workloads.support.synthetic_inputs import IMAGE_AXIS
 if TYPE_CHECKING:
     from benchmarking.runtimes.support.torch.session import Loaded
 
-PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16", "int8", "int4")
 PACKAGES = ("torch", "transformers")
 ATTENTION = Option(
     name="attention",
@@ -46,6 +45,8 @@ class TorchRuntime(Runtime):
     packages: tuple[str, ...] = PACKAGES
     """Required distributions, each with the name of its module."""
     declared_options: tuple[Option, ...] = (*SHARED_OPTIONS, quantization.QUANTIZATION)
+    compiles: bool = False
+    """Whether the model's code is compiled."""
 
     def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
         """Prepare the process before torch runs anything, until `cleanup`; the result is passed to `session`."""
@@ -81,7 +82,7 @@ class TorchRuntime(Runtime):
             return f"runtime {self.name} does not run family {workload.family}"
         if precision in quantization.METHODS and quantization.QUANTIZATION not in self.declared_options:
             return f"runtime {self.name} does not quantize: {precision} runs on eager and compiled"
-        return quantization.why_not(device, precision)
+        return quantization.why_not(device, precision, compiles=self.compiles)
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
         plugin = plugin_of(workload)
@@ -155,7 +156,8 @@ class TorchRuntime(Runtime):
         attention, precision = _attention_in(cell.runtime_mode), cell.precision
         implementation = attention_kernels.implementation_of(attention)
         with stage("weights_read"):
-            model, loaded = model_loading.load_model(cell.workload, precision, implementation)
+            dtype = settings.dtype_of(precision, torch_name)
+            model, loaded = model_loading.load_model(cell.workload, dtype, implementation)
         count = model_loading.parameter_count(model)
         with stage("to_device"):
             model = model_loading.to_device(model, torch_name)

@@ -36,18 +36,21 @@ TORCH_DTYPES: dict[Precision, str] = {
     "tf32": "float32",
     "bfloat16": "bfloat16",
     "float16": "float16",
+    "float8_e4m3": "bfloat16",
     "int8": "float32",
     "int4": "bfloat16",
 }
 """Precision -> name of the torch dtype of the parameters. TF32 is float32 in memory, rounded inside matrix products; at
-int8 and int4 it is the dtype of everything but the weights of linear layers."""
+float8, int8 and int4 it is the dtype of everything but the weights of linear layers."""
 
 
-def dtype_of(precision: Precision) -> Any:
-    """The torch dtype of parameters at a precision."""
+def dtype_of(precision: Precision, torch_name: str = "cpu") -> Any:
+    """The torch dtype of parameters at a precision on a device: on GPUs int8 goes with bfloat16, as torchao's products
+    do; on processors with float32, which more of them compute in."""
     import torch
 
-    return getattr(torch, TORCH_DTYPES[precision])
+    is_gpu = torch_name.partition(":")[0] != "cpu"
+    return torch.bfloat16 if precision == "int8" and is_gpu else getattr(torch, TORCH_DTYPES[precision])
 
 
 def set_threads(num_threads: int | None) -> Callable[[], None]:

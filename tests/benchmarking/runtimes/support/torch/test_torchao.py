@@ -1,4 +1,4 @@
-"""int8 and int4 by torchao: what is quantized, what that weighs, and what is refused."""
+"""float8, int8 and int4 by torchao: what is quantized, what that weighs, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import pytest
 import torch
 
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.records import Device, Point
+from benchmarking.core.records import PRECISIONS, Device, Point
 from benchmarking.measure.correctness import TOLERANCES, about_difference, compare
+from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes.compiled import PLUGIN as COMPILED
 from benchmarking.runtimes.eager import PLUGIN
-from benchmarking.runtimes.support.torch import model_loading, quantization
+from benchmarking.runtimes.support.torch import model_loading, quantization, settings
 from benchmarking.workloads.support.resolve import resolve
 
 POINT = Point(batch_size=2, sequence_length=16)
 GENERATE = Point(batch_size=2, sequence_length=16, new_tokens=3)
 
 
-def device(kind):
-    return Device(type=kind, selector=kind, found=True)
+def device(kind, precisions=PRECISIONS):
+    return Device(type=kind, selector=kind, found=True, name="Test GPU", precisions=precisions)
 
 
 def without(*absent):
@@ -35,6 +36,9 @@ def without(*absent):
         ("cpu", "int4", (), None),
         ("cuda", "int4", ("mslk",), None),
         ("mps", "int8", (), "not on mps"),
+        ("rocm", "float8_e4m3", (), None),
+        ("cuda", "float8_e4m3", ("torchao",), "float8_e4m3 needs torchao, which is not installed: pip install torchao"),
+        ("cpu", "float8_e4m3", (), "float8_e4m3 by torchao runs on cuda, rocm, not on cpu"),
         ("cpu", "float32", ("torchao", "mslk"), None),
     ],
 )
@@ -45,9 +49,121 @@ def test_a_missing_package_of_a_precision_is_named(monkeypatch, plugin, kind, pr
     assert found is None if reason is None else reason in found
 
 
+@pytest.mark.parametrize("kind", ["cuda", "rocm"])
+def test_int8_on_gpus_is_for_the_runtime_that_compiles(kind):
+    bert = resolve("tiny-bert")
+    assert COMPILED.supports(device(kind), bert, "int8") is None
+    why = PLUGIN.supports(device(kind), bert, "int8")
+    assert why.startswith("uncompiled, torchao's int8 product on a GPU prints its input at every call")
+    assert why.endswith("int8 runs there with torch.compile")
+
+
+def test_quantization_on_a_gpu_needs_its_bfloat16():
+    turing = device("cuda", ("float32", "float16", "int8", "int4"))
+    for precision in ("int8", "int4"):
+        why = COMPILED.supports(turing, resolve("tiny-bert"), precision)
+        assert why == f"{precision} by torchao goes with bfloat16, which Test GPU does not have"
+
+
+def test_torchaos_int8_product_still_has_the_faults_that_it_is_refused_for():
+    """Else int8 without compilation could be measured on GPUs."""
+    import inspect
+
+    from torchao.kernel import intmm
+
+    printed = []
+
+    class Watched(torch.Tensor):
+        def __repr__(self):
+            printed.append(self.shape)
+            return "Watched"
+
+    left = torch.randint(-9, 9, (3, 8), dtype=torch.int8).as_subclass(Watched)
+    intmm.safe_int_mm(left, torch.randint(-9, 9, (8, 5), dtype=torch.int8))
+    assert printed == [(3, 8)]
+    source = inspect.getsource(intmm.safe_int_mm)
+    assert "bad_dimensions_for_cublas" in source
+    assert "input.cpu().to(torch.int32)" in source
+
+
+GPU_METHODS = [("int8", "dynamic"), ("int8", "weight-only"), ("float8_e4m3", "per-row"), ("float8_e4m3", "per-tensor")]
+
+
+@pytest.fixture
+def any_hardware(monkeypatch):
+    """torchao asks for a GPU before it quantizes to float8; its code runs elsewhere too."""
+    from torchao.quantization import quant_api
+
+    monkeypatch.setattr(quant_api, "_check_hardware_support", lambda granularity: None)
+
+
+@pytest.mark.parametrize(("precision", "method"), GPU_METHODS)
+def test_products_on_a_gpu_go_with_bfloat16_and_stay_there(any_hardware, precision, method):
+    """torchao's own code on tensors without values, which have a GPU as their device."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    dtype = settings.dtype_of(precision, "cuda:0")
+    assert dtype == torch.bfloat16
+    with FakeTensorMode(), torch.inference_mode():
+        layer = torch.nn.Linear(64, 48, bias=False, device="meta")
+        layer.weight = torch.nn.Parameter(torch.empty(48, 64, device="cuda", dtype=dtype), requires_grad=False)
+        model = torch.nn.Sequential(layer)
+        facts = quantization.quantize(model, precision, method, "cuda")
+        output = model(torch.empty(2, 16, 64, device="cuda", dtype=dtype))
+    assert (output.dtype, output.device.type, output.shape) == (torch.bfloat16, "cuda", (2, 16, 48))
+    assert (facts["quantization"], facts["quantized_layers"]) == (method, 1)
+    assert facts["quantized_by"]["torchao"]
+
+
+@pytest.mark.parametrize("method", ["per-row", "per-tensor"])
+def test_float8_has_the_dtypes_bytes_and_errors_of_float8(any_hardware, open_eager, method):
+    """A byte a weight, and a scale of 4 bytes for each row of outputs, or for all."""
+    session = open_eager("tiny-bert", precision="float8_e4m3", quantization=method)
+    linear = [module for module in session.model.modules() if isinstance(module, torch.nn.Linear)]
+    weights = sum(module.in_features * module.out_features for module in linear)
+    scales = sum(module.out_features for module in linear) if method == "per-row" else len(linear)
+    parameters = {"bfloat16": 202_688 - weights, "float8_e4m3fn": weights}
+    assert session.verified["parameters_by_dtype"] == parameters
+    assert session.verified["quantized_layers"] == session.verified["linear_layers"] == 13
+    assert session.weights_bytes == (202_688 - weights) * 2 + weights + scales * 4 + 2 * 512 * 8
+    comparison = compared(session, open_eager("tiny-bert"), POINT)
+    assert 0 < comparison.relative_l2 < TOLERANCES["float8_e4m3"].relative_l2
+    assert about_difference(comparison, "float8_e4m3") == ()
+
+
+def test_float8_without_the_hardware_gives_torchaos_reason(open_eager):
+    with pytest.raises(
+        UnsupportedError, match="cannot quantize to float8_e4m3 per-row: Float8 dynamic quantization re"
+    ):
+        open_eager("tiny-bert", precision="float8_e4m3")
+
+
+@pytest.mark.parametrize("name", ["mxfp4", "nvfp4"])
+def test_precisions_that_cannot_be_had_are_refused_with_the_reason(name, capsys):
+    assert main(["--model-id", "tiny-bert", "--precision", name, "--dry-run"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"precision {name}: torchao has its kernels as a prototype only" in error
+    assert "take float32 or" in error
+    assert torchao_has_only_a_prototype(name)
+
+
+def torchao_has_only_a_prototype(name):
+    import torchao.quantization as ao
+    from torchao.prototype import mx_formats
+
+    config = {"mxfp4": "MXDynamicActivationMXWeightConfig", "nvfp4": "NVFP4DynamicActivationNVFP4WeightConfig"}[name]
+    return hasattr(mx_formats, config) and not hasattr(ao, config)
+
+
 @pytest.mark.parametrize(
     ("precision", "asked", "method"),
-    [("int8", {}, "dynamic"), ("int8", {"quantization": "weight-only"}, "weight-only"), ("int4", {}, "weight-only")],
+    [
+        ("float8_e4m3", {}, "per-row"),
+        ("float8_e4m3", {"quantization": "per-tensor"}, "per-tensor"),
+        ("int8", {}, "dynamic"),
+        ("int8", {"quantization": "weight-only"}, "weight-only"),
+        ("int4", {}, "weight-only"),
+    ],
 )
 def test_the_method_is_part_of_the_mode_at_a_quantized_precision(precision, asked, method):
     mode = PLUGIN.mode_at(precision, PLUGIN.mode(device("cpu"), resolve("tiny-bert"), asked))
@@ -60,7 +176,9 @@ def test_a_method_that_a_precision_does_not_have_is_refused():
         PLUGIN.mode_at("float32", mode)
     with pytest.raises(UsageError, match="'dynamic': runtime eager has weight-only at int4"):
         PLUGIN.mode_at("int4", mode)
-    with pytest.raises(UsageError, match="quantization 'gptq': runtime eager has dynamic, weight-only"):
+    with pytest.raises(
+        UsageError, match="quantization 'gptq': runtime eager has dynamic, weight-only, per-row, per-tensor"
+    ):
         PLUGIN.mode(device("cpu"), resolve("tiny-bert"), {"quantization": "gptq"})
     assert PLUGIN.mode_at("float32", {"attention": "sdpa"}) == {"attention": "sdpa"}
 
