@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError
-from benchmarking.core.records import Run
+from benchmarking.core.records import Precision, Run
 from benchmarking.core.temporary import remove_leftovers
 from db import catalog, latest_results, migrate
 from db.connection import (
@@ -162,8 +162,8 @@ class Warehouse:
     def ingest(self, run: Run, *, source: str | None = None, source_sha256: str | None = None) -> bool:
         """Store a run, completely or not at all; False if it, or its file (`source_sha256`), is already stored.
 
-        Raises FormatError for NaN and infinity, for an unknown family, and for a run with the id of a different one;
-        StorageError when the file cannot be written.
+        Raises FormatError for NaN and infinity, for an unknown family or precision, and for a run with the id of a
+        different one; StorageError when the file cannot be written.
         """
         return bool(self.ingest_all([run], source=source, source_sha256=source_sha256))
 
@@ -174,6 +174,9 @@ class Warehouse:
         """
         for run in runs:
             plugins.check_family(run.cell.workload.family, f"run {run.run_id}")
+            if run.cell.precision not in get_args(Precision):
+                known = ", ".join(get_args(Precision))
+                raise FormatError(f"run {run.run_id}: expected one of {known}, found {run.cell.precision!r}")
         with self._using() as connection, migrate.transaction(connection):
             stored = self._stored([run.run_id for run in runs], source_sha256)
             columns = self._columns("benchmark_results").items()

@@ -3,10 +3,13 @@
 import gzip
 import hashlib
 import os
+from typing import get_args
 
 import pytest
 
+from benchmarking.core.errors import FormatError
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from benchmarking.core.records import Precision
 from db.analysis.history.changes import update_changes
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -105,6 +108,11 @@ def test_an_empty_warehouse_has_no_findings(warehouse):
             "architecture_type 'vison' of 1 runs is unknown: expected one of encoder-only, decoder-only, ",
         ),
         (
+            "UPDATE benchmark_runs SET precision = 'float9' WHERE model_id = 'gpt2'",
+            "name",
+            "precision 'float9' of 1 runs is unknown: expected one of float32, tf32, ",
+        ),
+        (
             "UPDATE benchmark_runs SET runtime = 'eagre'",
             "name",
             "runtime 'eagre' of 2 runs is unknown: expected one of ",
@@ -121,6 +129,20 @@ def test_a_planted_fault_is_found(filled, fault, kind, words):
     findings = verify(filled)
     assert kind in {finding.kind for finding in findings}
     assert any(words in finding.problem for finding in findings), findings
+
+
+@pytest.mark.parametrize("precision", get_args(Precision))
+def test_runs_of_every_precision_are_stored(warehouse, make_run, precision):
+    assert warehouse.ingest(make_run(precision=precision))
+    for table in ("benchmark_runs", "series"):
+        assert warehouse.query(f"SELECT DISTINCT precision FROM {table}").dicts() == [{"precision": precision}]
+    assert [finding for finding in verify(warehouse) if finding.kind in ("name", "schema")] == []
+
+
+def test_a_run_of_an_unknown_precision_is_not_stored(warehouse, make_run):
+    with pytest.raises(FormatError, match=r"expected one of float32, tf32, .*, found 'float9'"):
+        warehouse.ingest(make_run(precision="float9"))
+    assert warehouse.query("SELECT count(*) AS n FROM benchmark_runs").dicts() == [{"n": 0}]
 
 
 def test_every_number_of_a_result_has_a_check(warehouse):
