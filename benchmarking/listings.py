@@ -131,7 +131,7 @@ def _row(device: Device) -> tuple[str, ...]:
     return (device.selector, name, memory, " ".join(device.precisions) or NOTHING, device.driver or NOTHING)
 
 
-NOT_MODELS = ("reference",)
+NOT_MODELS = ("reference", "flops")
 
 """Kinds of builds without a model."""
 

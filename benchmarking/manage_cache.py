@@ -1,4 +1,4 @@
-"""Lists and deletes cached artifacts: exports, engines, compiled code and reference outputs of earlier runs.
+"""Lists and deletes cached artifacts: exports, engines, compiled code, reference outputs and FLOP counts of old runs.
 
 list    one line per build: kind, model, precision, size, when it was built and last used, digest
 stats   number and size of the builds of each kind, and the free space on the disk

@@ -15,8 +15,8 @@ from benchmarking.core.contracts import Operation
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Point
 from benchmarking.measure.bench import Bench
-from benchmarking.measure.settings import Settings
-from benchmarking.measure.timing import LATENCY_REQUEST, MIN_CALLS, Stopwatch
+from benchmarking.measure.settings import MIN_CALLS, Settings
+from benchmarking.measure.timing import LATENCY_REQUEST, Stopwatch
 
 ROUNDS = 10
 """Requests at a look of the stopping rule, over the number in flight: fewer, and the ends would weigh more than 5 %."""
@@ -25,13 +25,13 @@ ROUNDS = 10
 class FlightWatch(Stopwatch):
     """Times requests of an operation with several in flight; a sample is a request, in order of completion."""
 
-    def run(self, count: int, limit_ns: float = math.inf) -> object:
-        """Complete `count` more requests. Once `limit_ns` is spent and there are 3, no further one
+    def run(self, count: int, limit_ns: float = math.inf, least: int = MIN_CALLS) -> object:
+        """Complete `count` more requests. Once `limit_ns` is spent and there are `least`, no further one
         starts; those in flight end."""
         now = self._handle.now_ns
-        least = max(self._operation.requests_in_flight, MIN_CALLS - len(self))
         started = now()
-        done = self._operation.keep_in_flight(count, now, started + limit_ns - self.spent_ns, least)
+        at_least = max(self._operation.requests_in_flight, least - len(self))
+        done = self._operation.keep_in_flight(count, now, started + limit_ns - self.spent_ns, at_least)
         self._handle.synchronize()
         self.spent_ns += now() - started
         for one in done:

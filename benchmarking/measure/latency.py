@@ -20,8 +20,8 @@ from benchmarking.core.sample_statistics import MILD_FENCE_IQR, drift, relative_
 from benchmarking.measure import noise
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.flight import stopwatch
-from benchmarking.measure.settings import Settings
-from benchmarking.measure.timing import MIN_CALLS, Stopwatch, check_tokens, inner_loops_for
+from benchmarking.measure.settings import MIN_CALLS, Settings
+from benchmarking.measure.timing import Stopwatch, check_tokens, inner_loops_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def latency_pass(bench: Bench, inner_loops: int, begun: Begun | None = None) -> 
     watch, window = begun.watch, begun.window
     reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns)) if len(watch) else None
     while reason is None:
-        watch.run(rule.next_count(len(watch)) - len(watch), rule.limit_s * NS_PER_S)
+        watch.run(rule.next_count(len(watch)) - len(watch), rule.limit_s * NS_PER_S, bench.settings.min_calls)
         window.look()
         reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns))
         bench.live("measure", watch.calls_ms)
@@ -113,7 +113,7 @@ class StoppingRule:
 
     @property
     def limit_s(self) -> float:
-        """Measured time after which calls stop, once there are 3; infinite for a fixed number of calls."""
+        """Measured time after which calls stop, once there are `min_calls`; infinite for a fixed number of calls."""
         return float("inf") if self._settings.fixed_iterations is not None else self._settings.max_time_s
 
     def next_count(self, count: int) -> int:

@@ -11,6 +11,9 @@ from typing import Literal
 
 from benchmarking.core.errors import UsageError
 
+MIN_CALLS = 3
+"""Fewer have neither a middle nor a spread."""
+
 ProfileName = Literal["quick", "standard", "reference"]
 COLD_CACHE = "cold_cache"
 """The key in a cell's runtime mode of calls with cold caches; warm ones have none."""
@@ -30,6 +33,8 @@ class Settings:
     min_time_s: float = 1.0
     max_time_s: float = 20.0
     """Measured time per point and launch."""
+    min_calls: int = MIN_CALLS
+    """Timed calls per point and launch that are taken even past `max_time_s`."""
     accelerator_min_time_s: float = 5.0
     """In place of `min_time_s` on accelerators, whose clocks fall as they heat up."""
     fixed_iterations: int | None = None

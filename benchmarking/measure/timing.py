@@ -18,6 +18,7 @@ from benchmarking.core.device_contracts import DeviceHandle, DeviceTimer
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.metrics import METRICS, NS_PER_MS, ns_to_ms
 from benchmarking.core.records import NOT_APPLICABLE
+from benchmarking.measure.settings import MIN_CALLS
 
 BLOCK_NS = NS_PER_MS
 """Shorter calls are timed in blocks of at least this length: below it the clock's own cost shows."""
@@ -40,8 +41,6 @@ PHASES = tuple(metric.of for metric in METRICS.values() if metric.of.startswith(
 
 Series = Mapping[str, tuple[float, ...]]
 """Values of a launch by raw metric, in milliseconds."""
-MIN_CALLS = 3
-"""Taken even past the time limit: fewer have neither a middle nor a spread."""
 
 
 @contextmanager
@@ -120,8 +119,9 @@ class Stopwatch:
             yield started, self.marks[first:end]
             first = end
 
-    def run(self, count: int, limit_ns: float = math.inf) -> object:
-        """Time `count` more blocks and return the last output; stops early once `limit_ns` is spent and there are 3.
+    def run(self, count: int, limit_ns: float = math.inf, least: int = MIN_CALLS) -> object:
+        """Time `count` more blocks and return the last output; stops early once `limit_ns` is spent and there are
+        `least`.
 
         Names are local and methods bound before the loop: an attribute look-up costs as much as the clock does. Each
         call of a block is synced, so calls never overlap on the device and a block is a sum of latencies.
@@ -154,7 +154,7 @@ class Stopwatch:
             stopped = now()
             self._keep(started, stopped - started)
             mark_ends.append(len(self.marks))
-            if self.spent_ns >= limit_ns and len(self.block_ns) >= MIN_CALLS:
+            if self.spent_ns >= limit_ns and len(self.block_ns) >= least:
                 break
         return output
 

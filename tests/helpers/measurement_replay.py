@@ -15,8 +15,8 @@ from benchmarking.core.records import Measurement, Point, Result, Samples
 from benchmarking.measure import doubts
 from benchmarking.measure.aggregate import summarise
 from benchmarking.measure.latency import StoppingRule
-from benchmarking.measure.settings import Settings
-from benchmarking.measure.timing import LATENCY_WALL, MIN_CALLS
+from benchmarking.measure.settings import MIN_CALLS, Settings
+from benchmarking.measure.timing import LATENCY_WALL
 from tests.helpers.verdict_replay import normal, skewed, t3, two_levels
 
 if TYPE_CHECKING:

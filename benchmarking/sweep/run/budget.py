@@ -1,27 +1,31 @@
 """Keeps the points of a launch within the profile's time budget: slow points get shorter limits, and say so.
 
-How long a call takes is known from the last point, in proportion to the work. Every point keeps the fewest calls that
-give a median and a spread, also when that exceeds the budget.
+How long a call takes, and what a point takes besides its calls, is known from the last point. Every point keeps the
+calls that give a median and a spread, one to warm up and three timed ones, where they fit into the budget. Where they
+do not, its first call is its warm-up and there are fewer timed calls, at least one. No point is left out, so a machine
+that is slow enough exceeds the budget, and the progress says by how much.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from benchmarking.core.metrics import NS_PER_S
 from benchmarking.core.records import Json, Measurement, Point
-from benchmarking.measure.settings import Settings
-from benchmarking.measure.timing import LATENCY_WALL, MIN_CALLS
+from benchmarking.measure.settings import MIN_CALLS, Settings
+from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
 
-UNTIMED_CALLS = 3
-"""Of a slow point: the first call, the memory pass, and the counting of FLOPs."""
 LEAST_CALLS = 1 + MIN_CALLS
 """Of a slow point: warm-up and timed calls."""
+UNTIMED_CALLS = 4
+"""Of a point at most: see `Besides`."""
 WARMUP_SHARE = 1 / 3
 """Of the time for both."""
+CUT = ("max_time_s", "warmup_max_time_s", "fixed_warmup_iterations", "min_calls")
+"""Settings that the budget changes."""
 
 
 class Budget:
@@ -33,33 +37,69 @@ class Budget:
         self._left = list(points)
         self._started_s = started_ns / NS_PER_S
         self._s_per_work: float | None = None
+        """Of a call."""
+        self._besides = Besides()
+        self._begun_s = 0.0
 
     def next_settings(self) -> Settings:
         """The settings for the next point."""
         settings, points = self._settings, self._left
+        self._begun_s = time.monotonic()
         if settings.budget_s is None or settings.fixed_iterations is not None or not points:
             return settings
-        calls_s = [(self._s_per_work or 0.0) * work(point) for point in points]
-        left_s = self._started_s + settings.budget_s - time.monotonic()
-        spare_s = left_s - (LEAST_CALLS + UNTIMED_CALLS) * sum(calls_s)
-        room_s = LEAST_CALLS * calls_s[0] + max(0.0, spare_s) / len(points)
+        works = [work(point) for point in points]
+        calls_s = [(self._s_per_work or 0.0) * each for each in works]
+        left_s = self._started_s + settings.budget_s - self._begun_s
+        room_s = left_s - sum(map(self._besides.seconds, calls_s))
+        spare_s = room_s - LEAST_CALLS * sum(calls_s)
+        if spare_s < 0 and self._s_per_work and settings.fixed_warmup_iterations is None:
+            calls = fewest_calls(room_s, sum(calls_s))
+            return replace(settings, max_time_s=0.0, fixed_warmup_iterations=0, min_calls=calls)
+        point_s = LEAST_CALLS * calls_s[0] + max(0.0, spare_s) / len(points)
         return replace(
             settings,
-            max_time_s=min(settings.max_time_s, (1 - WARMUP_SHARE) * room_s),
-            warmup_max_time_s=min(settings.warmup_max_time_s, WARMUP_SHARE * room_s),
+            max_time_s=min(settings.max_time_s, (1 - WARMUP_SHARE) * point_s),
+            warmup_max_time_s=min(settings.warmup_max_time_s, WARMUP_SHARE * point_s),
         )
 
     def settle(self, measurement: Measurement, settings: Settings) -> Measurement:
-        """The measurement of the next point, with the limits that the budget shortened."""
+        """The measurement of the next point, with what the budget changed in its settings."""
         point = self._left.pop(0)
-        values = [one for samples in measurement.samples if samples.metric == LATENCY_WALL for one in samples.values]
-        if values:
-            self._s_per_work = sum(values) / len(values) / 1e3 / work(point)
-        names = ("max_time_s", "warmup_max_time_s")
+        wall = [samples for samples in measurement.samples if samples.metric == LATENCY_WALL]
+        calls = sum(len(samples.values) * samples.inner_loops for samples in wall)
+        if calls:
+            calls_s = sum(sum(samples.values) * samples.inner_loops for samples in wall) / 1e3
+            self._s_per_work = calls_s / calls / work(point)
+            self._besides = Besides.of(time.monotonic() - self._begun_s - calls_s, calls_s / calls)
         cut: dict[str, Json] = {
-            name: getattr(settings, name) for name in names if getattr(settings, name) < getattr(self._settings, name)
+            name: getattr(settings, name) for name in CUT if getattr(settings, name) != getattr(self._settings, name)
         }
         if not cut:
             return measurement
         limits: Json = {"budget_s": self._settings.budget_s, **cut}
         return replace(measurement, extra={**measurement.extra, "budget": limits})
+
+
+@dataclass(frozen=True, slots=True)
+class Besides:
+    """What a point takes without its warm-up and timed calls."""
+
+    calls: float = 0.0
+    """What grows with the work, in calls: the first call, the memory pass, the read-back, the counting of FLOPs."""
+    constant_s: float = 0.0
+    """What does not, such as the windows of the energy pass."""
+
+    @classmethod
+    def of(cls, besides_s: float, call_s: float) -> Besides:
+        """Of what a point took, when its calls took `call_s` each."""
+        calls = max(0.0, min(UNTIMED_CALLS, besides_s / call_s))
+        return cls(calls, max(0.0, besides_s - calls * call_s))
+
+    def seconds(self, call_s: float) -> float:
+        """At a point whose calls take `call_s`."""
+        return self.constant_s + self.calls * call_s
+
+
+def fewest_calls(room_s: float, calls_s: float) -> int:
+    """The timed calls of every point that fit into the time, at most three, when a call of each takes `calls_s`."""
+    return min(MIN_CALLS, max(1, int(room_s / calls_s)))

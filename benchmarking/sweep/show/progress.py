@@ -9,7 +9,7 @@ import math
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TextIO
 
 from benchmarking.core.records import Cell, Measurement, Point
@@ -17,9 +17,13 @@ from benchmarking.core.terminal import Display, State
 from benchmarking.core.text import duration, number
 from benchmarking.measure.bench import Live
 from benchmarking.measure.settings import Settings
-from benchmarking.measure.timing import LATENCY_WALL, MIN_CALLS
+from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
+from benchmarking.sweep.run.budget import LEAST_CALLS, UNTIMED_CALLS, Besides, fewest_calls
 from benchmarking.sweep.run.supervisor import Observer, Track
+
+OVER = 0.2
+"""Of the budget: a sweep that exceeds it by less is not worth a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +45,17 @@ class Timed:
         calls_s = self.calls_s * work(point) / self.work
         if settings.fixed_iterations is None:
             longest_s = settings.warmup_max_time_s + settings.max_time_s
-            least_s = (1 + MIN_CALLS) * self.calls_s / self.calls * work(point) / self.work
-            calls_s = max(min(calls_s, longest_s), least_s)
-        return calls_s + (self.seconds - self.calls_s) * work(point) / self.work
+            calls_s = max(min(calls_s, longest_s), LEAST_CALLS * self.call_s(point))
+        return calls_s + self.other_s(point)
+
+    def call_s(self, point: Point) -> float:
+        """Seconds of a call at another point."""
+        return self.calls_s / self.calls * work(point) / self.work
+
+    def other_s(self, point: Point) -> float:
+        """Seconds of another point without its calls."""
+        besides = Besides.of(self.seconds - self.calls_s, self.calls_s / self.calls)
+        return besides.seconds(self.call_s(point))
 
 
 class Progress(Observer):
@@ -59,6 +71,12 @@ class Progress(Observer):
         self._is_loading = False
         self._loads_s: list[float] = []
         self._left_s: float | None = None
+        self._began_s = self._point_began_s
+        self._measured_s = 0.0
+        """Of all timed calls, without those of warm-ups."""
+        self._warm_up_began_s: float | None = None
+        """Of the current point, until a call of it is known."""
+        self._has_warned = self._has_summed_up = False
 
     def preparing(self, track: Track, what: str) -> None:
         self._show(f"preparing {cell_name(track.plan.cell)}: {what}")
@@ -73,13 +91,18 @@ class Progress(Observer):
             if self._is_loading:
                 self._loads_s.append(self._point_began_s - self._launched_s)
                 self._is_loading = False
+        else:
+            self._look_at_the_warm_up(track, point, live)
         self._show(_live_text(track, launch, point, live), is_news=live is None)
 
     def measured(self, track: Track, measurement: Measurement) -> None:
         seconds = time.monotonic() - self._point_began_s
         if (timed := _timed(track, measurement, seconds)) is not None:
             self._timed.append(timed)
+            self._measured_s += min(timed.calls_s, _seconds(measurement, "measure"))
         self._left_s = self._estimate_left_s()
+        if self._timed and track.open_points():
+            self._warn_if_over_budget(track, self._points_left_s(track))
         self._show(f"{cell_name(track.plan.cell)}  {measurement.point.label}")
         self._display.say(self._measured_text(track, measurement))
 
@@ -87,8 +110,43 @@ class Progress(Observer):
         self._display.say(message)
 
     def close(self) -> None:
-        """Leave a clean line behind."""
+        """Leave a clean line behind; after the last point say how much of the time were timed calls."""
+        if self._measured_s and not self._has_summed_up and self._settled() == self._total():
+            self._has_summed_up = True
+            wall_s = time.monotonic() - self._began_s
+            self._display.say(
+                f"{_points(len(self._timed))} in {duration(wall_s)}, {self._measured_s / wall_s:.0%} of it timed calls"
+            )
         self._display.close()
+
+    def _look_at_the_warm_up(self, track: Track, point: Point, live: Live) -> None:
+        """Of the first point: estimate the time left from a single call of the warm-up, where it was too slow for
+        more."""
+        if self._timed or track.plan.settings.fixed_warmup_iterations is not None:
+            return
+        if live.phase == "warmup":
+            self._warm_up_began_s = None if live.calls else time.monotonic()
+        elif live.phase == "measure" and self._warm_up_began_s is not None:
+            call_s, self._warm_up_began_s = time.monotonic() - self._warm_up_began_s, None
+            works = sum(map(work, track.open_points())) / work(point)
+            if self._warn_if_over_budget(track, (1 + UNTIMED_CALLS) * call_s * works):
+                self._left_s = (1 + UNTIMED_CALLS) * call_s * works
+
+    def _warn_if_over_budget(self, track: Track, left_s: float) -> bool:
+        """Say once how long it will take, where the budget has no room for even the fewest calls."""
+        settings = track.plan.settings
+        if settings.budget_s is None or settings.fixed_iterations is not None or self._has_warned:
+            return False
+        launches = len(track.open_launches())
+        room_s = launches * settings.budget_s - (time.monotonic() - self._launched_s)
+        self._has_warned = left_s > max(0.0, room_s) + OVER * launches * settings.budget_s
+        if self._has_warned:
+            self._display.say(
+                f"slow: the {_points(len(track.open_points()))} left take about {duration(left_s)} with the fewest "
+                f"calls, more than the time budget of {settings.budget_s:g} s; Ctrl-C keeps what is measured, fewer "
+                "or smaller points (--batch-sizes 1) take less"
+            )
+        return self._has_warned
 
     def _show(self, text: str, *, is_news: bool = True) -> None:
         self._display.show(
@@ -131,22 +189,34 @@ class Progress(Observer):
     def _points_left_s(self, track: Track) -> float:
         """The time of a track's open points, each as in earlier launches or scaled from the point with nearest work."""
         own = [one for one in self._timed if one.track == track.plan.run_id] or self._timed
-        settings, left_s, least_s = track.plan.settings, 0.0, 0.0
+        settings, left_s, call_s, other_s = track.plan.settings, 0.0, 0.0, 0.0
         for point in track.open_points():
             same = [one.seconds for one in own if one.label == point.label]
             nearest = min(own, key=lambda one: abs(math.log(one.work / work(point))))
             left_s += statistics.fmean(same) if same else nearest.scaled_s(point, settings)
-            least_s += nearest.scaled_s(point, replace(settings, warmup_max_time_s=0.0, max_time_s=0.0))
-        if settings.budget_s is None or settings.fixed_iterations is not None:
+            call_s += nearest.call_s(point)
+            other_s += nearest.other_s(point)
+        if settings.budget_s is None or settings.fixed_iterations is not None or not call_s:
             return left_s
-        launches = len(track.open_launches())
-        budget_s = launches * settings.budget_s - (time.monotonic() - self._launched_s)
-        return min(left_s, max(least_s, budget_s))
+        budget_s = len(track.open_launches()) * settings.budget_s - (time.monotonic() - self._launched_s)
+        if LEAST_CALLS * call_s + other_s <= budget_s:
+            return min(left_s, budget_s)
+        return min(left_s, other_s + fewest_calls(budget_s - other_s, call_s) * call_s)
 
 
 def cell_name(cell: Cell) -> str:
     """A cell in one line: "gpt2 on cuda:0 (eager, float16)"."""
     return f"{cell.subject} on {cell.device.selector} ({cell.runtime}, {cell.precision})"
+
+
+def _points(count: int) -> str:
+    return f"{count} point{'s' * (count != 1)}"
+
+
+def _seconds(measurement: Measurement, phase: str) -> float:
+    """Of the calls of a phase."""
+    wall = [one for one in measurement.samples if one.metric == LATENCY_WALL and one.phase == phase]
+    return sum(sum(samples.values) * samples.inner_loops for samples in wall) / 1e3
 
 
 def _timed(track: Track, measurement: Measurement, seconds: float) -> Timed | None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from benchmarking.core.provenance import uuid7
+from benchmarking.measure.settings import settings
+from benchmarking.sweep.plan.request import Request, plan_cell
+from benchmarking.sweep.run.supervisor import Track, sweep
+from benchmarking.sweep.show.progress import Progress
+
+BATCHES = (1, 2, 4, 8)
 COMMAND = [
     *(sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--model-id", "tiny-bert", "--device", "null"),
     *("--runtime", "null", "--batch-sizes", "1,2", "--sequence-lengths", "32", "--launches", "2", "--iterations", "30"),
@@ -73,3 +82,30 @@ def test_in_a_pipe_there_is_a_plain_line_a_finished_point():
     assert lines[-1].split("  ")[4:] == ["30 calls", "median 0.64 ms"]
     assert "\x1b" not in done.stderr + done.stdout
     assert max(map(len, done.stdout.splitlines())) > 80
+
+
+def test_a_machine_too_slow_for_its_budget_measures_every_point_with_fewer_calls_and_says_so(tmp_path, null_script):
+    """Calls of 0.15, 0.3, 0.6 and 1.2 s: four of each point take 9 s, and the budget is 4."""
+    null_script(real_time=True, latency_ms={f"b{batch} s32": [150.0 * batch] for batch in BATCHES})
+    request = Request(
+        model_id="tiny-bert",
+        device="null",
+        weights="random",
+        batch_sizes=BATCHES,
+        sequence_lengths=(32,),
+        settings=replace(settings("quick"), budget_s=4.0),
+    )
+    track, stream = Track.start(tmp_path, plan_cell(request, uuid7())), io.StringIO()
+    shown = Progress([track], stream)
+    sweep([track], shown)
+    shown.close()
+
+    first, *others = track.measurements
+    assert [one.status for one in (first, *others)] == ["ok"] * 4
+    for one in others:
+        (timed,) = [samples.values for samples in one.samples]
+        assert len(timed) == one.extra["budget"]["min_calls"] == 1
+        assert one.extra["budget"]["budget_s"] == 4.0
+    lines = stream.getvalue().splitlines()
+    assert sum(line.startswith("slow: the ") and "more than the time budget of 4 s" in line for line in lines) == 1
+    assert re.fullmatch(r"4 points in \d+ s, \d+% of it timed calls", lines[-1])

@@ -1,17 +1,23 @@
 """FLOPs and bytes of a call, counted while torch runs it operator by operator.
 
 A formula gives an operator's FLOPs, two for each multiply-add, from the shapes of its tensors. `FORMULAS` adds those
-that torch lacks, at least in some versions."""
+that torch lacks, at least in some versions.
+
+Counting takes longer than a call, and gives the same each time: counts are kept in the build cache."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
-from benchmarking.core.errors import OutOfMemoryError, memory_errors
-from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
+from benchmarking.builds.store import BuildKey, BuildStore, model_parts
+from benchmarking.core.errors import OutOfMemoryError, StorageError, memory_errors
+from benchmarking.core.plugins import version_of
+from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED, Cell, Json, Point, Readings
 
 NAMES = ("flops", "bytes_accessed")
 
@@ -41,6 +47,73 @@ LOOKUPS = frozenset({"aten::embedding", "aten::gather", "aten::index", "aten::in
 SCATTERS = frozenset({"aten::index_copy_", "aten::index_put_", "aten::scatter_"})
 
 """In-place operators that write only as much of their first operand as their last one has."""
+
+
+KIND = "flops"
+"""Of the builds in the cache that are counts."""
+COUNTING_VERSION = 1
+"""Raised when the same call is counted differently than before, so that older counts are not used."""
+PACKAGES = ("torch", "transformers", "torchao", "kernels")
+"""Packages that decide which operators a call runs."""
+
+
+def count_key(cell: Cell, point: Point, arrays: Mapping[str, Any]) -> BuildKey:
+    """Everything that the counts of a point's call depend on; `arrays` are its inputs on the host, by name.
+
+    Weights have a part: they choose the experts of a mixture and the tokens that are generated. Requests in flight and
+    threads have none.
+    """
+    parts: dict[str, Json] = {
+        **model_parts(cell.workload),
+        "point": replace(point, concurrency=1).label,
+        "inputs": [[name, list(array.shape), str(array.dtype)] for name, array in sorted(arrays.items())],
+        "device": cell.device.type,
+        "runtime": cell.runtime,
+        "mode": dict(cell.runtime_mode),
+        "precision": cell.precision,
+        "counting_version": COUNTING_VERSION,
+        "versions": {name: version_of(name) for name in PACKAGES},
+    }
+    return BuildKey(kind=KIND, parts=parts)
+
+
+def counted_once(key: BuildKey, call: Callable[[], Any], store: BuildStore | None = None) -> Readings:
+    """`counted`, or what was counted of an equal key before.
+
+    Counts that failed are not kept, damaged ones are counted again, and without a cache that can be written nothing is
+    kept. A process that counts waits for no other.
+    """
+    store = store or BuildStore()
+    if (known := _known(store, key)) is not None:
+        return known
+    found = counted(call)
+    if not any(why.startswith(FAILED) for why in found.missing.values()):
+        with suppress(StorageError):  # a count is no reason to lose a point
+            facts: dict[str, Json] = {"values": dict(found.values), "missing": dict(found.missing)}
+            store.get(key, lambda folder: facts, "always")
+    return found
+
+
+def _known(store: BuildStore, key: BuildKey) -> Readings | None:
+    """The counts in the cache; None without, or where what is there is no count."""
+    try:
+        build = store.find(key)
+    except StorageError:
+        return None
+    facts: Mapping[str, Any] = {} if build is None else build.facts
+    values, missing = facts.get("values"), facts.get("missing")
+    if not isinstance(values, dict) or not isinstance(missing, dict) or {*values, *missing} != {*NAMES, BY_DEVICE}:
+        return None
+    by_device = values.get(BY_DEVICE)
+    counts = [values[name] for name in NAMES if name in values]
+    counts += by_device.values() if isinstance(by_device, dict) else [None]
+    if not all(_is_count(count) for count in counts) or not all(isinstance(why, str) for why in missing.values()):
+        return None
+    return Readings(values=values, missing=missing)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
 
 
 def counted(call: Callable[[], Any]) -> Readings:

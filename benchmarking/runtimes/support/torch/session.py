@@ -9,11 +9,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarking.builds.store import BuildKey
 from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Session
 from benchmarking.core.errors import BenchhouseError, UsageError, is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.core.model_contracts import WorkloadFamily
 from benchmarking.core.records import Cell, Family, Json, Point, Readings, Workload, canonical_hash
 from benchmarking.runtimes.support.torch import attention_kernels
+from benchmarking.runtimes.support.torch.counting import count_key
 from benchmarking.runtimes.support.torch.model_loading import (
     channels_last,
     describe,
@@ -77,6 +79,8 @@ class TorchOperation(Operation):
         self._label = label
         self._preparation = preparation
         self._attention = attention
+        self.count_key: BuildKey | None = None
+        """What the counts of the call depend on; None where nobody knows, as of a user's module."""
         self._inference_mode = torch.inference_mode
 
     def reset(self) -> None:
@@ -100,10 +104,15 @@ class TorchOperation(Operation):
             return self._preparation() | self.inner.readings(output)
 
     def count(self) -> Readings:
-        from benchmarking.runtimes.support.torch.counting import counted
+        from benchmarking.runtimes.support.torch.counting import counted, counted_once
 
         self.reset()
-        return counted(lambda: self.run(lambda name: None))
+        if self.count_key is None:
+            return counted(self._unmarked)
+        return counted_once(self.count_key, self._unmarked)
+
+    def _unmarked(self) -> Any:
+        return self.run(lambda name: None)
 
     def arrays(self, output: Any) -> Mapping[str, Any]:
         return self.inner.arrays(output)
@@ -135,7 +144,9 @@ class TorchSession(Session):
     def operation(self, point: Point) -> TorchOperation:
         plugin, prepared = self.prepared(point)
         inner = self.family_operation(plugin, self.model, point, prepared.arrays, self._torch_name)
-        return self.wrapped(inner, point, prepared.readings)
+        operation = self.wrapped(inner, point, prepared.readings)
+        operation.count_key = count_key(self._cell, point, prepared.arrays)
+        return operation
 
     def family_operation(
         self, plugin: WorkloadFamily, model: Any, point: Point, arrays: Mapping[str, Any], torch_name: str

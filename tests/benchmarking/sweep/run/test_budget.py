@@ -1,5 +1,6 @@
 """The budget of a launch: limits shrink for slow points, never below the fewest calls, and what was cut is stored."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from benchmarking.core.records import Measurement, Point, Samples
 from benchmarking.measure.settings import PROFILES, Settings
 from benchmarking.sweep.run import budget
-from benchmarking.sweep.run.budget import LEAST_CALLS, UNTIMED_CALLS, Budget
+from benchmarking.sweep.run.budget import UNTIMED_CALLS, Besides, Budget, fewest_calls
 
 POINTS = tuple(Point(batch_size=batch, sequence_length=length) for length in (128, 512) for batch in (1, 2, 4, 8))
 QUICK = PROFILES["quick"]
@@ -19,14 +20,14 @@ class Clock:
         monkeypatch.setattr(budget.time, "monotonic", lambda: self.now_s)
 
 
-def measured(point, call_s):
+def measured(point, call_s, calls=3):
     samples = Samples(
-        launch=0, phase="measure", metric="latency_wall", unit="ms", started_at="", values=(call_s * 1e3,) * 3
+        launch=0, phase="measure", metric="latency_wall", unit="ms", started_at="", values=(call_s * 1e3,) * calls
     )
     return Measurement(point=point, launch=0, status="ok", started_at="", finished_at="", samples=(samples,))
 
 
-def run(clock, call_s, load_s=15.0, settings=QUICK):
+def run(clock, call_s, load_s=15.0, settings=QUICK, constant_s=0.0):
     """Measure all points as slowly as the settings allow; gives the settings and measurement of each."""
     clock.now_s = load_s
     kept = Budget(settings, POINTS, 0)
@@ -34,13 +35,14 @@ def run(clock, call_s, load_s=15.0, settings=QUICK):
     for point in POINTS:
         own_s = call_s * point.batch_size * point.sequence_length / 128
         now = kept.next_settings()
-        calls_s = max(LEAST_CALLS * own_s, now.max_time_s + now.warmup_max_time_s)
-        clock.now_s += calls_s + UNTIMED_CALLS * own_s
-        out.append((now, kept.settle(measured(point, own_s), now)))
+        warm_up = 1 if now.fixed_warmup_iterations is None else 0
+        calls = max(warm_up + now.min_calls, math.ceil((now.max_time_s + warm_up * now.warmup_max_time_s) / own_s))
+        clock.now_s += (calls + UNTIMED_CALLS) * own_s + constant_s
+        out.append((now, kept.settle(measured(point, own_s, calls), now)))
     return out
 
 
-@pytest.mark.parametrize("call_s", [0.01, 0.1, 0.2, 0.23])
+@pytest.mark.parametrize("call_s", [0.01, 0.1, 0.15, 0.2, 0.22, 0.25])
 def test_a_launch_stays_within_the_budget(monkeypatch, call_s):
     clock = Clock(monkeypatch)
     run(clock, call_s)
@@ -50,7 +52,7 @@ def test_a_launch_stays_within_the_budget(monkeypatch, call_s):
 def test_a_shortened_point_says_so_and_others_do_not(monkeypatch):
     fast = run(Clock(monkeypatch), 0.01)
     assert all(now == QUICK and "budget" not in one.extra for now, one in fast)
-    slow = run(Clock(monkeypatch), 0.22)
+    slow = run(Clock(monkeypatch), 0.17)
     shortened = [(now, one.extra["budget"]) for now, one in slow if "budget" in one.extra]
     assert len(shortened) >= 2
     for now, limits in shortened:
@@ -58,13 +60,40 @@ def test_a_shortened_point_says_so_and_others_do_not(monkeypatch):
         assert limits["warmup_max_time_s"] == now.warmup_max_time_s < QUICK.warmup_max_time_s
 
 
-def test_an_exhausted_budget_leaves_the_fewest_calls(monkeypatch):
+def test_where_four_calls_a_point_do_not_fit_there_are_fewer_and_no_warm_up(monkeypatch):
+    """75 units of work, 8 calls of each unit in all: 0.22 s a call leave 3, 2, 1 of them timed."""
+    for call_s, least in ((0.2, 3), (0.3, 1)):
+        clock = Clock(monkeypatch)
+        found = run(clock, call_s)
+        assert min(now.min_calls for now, _ in found) == least
+        for now, one in found[1:]:
+            if now.fixed_warmup_iterations is not None:
+                limits = {"budget_s": 150.0, "max_time_s": 0.0, "fixed_warmup_iterations": 0}
+                assert one.extra["budget"].items() >= limits.items()
+                assert one.extra["budget"].get("min_calls", 3) == now.min_calls
+
+
+def test_an_exhausted_budget_leaves_one_call_of_each_point(monkeypatch):
     clock = Clock(monkeypatch)
     kept = Budget(QUICK, POINTS, 0)
+    kept.next_settings()
     kept.settle(measured(POINTS[0], 0.3), QUICK)
     clock.now_s = 10_000.0
     now = kept.next_settings()
-    assert (now.max_time_s, now.warmup_max_time_s) == pytest.approx((1.6, 0.8))  # together four calls of 0.6 s
+    assert (now.max_time_s, now.fixed_warmup_iterations, now.min_calls) == (0.0, 0, 1)
+
+
+def test_what_does_not_grow_with_the_work_is_not_taken_for_calls(monkeypatch):
+    """Five seconds of energy windows at the first point are five at the others, not 75 times as many."""
+    assert Besides.of(5.0, 0.01) == Besides(UNTIMED_CALLS, 5.0 - UNTIMED_CALLS * 0.01)
+    assert Besides.of(0.02, 0.01) == Besides(2.0, 0.0)
+    found = run(Clock(monkeypatch), 0.01, constant_s=5.0)
+    assert all(now.min_calls == 3 and now.max_time_s > 1.0 for now, _ in found)
+
+
+@pytest.mark.parametrize(("room_s", "calls"), [(100.0, 3), (30.0, 3), (29.0, 2), (10.0, 1), (0.0, 1), (-50.0, 1)])
+def test_as_many_timed_calls_as_fit_at_least_one_and_at_most_three(room_s, calls):
+    assert fewest_calls(room_s, 10.0) == calls
 
 
 @pytest.mark.parametrize("settings", [Settings(), replace(QUICK, fixed_iterations=30)])

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarking.core.records import Measurement, Point, Samples
+from benchmarking.measure.bench import Live
 from benchmarking.measure.settings import PROFILES, Settings
+from benchmarking.sweep.run.budget import LEAST_CALLS, Budget
 from benchmarking.sweep.show import progress
 from benchmarking.sweep.show.progress import Progress
 
@@ -36,8 +38,8 @@ class Track:
         return [point for _, point in self.open]
 
 
-def sweep(monkeypatch, settings, call_s, cut):
-    """Seconds left at each finished point: as estimated, and as it was."""
+def sweep(monkeypatch, settings, call_s):
+    """Seconds left at each finished point: as estimated, and as it was. Points take what the budget gives them."""
     clock = SimpleNamespace(now_s=0.0)
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock.now_s)
     monkeypatch.setattr(progress, "cell_name", lambda cell: "cell")
@@ -46,46 +48,95 @@ def sweep(monkeypatch, settings, call_s, cut):
     ends, estimates = [], []
     for launch in range(settings.launches):
         shown.launch(track, launch)
+        budget = Budget(settings, POINTS, int(clock.now_s * 1e9))
         clock.now_s += LOAD_S
         track.begun.add(launch)
         for point in POINTS:
-            own_s = call_s * point.batch_size * point.sequence_length / 128
-            calls = max(4, int(min(40 * own_s, cut) / own_s))
-            shown.live(track, launch, point, None)
-            clock.now_s += (calls + UNTIMED_CALLS) * own_s
+            now, own_s = budget.next_settings(), call_s * point.batch_size * point.sequence_length / 128
+            calls = spend(shown, track, launch, point, now, own_s, clock)
             track.open.remove((launch, point))
-            values = (own_s * 1e3,) * calls
-            samples = Samples(
-                launch=launch, phase="measure", metric="latency_wall", unit="ms", started_at="", values=values
-            )
-            one = Measurement(
-                point=point, launch=launch, status="ok", started_at="", finished_at="", samples=(samples,)
-            )
+            one = budget.settle(measurement(launch, point, own_s, calls), now)
             shown.measured(track, one)
             ends.append(clock.now_s)
             estimates.append(shown._left_s)
+    shown.close()
     return [(left_s, clock.now_s - end_s) for left_s, end_s in zip(estimates, ends, strict=True)], stream.getvalue()
 
 
-@pytest.mark.parametrize("call_s", [0.005, 0.05, 0.12, 0.22])
-@pytest.mark.parametrize("profile", ["quick", "standard"])
+def spend(shown, track, launch, point, now, own_s, clock):
+    """A point's time, phase by phase; gives its calls. At most 40, within the limits of its settings."""
+
+    def phase(name, calls=0):
+        shown.live(track, launch, point, None if name is None else Live(phase=name, calls=calls, elapsed_s=0.0))
+
+    warm_up = int(now.fixed_warmup_iterations is None)
+    limit_s = float("inf") if now.fixed_iterations else now.max_time_s + warm_up * now.warmup_max_time_s
+    calls = max(warm_up + now.min_calls, int(min(40 * own_s, limit_s) / own_s))
+    phase(None)
+    phase("first_call")
+    clock.now_s += own_s
+    phase("warmup")
+    clock.now_s += warm_up * own_s
+    if calls > LEAST_CALLS:
+        phase("warmup", calls=1)
+    phase("measure")
+    clock.now_s += (calls - warm_up) * own_s
+    phase("memory")
+    clock.now_s += (UNTIMED_CALLS - 1) * own_s
+    return calls
+
+
+def measurement(launch, point, own_s, calls):
+    samples = Samples(
+        launch=launch, phase="measure", metric="latency_wall", unit="ms", started_at="", values=(own_s * 1e3,) * calls
+    )
+    return Measurement(point=point, launch=launch, status="ok", started_at="", finished_at="", samples=(samples,))
+
+
+SLOW = 0.7
+"""Seconds of a call at which the fewest calls of all points exceed the budget: 75 units of work."""
+
+
+@pytest.mark.parametrize(
+    ("profile", "call_s"),
+    [(profile, call_s) for profile in ("quick", "standard") for call_s in (0.005, 0.05, 0.12, 0.2)]
+    + [("quick", SLOW), ("quick", 10.0)],
+)
 def test_the_time_left_is_right_within_thirty_percent(monkeypatch, profile, call_s):
-    settings = PROFILES[profile]
-    cut = settings.max_time_s + settings.warmup_max_time_s
-    pairs, _ = sweep(monkeypatch, settings, call_s, cut)
+    pairs, _ = sweep(monkeypatch, PROFILES[profile], call_s)
     for left_s, really_s in pairs[:-1]:
         assert left_s == pytest.approx(really_s, rel=0.3)
     assert pairs[-1] == (0.0, 0.0)
 
 
+@pytest.mark.parametrize(("call_s", "is_said"), [(0.05, False), (0.2, False), (SLOW, True), (10.0, True)])
+def test_a_machine_too_slow_for_the_budget_says_how_long_it_takes(monkeypatch, call_s, is_said):
+    _, text = sweep(monkeypatch, PROFILES["quick"], call_s)
+    said = [line for line in text.splitlines() if line.startswith("slow: ")]
+    assert len(said) == is_said
+    assert all("more than the time budget of 150 s; Ctrl-C keeps what is measured" in line for line in said)
+
+
+def test_the_slowest_machine_says_so_before_its_first_point_is_finished(monkeypatch):
+    pairs, text = sweep(monkeypatch, PROFILES["quick"], 10.0)
+    first, *_ = text.splitlines()
+    assert first.startswith("slow: the 8 points left take about 62 min with the fewest calls")
+    assert pytest.approx(pairs[0][1], rel=0.3) == 62 * 60
+
+
+def test_the_end_says_how_much_of_the_time_were_timed_calls(monkeypatch):
+    _, text = sweep(monkeypatch, PROFILES["quick"], 0.05)
+    assert re.fullmatch(r"8 points in \d+ s, \d\d% of it timed calls", text.splitlines()[-1])
+
+
 def test_a_fixed_number_of_calls_is_scaled_with_the_work(monkeypatch):
-    pairs, _ = sweep(monkeypatch, Settings(fixed_iterations=40), 0.1, float("inf"))
+    pairs, _ = sweep(monkeypatch, Settings(fixed_iterations=40), 0.1)
     assert all(left_s == pytest.approx(really_s, rel=0.05) for left_s, really_s in pairs)
 
 
 def test_every_finished_point_is_a_line_with_the_time_left(monkeypatch):
-    _, text = sweep(monkeypatch, PROFILES["quick"], 0.05, 8.0)
-    lines = text.splitlines()
+    _, text = sweep(monkeypatch, PROFILES["quick"], 0.05)
+    *lines, _ = text.splitlines()
     assert len(lines) == len(POINTS)
     assert all(re.search(r"about .+ left$", line) for line in lines[:-1])
     assert lines[0].startswith("point 1/8")

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
+from benchmarking.builds.contents import read_contents
+from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core.errors import OutOfMemoryError
-from benchmarking.runtimes.support.torch.counting import attention, counted, grouped_product, product
+from benchmarking.core.records import Point
+from benchmarking.runtimes.support.torch.counting import (
+    KIND,
+    attention,
+    count_key,
+    counted,
+    counted_once,
+    grouped_product,
+    product,
+)
 
 F32 = 4
 
@@ -260,3 +272,100 @@ def test_generation_is_counted_over_its_whole_loop():
     scores = 4 * batch * layers * width * (prompt**2 + sum(range(prompt + 1, prompt + new)))
     heads = new * 2 * batch * width * vocabulary
     assert values(call)["flops"] == linear + scores + heads
+
+
+KEY = BuildKey(kind=KIND, parts={"model_id": "m", "precision": "float32"})
+
+
+def product_of_ones():
+    return torch.ones(8, 4) @ torch.ones(4, 16)
+
+
+def never():
+    raise AssertionError("it was counted again")
+
+
+def test_a_call_is_counted_once_and_other_processes_take_it_from_the_cache(tmp_path):
+    store = BuildStore(tmp_path)
+    found = counted_once(KEY, product_of_ones, store)
+    assert found.values["flops"] == 2 * 8 * 4 * 16
+    assert counted_once(KEY, never, store) == found
+    (kept,) = read_contents(store.root).builds
+    assert (kept.build.kind, kept.model_id, kept.precision) == ("flops", "m", "float32")
+    other = BuildKey(kind=KIND, parts={**KEY.parts, "precision": "bfloat16"})
+    assert counted_once(other, lambda: torch.ones(2, 2) @ torch.ones(2, 2), store).values["flops"] == 16
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "{",
+        "[]",
+        lambda text: text.replace('"flops":1024', '"flops":"many"'),
+        lambda text: text.replace('"flops":1024', '"flops":-1024'),
+        lambda text: text.replace('"flops":1024', '"flops":true'),
+        lambda text: text.replace('"bytes_accessed"', '"bytes_guessed"'),
+    ],
+)
+def test_a_damaged_count_is_counted_again_and_mended(tmp_path, damage):
+    store = BuildStore(tmp_path)
+    found = counted_once(KEY, product_of_ones, store)
+    record = store.folder(KEY) / "build.json"
+    text = record.read_text()
+    broken = damage if isinstance(damage, str) else damage(text)
+    assert broken != text
+    record.write_text(broken)
+    assert counted_once(KEY, product_of_ones, store) == found
+    assert counted_once(KEY, never, store) == found
+
+
+def test_a_count_that_failed_is_not_kept(tmp_path):
+    store = BuildStore(tmp_path)
+    assert counted_once(KEY, never, store).missing["flops"].startswith("failed: while counting")
+    assert store.find(KEY) is None
+    assert counted_once(KEY, product_of_ones, store).values["flops"] == 2 * 8 * 4 * 16
+
+
+def test_a_cache_that_cannot_be_written_costs_no_count(tmp_path):
+    (tmp_path / "builds").write_text("a file where the folder should be")
+    assert counted_once(KEY, product_of_ones, BuildStore(tmp_path)).values["flops"] == 2 * 8 * 4 * 16
+
+
+def test_processes_that_count_at_the_same_time_agree(tmp_path):
+    script = (
+        "import sys, torch\n"
+        "from pathlib import Path\n"
+        "from benchmarking.builds.store import BuildKey, BuildStore\n"
+        "from benchmarking.runtimes.support.torch.counting import counted_once\n"
+        "store, sizes = BuildStore(Path(sys.argv[1])), []\n"
+        "for n in range(20):\n"
+        "    key = BuildKey(kind='flops', parts={'n': n % 4})\n"
+        "    found = counted_once(key, lambda: torch.ones(2, 4) @ torch.ones(4, 8), store)\n"
+        "    sizes.append(found.values['flops'])\n"
+        "print(set(sizes))\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [child.communicate(timeout=120)[0].strip() for child in children] == ["{128}"] * 3
+    contents = read_contents(BuildStore(tmp_path).root)
+    assert (len(contents.builds), contents.broken) == (4, ())
+
+
+def test_the_key_is_of_the_model_the_inputs_the_precision_and_the_versions(make_run):
+    import numpy as np
+
+    cell = make_run().cell
+    point = Point(batch_size=1, sequence_length=32)
+    arrays = {"input_ids": np.zeros((1, 32), dtype=np.int64)}
+    key = count_key(cell, point, arrays)
+    assert count_key(cell, replace(point, concurrency=4), arrays) == key
+    assert key.parts["versions"]["torch"] == torch.__version__
+    others = [
+        count_key(replace(cell, precision="bfloat16"), point, arrays),
+        count_key(replace(cell, runtime_mode={"attention": "eager"}), point, arrays),
+        count_key(replace(cell, workload=replace(cell.workload, config_hash="other")), point, arrays),
+        count_key(cell, replace(point, sequence_length=64), arrays),
+        count_key(cell, point, {"input_ids": np.zeros((1, 33), dtype=np.int64)}),
+    ]
+    assert len({key.digest, *(other.digest for other in others)}) == 6
