@@ -20,7 +20,7 @@ from benchmarking.sweep.plan.plan import work
 
 LEAST_CALLS = 1 + MIN_CALLS
 """Of a slow point: warm-up and timed calls."""
-UNTIMED_CALLS = 4
+UNTIMED_CALLS = 5
 """Of a point at most: see `Besides`."""
 WARMUP_SHARE = 1 / 3
 """Of the time for both."""
@@ -85,7 +85,7 @@ class Besides:
     """What a point takes without its warm-up and timed calls."""
 
     calls: float = 0.0
-    """What grows with the work, in calls: the first call, the memory pass, the read-back, the counting of FLOPs."""
+    """What grows with the work, in calls: first call, memory, use, read-back, the counting of FLOPs."""
     constant_s: float = 0.0
     """What does not, such as the windows of the energy pass."""
 
