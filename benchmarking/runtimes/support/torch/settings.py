@@ -9,6 +9,7 @@ from typing import Any
 from benchmarking.core.contracts import Option
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Json, Precision, Scalar
+from benchmarking.devices.support.torch_gpu import TORCH_TYPE
 
 AT_THE_END, CHANNELS_LAST = "end", "channels_last"
 TOKEN_SYNC = Option(
@@ -44,12 +45,12 @@ TORCH_DTYPES: dict[Precision, str] = {
 float8, int8 and int4 it is the dtype of everything but the weights of linear layers."""
 
 
-def dtype_of(precision: Precision, torch_name: str = "cpu") -> Any:
+def dtype_of(precision: Precision, torch_name: str = "") -> Any:
     """The torch dtype of parameters at a precision on a device: on GPUs int8 goes with bfloat16, as torchao's products
     do; on processors with float32, which more of them compute in."""
     import torch
 
-    is_gpu = torch_name.partition(":")[0] != "cpu"
+    is_gpu = torch_name.partition(":")[0] == TORCH_TYPE
     return torch.bfloat16 if precision == "int8" and is_gpu else getattr(torch, TORCH_DTYPES[precision])
 
 
