@@ -139,6 +139,7 @@ def _run_row(run: Run) -> Row:
         "settings": json_text(run.settings),
         "environment": json_text(run.environment),
         "loads": json_text(run.loads),
+        "load_time_s": run.load_time_s,
         **_workload_columns(run),
         **_cell_columns(run),
         **_load_columns(run.loads),
@@ -168,7 +169,7 @@ def _cell_columns(run: Run) -> Row:
 
 def _load_columns(loads: tuple[LaunchLoad, ...]) -> Row:
     """Medians over the launches, in seconds; NULL for a stage without values."""
-    columns: Row = {"load_time_s": median(sum(load.stages_s.values()) for load in loads) if loads else None}
+    columns: Row = {}
     for stage in LOAD_STAGES:
         seconds = [load.stages_s[stage] for load in loads if stage in load.stages_s]
         columns[f"load_{stage}_s"] = median(seconds) if seconds else None

@@ -120,7 +120,8 @@ def _comparison(comparison: Comparison) -> Section:
 
 def _of_cell(cell: CellSummary) -> Section:
     size = "" if cell.parameter_count is None else f", {cell.parameter_count / 1e6:.1f} M parameters"
-    about = f"{cell.family or 'no family'}, {cell.task}, {cell.weights} weights{size}; run file {cell.run_file}."
+    load = "" if cell.load_time_s is None else f", loaded in {number(cell.load_time_s)} s"
+    about = f"{cell.family or 'no family'}, {cell.task}, {cell.weights} weights{size}{load}; run file {cell.run_file}."
     rows = tuple(_point_row(point) for point in cell.points)
     median, *others = (METRICS[name].heading for name in ("latency_median_ms", *COLUMNS))
     others[COLUMNS.index("throughput_samples_per_sec")] = items_unit(cell.family)

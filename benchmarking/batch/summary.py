@@ -101,6 +101,8 @@ class CellSummary:
     why_not_stored: str | None = None
     started_at: str | None = None
     finished_at: str | None = None
+    load_time_s: float | None = None
+    """From a fresh process to a loaded model; None before there is a run."""
     points_ok: int = 0
     points_failed: int = 0
     """Failed or timed out."""
@@ -145,6 +147,7 @@ def of_run(run: Run, path: Path, *, stored: bool | None, why_not_stored: str | N
         why_not_stored=why_not_stored,
         started_at=run.started_at,
         finished_at=run.finished_at,
+        load_time_s=run.load_time_s,
         points_ok=counts["ok"],
         points_failed=counts["failed"] + counts["timed_out"],
         points_skipped=counts["skipped"],

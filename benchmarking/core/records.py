@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
 
@@ -432,6 +433,12 @@ class Run:
     results: tuple[Result, ...] = ()
     origin: Origin | None = None
     """For results of another tool; None for our own."""
+
+    @property
+    def load_time_s(self) -> float | None:
+        """Seconds from a fresh process to a loaded model: the sum of all stages, median over the launches; None without
+        a load."""
+        return median(sum(load.stages_s.values()) for load in self.loads) if self.loads else None
 
     @property
     def is_simulated(self) -> bool:

@@ -1,11 +1,12 @@
-"""The memory pass: peaks of resident and device memory over some calls of its own, after a reset.
+"""The memory pass: peaks of resident and device memory over some calls of its own, after a reset, and mean resident
+memory.
 
 Resident memory. Linux: `VmHWM` after writing 5 to `/proc/self/clear_refs` (proc(5)); never ru_maxrss, which a child
 inherits. macOS: the physical footprint, sampled. Windows: the peak working set of the process's whole life.
 
-Device memory in use is sampled on a thread. Nothing is timed in this pass, runtimes release the interpreter's lock
-while they compute, and only the device handle knows this process's id in the eyes of the driver when it is in a
-container.
+The mean of resident memory and device memory in use are sampled on threads. Nothing is timed in this pass, runtimes
+release the interpreter's lock while they compute, and only the device handle knows this process's id in the eyes of the
+driver when it is in a container.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +34,9 @@ from benchmarking.measure.flight import run_untimed
 PEAK = "peak_rss_bytes"
 RESET_PEAK = "5"
 FOOTPRINT_INTERVAL_S = 0.010
+RESIDENT_INTERVAL_S = 0.005
+MEAN_TIME_S = 0.025
+"""Calls are repeated for so long: of one short call only the readings before and after it would be in the mean."""
 DEVICE_INTERVAL_S = 0.020
 GLOBAL_DELTA = "device_global_delta_bytes"
 
@@ -73,6 +78,8 @@ class SampledPeak:
     """The largest of the values read every 10 ms between reset and read, for systems without a high-water mark."""
 
     def __init__(self, read_bytes: Callable[[], int]) -> None:
+        self.mean_bytes: float | None = None
+        """The mean of the values of the last period; None before its end."""
         self._read_bytes = read_bytes
         self._sampler: PeakSampler | None = None
         self._why_not = f"{NOT_RUN}: the peak was not reset"
@@ -92,7 +99,9 @@ class SampledPeak:
         if self._sampler is None:
             raise UnreadableError(self._why_not)
         sampler, self._sampler = self._sampler, None
-        return int(sampler.stop()[PEAK])
+        peak = int(sampler.stop()[PEAK])
+        self.mean_bytes = sampler.means[PEAK]
+        return peak
 
 
 class LifetimePeak:
@@ -178,9 +187,11 @@ class PassResult:
 
 
 def memory_pass(bench: Bench) -> PassResult:
-    """Peaks of resident memory, the device's allocator and device memory in use, over `settings.memory_calls` calls.
+    """Peaks of resident memory, of the device's allocator and of device memory in use, and mean resident memory, over
+    `settings.memory_calls` calls.
 
-    A single call where nothing is sampled: earlier passes have run the same call, and a high-water mark has no gaps.
+    A single call, or as many as 25 ms hold, where no peak is sampled: earlier passes have run the same call, and a
+    high-water mark has no gaps.
     """
     bench.live("memory")
     handle, operation = bench.handle, bench.operation
@@ -191,13 +202,16 @@ def memory_pass(bench: Bench) -> PassResult:
     if operation.resident_bytes() is not None:
         elsewhere = SampledPeak(lambda: operation.resident_bytes() or 0)
     method = reset_peak_rss(elsewhere)
+    peak = elsewhere or _PEAK
+    present = None if isinstance(peak, SampledPeak) else PeakSampler(_rss, RESIDENT_INTERVAL_S)
     sampler = PeakSampler(lambda: _in_use(bench), DEVICE_INTERVAL_S) if _is_counted(at_rest) else None
     is_sampled = sampler is not None or "sampled" in str(method.values["peak_rss_method"])
     calls = _call(bench, bench.settings.memory_calls if is_sampled else min(1, bench.settings.memory_calls))
     resident = peak_rss_bytes(elsewhere)
+    mean = _mean(peak, present)
     in_use = sampler.stop() if sampler else {}
     peaks = handle.peak_memory()
-    parts = (_resident(resident), _of_device(peaks), _sampled(at_rest, in_use, handle.state()))
+    parts = (_resident(resident, mean), _of_device(peaks), _sampled(at_rest, in_use, handle.state()))
     extra: dict[str, Json] = {"memory_calls": calls, **method.values}
     if of_each := by_device(peaks):
         extra["device_memory_peaks_by_device"] = dict(of_each)
@@ -209,9 +223,30 @@ def memory_pass(bench: Bench) -> PassResult:
 
 
 def _call(bench: Bench, calls: int) -> int:
-    calls = run_untimed(bench, calls)
-    bench.handle.synchronize()
-    return calls
+    """Run the calls, and more until a mean of memory can be had; their number."""
+    begun_s, done = time.monotonic(), 0
+    while done < calls or (calls and not _is_long_enough(bench, begun_s)):
+        done += run_untimed(bench, max(1, calls - done))
+        bench.handle.synchronize()
+    return done
+
+
+def _is_long_enough(bench: Bench, begun_s: float) -> bool:
+    return bench.handle.has_scripted_clock or time.monotonic() - begun_s >= MEAN_TIME_S
+
+
+def _rss() -> Reading:
+    import psutil
+
+    return {PEAK: psutil.Process().memory_info().rss}
+
+
+def _mean(peak: LinuxPeak | SampledPeak | LifetimePeak, present: PeakSampler | None) -> float | None:
+    """Mean resident memory since the reset; of sampled peaks that of the same samples."""
+    if present is not None:
+        present.stop()
+        return present.means[PEAK]
+    return peak.mean_bytes if isinstance(peak, SampledPeak) else None
 
 
 def no_mark(name: str) -> None:
@@ -227,8 +262,11 @@ def _is_counted(at_rest: Readings) -> bool:
     return any(name in at_rest.values for name in IN_USE_NAMES)
 
 
-def _resident(peak: Readings) -> Readings:
-    return _value("peak_rss_infer_bytes", peak.values.get(PEAK), peak.missing.get(PEAK, NOT_SUPPORTED))
+def _resident(peak: Readings, mean_bytes: float | None) -> Readings:
+    why_not = peak.missing.get(PEAK, NOT_SUPPORTED)
+    return _value("peak_rss_infer_bytes", peak.values.get(PEAK), why_not) | _value(
+        "rss_mean_bytes", mean_bytes, why_not
+    )
 
 
 def _of_device(peaks: Readings) -> Readings:
@@ -259,13 +297,14 @@ def _value(name: str, value: Json, why_not: str) -> Readings:
 
 
 class PeakSampler:
-    """Reads values at an interval on a thread, first immediately and last at the end, and keeps the largest."""
+    """Reads values at an interval on a thread, first immediately and last at the end: the largest, and their mean."""
 
     def __init__(self, read: Callable[[], Reading], interval_s: float) -> None:
         self.readings = 0
         self._read = read
         self._interval_s = interval_s
         self._peaks: dict[str, float] = {}
+        self._totals: dict[str, tuple[float, int]] = {}
         self._trouble: Exception | None = None
         self._stopping = threading.Event()
         self._sample()
@@ -281,6 +320,11 @@ class PeakSampler:
         self._sample()
         return self._peaks
 
+    @property
+    def means(self) -> Reading:
+        """The mean of the values read so far, by name."""
+        return {name: total / count for name, (total, count) in self._totals.items()}
+
     def _sample_until_stopped(self) -> None:
         while not self._stopping.wait(self._interval_s):
             try:
@@ -292,4 +336,6 @@ class PeakSampler:
     def _sample(self) -> None:
         for name, value in self._read().items():
             self._peaks[name] = max(value, self._peaks.get(name, value))
+            total, count = self._totals.get(name, (0.0, 0))
+            self._totals[name] = total + value, count + 1
         self.readings += 1

@@ -29,7 +29,7 @@ def table(run: Run, page: Page = PLAIN) -> str:
     if workload.weights_reason:
         weights += f" ({workload.weights_reason})"
     table = table_of(_columns(run), run.results, page)
-    below = [weights, *_remarks(run), *left_out(table), *_profile(run)]
+    below = [weights, *_load(run), *_pooled(run), *_remarks(run), *left_out(table), *_profile(run)]
     above, *notes = (wrapped(text, page.text_width) for text in (_title(run, table), *below))
     return "\n".join([above, *([table_text(table, page)] if run.results else []), "", *notes])
 
@@ -61,6 +61,7 @@ def _columns(run: Run) -> list[Column[Result]]:
         _metric("latency_median_ms"),
         Column(heading="95 % interval", text=_interval, is_number=True),
         _metric("latency_p90_ms", spare=4),
+        _metric("total_ms", spare=3),
         *([_metric("latency_request_median_ms", "request ms")] if several else []),
         _metric("throughput_samples_per_sec", items, spare=5 if has_tokens else 0),
         _metric("throughput_tokens_per_sec"),
@@ -118,6 +119,21 @@ def _verdict(result: Result) -> str:
     if result.status != "ok":
         return result.status.replace("_", " ")
     return str(result.validity) if any(doubt.severity != "info" for doubt in result.doubts) else ""
+
+
+def _load(run: Run) -> list[str]:
+    """How long a process took to load the model, which all points share."""
+    if not run.load_time_s:
+        return []
+    processes = f" (median of {len(run.loads)} processes)" if len(run.loads) > 1 else ""
+    return [f"load: {number(run.load_time_s)} s{processes}"]
+
+
+def _pooled(run: Run) -> list[str]:
+    """The shown percentiles that are of all launches together."""
+    column = METRICS["latency_p90_ms"]
+    pooled = [result.point.label for result in run.results if column.column in result.pooled_quantiles]
+    return [f"{column.heading} of the calls of all processes together at {_listed(pooled)}"] if pooled else []
 
 
 def _remarks(run: Run) -> list[str]:

@@ -1,5 +1,6 @@
 import ctypes
 import dataclasses
+import math
 import mmap
 import os
 import struct
@@ -139,6 +140,38 @@ def test_the_sampler_keeps_the_largest_of_each_name():
     assert sampler.stop() == {"a": 5, "b": 9}
 
 
+def test_the_sampler_has_the_mean_of_its_readings():
+    readings = iter([{"a": 10, "b": 1}, {"a": 40}])
+    sampler = PeakSampler(lambda: next(readings), 60.0)  # one reading at once and one at the end
+    assert (sampler.stop(), sampler.means) == ({"a": 40, "b": 1}, {"a": 25.0, "b": 1.0})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the footprint is sampled in another way")
+def test_mean_resident_memory_is_over_the_calls_and_below_the_peak(fake):
+    class Allocating(fake.operation):
+        def run(self, mark):
+            with mmap.mmap(-1, 80_000_000) as block:
+                block.write(b"x" * len(block))
+                time.sleep(0.2)
+            return super().run(mark)
+
+    bench = fake.bench([5])
+    before = memory.rss_bytes().values["rss_bytes"]
+    result = memory_pass(dataclasses.replace(bench, operation=Allocating(bench.handle, [5])))
+    mean = result.metrics["rss_mean_bytes"]
+    assert mean > before + 20_000_000
+    assert mean < result.metrics.get("peak_rss_infer_bytes", math.inf)
+
+
+def test_short_calls_are_repeated_until_there_is_a_mean(fake):
+    bench = fake.bench([5])
+    bench.handle.has_scripted_clock = False
+    begun = time.monotonic()
+    result = memory_pass(bench)
+    assert time.monotonic() - begun >= memory.MEAN_TIME_S
+    assert result.extra["memory_calls"] == bench.operation.calls > 5
+
+
 def test_the_sampler_raises_what_a_reading_raised():
     answers = iter([{"a": 1}])
     sampler = PeakSampler(lambda: next(answers), 0.001)
@@ -194,4 +227,5 @@ def test_the_memory_of_a_model_in_other_processes_is_sampled(fake):
     operation = Elsewhere(bench.handle, [5])
     result = memory_pass(dataclasses.replace(bench, operation=operation))
     assert result.metrics["peak_rss_infer_bytes"] == 700
+    assert 300 < result.metrics["rss_mean_bytes"] < 700
     assert result.extra["peak_rss_method"] == "sampled_10ms"

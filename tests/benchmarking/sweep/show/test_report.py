@@ -113,6 +113,32 @@ def test_a_run_of_failures_only_is_still_a_table(make_run):
     assert "b1 s32: timed out: too slow" in table(run)
 
 
+def test_the_load_is_a_line_below_with_the_number_of_processes(make_run):
+    run = make_run(launches=3)
+    stages = [{"spawn": 0.5, "import": seconds} for seconds in (1.0, 2.5, 2.0)]
+    loads = tuple(replace(load, stages_s=own) for load, own in zip(run.loads, stages, strict=True))
+    assert "load: 2.5 s (median of 3 processes)" in table(replace(run, loads=loads)).splitlines()
+    assert "load: 1.5 s" in table(replace(run, loads=loads[:1])).splitlines()
+    assert "load:" not in table(replace(run, loads=()))
+
+
+def test_a_percentile_of_all_processes_together_is_named_below(make_run):
+    run = make_run()
+    first, *others = run.results
+    run = replace(run, results=(replace(first, pooled_quantiles=("latency_p90_ms", "latency_p99_ms")), *others))
+    assert f"p90 ms of the calls of all processes together at {first.point.label}" in table(run).splitlines()
+    assert "together" not in table(make_run())
+
+
+def test_the_time_with_tokenizing_has_a_column_where_something_is_tokenized(make_run):
+    run = make_run()
+    assert "total ms" not in headings(run)
+    metrics = {**run.results[0].metrics, "tokenize_ms": 1.5, "total_ms": 33.25}
+    run = first_only(run, metrics=metrics)
+    assert headings(run)[2:6] == ["median ms", "95 % interval", "p90 ms", "total ms"]
+    assert "33.25" in table(run)
+
+
 def test_a_run_without_results_is_its_title_and_weights(make_run):
     run = replace(make_run(), results=())
     assert table(run).splitlines()[0].startswith("bert-base-uncased (feature-extraction)")
