@@ -207,6 +207,14 @@ def test_listing_the_charts_needs_no_data(here, draw):
     assert {tuple(chart) for chart in json.loads(line)} == {("name", "title", "needs", "by_default")}
 
 
+def test_the_page_about_charts_names_every_chart_and_those_that_must_be_named():
+    lines = (ROOT / "docs" / "charts.md").read_text().splitlines()
+    rows = {line.split("`")[1]: line for line in lines if line.startswith("| `") and "visualize_benchmarks" not in line}
+    assert set(rows) == set(plugins.names(PACKAGE))
+    only_named = {name for name in rows if not plugins.load(PACKAGE, name).by_default}
+    assert {name for name, line in rows.items() if line.endswith("(when named) |")} == only_named
+
+
 def test_the_help_is_grouped_and_ends_with_three_examples(draw):
     code, out, err = draw("--help")
     assert (code, err) == (0, [])

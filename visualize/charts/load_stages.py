@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from visualize.drawing import words
-from visualize.drawing.configurations import LINE_IN, ROW_IN, configurations, row_name
+from visualize.drawing.configurations import configurations, row_name, rows_height_in
 from visualize.drawing.layout import FigureText, finish, new_figure
 from visualize.drawing.lines import Line
 from visualize.drawing.rows import MODEL_COLUMNS, ChartPlugin, Drawing, NotDrawn, Row, details, grouped
@@ -70,8 +70,7 @@ def _drawing(key: Row, lines: Sequence[Line]) -> Drawing:
     ordered = sorted(lines, key=lambda line: sum(stages(newest(line.rows)).values()))
     shown = ordered[:MOST_BARS]
     with theme():
-        height_in = sum(ROW_IN + LINE_IN * row_name(line).count("\n") for line in shown) + 0.9
-        figure, (axes,) = new_figure(WIDTH_IN, height_in)
+        figure, (axes,) = new_figure(WIDTH_IN, rows_height_in(shown) + 0.6)
         _draw_bars(axes, shown)
         axes.set_xlabel("Load time (s), from a fresh process to a loaded model\nlower is better")
         finish(figure, _figure_text(key, shown, len(ordered)))

@@ -137,7 +137,7 @@ def _drawing(key: Row, series: Sequence[list[Row]]) -> Drawing:
         figure, panels = new_figure(width_in, PANEL_IN * lines + 0.4, lines, columns, sharex=False, sharey=False)
         for axes, rows in zip(panels, shown, strict=False):
             _draw_series(axes, rows, listed)
-            axes.set_title(wrap(_heading(rows[-1]), TEXT_SIZE, width_in / columns - 0.8), loc="left", x=0)
+            axes.set_title(wrap(_heading(rows[-1]), TEXT_SIZE, width_in / columns - 1.3), loc="left", x=0)
             axes.set_ylabel("Latency (ms)\nlower is better")
         for axes in panels[len(shown) :]:
             axes.remove()
@@ -153,7 +153,7 @@ def _draw_series(axes: Axes, rows: Sequence[Row], listed: list[str]) -> None:
     """The runs of a series, its levels and changes. What is too long for the panel is added to `listed`."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 
-    times = [float(date2num(row["history_time"])) for row in rows]  # type: ignore[no-untyped-call]
+    times = [float(date2num(row[_time_of(rows)])) for row in rows]  # type: ignore[no-untyped-call]
     place = rows[-1]["device_place"]
     for time, row in zip(times, rows, strict=True):
         if row["low"] is not None and row["high"] is not None:
@@ -178,6 +178,11 @@ def _draw_series(axes: Axes, rows: Sequence[Row], listed: list[str]) -> None:
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     margin = (times[-1] - times[0]) * 0.04 or 0.5
     axes.set_xlim(times[0] - margin, times[-1] + margin)
+
+
+def _time_of(rows: Sequence[Row]) -> str:
+    """The column of the time that a series is drawn over: where all runs are of one commit, that of the runs."""
+    return "history_time" if len({row["history_time"] for row in rows}) > 1 else "started_at"
 
 
 def _draw_levels(axes: Axes, times: Sequence[float], rows: Sequence[Row]) -> None:
@@ -234,7 +239,7 @@ def _figure_text(
     )  # fmt: skip
     return FigureText(
         title=_title(key, shown),
-        subtitle=f"{TemporalTrend.title}: median of a call, by the time of the commit, else of the run",
+        subtitle=f"{TemporalTrend.title}: median of a call, by the time of its commit, else of its run",
         notes=tuple(note for note in notes if note),
         legend=doubtful_entries(drawn),
     )

@@ -94,8 +94,9 @@ def _least(line: Line) -> tuple[bool, float]:
 
 
 def rows_height_in(lines: Sequence[Line]) -> float:
-    """Height of the rows' panel."""
-    return sum(ROW_IN + LINE_IN * name.count("\n") for name in map(row_name, lines)) + ROW_IN
+    """Height of the rows' panel; every row is as high as the longest name needs."""
+    further = max(row_name(line).count("\n") for line in lines)
+    return (ROW_IN + LINE_IN * further) * len(lines) + ROW_IN
 
 
 def row_name(line: Line) -> str:
