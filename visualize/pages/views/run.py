@@ -73,6 +73,8 @@ WHERE result_id = $result AND phase = 'measure' AND metric = $metric
 MOST_POINTS = 1500
 """Samples in a chart; of more, every second, third, ... is drawn."""
 MOST_LAUNCHES = 12
+WHERE = ("launch", "launches", "of")
+"""Evidence that says in which launches a doubt arose."""
 STAGES = ("load_spawn_s", "load_import_s", "load_device_init_s", "load_weights_read_s", "load_to_device_s")
 
 
@@ -270,7 +272,11 @@ def _doubts(rows: Sequence[Row]) -> tuple[DoubtNote, ...]:
 
 
 def _evidence(evidence: Mapping[str, Any]) -> str:
-    return visible(", ".join(f"{name} {_plain(value)}" for name, value in evidence.items()))
+    """What was found, then in which launches."""
+    found = [f"{name} {_plain(value)}" for name, value in evidence.items() if name not in WHERE]
+    launches = evidence.get("launches") or []
+    where = [f"in launch{'' if len(launches) == 1 else 'es'} {', '.join(map(str, launches))}"] if launches else []
+    return visible(", ".join([*found, *where]))
 
 
 def _plain(value: Any) -> str:
