@@ -44,7 +44,8 @@ source = GraphSource(folder=Path(told["folder"]), bundle=bundle, settings=settin
 loaded = load_graphs(source)
 workload, point = from_json(Workload, told["workload"], "w"), from_json(Point, told["point"], "p")
 arrays = {"input_ids": np.ones((point.batch_size, point.sequence_length), dtype=np.int64)}
-operation = operation_of(bundle, runner_of(loaded, "device"), workload, point, arrays)
+replay = lambda other: operation_of(bundle, other, workload, point, arrays).run(lambda name: None)
+operation = operation_of(bundle, runner_of(loaded, "device", replay), workload, point, arrays)
 library = ctypes.CDLL("libcudart.so.13")
 calls = []
 for _ in range(4):
@@ -60,7 +61,7 @@ nodes = {
     for name, session in loaded.sessions.items()
 }
 options = {name: in_force(session, settings)["provider_options"] for name, session in loaded.sessions.items()}
-print(json.dumps({"calls": calls, "nodes": nodes, "options": options}))
+print(json.dumps({"calls": calls, "nodes": nodes, "options": options, "verified": dict(operation.verified())}))
 """
 
 
@@ -127,6 +128,7 @@ def test_a_forward_pass_is_captured_once_and_replayed_at_the_same_addresses(stub
     assert len({tuple(call["addresses"]) for call in calls}) == 1
     assert set(told["nodes"]["model"]) == {CUDA}
     assert told["options"]["model"]["enable_cuda_graph"] == "1"
+    assert set(told["verified"]["nodes_by_provider"]) == {CUDA}
 
 
 def test_without_the_option_nothing_is_captured(stubs, exported):
