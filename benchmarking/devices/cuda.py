@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -110,7 +111,7 @@ class CudaDevice(TorchGpuKind):
         if not has_kernels(capability, built):
             raise UnsupportedError(
                 f"torch {torch.__version__} has kernels for {', '.join(built)}, not for compute capability "
-                f"{capability} of {device.name}: install a build of torch that has (https://download.pytorch.org/whl)"
+                f"{capability} of {device.name}: {how_to_get_kernels(torch, capability)}"
             )
 
     def _describe(self, nvml: nvidia.Nvml, index: int, handle: Any, driver: str) -> Device:
@@ -138,6 +139,23 @@ def _memory_bytes(nvml: nvidia.Nvml, handle: Any) -> int | None:
     except UnreadableError as error:
         shares_memory = str(error).startswith(NOT_SUPPORTED) and not nvidia.is_split(nvml, handle)
         return usable_memory_bytes(host_facts()) if shares_memory else None
+
+
+def how_to_get_kernels(torch: Any, capability: str) -> str:
+    """The build of this release of torch that has kernels for a compute capability, by torch's own table of its
+    builds; the newest CUDA of several."""
+    builds: dict[str, dict[str, set[int]]] = getattr(torch.cuda, "PYTORCH_RELEASES_CODE_CC", {})
+    machine = "aarch64" if platform.machine().lower() == "aarch64" else "x86_64"
+    able = [
+        cuda
+        for cuda, by_machine in builds.items()
+        if by_machine.get(machine) and has_kernels(capability, [f"sm_{code}" for code in by_machine[machine]])
+    ]
+    release = str(torch.__version__).partition("+")[0]
+    if not able:
+        return f"no build of torch {release} is known to: see https://pytorch.org/get-started/locally for one that has"
+    index = f"cu{max(able, key=_pair).replace('.', '')}"
+    return f"pip install --upgrade torch=={release} --index-url https://download.pytorch.org/whl/{index}"
 
 
 def has_kernels(capability: str, built: Sequence[str]) -> bool:

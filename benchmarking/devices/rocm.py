@@ -19,6 +19,8 @@ from benchmarking.devices.support.torch_gpu import TorchGpuKind, is_gpu_in_use, 
 
 WHEEL_INDEX = "rocm7.1"
 VISIBLE = "ROCR_VISIBLE_DEVICES"
+GFX_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+"""Makes ROCm take a GPU for another target."""
 OWN_FIELDS = ("name", "driver", "memory_bytes")
 """Facts that are fields of Device."""
 
@@ -91,6 +93,17 @@ class RocmDevice(TorchGpuKind):
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return ORT_PROVIDERS
+
+    def check_build(self, torch: Any, device: Device) -> None:
+        target, override = str(device.facts.values.get("gfx_target", "")), os.environ.get(GFX_OVERRIDE)
+        built = {name.partition(":")[0] for name in torch.cuda.get_arch_list() if name.startswith("gfx")}
+        has_generic = any(name.endswith("generic") for name in built)
+        if built and target and target not in built and not has_generic and not override:
+            raise UnsupportedError(
+                f"torch {torch.__version__} has kernels for {', '.join(sorted(built))}, not for {target} of "
+                f"{device.name}: install a build of torch that has (https://download.pytorch.org/whl), or let the GPU "
+                f"pass for one of these with {GFX_OVERRIDE}"
+            )
 
     def lock_name(self, device: Device) -> str | None:
         address = str(device.facts.values.get("pci_address", device.selector))

@@ -335,6 +335,23 @@ def test_a_gpu_that_torch_has_no_kernels_for_is_refused_when_opened(nvml, fake_t
         plugin.check_build(torch, device)
 
 
+@pytest.mark.parametrize(
+    ("capability", "advice"),
+    [
+        ("6.1", "pip install --upgrade torch=={release} --index-url https://download.pytorch.org/whl/cu126"),
+        ("12.0", "pip install --upgrade torch=={release} --index-url https://download.pytorch.org/whl/cu132"),
+        ("3.5", "no build of torch {release} is known to: see https://pytorch.org/get-started/locally for one that"),
+    ],
+)
+def test_the_build_that_has_kernels_is_named_from_torchs_own_table(monkeypatch, capability, advice):
+    """The installed torch's: a new release may drop GPUs from its builds, and then has another table."""
+    import torch
+
+    monkeypatch.setattr(cuda.platform, "machine", lambda: "x86_64")
+    release = torch.__version__.partition("+")[0]
+    assert cuda.how_to_get_kernels(torch, capability).startswith(advice.format(release=release))
+
+
 def test_memory_that_this_user_may_not_read_is_not_the_hosts(nvml):
     """As of a GPU in instances (MIG) without rights: NVML_ERROR_NO_PERMISSION, or no number for the whole."""
     for code, is_split in ((pynvml.NVML_ERROR_NO_PERMISSION, 0), (pynvml.NVML_ERROR_NOT_SUPPORTED, 1)):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.records import Device, Readings
 from benchmarking.devices import rocm
 from benchmarking.devices.support import amd, torch_gpu
 from benchmarking.devices.support.amd import SysfsMonitor, gfx_target, nodes
@@ -199,3 +202,29 @@ def test_opening_a_gpu_that_is_gone_is_an_error(kfd, without_amdsmi, fake_torch,
     monkeypatch.setattr(torch_gpu, "import_torch", lambda device: fake_torch([SimpleNamespace(name=device.name)]))
     with pytest.raises(BenchhouseError, match="is no longer available: no AMD GPU at 0000:c1:00"):
         plugin.open(device)
+
+
+@pytest.mark.parametrize(
+    ("built", "override", "is_refused"),
+    [
+        (["gfx90a", "gfx942:sramecc+:xnack-"], None, False),
+        (["gfx90a", "gfx1100"], None, True),
+        (["gfx90a", "gfx1100"], "11.0.0", False),
+        (["gfx9-4-generic"], None, False),
+        ([], None, False),
+    ],
+)
+def test_a_gpu_that_torch_has_no_kernels_for_is_refused(monkeypatch, built, override, is_refused):
+    monkeypatch.delenv("HSA_OVERRIDE_GFX_VERSION", raising=False)
+    if override:
+        monkeypatch.setenv("HSA_OVERRIDE_GFX_VERSION", override)
+    torch = SimpleNamespace(__version__="2.13.0+rocm7.1", cuda=SimpleNamespace(get_arch_list=lambda: built))
+    facts = Readings(values={"gfx_target": "gfx942"})
+    gpu = Device(type="rocm", selector="rocm:0", found=True, name="AMD Instinct MI300X", facts=facts)
+    if not is_refused:
+        rocm.PLUGIN.check_build(torch, gpu)
+        return
+    with pytest.raises(
+        UnsupportedError, match="has kernels for gfx1100, gfx90a, not for gfx942 of AMD Instinct MI300X"
+    ):
+        rocm.PLUGIN.check_build(torch, gpu)
