@@ -1,0 +1,101 @@
+"""The script for machines with a GPU, run on this machine's processor without duckdb and pyarrow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.hardware import check
+
+SCRIPT = Path(check.__file__)
+ON_A_PROCESSOR = {"wall_time", "weights", "utilization", "cold_cache", "spooling", "out_of_memory", "families"}
+WITHOUT = "import sys\nfor name in ('duckdb', 'pyarrow'):\n    sys.modules[name] = None\n"
+"""Makes packages missing in a process and its children."""
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory):
+    """Every check on the processor, as somebody without a warehouse would run it."""
+    folder = tmp_path_factory.mktemp("hardware")
+    (folder / "sitecustomize.py").write_text(WITHOUT)
+    arguments = ("--device", "cpu", "--model", "tiny-bert", "--models", "tiny-bert", "--json", "found.json")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "BENCHHOUSE_LOCK_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = {one["name"]: one for one in json.loads((folder / "found.json").read_text())}
+    return SimpleNamespace(found=found, table=done.stdout, exit_code=done.returncode)
+
+
+def test_every_check_has_an_outcome_and_the_table_shows_it(verdicts):
+    assert set(verdicts.found) == {one.__name__ for one in check.CHECKS}
+    for verdict in verdicts.found.values():
+        assert verdict["outcome"].upper() in verdicts.table
+        assert verdict["claim"] in verdicts.table
+
+
+@pytest.mark.parametrize("name", sorted(ON_A_PROCESSOR))
+def test_what_a_processor_can_show_is_right(verdicts, name):
+    assert verdicts.found[name]["outcome"] == "right", verdicts.found[name]["evidence"]
+
+
+@pytest.mark.parametrize("name", sorted({one.__name__ for one in check.CHECKS} - ON_A_PROCESSOR))
+def test_what_needs_a_gpu_is_not_applicable_and_says_so(verdicts, name):
+    assert verdicts.found[name]["outcome"] == "not applicable"
+    assert verdicts.found[name]["evidence"].startswith("no GPU: cpu is ")
+
+
+def test_the_exit_code_is_0_where_nothing_is_wrong(verdicts):
+    assert verdicts.exit_code == 0
+
+
+def test_the_readme_describes_every_check():
+    text = SCRIPT.with_name("README.md").read_text()
+    assert [one.__name__ for one in check.CHECKS if f"`{one.__name__}`" not in text] == []
+
+
+class Parameter(SimpleNamespace):
+    __hash__ = object.__hash__
+
+    def numel(self):
+        return 10
+
+    def element_size(self):
+        return 4
+
+
+def test_a_number_that_differs_is_wrong_with_both_numbers():
+    model = SimpleNamespace(parameters=lambda: [Parameter(), Parameter()], buffers=list)
+    machine = SimpleNamespace(session=SimpleNamespace(model=model, weights_bytes=81))
+    verdict = check.judged(check.weights, machine)
+    assert (verdict.outcome, verdict.evidence) == ("wrong", "81 bytes, own sum 80")
+    machine.session.weights_bytes = 80
+    assert check.judged(check.weights, machine).outcome == "right"
+
+
+def test_numbers_further_apart_than_allowed_are_wrong():
+    assert check.near("ms", 1.1, 1.0, 0.15, "turns").endswith("off by 10.0% (allowed 15%: turns)")
+    with pytest.raises(check.Wrong, match=r"off by 20\.0%"):
+        check.near("ms", 1.2, 1.0, 0.15, "turns")
+
+
+def test_a_check_that_breaks_is_wrong_and_the_others_go_on():
+    verdict = check.judged(check.weights, SimpleNamespace())
+    assert verdict.outcome == "wrong"
+    assert verdict.evidence.startswith("the check itself failed: AttributeError")
+
+
+def test_an_unknown_check_is_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        check.main(["--only", "weights,magic"])
+    assert "--only: unknown check 'magic'" in capsys.readouterr().err
