@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarking.core.axes import AXES
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UsageError
+from db.analysis.selection import EVERYTHING
 from db.analysis.selection import Selection as Words
 from db.connection import quoted
 from db.spool import ingest_files, run_files
@@ -16,6 +18,8 @@ from visualize.drawing.rows import CHOSEN, SELECTED, TABLES, Selection, bound
 
 NAMED = ("model_id", "device", "runtime", "precision")
 """The fields of a selection that are columns of benchmark_runs."""
+MEASURED = "($model IS NULL OR model_id = $model) AND task <> 'device-calibration'"
+"""The condition of a model's runs, without the calibration of devices, which is no model's."""
 MOST_NAMED = 20
 """Names in a message."""
 
@@ -83,7 +87,7 @@ def chosen(source: Source, selection: Selection, words: Words) -> Selection:
     sql = f"SELECT result_id FROM all_results WHERE {words.condition}"  # noqa: S608 - values are bound
     ids = tuple(str(row["result_id"]) for row in source.warehouse.query(sql, list(words.values)).dicts())
     if not ids:
-        raise nothing_selected(source, selection, words.text)
+        raise nothing_selected(source, selection, words)
     return replace(selection, results=ids)
 
 
@@ -94,17 +98,20 @@ def has_results(source: Source, selection: Selection) -> bool:
     return bool(source.warehouse.query(sql, bound(sql, selection)).dicts())
 
 
-def nothing_selected(source: Source, selection: Selection, words: str = "") -> BenchhouseError:
+def nothing_selected(source: Source, selection: Selection, words: Words = EVERYTHING) -> BenchhouseError:
     """Why a selection of known names has no results: usually the combination was never measured."""
     named = [str(getattr(selection, name)) for name in NAMED if getattr(selection, name)]
-    selected = " ".join([*named, *([words] if words else [])])
+    selected = " ".join([*named, *([words.text] if words.text else [])])
     if not selected:
         return StorageError(f"{source.name} has runs but no results: they failed before their first point")
-    sql = f"SELECT DISTINCT {', '.join(NAMED)} FROM benchmark_runs WHERE $model IS NULL OR model_id = $model"  # noqa: S608
+    sql = f"SELECT DISTINCT {', '.join(NAMED)} FROM benchmark_runs WHERE {MEASURED}"  # noqa: S608
     cells = source.warehouse.query(sql + " ORDER BY ALL", {"model": selection.model_id}).dicts()
     existing = [" ".join(map(str, list(cell.values())[1 if selection.model_id else 0 :])) for cell in cells]
     more = f" and {len(existing) - MOST_NAMED} more" if len(existing) > MOST_NAMED else ""
-    return StorageError(f"{source.name} has no results of {selected}: it has {', '.join(existing[:MOST_NAMED])}{more}")
+    points = "".join(f", {_axis_values(source.warehouse, name, selection)}" for name in AXES if name in words.named)
+    return StorageError(
+        f"{source.name} has no results of {selected}: it has {', '.join(existing[:MOST_NAMED])}{more}{points}"
+    )
 
 
 def _expanded(patterns: Sequence[str]) -> list[Path]:
@@ -124,6 +131,17 @@ def _values(warehouse: Warehouse, column: str) -> list[str]:
     sql = f"SELECT DISTINCT {quoted(column)} AS value FROM benchmark_runs ORDER BY 1"  # noqa: S608 - quoted
     rows = warehouse.query(sql).dicts()
     return [str(row["value"]) for row in rows]
+
+
+def _axis_values(warehouse: Warehouse, name: str, selection: Selection) -> str:
+    """The values of an axis of the grid that results have: "batch size 1, 4"."""
+    column = quoted(name)
+    sql = f"""
+        SELECT DISTINCT {column} AS value FROM benchmark_results JOIN benchmark_runs USING (run_id)
+        WHERE {MEASURED} AND {column} IS NOT NULL ORDER BY 1
+    """  # noqa: S608 - quoted
+    values = [f"{row['value']:g}" for row in warehouse.query(sql, {"model": selection.model_id}).dicts()]
+    return f"{AXES[name].noun} {', '.join(values[:MOST_NAMED])}" if values else f"no {AXES[name].noun}"
 
 
 def _device_names(warehouse: Warehouse) -> list[str]:

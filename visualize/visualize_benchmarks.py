@@ -265,7 +265,7 @@ def _gather(options: argparse.Namespace, request: Request) -> Gathered:
         selection = sources.chosen(source, request.selection, request.words)
         rows = _rows(source, request, selection)
         if not any(rows.values()) and not sources.has_results(source, selection):
-            raise sources.nothing_selected(source, selection, request.words.text)
+            raise sources.nothing_selected(source, selection, request.words)
     empty = [name for name, found in rows.items() if not found]
     lacking = [_lacking(name) for name in empty if name in request.demanded]
     return Gathered(

@@ -141,7 +141,9 @@ def test_a_selection_in_words_chooses_results_as_in_other_commands(database, dra
     assert "measured 2026-01-02" in Path(draw(f"run={older.run_id},batch=2", *base)[1][0]).read_text()
     code, out, (error,) = draw("batch=16", *base)
     assert (code, out) == (1, [])
-    assert error.endswith("bench.duckdb has no results of batch=16: it has bert-base-uncased cpu eager float32")
+    assert error.endswith(
+        "bench.duckdb has no results of batch=16: it has bert-base-uncased cpu eager float32, batch size 1, 2"
+    )
 
 
 def test_sql_in_a_selection_needs_a_database(spool, draw, make_run, database):
