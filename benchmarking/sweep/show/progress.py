@@ -167,7 +167,8 @@ class Progress(Observer):
         if measurement.status != "ok":
             return "  ".join([*parts, f"{measurement.status.replace('_', ' ')}: {measurement.error}"])
         values = [v for s in measurement.samples if _is_latency(s.metric, s.phase) for v in s.values]
-        parts.append(f"{len(values)} calls  median {number(statistics.median(values))} ms" if values else "no samples")
+        calls = f"{len(values)} call{'s' * (len(values) != 1)}"
+        parts.append(f"{calls}  median {number(statistics.median(values))} ms" if values else "no samples")
         doubts = ", ".join(doubt.kind for doubt in measurement.doubts if doubt.severity != "info")
         parts += [f"[{doubts}]"] if doubts else []
         return "  ".join(parts + self._left())

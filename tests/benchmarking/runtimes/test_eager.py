@@ -315,3 +315,14 @@ def test_weights_bytes_counts_a_storage_once_and_whole():
     assert model_loading.weights_bytes(module) == 10 * 4 + 3 * 2
     assert model_loading.parameter_count(module) == 3
     assert model_loading.weights_bytes(torch.nn.Identity()) == 0
+
+
+def test_a_second_session_takes_its_flops_from_the_cache(open_eager, tmp_path, monkeypatch):
+    """By numbers that only the cache can have."""
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path))
+    counted = open_eager("tiny-bert").operation(POINT).count()
+    (record,) = tmp_path.glob("builds/flops/*/build.json")
+    record.write_text(record.read_text().replace(str(counted.values["flops"]), "12345"))
+    assert open_eager("tiny-bert").operation(POINT).count().values["flops"] == 12345
+    assert open_eager("tiny-bert").operation(replace(POINT, batch_size=1)).count().values["flops"] != 12345
+    assert len([*tmp_path.glob("builds/flops/*/build.json")]) == 2
