@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
 from db.analysis.selection import Selection
-from visualize.pages.result_rows import result_table
+from visualize.pages.result_rows import COLUMNS, result_table
 from visualize.pages.shown import Cell, Grid, Heading, Link, point_text, text_cell, time_text
 from visualize.pages.site import Download, File, View
 from visualize.pages.views.run import RunParameters, results_csv
@@ -21,6 +22,8 @@ State = Literal["valid", "noisy", "throttled", "invalid", "failed", "skipped", "
 Sort = Literal["newest", "fastest", "slowest", "throughput", "model"]
 
 PAGE_ROWS = 50
+SUBJECT = ("started_at", "model_id", "architecture_type", "device", "device_name", "runtime", "precision", "simulated")
+"""What was measured; with the columns of the point and of the numbers all that is read of a row, which has 150."""
 FILTERS = """
     ($family IS NULL OR architecture_type = $family)
     AND ($model IS NULL OR model_id = $model)
@@ -41,7 +44,7 @@ SORTS: Mapping[str, str] = {
     "model": "model_id, device, runtime, precision, sequence_length, batch_size, result_id",
 }
 SHOWN = """
-SELECT * FROM (SELECT * FROM {view} WHERE {filters}) ORDER BY {order} LIMIT $most OFFSET $skipped
+SELECT {columns} FROM (SELECT * FROM {view} WHERE {filters}) ORDER BY {order} LIMIT $most OFFSET $skipped
 """
 COUNT = "SELECT count(*) AS results FROM {view} WHERE {filters}"
 CELLS = """
@@ -51,7 +54,7 @@ WHERE task <> 'device-calibration'
 SIZES = """
 SELECT list_sort(list(DISTINCT batch_size)) AS batch, list_sort(list(DISTINCT sequence_length)) AS sequence FROM series
 """
-KINDS = "SELECT DISTINCT unnest(doubts) AS kind FROM latest_results ORDER BY kind"
+KINDS = "SELECT DISTINCT unnest(doubts) AS kind FROM benchmark_results WHERE doubts <> [] ORDER BY kind"
 STATES: tuple[State, ...] = ("valid", "noisy", "throttled", "invalid", "failed", "skipped", "timed_out")
 
 
@@ -114,7 +117,8 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
     (counted,) = data.warehouse.query(COUNT.format(view=view, filters=FILTERS), asked).dicts()
     count = int(counted["results"])
     skipped = (parameters.page - 1) * PAGE_ROWS
-    sql = SHOWN.format(view=view, filters=FILTERS, order=SORTS[parameters.sort])
+    columns = ", ".join((*SUBJECT, *POINT_COLUMNS, *COLUMNS))
+    sql = SHOWN.format(columns=columns, view=view, filters=FILTERS, order=SORTS[parameters.sort])
     rows = data.warehouse.query(sql, {**asked, "most": PAGE_ROWS, "skipped": skipped}).dicts()
     return ResultsPage(
         filters=_filters(data, parameters),
