@@ -1,5 +1,7 @@
 """Plans that are bound to processors, or that take several devices as one."""
 
+import dataclasses
+
 import pytest
 
 from benchmarking.core.errors import UnsupportedError, UsageError
@@ -105,6 +107,14 @@ def test_replicas_need_their_weights_on_every_device(plan, monkeypatch):
         why = fit.why_not(point)
         assert (why is None) is fits
         assert why is None or "90.0 GB for weights on each of 2 devices" in why
+
+
+def test_outputs_of_another_memory_format_are_compared_with_the_default_one(plan):
+    cell = plan(device="cuda:0").cell
+    assert is_reference(cell)
+    other = dataclasses.replace(cell, runtime_mode={**cell.runtime_mode, "memory_format": "channels_last"})
+    assert not is_reference(other)
+    assert reference_cell(other).runtime_mode == cell.runtime_mode
 
 
 def test_outputs_of_several_devices_are_compared_with_those_of_one(plan):

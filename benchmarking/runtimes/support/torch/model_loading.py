@@ -13,7 +13,9 @@ from benchmarking.runtimes.support.torch.settings import dtype_of
 from benchmarking.workloads.support.families import plugin_of
 
 
-def load_model(workload: Workload, dtype: Any, attention: str | None) -> tuple[Any, dict[str, Json]]:
+def load_model(
+    workload: Workload, precision: Precision, attention: str | None, torch_name: str = ""
+) -> tuple[Any, dict[str, Json]]:
     """The model in host memory and eval mode: pretrained weights from its folder, or seeded random ones.
 
     The second value is for `verified`: parameters that the pretrained weights lack (the head of another task), which
@@ -21,6 +23,7 @@ def load_model(workload: Workload, dtype: Any, attention: str | None) -> tuple[A
     from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 
     plugin = plugin_of(workload)
+    dtype = dtype_of(precision, torch_name)
     with memory_errors(f"loading {workload.model_id}"):
         if workload.weights == "pretrained":
             model, missing = plugin.load(workload, dtype=dtype, attention=attention)

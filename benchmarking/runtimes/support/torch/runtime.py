@@ -156,8 +156,7 @@ class TorchRuntime(Runtime):
         attention, precision = _attention_in(cell.runtime_mode), cell.precision
         implementation = attention_kernels.implementation_of(attention)
         with stage("weights_read"):
-            dtype = settings.dtype_of(precision, torch_name)
-            model, loaded = model_loading.load_model(cell.workload, dtype, implementation)
+            model, loaded = model_loading.load_model(cell.workload, precision, implementation, torch_name)
         count = model_loading.parameter_count(model)
         with stage("to_device"):
             model = model_loading.to_device(model, torch_name)

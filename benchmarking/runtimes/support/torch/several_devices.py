@@ -23,7 +23,6 @@ from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.devices.support.torch_gpu import current_gpu
 from benchmarking.runtimes.support.torch import attention_kernels, model_loading
 from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
-from benchmarking.runtimes.support.torch.settings import dtype_of
 from benchmarking.workloads.support.families import family_named
 
 OPTION = "placement"
@@ -90,7 +89,7 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
     attention = cell.runtime_mode.get("attention")
     implementation = attention_kernels.implementation_of(None if attention is None else str(attention))
     with stage("weights_read"):
-        model, loaded = model_loading.load_model(cell.workload, dtype_of(cell.precision), implementation)
+        model, loaded = model_loading.load_model(cell.workload, cell.precision, implementation)
     if cell.workload.weights == "pretrained":
         model_loading.check_finite(model, cell.workload.model_id)
     count = model_loading.parameter_count(model)
