@@ -1,6 +1,6 @@
 """Statistics of the samples of a launch, and across launches, in the samples' own unit.
 
-numpy and scipy are imported inside functions: the supervisor uses this module at the end of a run but must start fast.
+numpy is imported inside functions: the supervisor uses this module at the end of a run but must start fast.
 """
 
 from __future__ import annotations
@@ -311,10 +311,11 @@ def median_error(statistics: Statistics) -> float:
 def between_launches_interval(medians: Sequence[float]) -> tuple[float, float]:
     """95 % t interval on the logarithms of at least two launches' positive medians."""
     import numpy as np
-    from scipy.special import stdtrit
+
+    from benchmarking.core.student_t import quantile
 
     logs = np.log(np.asarray(medians, dtype=np.float64))
-    half = float(stdtrit(len(logs) - 1, 0.975)) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    half = quantile(0.975, len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
     centre = float(logs.mean())
     return math.exp(centre - half), math.exp(centre + half)
 

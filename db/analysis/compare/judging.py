@@ -32,6 +32,7 @@ from statistics import fmean
 from typing import Literal
 
 from benchmarking.core.metrics import Metric
+from benchmarking.core.student_t import cumulative, quantile
 from db.analysis.compare.session_scatter import MIN_SESSIONS, SessionScatter
 
 MAX_Q = 0.004
@@ -232,20 +233,18 @@ def _distance(pair: Pair) -> float:
 
 def _with_interval(one: Judgement, found: _Estimate, scope: Scope) -> Judgement:
     """The judgement with its interval and p; without any variation the change is exact."""
-    from scipy.special import stdtr, stdtrit
-
     halved = 2 ** (found.looks - 1)
     if found.error == 0:
         p_value = 1.0 if found.difference == 0 else 0.0
         return replace(one, low=one.change, high=one.change, detectable=MIN_CHANGE, p_value=p_value, scope=scope)
-    half = float(stdtrit(found.degrees, 1 - (1 - CONFIDENCE) / 2 / halved)) * found.error
-    reach = float(stdtrit(found.degrees, 1 - MAX_Q / 2 / halved)) + float(stdtrit(found.degrees, POWER))
+    half = quantile(1 - (1 - CONFIDENCE) / 2 / halved, found.degrees) * found.error
+    reach = quantile(1 - MAX_Q / 2 / halved, found.degrees) + quantile(POWER, found.degrees)
     return replace(
         one,
         low=math.expm1(found.difference - half),
         high=math.expm1(found.difference + half),
         detectable=max(MIN_CHANGE, math.expm1(reach * found.error)),
-        p_value=min(1.0, 2 * halved * float(stdtr(found.degrees, -abs(found.difference) / found.error))),
+        p_value=min(1.0, 2 * halved * cumulative(-abs(found.difference) / found.error, found.degrees)),
         scope=scope,
     )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.metrics import Metric
+from benchmarking.core.student_t import quantile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -122,13 +123,12 @@ def prediction_interval(
     values all three are the same.
     """
     import numpy as np
-    from scipy.special import stdtrit
 
     logs = [_winsorised(np.log(np.asarray(segment, dtype=np.float64)), parameters) for segment in segments]
     centre, n = float(logs[0].mean()), len(logs[0])
     degrees = sum(len(each) - 1 for each in logs)
     squares = sum(float(((each - each.mean()) ** 2).sum()) for each in logs)
-    reach = float(stdtrit(degrees, parameters.confidence)) * math.sqrt(squares / degrees * (1 + 1 / n))
+    reach = quantile(parameters.confidence, degrees) * math.sqrt(squares / degrees * (1 + 1 / n))
     return math.exp(centre), math.exp(centre - reach), math.exp(centre + reach)
 
 

@@ -20,7 +20,8 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.special import stdtr
+
+from benchmarking.core.student_t import cumulative
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -242,7 +243,7 @@ def _p_value(before: Floats, after: Floats) -> float:
     if squares == 0:
         return 1.0 if apart == 0 else 0.0
     t = apart / (squares / (n + m - 2) * (1 / n + 1 / m)) ** 0.5
-    return 2 * float(stdtr(n + m - 2, -abs(t)))
+    return 2 * cumulative(-abs(t), n + m - 2)
 
 
 def _state(at: int, earlier: dict[_Sides, float], parameters: Parameters) -> State:
