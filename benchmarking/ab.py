@@ -27,6 +27,7 @@ from typing import Any
 
 from benchmarking.core.command_line import Parser, non_negative_seconds, note, notes, positive_int, run_command
 from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
+from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
 from benchmarking.core.temporary import temporary_folder
@@ -82,6 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
+    check_measuring("measuring")
     arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", arguments.b, arguments.worktree_b))
     looks = planned_looks(arguments.rounds, max(arguments.rounds, arguments.max_rounds))
     return compare_in_turns(arms, looks, output_options(arguments, metric=arguments.metric), arguments.budget)

@@ -75,6 +75,7 @@ def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any]
     from benchmarking.sweep.plan.request import Request, plan_cell
     from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 
+    plugins.check_measuring()
     try:
         request = Request(model_id=model_id, settings=chosen, command=tuple(sys.argv), **fields)
     except TypeError as error:

@@ -29,6 +29,7 @@ from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError
+from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
 from benchmarking.core.terminal import stdout_page
@@ -52,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = command_line.parser(NAME, __doc__).parse_args(argv)
     command_line.check(arguments)
+    if arguments.models or arguments.model_list:  # people's own benchmarks may need none of it
+        check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
     if arguments.resume:
         return _resume(arguments, argv)

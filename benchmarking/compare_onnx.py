@@ -17,6 +17,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import Parser, names, note, run_command
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
 from benchmarking.sweep.plan import flags
@@ -41,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
+    check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
     planned = _planned(arguments, argv)
     show = show_runtimes(session.Show(json=arguments.json, quiet=arguments.quiet), planned.refused)

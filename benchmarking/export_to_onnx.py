@@ -16,8 +16,8 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking.core.command_line import Parser, note, notes, positive_int, run_command
-from benchmarking.core.errors import EXIT_OK, UnsupportedError, UsageError
-from benchmarking.core.plugins import is_installed
+from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedError, UsageError
+from benchmarking.core.plugins import check_measuring, how_to_install, is_installed
 from benchmarking.core.records import Cell, Point, Workload
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Page, stdout_page
@@ -96,10 +96,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _export(arguments: argparse.Namespace) -> Export:
     """The requested export. Raises UsageError and UnsupportedError if it is not possible."""
+    check_measuring("exporting a model")
     if (absent := missing()) is not None:
-        raise UnsupportedError(absent)
+        raise NotInstalledError(absent)
     if arguments.format == "openvino" and not is_installed("openvino"):
-        raise UnsupportedError("--format openvino needs openvino: pip install openvino")
+        raise NotInstalledError(f"--format openvino needs openvino: {how_to_install()}")
     if arguments.format == "openvino" and arguments.opset is not None:
         raise UsageError("--opset is for ONNX files: leave it out with --format openvino")
     workload = resolve(arguments.model, task=arguments.task, weights=arguments.weights)

@@ -16,6 +16,7 @@ from benchmarking import ab, listings
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import Parser, names, note, notes, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import to_json
 from benchmarking.sweep.plan import flags
@@ -51,6 +52,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    check_measuring("measuring")
     show = session.Show(json=arguments.json, quiet=arguments.quiet)
     output_dir = Path(arguments.output_dir)
     if arguments.resume:

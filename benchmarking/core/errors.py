@@ -84,6 +84,10 @@ class UnsupportedError(UsageError):
     """A combination that is not supported (device and precision, runtime and model). Exit code 2."""
 
 
+class NotInstalledError(UsageError):
+    """The packages of an extra are not installed; the message has the command for it. Exit code 2."""
+
+
 class OutOfMemoryError(BenchhouseError):
     """Host or device memory ran out while loading or running a model."""
 

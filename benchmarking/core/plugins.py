@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
-from benchmarking.core.errors import FormatError
+from benchmarking.core.errors import FormatError, NotInstalledError
 
 DEVICES, RUNTIMES, FAMILIES = "benchmarking.devices", "benchmarking.runtimes", "benchmarking.workloads"
 """The packages whose plugins are named in records."""
@@ -49,6 +49,26 @@ _ALL_ASSUMED = ContextVar("_ALL_ASSUMED", default=False)
 def is_installed(module: str) -> bool:
     """Whether a module can be imported, or is assumed to be (`all_assumed`). Imports nothing."""
     return are_all_assumed() or importlib.util.find_spec(module) is not None
+
+
+MEASURING = ("torch", "transformers", "huggingface_hub", "safetensors")
+"""Modules without which nothing is measured. What only some runtimes or models need is checked with them."""
+OTHER_EXTRAS = {"kernels": "kernels"}
+"""Module -> the extra that it is in, where that is not `measure`."""
+
+
+def how_to_install(*modules: str) -> str:
+    """The command that installs modules of the extras, those of `measure` unless they are in another one."""
+    extras = sorted({OTHER_EXTRAS.get(module, "measure") for module in modules} or {"measure"}, reverse=True)
+    return f'pip install "benchhouse[{",".join(extras)}]"'
+
+
+def check_measuring(what: str = "measuring a model") -> None:
+    """Raise NotInstalledError where the packages that measure are not installed, or not all of them."""
+    absent = [name for name in MEASURING if not is_installed(name)]
+    if absent:
+        are = "is" if len(absent) == 1 else "are"
+        raise NotInstalledError(f"{what} needs {', '.join(absent)}, which {are} not installed: {how_to_install()}")
 
 
 def version_of(distribution: str) -> str | None:

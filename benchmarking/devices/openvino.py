@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES, ColdCache, DeviceHandle, DeviceKind, Gauge
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support import ort_providers as directml
@@ -108,7 +109,7 @@ class OpenVinoDevice(DeviceKind):
         try:
             module = self._module or import_openvino()
         except ImportError as error:
-            return (self.absent(f"package openvino is missing: pip install openvino ({error})"),)
+            return (self.absent(f"package openvino is missing: {how_to_install()} ({error})"),)
         try:
             core = module.Core()
             names: list[str] = list(core.available_devices)

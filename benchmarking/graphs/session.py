@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts, model_parts
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.model_contracts import TRANSFORMERS_EXPORTER, Recipe
-from benchmarking.core.plugins import version_of
+from benchmarking.core.plugins import how_to_install, version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
 from benchmarking.graphs.export.exporter import OPTIMUM, converted, export_bundle, given_file, given_file_identity
@@ -68,7 +68,7 @@ def why_not_forward(runtime: str, workload: Workload) -> str | None:
 def missing() -> str | None:
     """None, or which packages an export needs that are not installed."""
     absent = [name for name in ("torch", "transformers", "onnx", "onnxscript") if version_of(name) is None]
-    return f"exporting to ONNX needs {', '.join(absent)}: pip install {' '.join(absent)}" if absent else None
+    return f"exporting to ONNX needs {', '.join(absent)}: {how_to_install()}" if absent else None
 
 
 def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, opset: int = DEFAULT_OPSET) -> BuildKey:

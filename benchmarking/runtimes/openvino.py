@@ -17,7 +17,7 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core.contracts import Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.plugins import is_installed
+from benchmarking.core.plugins import how_to_install, is_installed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.openvino import import_openvino
 from benchmarking.devices.support.kinds import has, names_with
@@ -67,7 +67,7 @@ class OpenVino(Runtime):
         from benchmarking.graphs.session import missing
 
         if not is_installed("openvino"):
-            return "not installed: openvino: pip install openvino"
+            return f"not installed: openvino: {how_to_install()}"
         return missing()
 
     def why_not_on(self, device: Device) -> str | None:

@@ -148,8 +148,11 @@ def _confirmed(
     arguments: argparse.Namespace, findings: Sequence[Finding], flagged: Sequence[FlaggedRun]
 ) -> tuple[Finding, ...]:
     """The findings after what regressed was measured again, in a fresh session for each run."""
+    from benchmarking.core.plugins import check_measuring
     from db.analysis.gate.findings import confirm
 
+    if flagged:
+        check_measuring()
     return confirm(findings, flagged, lambda one: _measure_again(arguments, one), lambda: open_to_read(arguments))
 
 

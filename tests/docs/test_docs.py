@@ -311,15 +311,16 @@ def test_the_command_of_each_platform_takes_the_pinned_torch_from_the_index_that
     indexes = {}
     for platform, command in commands.items():
         assert re.fullmatch(
-            r"pip install -c constraints\.txt( --extra-index-url https://download\.pytorch\.org/whl/\w[\w.]*)? -e \.",
+            r"pip install -c constraints\.txt( --extra-index-url https://download\.pytorch\.org/whl/\w[\w.]*)?"
+            + (r' -e "\.\[measure-amd\]"' if "AMD" in platform else r' -e "\.\[measure\]"'),
             command,
         ), command
         indexes[platform] = command.rpartition("/whl/")[2].partition(" ")[0] if "/whl/" in command else None
     assert indexes["Linux, NVIDIA GPU"] == indexes["Windows, NVIDIA GPU"] == cuda.WHEEL_INDEX
     assert (indexes["Linux, AMD GPU"], indexes["macOS"], indexes["CPU only"]) == (rocm.WHEEL_INDEX, None, "cpu")
-    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
-    assert "+" not in pins["torch"], "a pinned build would exclude all others"
-    assert f"`{pins['torch']}+{cuda.WHEEL_INDEX}`" in text
+    (bound,) = re.findall(r"^torch([<=>].*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert re.fullmatch(r"<=[\d.]+", bound), "a pin would replace a GPU's torch, a pinned build exclude all others"
+    assert f"`{bound.removeprefix('<=')}+{cuda.WHEEL_INDEX}`" in text
 
 
 def test_onnxruntime_and_the_advised_torch_have_cuda_of_one_major():

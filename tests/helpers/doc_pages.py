@@ -27,7 +27,7 @@ from tests.helpers.paths import ROOT
 
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 INSTALLATIONS = ("main-command", "test-command")
-INSTALL = "pip install -c constraints.txt -e . && "
+INSTALL = 'pip install -c constraints.txt -e ".[measure]" && '
 IN_THE_TEST = "in the test: "
 FILE = "file: "
 FENCE = re.compile(r"```(\w*)")

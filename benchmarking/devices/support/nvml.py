@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES
+from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.gpu_processes import Client, Owners
 from benchmarking.devices.support.handles import (
@@ -112,7 +113,7 @@ def load_module() -> Any:
     try:
         return importlib.import_module("pynvml")
     except ImportError as error:
-        raise NvmlError("package nvidia-ml-py is missing: pip install nvidia-ml-py") from error
+        raise NvmlError(f"package nvidia-ml-py is missing: {how_to_install()}") from error
 
 
 def _why_not(module: Any, error: Any) -> str:

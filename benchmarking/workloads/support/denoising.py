@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import Json, Point, Workload
 from benchmarking.workloads.support.configuration import library_path
 from benchmarking.workloads.support.generation import host_array, non_finite
@@ -45,7 +46,7 @@ def missing() -> str | None:
     """None, or what must be installed and how."""
     if importlib.util.find_spec("diffusers") is not None:
         return None
-    return "diffusion models need diffusers, which is not installed: pip install diffusers"
+    return f"diffusion models need diffusers, which is not installed: {how_to_install()}"
 
 
 def class_name(config: Mapping[str, Json]) -> str:

@@ -380,7 +380,7 @@ def test_a_missing_binding_is_the_reason_with_its_install_command(monkeypatch):
 
     monkeypatch.setattr(nvml_module.importlib, "import_module", refuse)
     (device,) = cuda.CudaDevice().probe()
-    assert device.why_not == "package nvidia-ml-py is missing: pip install nvidia-ml-py"
+    assert device.why_not == 'package nvidia-ml-py is missing: pip install "benchhouse[measure]"'
 
 
 def test_hidden_gpus_are_not_found_and_the_variable_is_named(nvml, monkeypatch):

@@ -55,7 +55,7 @@ def test_a_workload_without_a_family_is_not_supported():
 def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch):
     assert PLUGIN.missing() is None
     monkeypatch.setattr(runtime.importlib.util, "find_spec", lambda name: None if name == "transformers" else object())
-    assert PLUGIN.missing() == "not installed: transformers: pip install transformers"
+    assert PLUGIN.missing() == 'not installed: transformers: pip install "benchhouse[measure]"'
 
 
 def test_mode_is_complete_with_its_defaults():

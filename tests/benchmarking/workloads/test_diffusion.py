@@ -268,6 +268,6 @@ def test_models_that_need_other_inputs_are_refused_before_they_are_loaded(change
 def test_without_diffusers_there_is_a_way_out(monkeypatch):
     monkeypatch.setattr(denoising.importlib.util, "find_spec", lambda name: None)
     workload = workload_of(TINY_UNET)
-    assert PLUGIN.check(workload, point_of()).endswith("need diffusers, which is not installed: pip install diffusers")
-    with pytest.raises(UnsupportedError, match="pip install diffusers"):
+    assert PLUGIN.check(workload, point_of()).endswith('not installed: pip install "benchhouse[measure]"')
+    with pytest.raises(UnsupportedError, match="need diffusers, which is not installed"):
         PLUGIN.model_class(workload)

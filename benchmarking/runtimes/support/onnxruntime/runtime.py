@@ -17,7 +17,7 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Option, Runtime
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, first_line, is_out_of_memory
-from benchmarking.core.plugins import are_all_assumed
+from benchmarking.core.plugins import are_all_assumed, how_to_install
 from benchmarking.core.records import Cell, Device, Json, Precision, Scalar
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.host import host_facts, int_fact
@@ -59,7 +59,7 @@ class OrtRuntime(Runtime):
 
     def missing(self) -> str | None:
         if importlib.util.find_spec("onnxruntime") is None:
-            return "not installed: onnxruntime: pip install onnxruntime (onnxruntime-gpu for NVIDIA GPUs)"
+            return f"not installed: onnxruntime: {how_to_install()}"
         return graphs.missing()
 
     def import_libraries(self) -> None:

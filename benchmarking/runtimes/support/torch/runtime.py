@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.contracts import Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.kinds import has, names_with
 from benchmarking.runtimes.support.torch import attention_kernels, quantization, settings
@@ -64,7 +65,7 @@ class TorchRuntime(Runtime):
 
     def missing(self) -> str | None:
         absent = [name for name in self.packages if importlib.util.find_spec(name) is None]
-        return f"not installed: {', '.join(absent)}: pip install {' '.join(absent)}" if absent else None
+        return f"not installed: {', '.join(absent)}: {how_to_install(*absent)}" if absent else None
 
     def why_not_on(self, device: Device) -> str | None:
         if has(device.type, lambda kind: kind.runs_torch):
