@@ -78,8 +78,8 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
         finish(
             figure,
             FigureText(
-                title=_title(key, best),
-                subtitle=words.subtitle(_title(key, best), Roofline.title, words.device(key)),
+                title=_title(best),
+                subtitle=words.subtitle(_title(best), Roofline.title, words.device(key)),
                 notes=words.caption(
                     members, shown, NOTE, left_out, named=lambda row: f"{row['model_id']} at {words.point(row)}",
                     otherwise="without counted operations or bytes, or at a precision that was not calibrated",
@@ -96,10 +96,10 @@ def _share(row: Row) -> float:
     return float(row["share_of_peak"] or 0)
 
 
-def _title(key: Row, best: Row | None) -> str:
+def _title(best: Row | None) -> str:
     """The finding: the largest share of the measured peak; without one for a simulator, which is never ranked."""
     if best is None or not _share(best) or trust(best) != "valid":
-        return f"{Roofline.title} of {words.device(key)}"
+        return f"{Roofline.title}: speed against operations per byte"
     return f"{best['model_id']} reaches {_share(best):.0%} of the measured peak, the most of what is shown"
 
 
