@@ -27,7 +27,7 @@ class Eager(TorchRuntime):
     declared_options = (*SHARED_OPTIONS, several_devices.PLACEMENT, QUANTIZATION)
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        return super().supports(device, workload, precision) or several_devices.why_not(device, workload, precision)
+        return several_devices.why_not(device, workload, precision) or super().supports(device, workload, precision)
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
         offered = super().options(workload, device)
