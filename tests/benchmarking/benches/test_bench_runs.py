@@ -74,10 +74,12 @@ def test_variants_are_runs_and_batch_sizes_their_points(write, measure):
 
 
 SELF_TIMED = """
+from itertools import chain, repeat
+
 class Own(ModelBenchmark):
     configs = [BenchmarkConfig(name="own", batch_size=2, sequence_length=8, new_tokens=5)]
     def setup_model(self):
-        self.latency, self.first = iter([9, 1, 5.5, 7, 6.25] + [1] * 9), iter([9, 1, 2, 4, 3] + [1] * 9)
+        self.latency, self.first = chain([9, 1, 5.5, 7, 6.25], repeat(1)), chain([9, 1, 2, 4, 3], repeat(1))
     def measure_latency(self):
         return next(self.latency)
     def measure_time_to_first_token(self):

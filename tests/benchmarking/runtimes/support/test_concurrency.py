@@ -192,7 +192,7 @@ def test_samples_are_latencies_of_requests_and_throughput_counts_them_over_the_w
     seconds = measurement.extra["requests_wall_ms"] / 1000
     assert rates["throughput_samples_per_sec"] == pytest.approx(40 * 2 / seconds)
     assert 0.1 <= seconds < sum(wall) / 1000 / 2
-    assert measurement.extra["memory_calls"] == 8
+    assert measurement.extra["memory_calls"] % 8 == 0  # whole rounds, for at least 25 ms
 
 
 def test_the_stopping_rule_looks_at_whole_rounds_of_the_requests_in_flight():
