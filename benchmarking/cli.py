@@ -39,6 +39,7 @@ HOUSE_COMMANDS = {
     "sql": ("db.commands.sql", "open the duckdb shell, read-only, with the data dictionary"),
     "mcp": ("db.commands.mcp", "serve the warehouse to assistants over MCP, read-only"),
     "dashboard": ("visualize.pages.dashboard", "show the warehouse as web pages on this machine"),
+    "publish": ("visualize.pages.publish", "write the pages as a static site"),
     "compact": ("db.commands.compact", "replace old raw samples with quantiles; statistics are kept"),
 }
 """Commands without a script: their names are too common for a PATH."""

@@ -62,6 +62,15 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Pages to choose from, which a site without forms links to."""
+
+    title: str
+    options: tuple[tuple[str, Link, bool], ...]
+    """Text, page, and whether it is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """A chart, its words, and the numbers in it."""
 

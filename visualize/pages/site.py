@@ -57,6 +57,9 @@ class View(Generic[P]):
     is_in_navigation: bool = True
     has_charts: bool = False
     """Whether its pages load the library of charts."""
+    in_files: Callable[[P], P | None] | None = None
+    """The parameters of the page that a site of files has for these: it has no page for each filter. None where it has
+    none, as for a view that needs a server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +88,10 @@ class Site(ABC):
 
     is_live: bool
     """Whether a server answers: forms, questions and downloads work."""
+    note: str = ""
+    """What the footer says of the site."""
+    policy: str | None = None
+    """Content-Security-Policy in each page, where no server sends it."""
 
     @abstractmethod
     def url(self, view: str, parameters: DataclassInstance) -> str | None:

@@ -78,6 +78,23 @@ HOMES = re.compile(
     r"(?<!\w)(?:/(?:home|Users|export/home)/|[A-Za-z]:\\Users\\)[^/\\\s\"':,;)]+|(?<![\w/])/root(?=$|[/\s\"':,;)])"
 )
 """Home folders of any user."""
+FOLDERS = re.compile(
+    r"""
+    (?<![\w.…/\\-])(?:
+        (?:file://)?(?:~|[A-Za-z]:)?/(?:[^\s/\\'"<>:;,|*?=(){}\[\]]+/)+     # /data/models/...
+        | (?:~|[A-Za-z]:)\\(?:[^\s/\\'"<>:;,|*?=(){}\[\]]+\\)+              # C:\data\models\...
+        | \\\\(?:[^\s/\\'"<>:;,|*?=(){}\[\]]+\\)+                          # \\server\share\...
+    )""",
+    re.VERBOSE,
+)
+"""The folders of a path without spaces in them."""
+QUOTED_FOLDERS = re.compile(r"""(?<=["'`])(?:~|[A-Za-z]:)?[/\\][^"'`\n]*[/\\](?=[^"'`\n/\\]+["'`])""")
+WHOLE_PATH = re.compile(r"(?P<flag>--?[\w-]+=)?(?:~|[A-Za-z]:)?[/\\][^\n]*[/\\](?P<name>[^/\\\n]+)")
+"""A text that is a path, or an argument with one; it may have spaces."""
+SENTENCE = re.compile(r"[:;,]\s")
+"""In a text that begins with a path and goes on."""
+SHORT = "…/"
+"""In the place of folders."""
 FOREIGN_BYTE = re.compile(r"\\x([89a-f][0-9a-f])")
 MIN_NAME_LENGTH = 3
 """Shorter names of hosts and users occur in other words."""
@@ -172,6 +189,16 @@ def without_names(text: str) -> str:
         if len(name) >= MIN_NAME_LENGTH and name != text:
             text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", word, text)
     return text
+
+
+def without_folders(text: str) -> str:
+    """The text with `…/` for the folders of each absolute path: they say who works on what, and where."""
+    if "/" not in text and "\\" not in text:
+        return text
+    whole = WHOLE_PATH.fullmatch(text)
+    if whole is not None and not SENTENCE.search(text):
+        return f"{whole['flag'] or ''}{SHORT}{whole['name']}"
+    return FOLDERS.sub(SHORT, QUOTED_FOLDERS.sub(SHORT, text))
 
 
 def _stored(value: object, field: str, name: str, anonymous: bool) -> object:

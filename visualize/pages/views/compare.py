@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,27 @@ MOST_BARS = 40
 SESSIONS = """
 SELECT
     session_id, min(started_at) AS started_at, count(*) AS runs, any_value(command) AS command,
-    string_agg(DISTINCT model_id, ', ' ORDER BY model_id) AS models
+    string_agg(DISTINCT model_id, ', ' ORDER BY model_id) AS models,
+    string_agg(DISTINCT device, ', ' ORDER BY device) AS devices,
+    string_agg(DISTINCT runtime, ', ' ORDER BY runtime) AS runtimes
 FROM benchmark_runs WHERE task <> 'device-calibration'
 GROUP BY session_id ORDER BY started_at DESC, session_id LIMIT 12
+"""
+SINCE = f"""
+WITH newest AS ({SESSIONS}), measured AS (
+    SELECT DISTINCT session_id, series_id
+    FROM benchmark_results r JOIN benchmark_runs USING (run_id) WHERE r.status = 'ok' AND task <> 'device-calibration'
+), started AS (
+    SELECT session_id, min(started_at) AS started_at FROM benchmark_runs GROUP BY session_id
+), pairs AS (
+    SELECT DISTINCT one.session_id, other.session_id AS before
+    FROM measured one JOIN measured other USING (series_id) WHERE one.session_id IN (SELECT session_id FROM newest)
+)
+SELECT newest.*, before, started.started_at AS started_before
+FROM newest JOIN pairs USING (session_id) JOIN started ON started.session_id = before
+WHERE started.started_at < newest.started_at
+QUALIFY row_number() OVER (PARTITION BY newest.session_id ORDER BY started.started_at DESC, before DESC) = 1
+ORDER BY newest.started_at DESC, newest.session_id
 """
 VALUES = "SELECT DISTINCT runtime, precision, device, git_commit FROM benchmark_runs WHERE task <> 'device-calibration'"
 
@@ -65,6 +84,8 @@ class ComparePage:
     """None until both selections are given."""
     metrics: tuple[str, ...]
     sessions: Grid
+    since: Grid
+    """The newest sessions, each against the one before."""
     suggestions: tuple[str, ...]
     swapped: Link
 
@@ -77,6 +98,7 @@ def page(data: Data, parameters: CompareParameters) -> ComparePage:
         compared=_compared(data, parameters) if is_whole else None,
         metrics=tuple(JUDGED),
         sessions=_sessions(data, parameters),
+        since=_since(data),
         suggestions=_suggestions(data),
         swapped=Link(view="compare", parameters=replace(parameters, a=parameters.b, b=parameters.a)),
     )
@@ -204,6 +226,29 @@ def _sessions(data: Data, parameters: CompareParameters) -> Grid:
     )
 
 
+def _since(data: Data) -> Grid:
+    """Comparisons of the newest sessions, each with the one before it that measured any of the same series."""
+    rows = data.warehouse.query(SINCE).dicts()
+    names = ("started (UTC)", "compared with", "models", "devices", "runtimes", "runs")
+    return Grid(
+        headings=tuple(Heading(text=name, is_number=name == "runs") for name in names),
+        rows=tuple(
+            (
+                text_cell(time_text(row["started_at"])),
+                text_cell(time_text(row["started_before"]), link=_against(row)),
+                *(text_cell(row[name]) for name in ("models", "devices", "runtimes", "runs")),
+            )
+            for row in rows
+        ),
+        caption="The newest sessions against the ones before",
+    )
+
+
+def _against(row: Mapping[str, Any]) -> Link:
+    sides = {"a": f"session={row['before']}", "b": f"session={row['session_id']}"}
+    return Link(view="compare", parameters=CompareParameters(**sides))
+
+
 def _as_side(session_id: str, side: str, parameters: CompareParameters) -> Cell:
     text = f"session={session_id}"
     changed = replace(parameters, a=text) if side == "a" else replace(parameters, b=text)
@@ -218,6 +263,12 @@ def _suggestions(data: Data) -> tuple[str, ...]:
     return ("latest", *sorted(found), *sorted(commits)[:20])
 
 
+def _in_files(parameters: CompareParameters) -> CompareParameters | None:
+    """A page for each comparison that another page links to, of everything in it."""
+    is_whole = (parameters.a is None) == (parameters.b is None)
+    return parameters if is_whole and parameters.across is None and not parameters.only_changes else None
+
+
 VIEW = View(
     name="compare",
     path="/compare",
@@ -225,4 +276,5 @@ VIEW = View(
     parameters=CompareParameters,
     page=page,
     has_charts=True,
+    in_files=_in_files,
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.text import size_text, visible
 from visualize.pages import specs
 from visualize.pages.result_rows import result_table
-from visualize.pages.shown import Chart, Grid, Heading, Link, headings, number_cell, point_text, text_cell, time_text
+from visualize.pages.shown import Chart, Choice, Grid, Heading, Link, headings, number_cell, point_text, text_cell, time_text
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.results import ResultsParameters
 from visualize.pages.views.run import RunParameters
@@ -78,6 +78,7 @@ class HardwarePage:
     baseline: str | None
     chart: Chart | None
     grid: Grid | None
+    choices: tuple[Choice, ...]
 
 
 def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
@@ -101,6 +102,7 @@ def page(data: Data, parameters: HardwareParameters) -> HardwarePage:
         baseline=baseline,
         chart=_chart(shown, names, baseline),
         grid=_grid(data, shown, names, baseline),
+        choices=_choices(models, model, points, point),
     )
 
 
@@ -208,6 +210,28 @@ def _machine(row: Row) -> Machine:
     )
 
 
+def _choices(models: Sequence[str], model: str | None, points: Sequence[str], point: str | None) -> tuple[Choice, ...]:
+    return (
+        Choice(
+            title="Model",
+            options=tuple((one, _link(HardwareParameters(model=one)), one == model) for one in models),
+        ),
+        Choice(
+            title="Point",
+            options=tuple((one, _link(HardwareParameters(model=model, point=one)), one == point) for one in points),
+        ),
+    )
+
+
+def _link(parameters: HardwareParameters) -> Link:
+    return Link(view="hardware", parameters=parameters)
+
+
+def _in_files(parameters: HardwareParameters) -> HardwareParameters | None:
+    """A page for each model and point, compared with the slowest."""
+    return parameters if parameters.baseline is None else None
+
+
 VIEW = View(
     name="hardware",
     path="/hardware",
@@ -215,4 +239,5 @@ VIEW = View(
     parameters=HardwareParameters,
     page=page,
     has_charts=True,
+    in_files=_in_files,
 )

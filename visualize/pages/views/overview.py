@@ -263,4 +263,5 @@ VIEW = View(
     title="Overview",
     parameters=OverviewParameters,
     page=page,
+    in_files=lambda parameters: parameters,
 )

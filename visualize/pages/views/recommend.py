@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +12,7 @@ from db.analysis.recommend.recommendation import Quantity, Recommendation, recom
 from db.analysis.recommend.text import RecommendationWords, recommendation_words
 from db.analysis.selection import EVERYTHING, Selection
 from visualize.pages import specs
-from visualize.pages.shown import Chart, Grid, Link, grid_of
+from visualize.pages.shown import Chart, Choice, Grid, Link, grid_of
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.run import RunParameters
 
@@ -82,6 +83,7 @@ class RecommendPage:
     chart: Chart | None
     why_none: str | None
     """Why there is no option."""
+    choices: tuple[Choice, ...]
 
 
 def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
@@ -106,6 +108,7 @@ def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
         grid=None if words is None or found is None else _grid(words, found),
         chart=None if words is None or found is None or chosen is None else _chart(words, found, chosen),
         why_none=None if model is None or options else why_no_options(data.warehouse, model, selection),
+        choices=_choices(model, known, None if chosen is None else visible(chosen.text), tuple(by_text)),
     )
 
 
@@ -169,6 +172,31 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
     )
 
 
+def _choices(model: str | None, models: Sequence[str], workload: str | None, workloads: Sequence[str]) -> tuple[Choice, ...]:
+    return (
+        Choice(
+            title="Model",
+            options=tuple((one, _link(RecommendParameters(model=one)), one == model) for one in models),
+        ),
+        Choice(
+            title="Workload",
+            options=tuple(
+                (one, _link(RecommendParameters(model=model, workload=one)), one == workload) for one in workloads
+            ),
+        ),
+    )
+
+
+def _link(parameters: RecommendParameters) -> Link:
+    return Link(view="recommend", parameters=parameters)
+
+
+def _in_files(parameters: RecommendParameters) -> RecommendParameters | None:
+    """A page for each model and workload, without limits."""
+    plain = RecommendParameters(model=parameters.model, workload=parameters.workload)
+    return plain if plain == parameters else None
+
+
 VIEW = View(
     name="recommend",
     path="/recommend",
@@ -176,4 +204,5 @@ VIEW = View(
     parameters=RecommendParameters,
     page=page,
     has_charts=True,
+    in_files=_in_files,
 )

@@ -10,7 +10,7 @@ from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
 from db.analysis.selection import Selection
 from visualize.pages.result_rows import COLUMNS, result_table
-from visualize.pages.shown import Cell, Grid, Heading, Link, point_text, text_cell, time_text
+from visualize.pages.shown import Cell, Choice, Grid, Heading, Link, point_text, text_cell, time_text
 from visualize.pages.site import Download, File, View
 from visualize.pages.views.run import RunParameters, results_csv
 
@@ -55,6 +55,10 @@ SIZES = """
 SELECT list_sort(list(DISTINCT batch_size)) AS batch, list_sort(list(DISTINCT sequence_length)) AS sequence FROM series
 """
 KINDS = "SELECT DISTINCT unnest(doubts) AS kind FROM benchmark_results WHERE doubts <> [] ORDER BY kind"
+CHOSEN_BY = ("family", "model", "runtime", "device")
+"""Filters with a page for each value in a site of files."""
+MOST_FILES = 20
+"""Pages of results in a row there."""
 STATES: tuple[State, ...] = ("valid", "noisy", "throttled", "invalid", "failed", "skipped", "timed_out")
 
 
@@ -108,6 +112,7 @@ class ResultsPage:
     hardware: str | None
     clear: Link
     is_filtered: bool
+    choices: tuple[Choice, ...]
 
 
 def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
@@ -120,8 +125,9 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
     columns = ", ".join((*SUBJECT, *POINT_COLUMNS, *COLUMNS))
     sql = SHOWN.format(columns=columns, view=view, filters=FILTERS, order=SORTS[parameters.sort])
     rows = data.warehouse.query(sql, {**asked, "most": PAGE_ROWS, "skipped": skipped}).dicts()
+    filters = _filters(data, parameters)
     return ResultsPage(
-        filters=_filters(data, parameters),
+        filters=filters,
         count=count,
         first=skipped + 1 if rows else 0,
         last=skipped + len(rows),
@@ -133,6 +139,7 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
         hardware=parameters.hardware,
         clear=Link(view="results", parameters=ResultsParameters(all=parameters.all, sort=parameters.sort)),
         is_filtered=any(value is not None for value in asked.values()),
+        choices=_choices(filters, parameters),
     )
 
 
@@ -166,6 +173,30 @@ def _filter(name: str, title: str, options: Sequence[str], value: object) -> Fil
     chosen = None if value is None else str(value)
     extra = () if chosen is None or chosen in options else (chosen,)  # the form keeps what the address says
     return Filter(name=name, title=title, options=(*extra, *options), chosen=chosen)
+
+
+def _choices(filters: Sequence[Filter], parameters: ResultsParameters) -> tuple[Choice, ...]:
+    """By one filter at a time."""
+    newest, every = ResultsParameters(), ResultsParameters(all=True)
+    runs = (("newest of each series", newest), ("every run", every))
+    return (
+        Choice(title="Results", options=tuple((text, _link(one), one == parameters) for text, one in runs)),
+        *(
+            Choice(
+                title=one.title,
+                options=tuple(
+                    (option, _link(replace(newest, **{one.name: option})), option == one.chosen)
+                    for option in one.options
+                ),
+            )
+            for one in filters
+            if one.name in CHOSEN_BY
+        ),
+    )
+
+
+def _link(parameters: ResultsParameters) -> Link:
+    return Link(view="results", parameters=parameters)
 
 
 HEAD: Mapping[str, Sort | None] = {
@@ -233,6 +264,20 @@ def csv_file(data: Data, parameters: ResultsParameters) -> File:
     return results_csv(data, selection, "results.csv")
 
 
+def _in_files(parameters: ResultsParameters) -> ResultsParameters | None:
+    """A page for each value of one filter, the newest results first, and every result without a filter."""
+    given = {name: value for name, value in _asked(parameters).items() if value is not None}
+    is_one = len(given) <= 1 and set(given) <= {*CHOSEN_BY, "hardware"} and not (given and parameters.all)
+    return parameters if is_one and parameters.sort == "newest" and parameters.page <= MOST_FILES else None
+
+
 IDS = "SELECT result_id FROM {view} WHERE {filters}"
-VIEW = View(name="results", path="/results", title="Results", parameters=ResultsParameters, page=page)
+VIEW = View(
+    name="results",
+    path="/results",
+    title="Results",
+    parameters=ResultsParameters,
+    page=page,
+    in_files=_in_files,
+)
 DOWNLOADS = (Download(name="results_csv", path="/results.csv", parameters=ResultsParameters, file=csv_file),)

@@ -413,6 +413,7 @@ VIEW = View(
     page=page,
     is_in_navigation=False,
     has_charts=True,
+    in_files=lambda parameters: RunParameters(run_id=parameters.run_id),
 )
 DOWNLOADS = (
     Download(name="run_json", path="/runs/{run_id}.json", parameters=RunFile, file=json_file),

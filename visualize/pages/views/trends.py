@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,6 +20,7 @@ from visualize.pages import specs
 from visualize.pages.shown import (
     Cell,
     Chart,
+    Choice,
     Grid,
     Heading,
     Link,
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 SERIES = 48
 """Listed at once."""
 LEAST_PREFIX = 8
+MODELS = "SELECT DISTINCT model_id FROM series_heads ORDER BY model_id"
+NO_VALUE = re.compile(r"[,|]|sql:|^\s|\s$")
+"""What a value in a selection cannot have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +96,7 @@ class TrendsPage:
     count: int
     """Series with the metric, of which `lines` are the first."""
     drawn: Drawn | None
+    choices: tuple[Choice, ...]
 
 
 def page(data: Data, parameters: TrendsParameters) -> TrendsPage:
@@ -105,6 +111,7 @@ def page(data: Data, parameters: TrendsParameters) -> TrendsPage:
         lines=tuple(_line(one, parameters, metric, drawn) for one in shown),
         count=count,
         drawn=None if drawn is None else _in_full(drawn, metric),
+        choices=_choices(data, parameters),
     )
 
 
@@ -264,6 +271,27 @@ def _change_row(found: ChangePoint, metric: Metric) -> tuple[Cell, ...]:
     )
 
 
+def _choices(data: Data, parameters: TrendsParameters) -> tuple[Choice, ...]:
+    """The newest series, or those of a model."""
+    models = [row["model_id"] for row in data.warehouse.query(MODELS).dicts()]
+    selections = {one: f"model={one}" for one in models if not NO_VALUE.search(one)}
+    options = {"newest": None, **selections}
+    return (
+        Choice(
+            title="Series",
+            options=tuple(
+                (text, Link(view="trends", parameters=TrendsParameters(selection=one)), one == parameters.selection)
+                for text, one in options.items()
+            ),
+        ),
+    )
+
+
+def _in_files(parameters: TrendsParameters) -> TrendsParameters | None:
+    """A page for each model, and for each series that is listed."""
+    return None if parameters.only_changes else parameters
+
+
 VIEW = View(
     name="trends",
     path="/trends",
@@ -271,4 +299,5 @@ VIEW = View(
     parameters=TrendsParameters,
     page=page,
     has_charts=True,
+    in_files=_in_files,
 )

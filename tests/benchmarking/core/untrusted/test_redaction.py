@@ -13,6 +13,7 @@ from benchmarking.core.untrusted.redaction import (
     is_secret_name,
     stored,
     to_home,
+    without_folders,
     without_names,
     without_secret_arguments,
     without_secrets,
@@ -132,3 +133,30 @@ def test_long_texts_take_no_longer_than_their_length(part):
     start = time.perf_counter()
     without_secrets(part * (200_000 // len(part)))
     assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("/data/acme/models/llama", "…/llama"),
+        ("~/work for acme/llama 2", "…/llama 2"),
+        ("--cache-dir=/data/a b/cache", "--cache-dir=…/cache"),
+        ("cannot read /data/acme/x.bin: denied", "cannot read …/x.bin: denied"),
+        ("/data/acme/x.bin: no such file, nor /data/y/z", "…/x.bin: no such file, nor …/z"),
+        ("not in '/data/our models/x' or \"C:\\our models\\x\"", "not in '…/x' or \"…/x\""),
+        ("PATH=/opt/acme/bin:/usr/local/bin", "PATH=…/bin:…/bin"),
+        ("file:///data/acme/x", "…/x"),
+        ("C:\\Users\\x\\model", "…/model"),
+        ("on \\\\server\\share\\x.txt today", "on …/x.txt today"),
+    ],
+)
+def test_folders_of_absolute_paths_are_left_out(text, left):
+    assert without_folders(text) == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["org/model", "tokens/s and 1/2 or 3 / 4", "https://example.org/a/b/c", "</a>", "a\\d+", "n/a", "./here/x", "/data"],
+)
+def test_other_slashes_stay(text):
+    assert without_folders(text) == text

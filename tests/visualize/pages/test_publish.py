@@ -1,0 +1,353 @@
+"""The pages as a static site: whole on its own, without what names machines and people, and replaced in one step."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from benchmarking.core.temporary import FOLDER
+from db.analysis.gate.alerts import list_alerts
+from db.analysis.selection import EVERYTHING, Selection
+from db.warehouse import Warehouse
+from tests.helpers.records import make_run
+from tests.visualize.pages.conftest import HOSTILE, RUNS
+from visualize.pages import file_site
+from visualize.pages.file_site import MARKER, MOST_BYTES
+from visualize.pages.publish import main
+from visualize.pages.published import published
+from visualize.pages.site import views
+from visualize.pages.snapshot import Snapshots
+
+HOST = "<b>build-17</b>.acme.example"
+"""A host's name from a run file of somebody else."""
+PRIVATE = ("build-17", "acme", "jdoe", "secret-project", "My Models", "testhost")
+
+
+class Page(HTMLParser):
+    """What a page refers to, what it can be referred to by, and its elements."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+        self.elements: set[str] = set()
+        self.text = path.read_text(encoding="utf-8")
+        self.feed(self.text)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.elements.add(tag)
+        given = dict(attrs)
+        self.links += [given[name] for name in ("href", "src", "action") if name in given]
+        self.ids |= {given["id"]} if "id" in given else set()
+
+
+def publish(folder: Path, database: Path, *arguments: str) -> int:
+    return main([str(folder), *arguments, "--db-path", str(database)])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def crawled(folder: Path) -> dict[str, Page]:
+    """The pages that links lead to from the first one. Every link leads to a file, and every fragment to an element."""
+    found: dict[str, Page] = {}
+    waiting = ["index.html"]
+    fragments: list[tuple[str, str]] = []
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found[path] = Page(folder / path)
+        for link in found[path].links:
+            address = urlsplit(link)
+            assert not address.scheme, link
+            assert not address.netloc, link
+            target = path
+            if address.path:
+                target = (folder / PurePosixPath(path).parent / unquote(address.path)).resolve()
+                assert target.is_file(), (path, link)
+                target = target.relative_to(folder.resolve()).as_posix()
+            if target.endswith(".html"):
+                waiting.append(target)
+                fragments += [(target, address.fragment)] if address.fragment else []
+    for target, fragment in fragments:
+        assert fragment in found[target].ids, (target, fragment)
+    return found
+
+
+@pytest.fixture(scope="module")
+def site(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("published") / "site"
+    assert publish(folder, database) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse of a few runs of two machines, whose owner is in paths, texts, names and tags."""
+    path = tmp_path_factory.mktemp("small") / "small.duckdb"
+    models = ("/srv/secret-project/one/llama", "/home/jdoe/My Models/llama", "gpt2")
+    with Warehouse.open(path) as warehouse:
+        for number, model in enumerate(models):
+            run = make_run(model_id=model, started_at=f"2026-02-0{number + 1}T00:00:00Z", batch_sizes=(1,), iterations=9)
+            given = dataclasses.replace(
+                run.provenance,
+                host=HOST,
+                command=("run_hardware_benchmark", "--model-id", model, "--cache-dir=/home/jdoe/My Models/x y"),
+                description="on build-17.acme.example, as jdoe's /home/jdoe/notes says: 'C:\\Users\\jdoe\\a b\\c.txt'",
+                tags={"machine": "build-17", "on build-17": "/srv/secret-project/tag"},
+            )
+            failed = dataclasses.replace(
+                run.results[0], status="failed", error=f"{HOST}: cannot read /srv/secret-project/x.bin: denied"
+            )
+            warehouse.ingest(
+                dataclasses.replace(run, provenance=given, results=(failed, *run.results[1:]), error=failed.error)
+            )
+    return path
+
+
+def test_every_link_leads_to_a_file_of_the_site_and_every_page_is_reached(site):
+    found = crawled(site)
+    made = {name for name in files(site) if name.endswith(".html")}
+    assert made == set(found)
+    assert {path for path in made if "/" not in path} == {
+        *("index.html", "results.html", "compare.html", "trends.html", "recommend.html", "hardware.html")
+    }
+    assert sum(path.startswith("run/") for path in made) == 2 * RUNS + 4
+
+
+def test_no_page_has_a_form_or_asks_a_server(site):
+    for path, page in crawled(site).items():
+        assert page.elements.isdisjoint({"form", "input", "select", "textarea", "iframe", "base"}), path
+        assert "htmx" not in page.text, path
+        assert f'content="{file_site.POLICY}"'.replace("'", "&#39;") in page.text, path
+
+
+def test_hosts_users_and_folders_are_in_no_byte_of_the_site(small, tmp_path):
+    assert publish(tmp_path / "site", small) == 0
+    crawled(tmp_path / "site")
+    for path, content in files(tmp_path / "site").items():
+        for word in PRIVATE:
+            assert word.encode() not in content, (path, word)
+            assert word.replace(" ", "-").lower() not in path
+    text = (tmp_path / "site" / "results.html").read_text(encoding="utf-8")
+    assert "…/llama" in text
+    assert "…/llama (2)" in text, "models of one name in two folders stay two models"
+
+
+def test_hosts_and_folders_are_there_where_they_are_asked_for(small, tmp_path):
+    assert publish(tmp_path / "site", small, "--with-hosts") == 0
+    crawled(tmp_path / "site")
+    text = "".join(content.decode() for path, content in files(tmp_path / "site").items() if path.endswith(".html"))
+    assert "&lt;b&gt;build-17&lt;/b&gt;.acme.example" in text
+    assert "<b>build-17" not in text
+    assert "/srv/secret-project/one/llama" in text
+
+
+def test_a_host_that_is_called_like_a_part_of_the_records_changes_none(tmp_path):
+    with Warehouse.open(tmp_path / "odd.duckdb") as warehouse:
+        for name in ("cpu", "results", "latency", "measure", "eager", "bert-base-uncased"):
+            run = make_run(batch_sizes=(1,), iterations=9)
+            warehouse.ingest(dataclasses.replace(run, provenance=dataclasses.replace(run.provenance, host=name)))
+    assert publish(tmp_path / "site", tmp_path / "odd.duckdb") == 0
+    (page, *_) = (tmp_path / "site" / "run").glob("*.html")
+    text = page.read_text(encoding="utf-8")
+    assert "bert-base-uncased on Test CPU" in text
+    assert "<dd>eager (attention=sdpa)</dd>" in text
+    assert "Distribution of each launch" in text
+
+
+def test_a_hostile_name_is_text_in_every_file(site):
+    for path, content in files(site).items():
+        if path.endswith(".html"):
+            assert b"<script>alert" not in content, path
+            assert b"onerror=alert(1)>" not in content, path
+    assert HOSTILE.replace("<", "&lt;").replace(">", "&gt;") in (site / "results.html").read_text(encoding="utf-8")
+
+
+def test_the_same_database_gives_the_same_bytes(small, tmp_path):
+    for name in ("one", "other"):
+        assert publish(tmp_path / name, small) == 0
+    assert files(tmp_path / "one") == files(tmp_path / "other")
+
+
+def test_every_file_is_under_20_mb_and_one_that_is_not_leaves_nothing(site, small, tmp_path, monkeypatch, capsys):
+    assert max(map(len, files(site).values())) < MOST_BYTES == 20_000_000
+    monkeypatch.setattr(file_site, "MOST_BYTES", 9000)
+    assert publish(tmp_path / "site", small) == 1
+    assert "a file of a site has at most" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_newest_runs_have_pages_and_the_site_says_how_many_have_none(small, tmp_path, capsys):
+    assert publish(tmp_path / "site", small, "--runs", "2") == 0
+    pages = crawled(tmp_path / "site")
+    assert sum(path.startswith("run/") for path in pages) == 2
+    assert all("The newest 2 of 3 runs have a page of their own" in page.text for page in pages.values())
+    assert "1 older runs have no page" in capsys.readouterr().err
+
+
+def test_only_what_is_selected_is_published(database, tmp_path):
+    assert publish(tmp_path / "site", database, "model=gpt2,device=cuda,batch=1", "--title", "Our <GPU>") == 0
+    pages = crawled(tmp_path / "site")
+    text = "".join(page.text for page in pages.values())
+    assert "bert-base-uncased" not in text
+    assert "b2 s128 n4" not in text
+    assert "b1 s128 n4" in text
+    assert "Our &lt;GPU&gt;: results up to" in text
+
+
+def test_comparisons_are_made_beforehand(site):
+    pages = crawled(site)
+    newest = next(link for link in pages["compare.html"].links if link.startswith("compare/"))
+    assert "no change" in pages[newest].text
+    change = next(link for link in pages["trends.html"].links if link.startswith("compare/"))
+    assert "4 slower" in pages[change].text
+
+
+def test_aliases_and_alerts_are_taken_without_what_people_wrote(tmp_path):
+    path = tmp_path / "judged.duckdb"
+    runs = [make_run(model_id=name, batch_sizes=(1,), iterations=9) for name in ("/a/b/one", "two")]
+    with Warehouse.open(path) as warehouse:
+        for run in runs:
+            warehouse.ingest(run)
+        with warehouse.transaction() as connection:
+            old, new = (
+                warehouse.query("SELECT series_id FROM benchmark_results WHERE result_id = ?", [run.results[0].result_id])
+                for run in runs
+            )
+            connection.execute(
+                "INSERT INTO series_alias VALUES (?, ?, 'jdoe said so', '2026-01-01')",
+                [old.dicts()[0]["series_id"], new.dicts()[0]["series_id"]],
+            )
+            connection.execute(
+                """INSERT INTO alerts BY NAME SELECT 'a1' AS alert_id, ? AS series_id, 'latency_median_ms' AS metric,
+                'new' AS triage, 0.5 AS relative_change, 'gate' AS detector, '1' AS detector_version,
+                '{}' AS parameters, now() AS created_at, now() AS updated_at, ? AS result_id, 'jdoe' AS note""",
+                [new.dicts()[0]["series_id"], runs[1].results[0].result_id],
+            )
+    snapshots = Snapshots(path)
+    with snapshots.reading() as source, published(source, EVERYTHING, "x", with_hosts=False) as data:
+        (alert,) = list_alerts(data.warehouse, EVERYTHING, ("new",))
+        assert (alert["relative_change"], alert["note"]) == (0.5, None)
+        (alias,) = data.warehouse.query("SELECT reason FROM series_alias").dicts()
+        assert alias["reason"] == ""
+        series = Selection.parse("model=two")
+        sql = f"SELECT count(DISTINCT series_id) AS n FROM all_results WHERE NOT ({series.condition})"
+        assert data.warehouse.query(sql, series.values).dicts() == [{"n": 2}]
+    snapshots.close()
+
+
+def test_every_view_is_in_files_or_needs_a_server():
+    assert [view.name for view in views().values() if view.in_files is None] == ["console"]
+
+
+@pytest.fixture
+def earlier(small, tmp_path) -> Iterator[Path]:
+    """A site that was published before."""
+    folder = tmp_path / "site"
+    assert publish(folder, small, "--title", "earlier") == 0
+    yield folder
+    assert [path for path in tmp_path.iterdir() if FOLDER.fullmatch(path.name)] == []
+
+
+def test_an_earlier_site_is_replaced_whole(earlier, small):
+    assert publish(earlier, small, "model=gpt2", "--title", "later") == 0
+    pages = crawled(earlier)
+    assert set(pages) == {name for name in files(earlier) if name.endswith(".html")}
+    assert all("<p>later: " in page.text for page in pages.values())
+
+
+def test_an_interrupted_run_leaves_the_earlier_site(earlier, small, monkeypatch):
+    before = files(earlier)
+    draw, drawn = file_site.render, []
+
+    def interrupted(*arguments: Any) -> str:
+        drawn.append(1)
+        if len(drawn) == 3:
+            raise KeyboardInterrupt
+        return draw(*arguments)
+
+    monkeypatch.setattr(file_site, "render", interrupted)
+    assert publish(earlier, small) == 130
+    assert files(earlier) == before
+
+
+def test_a_site_with_files_of_others_is_not_replaced(earlier, small, capsys):
+    (earlier / ".git").write_text("gitdir: elsewhere")
+    assert publish(earlier, small) == 2
+    assert "did not write, and would lose them: move .git elsewhere" in capsys.readouterr().err
+    assert (earlier / ".git").exists()
+
+
+@pytest.mark.parametrize("marker", [None, "{", "[]", json.dumps({"made_by": "another", "files": ["notes.txt"]})])
+def test_a_folder_with_other_content_is_left_alone(small, tmp_path, capsys, marker):
+    (tmp_path / "notes.txt").write_text("mine")
+    if marker is not None:
+        (tmp_path / MARKER).write_text(marker)
+    assert publish(tmp_path, small) == 2
+    assert f"is not empty and no site of {file_site.MADE_BY}" in capsys.readouterr().err
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (["file"], 2, "is a file: choose a folder for the site"),
+        (["none/site"], 2, "create it, or choose another path"),
+        (["site", "--db-path", "none.duckdb"], 1, "no database at none.duckdb"),
+        (["site", "colour=red"], 2, "selection"),
+        (["site", "model=none"], 2, "'model=none' selects nothing, so there is nothing to publish"),
+        (["site", "sql:nonsense"], 2, "sql:nonsense"),
+        (["site", "--runs", "0"], 2, "takes a whole number from 1 to 10000"),
+        (["site", "--title", " "], 2, "takes a text that is not empty"),
+    ],
+)
+def test_what_cannot_be_published_is_one_line(arguments, code, expected, small, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    database = [] if "--db-path" in arguments else ["--db-path", str(small)]
+    assert main([*arguments, *database]) == code
+    printed = capsys.readouterr().err
+    assert expected in printed
+    assert printed.count("\n") == 1
+    assert not (tmp_path / "site").exists()
+
+
+def test_an_empty_warehouse_is_one_line(tmp_path, capsys):
+    Warehouse.open(tmp_path / "empty.duckdb").close()
+    assert publish(tmp_path / "site", tmp_path / "empty.duckdb") == 2
+    assert f"{tmp_path}/empty.duckdb: nothing is stored, so there is nothing to publish" in capsys.readouterr().err
+
+
+def test_from_disk_a_browser_draws_its_charts_without_an_error(browser, site):
+    troubles: list[str] = []
+    context = browser.new_context(viewport={"width": 1360, "height": 900})
+    page = context.new_page()
+    page.on("console", lambda message: troubles.append(message.text))
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("dialog", lambda dialog: (troubles.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda r: None if r.url.startswith(("file:", "data:")) else troubles.append(r.url))
+    drawn = 0
+    for name in ("index", "results", "compare", "trends", "hardware", "recommend"):
+        page.goto((site / f"{name}.html").as_uri())
+        for figure in page.locator("figure.chart").all():
+            figure.locator("svg.marks").wait_for(state="attached")
+            drawn += 1
+    page.get_by_role("navigation").get_by_role("link", name="Results").click()
+    page.get_by_role("link", name=HOSTILE).first.click()
+    assert page.get_by_role("heading", level=1).inner_text().startswith("Results")
+    page.locator("tbody tr a").first.click()
+    page.locator("figure.chart svg.marks").first.wait_for(state="attached")
+    assert page.get_by_role("heading", level=1).inner_text() == f"{HOSTILE} on Test CPU"
+    context.close()
+    assert drawn >= 3
+    assert troubles == []

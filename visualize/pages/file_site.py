@@ -1,0 +1,252 @@
+"""Pages as files: a site that is opened from disk or put on any web server.
+
+Asking for an address is asking for the page: the site begins with the pages of the navigation, and each link in a page
+that is drawn adds the page it leads to. So every link leads to a file, and a page without a link is not made. A link to
+what the site does not have (`View.in_files`, `Limits`) is a text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+import re
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from benchmarking.core.errors import BenchhouseError, StorageError, UsageError
+from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.untrusted.input_files import read_json
+from visualize.pages import parameters as params
+from visualize.pages.shown import time_text
+from visualize.pages.site import STATIC, Site, asset_digest, render, views
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from visualize.pages.snapshot import Data
+
+MARKER = "benchhouse-site.json"
+"""Lists the files of a site, which may be replaced by a later one."""
+MADE_BY = "benchhouse publish"
+ASSETS = "static"
+FIRST = "index.html"
+MOST_BYTES = 20_000_000
+"""Of a file: what hosts of static sites take without asking."""
+MOST_PAGES = 500
+"""Pages of one kind, apart from runs."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "form-action 'none'; base-uri 'none'"
+)
+"""As the server's, without what a page in a file cannot say (frame-ancestors)."""
+PLAIN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+"""A name that is different on every file system."""
+DIGEST_LETTERS = 10
+NEWEST_RUNS = """
+SELECT run_id FROM benchmark_runs WHERE task <> 'device-calibration' ORDER BY started_at DESC, run_id DESC
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A finished site."""
+
+    pages: int
+    runs: int
+    """Pages of runs among them."""
+    runs_left_out: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """The pages and other files of a site in the making."""
+
+    runs: Collection[str]
+    """Runs with a page."""
+    paths: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Of each page, by view and parameters."""
+    waiting: deque[tuple[str, DataclassInstance, str]] = field(default_factory=deque)
+    """Pages that are not drawn yet: view, parameters, path."""
+    assets: dict[str, None] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def path(self, view: str, parameters: DataclassInstance) -> str | None:
+        """Where the page is, or will be; None where the site has none."""
+        own = _in_files(view, parameters)
+        if own is None or (view == "run" and params.path(own)["run_id"] not in self.runs):
+            return None
+        key = (view, urlencode([*params.path(own).items(), *params.query(own)]))
+        if key not in self.paths:
+            if view != "run" and self.counts[view] >= MOST_PAGES:
+                return None
+            self.counts[view] += 1
+            self.paths[key] = _file_name(view, own)
+            self.waiting.append((view, own, self.paths[key]))
+        return self.paths[key]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePage(Site):
+    """The site as one of its pages sees it: addresses are relative to it."""
+
+    plan: Plan
+    here: str
+    note: str
+    policy = POLICY
+    is_live = False
+
+    def url(self, view: str, parameters: DataclassInstance) -> str | None:
+        path = self.plan.path(view, parameters)
+        if path is None or (path == self.here and _in_files(view, parameters) != parameters):
+            return None  # a page without what the link asks for is no answer to it
+        return self._relative(path)
+
+    def asset(self, name: str) -> str:
+        """With the content's digest: browsers keep the files of an earlier site of this address."""
+        self.plan.assets[name] = None
+        return f"{self._relative(f'{ASSETS}/{name}')}?v={asset_digest(name)}"
+
+    def _relative(self, path: str) -> str:
+        return posixpath.relpath(path, posixpath.dirname(self.here) or ".")
+
+
+def _in_files(view: str, parameters: DataclassInstance) -> DataclassInstance | None:
+    """The parameters of the page that shows this in a site of files; None for a download, or where there is none."""
+    known = views().get(view)
+    if known is None or known.in_files is None:
+        return None
+    found: DataclassInstance | None = known.in_files(parameters)
+    return found
+
+
+def _file_name(view: str, parameters: DataclassInstance) -> str:
+    """The path of a page, which no name in the parameters can lead out of the site."""
+    path, query = params.path(parameters), params.query(parameters)
+    if view == next(iter(views())):
+        return FIRST
+    if not path and not query:
+        return f"{view}.html"
+    words = "-".join([*path.values(), *(f"{name}-{value}" for name, value in query)])
+    if query or not PLAIN.fullmatch(words):
+        digest = hashlib.sha256(urlencode([*path.items(), *query]).encode()).hexdigest()[:DIGEST_LETTERS]
+        words = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:48].rstrip("-") + f"-{digest}"
+    return f"{view}/{words}.html"
+
+
+def write_site(data: Data, folder: Path, *, runs: int) -> Made:
+    """Make the site in the folder, which appears when it is complete, in the place of an earlier site.
+
+    `runs` is how many of the newest runs have a page. Raises UsageError for a folder with other content, StorageError
+    where it cannot be written.
+    """
+    folder = Path(folder).resolve()
+    check_folder(folder)
+    try:
+        with temporary_folder(f".{folder.name}", folder.parent) as place:
+            made = _write(data, place / "new", runs)
+            check_folder(folder)  # somebody may have used it meanwhile
+            _replace(folder, place / "new", place / "old")
+    except OSError as error:
+        raise StorageError(f"cannot write {error.filename or folder}: {error.strerror}: choose another folder") from error
+    return made
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UsageError unless the path is free, an empty folder, or an earlier site without other files."""
+    if not folder.parent.is_dir():
+        raise UsageError(f"{folder}: no folder {folder.parent}: create it, or choose another path")
+    if not folder.exists() and not folder.is_symlink():
+        return
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is a file: choose a folder for the site")
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+    if not found:
+        return
+    own = _marked(folder)
+    if own is None:
+        raise UsageError(f"{folder} is not empty and no site of {MADE_BY}: choose another folder")
+    others = sorted(found - own)
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise UsageError(
+            f"{folder} has files that {MADE_BY} did not write, and would lose them: move {others[0]}{more} elsewhere"
+        )
+
+
+def _marked(folder: Path) -> frozenset[str] | None:
+    """The files of an earlier site; None for a folder that is none."""
+    try:
+        marker = read_json(folder / MARKER, MOST_BYTES)
+    except (OSError, BenchhouseError):
+        return None
+    if not isinstance(marker, dict) or marker.get("made_by") != MADE_BY or not isinstance(marker.get("files"), list):
+        return None
+    return frozenset([MARKER, *map(str, marker["files"])])
+
+
+def _replace(folder: Path, new: Path, old: Path) -> None:
+    """Give the site its name. An error leaves the earlier one in place."""
+    has_old = folder.exists()
+    if has_old:
+        folder.rename(old)
+    try:
+        new.rename(folder)
+    except OSError:
+        if has_old:
+            old.rename(folder)
+        raise
+
+
+def _write(data: Data, folder: Path, runs: int) -> Made:
+    newest = [row["run_id"] for row in data.warehouse.query(NEWEST_RUNS).dicts()]
+    plan = Plan(runs=frozenset(newest[:runs]))
+    note = _note(data, len(plan.runs), len(newest))
+    sizes: dict[str, int] = {}
+    for view in views().values():
+        if view.is_in_navigation:
+            plan.path(view.name, view.parameters())
+    while plan.waiting:
+        name, parameters, path = plan.waiting.popleft()
+        text = render(FilePage(plan, path, note), views()[name], data, parameters)
+        sizes[path] = _write_file(folder, path, text.encode("utf-8", "surrogatepass"))
+    for name in _with_licences(plan.assets):
+        sizes[f"{ASSETS}/{name}"] = _write_file(folder, f"{ASSETS}/{name}", (STATIC / name).read_bytes())
+    marker: Mapping[str, Any] = {"made_by": MADE_BY, "files": sorted(sizes)}
+    sizes[MARKER] = _write_file(folder, MARKER, f"{json.dumps(marker, indent=1)}\n".encode())
+    return Made(
+        pages=len(plan.paths),
+        runs=plan.counts["run"],
+        runs_left_out=len(newest) - len(plan.runs),
+        size_bytes=sum(sizes.values()),
+    )
+
+
+def _note(data: Data, shown: int, count: int) -> str:
+    """What the footer of each page says."""
+    runs = f" The newest {shown:,} of {count:,} runs have a page of their own." if shown < count else ""
+    return f"results up to {time_text(data.taken_at)} UTC.{runs}"
+
+
+def _with_licences(assets: Collection[str]) -> list[str]:
+    """The files that pages load, with the licences of the libraries among them."""
+    licences = (name.replace(".min.js", ".LICENSE.txt") for name in assets if name.endswith(".min.js"))
+    return sorted({*assets, *licences})
+
+
+def _write_file(folder: Path, path: str, content: bytes) -> int:
+    """Its size in bytes. Raises StorageError for a file that is too large."""
+    if len(content) > MOST_BYTES:
+        raise StorageError(
+            f"{path} would have {len(content) / 1e6:.0f} MB, and a file of a site has at most {MOST_BYTES / 1e6:.0f}: "
+            "select fewer results"
+        )
+    target = folder / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
+    return len(content)

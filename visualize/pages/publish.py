@@ -1,0 +1,106 @@
+"""Writes the pages of `benchhouse dashboard` as a static site, to be opened from disk or put on any web server.
+
+All results, or those of SELECTION. The names of hosts and users and the folders of paths are left out, unless
+--with-hosts asks for them. What needs a server is missing: filters, questions in SQL, limits of recommendations.
+
+DIR appears when the site is complete. It may be a site that this command wrote before, which is replaced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from benchmarking.core.command_line import Parser, default_database, note, run_command
+from benchmarking.core.errors import EXIT_OK
+from benchmarking.core.text import size_text, visible
+from db.commands.arguments import add_selection
+
+NAME = "benchhouse publish"
+RUNS = 200
+MOST_RUNS = 10_000
+TITLE = "benchhouse"
+EXAMPLES = """examples:
+  benchhouse publish site
+  benchhouse publish site "model=bert-base-uncased,since=2026-01-01" --title "BERT on our servers"
+"""
+EXIT_CODES = """exit codes: 1 the database cannot be read, or DIR cannot be written; 2 usage, nothing is selected, or DIR
+has other files"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+
+    from db.analysis.selection import Selection
+    from visualize.pages.file_site import FIRST, check_folder, write_site
+    from visualize.pages.published import published
+    from visualize.pages.snapshot import Snapshots
+
+    selection = Selection.parse(arguments.selection)
+    folder = Path(arguments.folder)
+    check_folder(folder.resolve())
+    snapshots = Snapshots(arguments.db_path)
+    try:
+        with snapshots.reading() as source:
+            chosen = selection.resolved(source.path)
+            with published(source, chosen, arguments.title, with_hosts=arguments.with_hosts) as data:
+                made = write_site(data, folder, runs=arguments.runs)
+    finally:
+        snapshots.close()
+    print(folder / FIRST)
+    left_out = f"; {made.runs_left_out:,} older runs have no page: --runs N changes that" if made.runs_left_out else ""
+    note(f"{NAME}: {made.pages:,} pages, {made.runs:,} of them of runs, {size_text(made.size_bytes)}{left_out}")
+    return EXIT_OK
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME,
+        description=__doc__,
+        epilog=f"{EXAMPLES}\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="DIR", help="folder of the site: new, empty, or an earlier site")
+    add_selection(parser)
+    parser.add_argument(
+        "--runs", type=_runs, default=RUNS, metavar="N", help="newest runs with a page of their own (default: %(default)s)"
+    )
+    parser.add_argument("--title", type=_title, default=TITLE, metavar="TEXT", help="in the footer of each page")
+    parser.add_argument(
+        "--with-hosts",
+        action="store_true",
+        help="keep the names of hosts and users, and the folders of paths (default: left out)",
+    )
+    parser.add_argument(
+        "--db-path",
+        default=default_database(),
+        metavar="FILE",
+        help="DuckDB file of the warehouse (default: $BENCHMARK_DB_PATH, or benchmark_db.duckdb)",
+    )
+    return parser
+
+
+def _runs(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST_RUNS):
+        raise argparse.ArgumentTypeError(f"takes a whole number from 1 to {MOST_RUNS}: got {text!r}")
+    return int(text)
+
+
+def _title(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("takes a text that is not empty")
+    return visible(text.strip())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""The warehouse that a published site is made from: the selected results, without hosts, users and folders.
+
+Views read this warehouse and no other, so what is left out of it cannot appear on any page, whatever a page shows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+
+from benchmarking.core import plugins, records
+from benchmarking.core.codec import from_json, to_json
+from benchmarking.core.doubts import KINDS
+from benchmarking.core.errors import UsageError
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED, METRICS
+from benchmarking.core.records import Run
+from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, stored, without_folders
+from db.analysis.history.changes import update_changes
+from db.analysis.selection import EVERYTHING, Selection
+from db.run_records import GROUP_SIZE, StoredRun, stored_runs
+from db.warehouse import Warehouse
+from visualize.pages.snapshot import Data
+
+if TYPE_CHECKING:
+    from db.connection import Connection
+
+FOLDER = "benchhouse-publish"
+HOST = "host"
+"""Stands for the name of any host."""
+ALL_RUNS = "SELECT run_id FROM benchmark_runs ORDER BY started_at, run_id"
+CHOSEN = "SELECT run_id, result_id FROM all_results WHERE {condition} ORDER BY started_at, run_id, result_id"
+NEWEST = "SELECT max(started_at) AS newest FROM benchmark_runs"
+HOSTS = "SELECT DISTINCT host FROM benchmark_runs WHERE host <> ''"
+MODELS = "SELECT DISTINCT model_id FROM benchmark_runs ORDER BY model_id"
+WORDS = """
+SELECT DISTINCT unnest([device, split_part(device, ':', 1), runtime, precision, task]) AS word FROM benchmark_runs
+UNION SELECT DISTINCT metric FROM raw_benchmark_data
+"""
+SEARCHED = "SELECT DISTINCT metric FROM history_scans ORDER BY metric"
+ALIASES = """
+SELECT s.result_id, c.result_id AS canonical, alias.created_at
+FROM series_alias alias
+JOIN (SELECT series_id, min(result_id) AS result_id FROM benchmark_results GROUP BY series_id) s USING (series_id)
+JOIN (SELECT series_id, min(result_id) AS result_id FROM benchmark_results GROUP BY series_id) c
+    ON c.series_id = alias.canonical_series_id
+ORDER BY alias.series_id
+"""
+"""By a result of each series: an id of a series is a hash of names that may be left out."""
+TAKE_ALIAS = """
+INSERT INTO series_alias BY NAME
+SELECT s.series_id, c.series_id AS canonical_series_id, '' AS reason, $created_at AS created_at
+FROM benchmark_results s, benchmark_results c
+WHERE s.result_id = $result_id AND c.result_id = $canonical AND s.series_id <> c.series_id
+"""
+ALERTS = """
+SELECT
+    a.alert_id, a.metric, a.triage, a.relative_change, a.detector, a.detector_version, a.created_at, a.updated_at,
+    coalesce(a.result_id, c.result_id) AS result_id
+FROM alerts a LEFT JOIN change_points c USING (change_point_id) ORDER BY a.alert_id
+"""
+TAKE_ALERT = """
+INSERT INTO alerts BY NAME
+SELECT
+    $alert_id AS alert_id, series_id, $metric AS metric, $triage AS triage, $relative_change AS relative_change,
+    $detector AS detector, $detector_version AS detector_version, '{}' AS parameters,
+    $created_at AS created_at, $updated_at AS updated_at, result_id
+FROM benchmark_results WHERE result_id = $result_id
+"""
+
+
+@contextmanager
+def published(source: Data, selection: Selection, title: str, *, with_hosts: bool) -> Iterator[Data]:
+    """What the pages of a site read; it is deleted at the end.
+
+    Raises UsageError when nothing is selected, StorageError when there is no room for it.
+    """
+    runs = _selected(source.warehouse, selection, source.name)
+    kept = runs if with_hosts else _without_names(source.warehouse, runs)
+    with temporary_folder(FOLDER) as folder:
+        path = folder / "published.duckdb"
+        with Warehouse.open(path) as target:
+            _take(kept, target)
+            _take_judgements(source.warehouse, target)
+        with Warehouse.open(path, for_questions=True) as warehouse:
+            (row,) = warehouse.query(NEWEST).dicts()
+            yield Data(warehouse=warehouse, name=title, taken_at=row["newest"])
+
+
+def _selected(warehouse: Warehouse, selection: Selection, name: str) -> Iterator[Run]:
+    """The runs, with those of their results that are selected. Raises UsageError when there is none."""
+    if selection.condition == EVERYTHING.condition:  # with runs without a result, and calibrations
+        ids = [row["run_id"] for row in warehouse.query(ALL_RUNS).dicts()]
+        if not ids:
+            raise UsageError(f"{name}: nothing is stored, so there is nothing to publish")
+        return (one.run for one in stored_runs(warehouse, ids))
+    rows = warehouse.query(CHOSEN.format(condition=selection.condition), selection.values).dicts()
+    if not rows:
+        raise UsageError(f"{name}: {selection.text!r} selects nothing, so there is nothing to publish")
+    chosen = {row["result_id"] for row in rows}
+    found = stored_runs(warehouse, list(dict.fromkeys(row["run_id"] for row in rows)))
+    return (_with_results(one, chosen) for one in found)
+
+
+def _with_results(stored_run: StoredRun, chosen: Collection[str]) -> Run:
+    run = stored_run.run
+    return replace(run, results=tuple(result for result in run.results if result.result_id in chosen))
+
+
+def _take(runs: Iterator[Run], target: Warehouse) -> None:
+    """Store them in groups, which is faster than one by one."""
+    group: list[Run] = []
+    for run in runs:
+        group.append(run)
+        if len(group) == GROUP_SIZE:
+            target.ingest_all(group)
+            group = []
+    target.ingest_all(group)
+
+
+def _take_judgements(source: Warehouse, target: Warehouse) -> None:
+    """The aliases and alerts of what was taken, without what people wrote about them; changes are searched anew."""
+    with target.transaction() as connection:
+        _insert(connection, TAKE_ALIAS, source.query(ALIASES).dicts())
+        _insert(connection, TAKE_ALERT, source.query(ALERTS).dicts())
+    searched = [row["metric"] for row in source.query(SEARCHED).dicts()]
+    for metric in dict.fromkeys((DEFAULT_METRIC, *searched)):
+        if metric in JUDGED:
+            update_changes(target, JUDGED[metric])
+
+
+def _insert(connection: Connection, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    for row in rows:
+        connection.execute(sql, dict(row))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What is replaced in every text."""
+
+    hosts: re.Pattern[str] | None
+    """Finds the names of all hosts; None where there is none."""
+    words: Collection[str]
+    """Texts that stay: parts of the records, which a host may be called like."""
+    models: Mapping[str, str]
+    """Models whose names change -> their new names."""
+
+    def without(self, value: Any) -> Any:
+        """JSON values without hosts and folders."""
+        if isinstance(value, str):
+            return self.models.get(value) or self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(name): self.without(each) for name, each in value.items()}
+        if isinstance(value, list | tuple):
+            is_numbers = bool(value) and type(value[0]) is float  # raw samples: by far the most values
+            return value if is_numbers else [self.without(each) for each in value]
+        return value
+
+    def text(self, text: str) -> str:
+        """The text without hosts and folders."""
+        if text in self.words:
+            return text
+        return without_folders(text if self.hosts is None else self.hosts.sub(HOST, text))
+
+
+def _without_names(warehouse: Warehouse, runs: Iterator[Run]) -> Iterator[Run]:
+    names = _names(warehouse)
+    for run in runs:
+        cleaned: Run = from_json(Run, names.without(stored(to_json(run), anonymous=True)))
+        yield cleaned
+
+
+def _names(warehouse: Warehouse) -> Names:
+    models = [row["model_id"] for row in warehouse.query(MODELS).dicts()]
+    hosts = {row["host"] for row in warehouse.query(HOSTS).dicts()}
+    words = {row["word"] for row in warehouse.query(WORDS).dicts()} | _words_of_records() | hosts.intersection(models)
+    names = Names(hosts=_any_of(hosts), words=words, models={})
+    return replace(names, models=_model_names(models, names))
+
+
+def _words_of_records() -> set[str]:
+    """The names of fields, and the values that are one of a few."""
+    kinds = [part for part in vars(records).values() if isinstance(part, type) and is_dataclass(part)]
+    hints = [hint for kind in kinds for hint in get_type_hints(kind).values()]
+    options = [one for hint in hints for one in (hint, *get_args(hint)) if get_origin(one) is Literal]
+    chosen = {str(value) for one in options for value in get_args(one)}
+    named = {field.name for kind in kinds for field in fields(kind)}
+    return {*named, *chosen, *METRICS, *KINDS, *plugins.family_names()}
+
+
+def _any_of(hosts: Collection[str]) -> re.Pattern[str] | None:
+    """The names with and without their domains. Letters and digits end a name, `-` and `_` do not."""
+    names = {name for host in hosts for name in (host, host.partition(".")[0]) if len(name) >= MIN_NAME_LENGTH}
+    longest_first = sorted(names, key=lambda name: (-len(name), name))
+    words = "|".join(map(re.escape, longest_first))
+    return re.compile(rf"(?i)(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])") if names else None
+
+
+def _model_names(models: Sequence[str], names: Names) -> Mapping[str, str]:
+    """Names of models that are folders. Folders of one name in different places stay different models."""
+    found: dict[str, str] = {}
+    taken = set(models)
+    for model in models:
+        name = names.text(stored(model, anonymous=True))
+        if name != model:
+            free = (name if number == 1 else f"{name} ({number})" for number in count(1))
+            found[model] = next(one for one in free if one not in taken)
+            taken.add(found[model])
+    return found
