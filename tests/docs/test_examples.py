@@ -23,6 +23,7 @@ TESTED = {
     "measure_and_store.py",
     "models.yaml",
     "prices.yaml",
+    "publish-pages.yml",
 }
 
 
@@ -105,6 +106,16 @@ def test_the_workflow_passes_a_steady_history_and_writes_junit(gate_step, scratc
 
 def test_the_workflow_fails_where_the_gate_does(gate_step):
     assert gate_step("Gate", instead=("--confirm", "--run 00000000-aaaa")) not in (0, 3)
+
+
+def test_the_workflow_publishes_the_pages_that_it_hands_over(scratch):
+    (job,) = read("publish-pages.yml")["jobs"].values()
+    (script,) = [step["run"] for step in job["steps"] if step.get("name") == "Publish"]
+    (upload,) = [step["with"] for step in job["steps"] if "upload-pages-artifact" in step.get("uses", "")]
+    (cached,) = [step["with"] for step in job["steps"] if "actions/cache" in step.get("uses", "")]
+    assert (scratch / cached["path"]).is_file()
+    subprocess.run(["bash", "-e", "-c", script.replace("publish site", "publish site model=gpt2")], check=True)
+    assert (scratch / upload["path"] / "index.html").is_file()
 
 
 def read(name: str) -> dict[str, object]:

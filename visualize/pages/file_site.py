@@ -40,8 +40,7 @@ MOST_BYTES = 20_000_000
 MOST_PAGES = 500
 """Pages of one kind, apart from runs."""
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "form-action 'none'; base-uri 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; form-action 'none'; base-uri 'none'"
 )
 """As the server's, without what a page in a file cannot say (frame-ancestors)."""
 PLAIN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -153,7 +152,8 @@ def write_site(data: Data, folder: Path, *, runs: int) -> Made:
             check_folder(folder)  # somebody may have used it meanwhile
             _replace(folder, place / "new", place / "old")
     except OSError as error:
-        raise StorageError(f"cannot write {error.filename or folder}: {error.strerror}: choose another folder") from error
+        place = error.filename or folder
+        raise StorageError(f"cannot write {place}: {error.strerror}: choose another folder") from error
     return made
 
 
@@ -165,7 +165,8 @@ def check_folder(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise UsageError(f"{folder} is a file: choose a folder for the site")
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+    files = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    found = {path.relative_to(folder).as_posix() for path in files}
     if not found:
         return
     own = _marked(folder)

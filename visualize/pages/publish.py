@@ -29,8 +29,8 @@ EXAMPLES = """examples:
   benchhouse publish site
   benchhouse publish site "model=bert-base-uncased,since=2026-01-01" --title "BERT on our servers"
 """
-EXIT_CODES = """exit codes: 1 the database cannot be read, or DIR cannot be written; 2 usage, nothing is selected, or DIR
-has other files"""
+EXIT_CODES = """exit codes: 1 the database cannot be read, or DIR cannot be written; 2 usage, nothing is selected,
+or DIR has other files"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,9 +73,19 @@ def _parser() -> Parser:
     parser.add_argument("folder", metavar="DIR", help="folder of the site: new, empty, or an earlier site")
     add_selection(parser)
     parser.add_argument(
-        "--runs", type=_runs, default=RUNS, metavar="N", help="newest runs with a page of their own (default: %(default)s)"
+        "--runs",
+        type=_runs,
+        default=RUNS,
+        metavar="N",
+        help="newest runs with a page of their own (default: %(default)s)",
     )
-    parser.add_argument("--title", type=_title, default=TITLE, metavar="TEXT", help="in the footer of each page")
+    parser.add_argument(
+        "--title",
+        type=_title,
+        default=TITLE,
+        metavar="TEXT",
+        help="name in the footer of each page (default: %(default)s)",
+    )
     parser.add_argument(
         "--with-hosts",
         action="store_true",

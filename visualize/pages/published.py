@@ -197,7 +197,7 @@ def _any_of(hosts: Collection[str]) -> re.Pattern[str] | None:
     names = {name for host in hosts for name in (host, host.partition(".")[0]) if len(name) >= MIN_NAME_LENGTH}
     longest_first = sorted(names, key=lambda name: (-len(name), name))
     words = "|".join(map(re.escape, longest_first))
-    return re.compile(rf"(?i)(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])") if names else None
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])") if names else None
 
 
 def _model_names(models: Sequence[str], names: Names) -> Mapping[str, str]:

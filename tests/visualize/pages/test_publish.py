@@ -25,9 +25,9 @@ from visualize.pages.published import published
 from visualize.pages.site import views
 from visualize.pages.snapshot import Snapshots
 
-HOST = "<b>build-17</b>.acme.example"
-"""A host's name from a run file of somebody else."""
-PRIVATE = ("build-17", "acme", "jdoe", "secret-project", "My Models", "testhost")
+HOSTS = ("<b>hostile</b>", "build-17.acme.example", "build-17.acme.example")
+"""Of three runs, as their files name them."""
+PRIVATE = ("hostile", "build-17", "acme", "jdoe", "secret-project", "My Models", "testhost")
 
 
 class Page(HTMLParser):
@@ -96,17 +96,18 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("small") / "small.duckdb"
     models = ("/srv/secret-project/one/llama", "/home/jdoe/My Models/llama", "gpt2")
     with Warehouse.open(path) as warehouse:
-        for number, model in enumerate(models):
-            run = make_run(model_id=model, started_at=f"2026-02-0{number + 1}T00:00:00Z", batch_sizes=(1,), iterations=9)
+        for number, (model, host) in enumerate(zip(models, HOSTS, strict=True)):
+            started = f"2026-02-0{number + 1}T00:00:00Z"
+            run = make_run(model_id=model, started_at=started, batch_sizes=(1,), iterations=9)
             given = dataclasses.replace(
                 run.provenance,
-                host=HOST,
+                host=host,
                 command=("run_hardware_benchmark", "--model-id", model, "--cache-dir=/home/jdoe/My Models/x y"),
-                description="on build-17.acme.example, as jdoe's /home/jdoe/notes says: 'C:\\Users\\jdoe\\a b\\c.txt'",
+                description="on build-17.acme.example, as /home/jdoe/notes says: 'C:\\Users\\jdoe\\a b\\c.txt'",
                 tags={"machine": "build-17", "on build-17": "/srv/secret-project/tag"},
             )
             failed = dataclasses.replace(
-                run.results[0], status="failed", error=f"{HOST}: cannot read /srv/secret-project/x.bin: denied"
+                run.results[0], status="failed", error=f"{host}: cannot read /srv/secret-project/x.bin: denied"
             )
             warehouse.ingest(
                 dataclasses.replace(run, provenance=given, results=(failed, *run.results[1:]), error=failed.error)
@@ -147,8 +148,9 @@ def test_hosts_and_folders_are_there_where_they_are_asked_for(small, tmp_path):
     assert publish(tmp_path / "site", small, "--with-hosts") == 0
     crawled(tmp_path / "site")
     text = "".join(content.decode() for path, content in files(tmp_path / "site").items() if path.endswith(".html"))
-    assert "&lt;b&gt;build-17&lt;/b&gt;.acme.example" in text
-    assert "<b>build-17" not in text
+    assert "<dd>build-17.acme.example</dd>" in text
+    assert "<dd>&lt;b&gt;hostile&lt;/b&gt;</dd>" in text
+    assert "<b>hostile" not in text
     assert "/srv/secret-project/one/llama" in text
 
 
@@ -208,7 +210,7 @@ def test_only_what_is_selected_is_published(database, tmp_path):
 def test_comparisons_are_made_beforehand(site):
     pages = crawled(site)
     newest = next(link for link in pages["compare.html"].links if link.startswith("compare/"))
-    assert "no change" in pages[newest].text
+    assert "4 inconclusive" in pages[newest].text
     change = next(link for link in pages["trends.html"].links if link.startswith("compare/"))
     assert "4 slower" in pages[change].text
 
@@ -220,10 +222,8 @@ def test_aliases_and_alerts_are_taken_without_what_people_wrote(tmp_path):
         for run in runs:
             warehouse.ingest(run)
         with warehouse.transaction() as connection:
-            old, new = (
-                warehouse.query("SELECT series_id FROM benchmark_results WHERE result_id = ?", [run.results[0].result_id])
-                for run in runs
-            )
+            sql = "SELECT series_id FROM benchmark_results WHERE result_id = ?"
+            old, new = (warehouse.query(sql, [run.results[0].result_id]) for run in runs)
             connection.execute(
                 "INSERT INTO series_alias VALUES (?, ?, 'jdoe said so', '2026-01-01')",
                 [old.dicts()[0]["series_id"], new.dicts()[0]["series_id"]],
@@ -351,3 +351,14 @@ def test_from_disk_a_browser_draws_its_charts_without_an_error(browser, site):
     context.close()
     assert drawn >= 3
     assert troubles == []
+
+
+def test_a_run_id_cannot_lead_out_of_the_site(tmp_path):
+    with Warehouse.open(tmp_path / "odd.duckdb") as warehouse:
+        for name in ("../../../out", "A", "a", "x" * 300, "<b>"):
+            warehouse.ingest(make_run(run_id=name, batch_sizes=(1,), iterations=9))
+    assert publish(tmp_path / "deep" / "site", tmp_path / "odd.duckdb") == 2, "no folder above it"
+    assert publish(tmp_path / "site", tmp_path / "odd.duckdb") == 0
+    pages = {path for path in crawled(tmp_path / "site") if path.startswith("run/")}
+    assert len({path.lower() for path in pages}) == 5
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["odd.duckdb", "site"]

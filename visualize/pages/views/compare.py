@@ -31,8 +31,8 @@ SELECT
 FROM benchmark_runs WHERE task <> 'device-calibration'
 GROUP BY session_id ORDER BY started_at DESC, session_id LIMIT 12
 """
-SINCE = f"""
-WITH newest AS ({SESSIONS}), measured AS (
+SINCE = """
+WITH newest AS ({sessions}), measured AS (
     SELECT DISTINCT session_id, series_id
     FROM benchmark_results r JOIN benchmark_runs USING (run_id) WHERE r.status = 'ok' AND task <> 'device-calibration'
 ), started AS (
@@ -228,7 +228,7 @@ def _sessions(data: Data, parameters: CompareParameters) -> Grid:
 
 def _since(data: Data) -> Grid:
     """Comparisons of the newest sessions, each with the one before it that measured any of the same series."""
-    rows = data.warehouse.query(SINCE).dicts()
+    rows = data.warehouse.query(SINCE.format(sessions=SESSIONS)).dicts()
     names = ("started (UTC)", "compared with", "models", "devices", "runtimes", "runs")
     return Grid(
         headings=tuple(Heading(text=name, is_number=name == "runs") for name in names),
@@ -245,8 +245,8 @@ def _since(data: Data) -> Grid:
 
 
 def _against(row: Mapping[str, Any]) -> Link:
-    sides = {"a": f"session={row['before']}", "b": f"session={row['session_id']}"}
-    return Link(view="compare", parameters=CompareParameters(**sides))
+    before, after = (f"session={row[name]}" for name in ("before", "session_id"))
+    return Link(view="compare", parameters=CompareParameters(a=before, b=after))
 
 
 def _as_side(session_id: str, side: str, parameters: CompareParameters) -> Cell:

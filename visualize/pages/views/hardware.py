@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.text import size_text, visible
 from visualize.pages import specs
 from visualize.pages.result_rows import result_table
-from visualize.pages.shown import Chart, Choice, Grid, Heading, Link, headings, number_cell, point_text, text_cell, time_text
+from visualize.pages.shown import (
+    Chart,
+    Choice,
+    Grid,
+    Heading,
+    Link,
+    headings,
+    number_cell,
+    point_text,
+    text_cell,
+    time_text,
+)
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.results import ResultsParameters
 from visualize.pages.views.run import RunParameters

@@ -172,7 +172,9 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
     )
 
 
-def _choices(model: str | None, models: Sequence[str], workload: str | None, workloads: Sequence[str]) -> tuple[Choice, ...]:
+def _choices(
+    model: str | None, models: Sequence[str], workload: str | None, workloads: Sequence[str]
+) -> tuple[Choice, ...]:
     return (
         Choice(
             title="Model",

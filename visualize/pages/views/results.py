@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,7 +55,12 @@ SIZES = """
 SELECT list_sort(list(DISTINCT batch_size)) AS batch, list_sort(list(DISTINCT sequence_length)) AS sequence FROM series
 """
 KINDS = "SELECT DISTINCT unnest(doubts) AS kind FROM benchmark_results WHERE doubts <> [] ORDER BY kind"
-CHOSEN_BY = ("family", "model", "runtime", "device")
+CHOSEN_BY: Mapping[str, Callable[[str], ResultsParameters]] = {
+    "family": lambda value: ResultsParameters(family=value),
+    "model": lambda value: ResultsParameters(model=value),
+    "runtime": lambda value: ResultsParameters(runtime=value),
+    "device": lambda value: ResultsParameters(device=value),
+}
 """Filters with a page for each value in a site of files."""
 MOST_FILES = 20
 """Pages of results in a row there."""
@@ -177,16 +182,14 @@ def _filter(name: str, title: str, options: Sequence[str], value: object) -> Fil
 
 def _choices(filters: Sequence[Filter], parameters: ResultsParameters) -> tuple[Choice, ...]:
     """By one filter at a time."""
-    newest, every = ResultsParameters(), ResultsParameters(all=True)
-    runs = (("newest of each series", newest), ("every run", every))
+    runs = (("newest of each series", ResultsParameters()), ("every run", ResultsParameters(all=True)))
     return (
         Choice(title="Results", options=tuple((text, _link(one), one == parameters) for text, one in runs)),
         *(
             Choice(
                 title=one.title,
                 options=tuple(
-                    (option, _link(replace(newest, **{one.name: option})), option == one.chosen)
-                    for option in one.options
+                    (option, _link(CHOSEN_BY[one.name](option)), option == one.chosen) for option in one.options
                 ),
             )
             for one in filters

@@ -40,7 +40,10 @@ RUN = """
 SELECT run.*, hardware.device_name, hardware.cpu_model, hardware.simulated AS is_simulated_hardware
 FROM benchmark_runs run JOIN hardware_info hardware USING (hardware_id) WHERE run_id = $run
 """
-FIND = "SELECT run_id FROM benchmark_runs WHERE starts_with(run_id, $run) LIMIT 2"
+FIND = """
+SELECT run_id FROM benchmark_runs WHERE run_id = $run OR (length($run) >= $least AND starts_with(run_id, $run))
+ORDER BY run_id <> $run LIMIT 2
+"""
 LEAST_PREFIX = 8
 RESULTS = """
 SELECT * FROM benchmark_results WHERE run_id = $run
@@ -170,8 +173,8 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
 
 
 def _run(data: Data, run_id: str) -> Row:
-    found = data.warehouse.query(FIND, {"run": run_id}).dicts() if len(run_id) >= LEAST_PREFIX else []
-    if len(found) != 1:
+    found = data.warehouse.query(FIND, {"run": run_id, "least": LEAST_PREFIX}).dicts()
+    if len(found) != 1 and not (found and found[0]["run_id"] == run_id):
         which = "several runs have an id that begins" if found else "no run has an id that begins"
         raise NotFoundError(f"{which} with {run_id!r}: the overview lists the latest runs, results lists all")
     (row,) = data.warehouse.query(RUN, {"run": found[0]["run_id"]}).dicts()

@@ -156,7 +156,16 @@ def test_folders_of_absolute_paths_are_left_out(text, left):
 
 @pytest.mark.parametrize(
     "text",
-    ["org/model", "tokens/s and 1/2 or 3 / 4", "https://example.org/a/b/c", "</a>", "a\\d+", "n/a", "./here/x", "/data"],
+    [
+        "org/model",
+        "tokens/s and 1/2 or 3 / 4",
+        "https://example.org/a/b/c",
+        "</a>",
+        "a\\d+",
+        "n/a",
+        "./here/x",
+        "/data",
+    ],
 )
 def test_other_slashes_stay(text):
     assert without_folders(text) == text
