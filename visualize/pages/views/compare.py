@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
 
 MOST_BARS = 40
+MOST_SESSIONS = 12
+MOST_SEARCHED = 100
+"""Sessions among which those with an earlier one are looked for."""
 SESSIONS = """
 SELECT
     session_id, min(started_at) AS started_at, count(*) AS runs, any_value(command) AS command,
@@ -29,24 +32,30 @@ SELECT
     string_agg(DISTINCT device, ', ' ORDER BY device) AS devices,
     string_agg(DISTINCT runtime, ', ' ORDER BY runtime) AS runtimes
 FROM benchmark_runs WHERE task <> 'device-calibration'
-GROUP BY session_id ORDER BY started_at DESC, session_id LIMIT 12
+GROUP BY session_id ORDER BY started_at DESC, session_id LIMIT {most}
 """
 SINCE = """
 WITH newest AS ({sessions}), measured AS (
-    SELECT DISTINCT session_id, series_id
-    FROM benchmark_results r JOIN benchmark_runs USING (run_id) WHERE r.status = 'ok' AND task <> 'device-calibration'
+    SELECT DISTINCT series_id, session_id
+    FROM benchmark_results r JOIN benchmark_runs USING (run_id)
+    WHERE r.status = 'ok' AND series_id IN (
+        SELECT series_id FROM benchmark_results JOIN benchmark_runs USING (run_id)
+        WHERE session_id IN (SELECT session_id FROM newest)
+    )
 ), started AS (
     SELECT session_id, min(started_at) AS started_at FROM benchmark_runs GROUP BY session_id
 ), pairs AS (
-    SELECT DISTINCT one.session_id, other.session_id AS before
-    FROM measured one JOIN measured other USING (series_id) WHERE one.session_id IN (SELECT session_id FROM newest)
+    SELECT session_id, lag(session_id) OVER earlier AS before, lag(started_at) OVER earlier AS started_before
+    FROM measured JOIN started USING (session_id)
+    WINDOW earlier AS (PARTITION BY series_id ORDER BY started_at, session_id)
 )
-SELECT newest.*, before, started.started_at AS started_before
-FROM newest JOIN pairs USING (session_id) JOIN started ON started.session_id = before
-WHERE started.started_at < newest.started_at
-QUALIFY row_number() OVER (PARTITION BY newest.session_id ORDER BY started.started_at DESC, before DESC) = 1
-ORDER BY newest.started_at DESC, newest.session_id
+SELECT newest.*, before, started_before
+FROM newest JOIN pairs USING (session_id)
+WHERE started_before < newest.started_at
+QUALIFY row_number() OVER (PARTITION BY newest.session_id ORDER BY started_before DESC, before DESC) = 1
+ORDER BY newest.started_at DESC, newest.session_id LIMIT {most}
 """
+"""For each session the newest one before it that measured any of its series."""
 VALUES = "SELECT DISTINCT runtime, precision, device, git_commit FROM benchmark_runs WHERE task <> 'device-calibration'"
 
 
@@ -84,8 +93,8 @@ class ComparePage:
     """None until both selections are given."""
     metrics: tuple[str, ...]
     sessions: Grid
-    since: Grid
-    """The newest sessions, each against the one before."""
+    since: Grid | None
+    """The newest sessions, each against the one before; None where two selections are compared."""
     suggestions: tuple[str, ...]
     swapped: Link
 
@@ -98,7 +107,7 @@ def page(data: Data, parameters: CompareParameters) -> ComparePage:
         compared=_compared(data, parameters) if is_whole else None,
         metrics=tuple(JUDGED),
         sessions=_sessions(data, parameters),
-        since=_since(data),
+        since=None if is_whole else _since(data),
         suggestions=_suggestions(data),
         swapped=Link(view="compare", parameters=replace(parameters, a=parameters.b, b=parameters.a)),
     )
@@ -208,7 +217,7 @@ def _bar(finding: Finding, words: ComparisonWords, place: int) -> dict[str, Any]
 
 def _sessions(data: Data, parameters: CompareParameters) -> Grid:
     """The newest sessions, each with links that take it as a side."""
-    rows = data.warehouse.query(SESSIONS).dicts()
+    rows = data.warehouse.query(SESSIONS.format(most=MOST_SESSIONS)).dicts()
     names = ("started (UTC)", "as A", "as B", "models", "runs", "command")
     return Grid(
         headings=tuple(Heading(text=name, is_number=name == "runs") for name in names),
@@ -228,7 +237,8 @@ def _sessions(data: Data, parameters: CompareParameters) -> Grid:
 
 def _since(data: Data) -> Grid:
     """Comparisons of the newest sessions, each with the one before it that measured any of the same series."""
-    rows = data.warehouse.query(SINCE.format(sessions=SESSIONS)).dicts()
+    sql = SINCE.format(sessions=SESSIONS.format(most=MOST_SEARCHED), most=MOST_SESSIONS)
+    rows = data.warehouse.query(sql).dicts()
     names = ("started (UTC)", "compared with", "models", "devices", "runtimes", "runs")
     return Grid(
         headings=tuple(Heading(text=name, is_number=name == "runs") for name in names),
