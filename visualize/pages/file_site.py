@@ -2,7 +2,7 @@
 
 Asking for an address is asking for the page: the site begins with the pages of the navigation, and each link in a page
 that is drawn adds the page it leads to. So every link leads to a file, and a page without a link is not made. A link to
-what the site does not have (`View.in_files`, `Limits`) is a text.
+what the site does not have (`View.in_files`, `MOST_PAGES`) is a text.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _write(data: Data, folder: Path, runs: int) -> Made:
     while plan.waiting:
         name, parameters, path = plan.waiting.popleft()
         text = render(FilePage(plan, path, note), views()[name], data, parameters)
-        sizes[path] = _write_file(folder, path, text.encode("utf-8", "surrogatepass"))
+        sizes[path] = _write_file(folder, path, text.encode())
     for name in _with_licences(plan.assets):
         sizes[f"{ASSETS}/{name}"] = _write_file(folder, f"{ASSETS}/{name}", (STATIC / name).read_bytes())
     marker: Mapping[str, Any] = {"made_by": MADE_BY, "files": sorted(sizes)}

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from benchmarking.core import plugins, records
 from benchmarking.core.codec import from_json, to_json
@@ -26,9 +26,6 @@ from db.run_records import GROUP_SIZE, StoredRun, stored_runs
 from db.warehouse import Warehouse
 from visualize.pages.snapshot import Data
 
-if TYPE_CHECKING:
-    from db.connection import Connection
-
 FOLDER = "benchhouse-publish"
 HOST = "host"
 """Stands for the name of any host."""
@@ -42,20 +39,12 @@ SELECT DISTINCT unnest([device, split_part(device, ':', 1), runtime, precision, 
 UNION SELECT DISTINCT metric FROM raw_benchmark_data
 """
 SEARCHED = "SELECT DISTINCT metric FROM history_scans ORDER BY metric"
-ALIASES = """
-SELECT s.result_id, c.result_id AS canonical, alias.created_at
-FROM series_alias alias
-JOIN (SELECT series_id, min(result_id) AS result_id FROM benchmark_results GROUP BY series_id) s USING (series_id)
-JOIN (SELECT series_id, min(result_id) AS result_id FROM benchmark_results GROUP BY series_id) c
-    ON c.series_id = alias.canonical_series_id
-ORDER BY alias.series_id
-"""
-"""By a result of each series: an id of a series is a hash of names that may be left out."""
+SERIES = "SELECT series_id, min(result_id) AS result_id FROM benchmark_results GROUP BY series_id"
+SERIES_OF = "SELECT result_id, series_id FROM benchmark_results WHERE result_id IN (SELECT unnest($ids))"
+ALIASES = "SELECT series_id, canonical_series_id, created_at FROM series_alias ORDER BY series_id"
 TAKE_ALIAS = """
 INSERT INTO series_alias BY NAME
-SELECT s.series_id, c.series_id AS canonical_series_id, '' AS reason, $created_at AS created_at
-FROM benchmark_results s, benchmark_results c
-WHERE s.result_id = $result_id AND c.result_id = $canonical AND s.series_id <> c.series_id
+SELECT $own AS series_id, $canonical AS canonical_series_id, '' AS reason, $created_at AS created_at
 """
 ALERTS = """
 SELECT
@@ -124,18 +113,31 @@ def _take(runs: Iterator[Run], target: Warehouse) -> None:
 
 def _take_judgements(source: Warehouse, target: Warehouse) -> None:
     """The aliases and alerts of what was taken, without what people wrote about them; changes are searched anew."""
+    aliases, alerts = _aliases(source, target), source.query(ALERTS).dicts()
     with target.transaction() as connection:
-        _insert(connection, TAKE_ALIAS, source.query(ALIASES).dicts())
-        _insert(connection, TAKE_ALERT, source.query(ALERTS).dicts())
+        for sql, rows in ((TAKE_ALIAS, aliases), (TAKE_ALERT, alerts)):
+            for row in rows:
+                connection.execute(sql, row)
     searched = [row["metric"] for row in source.query(SEARCHED).dicts()]
     for metric in dict.fromkeys((DEFAULT_METRIC, *searched)):
         if metric in JUDGED:
             update_changes(target, JUDGED[metric])
 
 
-def _insert(connection: Connection, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    for row in rows:
-        connection.execute(sql, dict(row))
+def _aliases(source: Warehouse, target: Warehouse) -> list[dict[str, Any]]:
+    """Those between series that were taken. An id of a series is a hash of names, some of which may be left out."""
+    taken = {row["result_id"]: row["series_id"] for row in target.query(SERIES).dicts()}
+    before = source.query(SERIES_OF, {"ids": list(taken)}).dicts()
+    ids = {row["series_id"]: taken[row["result_id"]] for row in before}
+    rows = (
+        {
+            "own": ids.get(row["series_id"]),
+            "canonical": ids.get(row["canonical_series_id"]),
+            "created_at": row["created_at"],
+        }
+        for row in source.query(ALIASES).dicts()
+    )
+    return [row for row in rows if row["own"] and row["canonical"] and row["own"] != row["canonical"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -207,6 +207,14 @@ def test_only_what_is_selected_is_published(database, tmp_path):
     assert "Our &lt;GPU&gt;: results up to" in text
 
 
+def test_what_is_beyond_the_limit_of_pages_is_a_text_and_no_dead_link(database, tmp_path, monkeypatch):
+    monkeypatch.setattr(file_site, "MOST_PAGES", 2)
+    assert publish(tmp_path / "site", database, "--runs", "1") == 0
+    pages = crawled(tmp_path / "site")
+    assert sum(path.startswith("trends") for path in pages) == 2
+    assert "None" not in [link for page in pages.values() for link in page.links]
+
+
 def test_comparisons_are_made_beforehand(site):
     pages = crawled(site)
     newest = next(link for link in pages["compare.html"].links if link.startswith("compare/"))
