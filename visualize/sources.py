@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarking.core.axes import AXES
+from benchmarking.core.command_line import default_database
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UsageError
 from db.analysis.selection import EVERYTHING
 from db.analysis.selection import Selection as Words
@@ -59,6 +60,14 @@ def open_files(patterns: Sequence[str]) -> Source:
         raise StorageError(f"no run file in {', '.join(patterns)}: --json-path takes the .json files of finished runs")
     more = f"; {len(refused) - 1} more {'is' if len(refused) == 2 else 'are'} invalid" if len(refused) > 1 else ""
     raise FormatError(refused[0] + more)
+
+
+def resolved(text: str, files: Sequence[str] | None, database: str | None, lock_timeout_s: float) -> Words:
+    """A selection in words; SQL of the user in it is run here, on a read-only connection. Raises UsageError."""
+    words = Words.parse(text)
+    if words.sql is not None and files:
+        raise UsageError("sql: in a selection needs a database: give --db-path, or select with FIELD=VALUE,...")
+    return words.resolved(database or default_database(), lock_timeout_s=lock_timeout_s)
 
 
 def check(source: Source, selection: Selection) -> None:

@@ -1,4 +1,4 @@
-"""The command `visualize_benchmarks`: draws charts from the warehouse or from run files, as image files."""
+"""The command `visualize_benchmarks`: charts as image files, or a report, from the warehouse or from run files."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from benchmarking.core.command_line import (
     run_command,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from db.commands.arguments import add_selection
 from db.files import make_folder
 from visualize.drawing.rows import PACKAGE, ChartPlugin, Drawing, NotDrawn, Row, Selection, distinct_names
@@ -57,6 +58,8 @@ EXAMPLES = """examples:
     visualize_benchmarks model=bert-base-uncased,batch=1 --chart temporal_trend --theme dark --format png,pdf
   one chart straight from run files, without a database
     visualize_benchmarks --json-path benchmark_results --chart latency_vs_batch_size
+  a report of two runtimes that opens in any browser, without network
+    visualize_benchmarks --report runtimes.html --compare runtime=eager runtime=onnxruntime
 """
 
 
@@ -106,6 +109,9 @@ def _run(argv: Sequence[str]) -> int:
     if options.list_charts:
         _list_charts(options.json)
         return EXIT_OK
+    _check(options)
+    if options.report:
+        return _report(options)
     request = _request(options)
     gathered = _gather(options, request)
     written: list[str] = []
@@ -131,7 +137,7 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        description="Draw charts of benchmark results as image files and print the path of each file.",
+        description="Draw charts of benchmark results as image files, or write a report. Prints the path of each file.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -164,6 +170,7 @@ def _parser() -> Parser:
         dest="list_charts",
         help="the charts and what each needs",
     )
+    _add_report_flags(parser.add_argument_group("report"))
     output = parser.add_argument_group("output")
     output.add_argument(
         "--output-dir", metavar="DIR", default=DEFAULT_OUTPUT_DIR, help="folder of the files (default: %(default)s)"
@@ -212,6 +219,27 @@ def _add_selection_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--precision", metavar="NAME", help="precision (default: every precision)")
 
 
+def _add_report_flags(group: argparse._ArgumentGroup) -> None:
+    """A report in the place of the charts' files."""
+    group.add_argument(
+        "--report",
+        metavar="FILE",
+        help="one file with findings, doubts, tables, charts, commands: .html for people, .md for a pull request",
+    )
+    group.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("A", "B"),
+        help="--report: two selections, judged as benchhouse compare judges them (default: no comparison)",
+    )
+    group.add_argument(
+        "--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="--compare: metric (default: %(default)s)"
+    )
+    group.add_argument(
+        "--across", type=names, default=(), metavar="FIELD,...", help="--compare: fields that may differ, or all"
+    )
+
+
 def _request(options: argparse.Namespace) -> Request:
     """The options, checked as far as possible without the data. Raises UsageError."""
     known = plugins.names(PACKAGE)
@@ -226,13 +254,7 @@ def _request(options: argparse.Namespace) -> Request:
         demanded=tuple(named),
         formats=_formats(options.formats),
         theme=options.theme,
-        selection=Selection(
-            model_id=options.model_id,
-            device=options.device,
-            runtime=options.runtime,
-            precision=options.precision,
-            baseline=options.baseline,
-        ),
+        selection=_selection(options),
         words=_words(options),
     )
 
@@ -243,13 +265,59 @@ def _formats(named: Sequence[str]) -> tuple[ImageFormat, ...]:
 
 
 def _words(options: argparse.Namespace) -> Words:
-    """The selection in words; SQL of the user in it is run here, on a connection that can only read."""
-    from db.analysis.selection import Selection as Words
+    """The selection in words; SQL of the user in it is run here."""
+    from visualize.sources import resolved
 
-    words = Words.parse(options.selection)
-    if words.sql is not None and options.json_path:
-        raise UsageError("sql: in a selection needs a database: give --db-path, or select with FIELD=VALUE,...")
-    return words.resolved(options.db_path or default_database(), lock_timeout_s=options.lock_timeout)
+    return resolved(options.selection, options.json_path, options.db_path, options.lock_timeout)
+
+
+def _selection(options: argparse.Namespace) -> Selection:
+    return Selection(
+        model_id=options.model_id,
+        device=options.device,
+        runtime=options.runtime,
+        precision=options.precision,
+        baseline=options.baseline,
+    )
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Check which options go together. Raises UsageError."""
+    if options.compare is None and (options.metric != DEFAULT_METRIC or options.across):
+        raise UsageError("--metric and --across are of a comparison: add --compare A B")
+    if options.report is None:
+        if options.compare is not None:
+            raise UsageError("--compare is part of a report: add --report FILE.html, or use benchhouse compare")
+        return
+    if options.charts or options.architecture_comparison:
+        raise UsageError("--report has its own charts: leave out --chart and --architecture-comparison")
+    narrowed = [options.selection, *(getattr(options, name) for name in ("model_id", "device", "runtime", "precision"))]
+    if options.compare is not None and any(narrowed):
+        raise UsageError("--compare has selections of its own: leave out SELECTION, --model-id, --device and the like")
+    choice(options.metric, tuple(JUDGED), "metric")
+
+
+def _report(options: argparse.Namespace) -> int:
+    """Write the report, and print its path."""
+    from visualize.report.making import ReportRequest, make
+
+    refused = make(
+        ReportRequest(
+            path=Path(options.report),
+            database=options.db_path,
+            files=options.json_path,
+            lock_timeout_s=options.lock_timeout,
+            selection=_selection(options),
+            words=_words(options),
+            sides=None if options.compare is None else tuple(options.compare),
+            metric=options.metric,
+            across=tuple(options.across),
+        )
+    )
+    print(json.dumps([options.report]) if options.json else options.report)
+    for trouble in refused:
+        note(f"{NAME}: error: {one_line(trouble)}")
+    return EXIT_FAILED if refused else EXIT_OK
 
 
 def _gather(options: argparse.Namespace, request: Request) -> Gathered:

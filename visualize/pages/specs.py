@@ -18,6 +18,8 @@ MOST_SERIES_IN_LEGEND = 12
 TONES = {"slower": "bad", "more": "bad", "faster": "good", "less": "good", "inconclusive": "warn"}
 """Verdict -> tone; the others are muted."""
 TICKS = 8
+MOST_LINEAR = 10
+"""Times the smallest value: with larger ones an axis is logarithmic."""
 STEP = 22
 """Height of a row in charts with named rows, in pixels."""
 
@@ -58,12 +60,13 @@ def intervals(rows: Sequence[Record], name: str, low: str, middle: str, high: st
     shared = {"y": y, "color": {**_colour(kind), "scale": scale, "legend": {"title": None, "orient": "top"}}}
     tooltip = _tooltip((name, kind, middle, low, high))
     x = {"field": middle, "type": "quantitative", "title": title, "axis": {"format": "+.0%", "tickCount": TICKS}}
+    has_bars = any(row[low] is not None for row in rows)  # Vega warns of a layer without values
     bars = {"x": {**x, "field": low}, "x2": {"field": high}, **shared, "tooltip": tooltip}
     return {
         **_base(rows, height=_rows_height(rows)),
         "layer": [
             {"mark": {"type": "rule", "strokeDash": [3, 3]}, "encoding": {"x": {"datum": 0, "type": "quantitative"}}},
-            {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": bars},
+            *([{"mark": {"type": "rule", "strokeWidth": 2}, "encoding": bars}] if has_bars else []),
             {
                 "mark": {"type": "point", "filled": True, "size": 50},
                 "encoding": {"x": x, **shared, "tooltip": tooltip},
@@ -197,6 +200,83 @@ def plain_bars(rows: Sequence[Record], x: str, y: str) -> Spec:
         },
         height=_rows_height(rows),
     )
+
+
+def curves(rows: Sequence[Record], *, y_title: str) -> Spec:
+    """A line for each "setup" over "batch": "value" with the interval from "low" to "high" where there is one.
+
+    Marks are filled where "state" is valid, hollow where it is doubtful, crosses where it is invalid or simulated.
+    """
+    batches = sorted({row["batch"] for row in rows})
+    x = {
+        "field": "batch",
+        "type": "quantitative",
+        "title": "batch size",
+        "scale": {"type": "log", "base": 2, "nice": False, "padding": 14},
+        "axis": {"values": batches, "format": "d"},
+    }
+    y = {"field": "value", "type": "quantitative", "title": y_title, "scale": _value_scale(rows)}
+    names = list(dict.fromkeys(row["setup"] for row in rows))
+    legend = {"title": None, "orient": "bottom", "columns": 1, "labelLimit": 480}
+    colour = {"field": "setup", "type": "nominal", "scale": {"domain": names}, "legend": legend}
+    line = {
+        "transform": [{"filter": {"field": "state", "oneOf": list(JOINED)}}],
+        "mark": {"type": "line", "strokeWidth": 1.5, "opacity": 0.7},
+        "encoding": {"x": x, "y": y, "color": colour},
+    }
+    whiskers = {
+        "transform": [{"filter": {"field": "low", "valid": True}}],
+        "mark": {"type": "rule", "strokeWidth": 1.5},
+        "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
+    }
+    return {**_base(rows, height=260), "layer": _measured(rows, [line], whiskers, {"x": x, "y": y, "color": colour})}
+
+
+def ranges(rows: Sequence[Record], *, title: str) -> Spec:
+    """A row for each "setup", in the order given: "value" with its interval, marked as `curves` marks them."""
+    y = {"field": "setup", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 320}}
+    x = {"field": "value", "type": "quantitative", "title": title, "scale": _value_scale(rows)}
+    whiskers = {
+        "transform": [{"filter": {"field": "low", "valid": True}}],
+        "mark": {"type": "rule", "strokeWidth": 2},
+        "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y},
+    }
+    return {**_base(rows, height=_rows_height(rows)), "layer": _measured(rows, [], whiskers, {"x": x, "y": y})}
+
+
+MARKS: Mapping[str, tuple[tuple[str, ...], Spec]] = {
+    "filled": (("valid",), {"type": "point", "filled": True, "size": 55, "opacity": 1}),
+    "hollow": (("doubtful",), {"type": "point", "filled": False, "size": 55, "strokeWidth": 1.5, "opacity": 1}),
+    "crossed": (("invalid", "simulated"), {"type": "point", "shape": "cross", "size": 65, "opacity": 1}),
+}
+"""How results are marked, with the states that are marked so."""
+JOINED = ("valid", "doubtful")
+"""The states of results that a line joins."""
+
+
+def _measured(rows: Sequence[Record], below: Sequence[Spec], whiskers: Spec, encoding: Spec) -> list[Spec]:
+    """The layers that have anything to draw (Vega warns of empty ones): whiskers, and each kind of mark."""
+    found = {row["state"] for row in rows}
+    tooltip = _tooltip(("setup", "point", "value", "low", "high", "state"))
+    marks = [
+        {
+            "transform": [{"filter": {"field": "state", "oneOf": list(states)}}],
+            "mark": mark,
+            "encoding": {**encoding, "tooltip": tooltip},
+        }
+        for states, mark in MARKS.values()
+        if found.intersection(states)
+    ]
+    lines = below if found.intersection(JOINED) else []
+    return [*lines, *([whiskers] if any(row["low"] is not None for row in rows) else []), *marks]
+
+
+def _value_scale(rows: Sequence[Record]) -> Spec:
+    """From 0; logarithmic where the values differ more than tenfold."""
+    values = [row["value"] for row in rows]
+    if min(values) > 0 and max(values) > MOST_LINEAR * min(values):
+        return {"type": "log", "nice": False, "padding": 10}
+    return {"zero": True}
 
 
 def _chart(rows: Sequence[Record], *, mark: Spec, encoding: Spec, height: int = 240) -> Spec:

@@ -113,7 +113,7 @@ def _workload(row: Row) -> Workload:
 
 def _option(row: Row) -> Option:
     point = Point.from_columns(row)
-    energy_j, energy_of = _energy(row, point.batch_size * point.concurrency)
+    energy_j, energy_of = energy_per_item(row, point.batch_size * point.concurrency)
     same = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
     tokens = _tokens_per_sec(row)
     return Option(
@@ -121,7 +121,7 @@ def _option(row: Row) -> Option:
         runtime_mode=_mode(row),
         point=point,
         doubts=doubt_kinds(row["extra"]),
-        missing={**row["missing"], "energy_per_item": _why_no_energy(row["missing"])},
+        missing={**row["missing"], "energy_per_item": why_no_energy(row["missing"])},
         latency_ms=row["latency_median_ms"],
         latency_high_ms=row["latency_ci_high_ms"],
         is_between=row["ci_scope"] == "between",
@@ -145,7 +145,7 @@ def _mode(row: Row) -> dict[str, object]:
     return {**json.loads(row["runtime_mode"]), **{name: value for name, value in bound.items() if value is not None}}
 
 
-def _energy(row: Row, items: int) -> tuple[float | None, str | None]:
+def energy_per_item(row: Row, items: int) -> tuple[float | None, str | None]:
     """J per item, and of which parts: the whole chip where that was measured, else the sum of its measured parts."""
     parts: Sequence[str] = [name for name in ENERGY if row[name] is not None]
     parts = parts[:1] if parts and parts[0] == ENERGY[0] else parts
@@ -155,7 +155,7 @@ def _energy(row: Row, items: int) -> tuple[float | None, str | None]:
     return sum(row[name] for name in parts) / items, " + ".join(names)
 
 
-def _why_no_energy(missing: Mapping[str, str]) -> str:
+def why_no_energy(missing: Mapping[str, str]) -> str:
     """The reason of a part that the machine has, else of any part."""
     reasons = [missing[name] for name in ENERGY if name in missing]
     applicable = [reason for reason in reasons if not reason.startswith(NOT_APPLICABLE)]

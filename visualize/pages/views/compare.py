@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.command_line import choice
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
-from db.analysis.compare.comparison import Finding, compare
+from db.analysis.compare.comparison import Comparison, Finding, compare
 from db.analysis.compare.matching import across_column
 from db.analysis.compare.text import ComparisonWords, comparison_words
 from db.analysis.selection import Selection
@@ -119,7 +119,12 @@ def _compared(data: Data, parameters: CompareParameters) -> Compared:
     before, after = (Selection.parse(text).resolved(data.path) for text in (parameters.a, parameters.b))
     across = [across_column(word.strip()) for word in (parameters.across or "").split(",") if word.strip()]
     comparison = compare(data.warehouse, before, after, JUDGED[parameters.metric], across)
-    words = comparison_words(comparison, only_changes=parameters.only_changes)
+    return compared(comparison, _command(parameters), only_changes=parameters.only_changes)
+
+
+def compared(comparison: Comparison, command: str, *, only_changes: bool = False) -> Compared:
+    """A comparison as tables, a chart and words; `command` gives the same in a terminal."""
+    words = comparison_words(comparison, only_changes=only_changes)
     return Compared(
         summary=words.summary,
         head=words.head,
@@ -127,7 +132,7 @@ def _compared(data: Data, parameters: CompareParameters) -> Compared:
         chart=_chart(words),
         notes=words.notes,
         is_empty=comparison.is_empty,
-        command=_command(parameters),
+        command=command,
     )
 
 

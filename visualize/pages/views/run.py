@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,7 +160,7 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
         is_simulated=bool(run["is_simulated"]),
         facts=_facts(run),
         results=_results(rows, parameters, run_id, sampled),
-        doubts=_doubts(rows),
+        doubts=noted_doubts(rows),
         failures=tuple((point_text(row), str(row["error"])) for row in rows if row["status"] != "ok" and row["error"]),
         command=run["command"],
         sampled=None if sampled is None else point_text(sampled),
@@ -254,12 +254,12 @@ def _point_cell(row: Row, run_id: str, sampled: Row | None) -> Cell:
     return text_cell(point_text(row), link=link, hint="its samples are drawn below" if is_drawn else "draw its samples")
 
 
-def _doubts(rows: Sequence[Row]) -> tuple[DoubtNote, ...]:
-    """Each kind, the severe ones first."""
+def noted_doubts(rows: Sequence[Row], place: Callable[[Row], str] = point_text) -> tuple[DoubtNote, ...]:
+    """Each kind in the results, the severe ones first; `place` names a result."""
     found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for row in rows:
         for doubt in json.loads(row["extra"]).get("doubts", ()):
-            found.setdefault(doubt["kind"], []).append((point_text(row), doubt.get("evidence") or {}))
+            found.setdefault(doubt["kind"], []).append((place(row), doubt.get("evidence") or {}))
     order: tuple[Tone, ...] = ("bad", "warn", "muted")
     notes = [
         DoubtNote(

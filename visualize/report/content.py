@@ -1,0 +1,280 @@
+"""The content of a report: everything that its HTML and its Markdown say, as typed data."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.records import NOT_APPLICABLE
+from benchmarking.core.text import listed, size_text, visible
+from db.analysis.compare.comparison import Comparison
+from visualize.drawing import words
+from visualize.drawing.rows import grouped
+from visualize.pages.result_rows import NUMBERS, result_table
+from visualize.pages.shown import Chart, Grid, Heading, Link, headings, point_text, text_cell, time_text
+from visualize.pages.views.compare import Compared, compared
+from visualize.pages.views.run import DoubtNote, noted_doubts
+from visualize.report import figures, findings
+from visualize.report.findings import Section
+from visualize.report.rows import MODEL, Row, read_results, read_runs
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+MACHINE_STATE: Mapping[str, str] = {
+    "cpu_governor": "frequency governor",
+    "is_turbo_on": "turbo",
+    "virtual_machine": "virtual machine",
+    "container": "container",
+    "power_source": "power source",
+}
+"""What of the machine's state at the start is shown."""
+MOST_VALUES = 4
+METHOD = (
+    "Each point is measured in several fresh processes (launches), after a warm-up. The latency is the median over "
+    "launches of each launch's median. Its 95 % interval covers how launches differ, and takes at least three of "
+    "them; without it, small differences mean nothing. Peak memory and energy are readings without an interval."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodNumber:
+    """Which entry of the methods."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """How the runs of one command were measured, and the command."""
+
+    number: int
+    facts: tuple[tuple[str, str], ...]
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The results of one model, with its charts."""
+
+    title: str
+    about: str
+    grid: Grid
+    failures: tuple[tuple[str, str], ...]
+    """Setup and point, and error, of each result that was not measured."""
+    missing: tuple[str, ...]
+    """Why cells are empty."""
+    charts: tuple[Chart, ...]
+    charts_left_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything in a report."""
+
+    title: str
+    about: tuple[tuple[str, str], ...]
+    summary: tuple[Section, ...]
+    """Empty in a comparison, whose own summary comes first."""
+    comparison: Compared | None
+    doubts: tuple[DoubtNote, ...]
+    next_steps: tuple[str, ...]
+    machines: Grid
+    software: tuple[tuple[str, str], ...]
+    groups: tuple[Group, ...]
+    method: str
+    methods: tuple[Method, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """A comparison, and the command that makes it."""
+
+    comparison: Comparison
+    command: str
+
+    @property
+    def sides(self) -> dict[str, str]:
+        """Result -> "A" or "B", of all that it names."""
+        both = {one.before.result_id: "A" for one in self.comparison.findings}
+        both |= {one.after.result_id: "B" for one in self.comparison.findings}
+        both |= {one.result_id: "A" for one in self.comparison.only_before}
+        return both | {one.result_id: "B" for one in self.comparison.only_after}
+
+
+def report(warehouse: Warehouse, ids: Sequence[str], source: str, against: Against | None = None) -> Report:
+    """The report of these results, of which there is at least one. Raises UsageError for too many."""
+    rows = read_results(warehouse, ids)
+    runs = read_runs(warehouse, rows)
+    numbers = _numbers(runs)
+    sides = {} if against is None else against.sides
+    models = list(dict.fromkeys(visible(str(row["model_id"])) for row in rows))
+    return Report(
+        title=f"Benchmark of {models[0] if len(models) == 1 else f'{len(models)} models'}",
+        about=_about(rows, runs, source),
+        summary=() if against is not None else findings.summary(rows),
+        comparison=None if against is None else compared(against.comparison, against.command),
+        doubts=noted_doubts(rows, lambda row: visible(f"{row['model_id']}, {row['setup']}, {point_text(row)}")),
+        next_steps=findings.next_steps(rows, ranks=against is None),
+        machines=_machines(runs),
+        software=_software(runs),
+        groups=tuple(_group(key, members, numbers, sides) for key, members in grouped(rows, MODEL)),
+        method=METHOD,
+        methods=tuple(_method(number, members) for number, members in _by_number(runs, numbers).items()),
+    )
+
+
+def _about(rows: Sequence[Row], runs: Sequence[Row], source: str) -> tuple[tuple[str, str], ...]:
+    first, last = min(run["started_at"] for run in runs), max(run["started_at"] for run in runs)
+    counts = Counter(str(row["validity"]) if row["status"] == "ok" else str(row["status"]) for row in rows)
+    states = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+    return (
+        ("results", f"{len(rows)} ({states})"),
+        ("runs", str(len(runs))),
+        ("measured", f"{time_text(first)} UTC" + ("" if first == last else f" to {time_text(last)} UTC")),
+        ("from", visible(source)),
+    )
+
+
+def _numbers(runs: Sequence[Row]) -> dict[str, int]:
+    """Run -> the number of its method: runs of one command share it."""
+    keys = {run["run_id"]: (run["session_id"], run["command"], run["settings"]) for run in runs}
+    order = list(dict.fromkeys(keys.values()))
+    return {run_id: order.index(key) + 1 for run_id, key in keys.items()}
+
+
+def _by_number(runs: Sequence[Row], numbers: Mapping[str, int]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for run in runs:
+        found.setdefault(numbers[run["run_id"]], []).append(run)
+    return found
+
+
+def _group(key: Row, rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, str]) -> Group:
+    about = [str(key["task"]), f"{key['weights']} weights"]
+    about += [str(key["model_revision"])[:12]] if key["model_revision"] else []
+    about += [f"numbers as {key['origin_definition']} defines them"] if key["origin_definition"] else []
+    charts, left_out = figures.charts(rows)
+    return Group(
+        title=visible(str(key["model_id"])),
+        about=visible(", ".join(about)),
+        grid=_grid(rows, numbers, sides),
+        failures=tuple(
+            (f"{row['setup']}, {words.point(row)}", visible(str(row["error"] or row["status"])))
+            for row in rows
+            if row["status"] != "ok"
+        ),
+        missing=_missing(rows),
+        charts=charts,
+        charts_left_out=left_out,
+    )
+
+
+def _grid(rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, str]) -> Grid:
+    columns, cells = result_table(rows)
+    side = [Heading(text="side")] if sides else []
+    return Grid(
+        headings=(*side, Heading(text="setup"), Heading(text="point"), *columns, Heading(text="method")),
+        rows=tuple(
+            (
+                *((text_cell(sides.get(row["result_id"])),) if sides else ()),
+                text_cell(row["setup"]),
+                text_cell(point_text(row)),
+                *line,
+                text_cell(
+                    numbers[row["run_id"]],
+                    link=Link(view="method", parameters=MethodNumber(number=numbers[row["run_id"]])),
+                ),
+            )
+            for row, line in zip(rows, cells, strict=True)
+        ),
+        caption="Results",
+    )
+
+
+def _missing(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Why numbers that others of the rows have are missing."""
+    reasons: dict[tuple[str, str], int] = {}
+    for name in NUMBERS:
+        if not any(row[name] is not None for row in rows):
+            continue
+        for row in rows:
+            why = None if row[name] is not None or row["status"] != "ok" else row["missing"].get(name, "not measured")
+            if why is not None and not why.startswith(NOT_APPLICABLE):
+                reasons[name, why] = reasons.get((name, why), 0) + 1
+    return tuple(
+        visible(f"{name}: {why.replace('_', ' ')} ({count} of {len(rows)} results)")
+        for (name, why), count in reasons.items()
+    )
+
+
+def _machines(runs: Sequence[Row]) -> Grid:
+    names = ("device", "name", "memory", "driver", "CPU", "cores / threads", "machine memory", "state at the start")
+    found = {(run["hardware_id"], run["device"]): run for run in runs}
+    return Grid(
+        headings=headings(names),
+        rows=tuple(
+            (
+                text_cell(run["device"] + (" (simulated)" if run["simulated"] else "")),
+                text_cell(run["device_name"]),
+                text_cell(_size(run["memory_bytes"])),
+                text_cell(run["driver"]),
+                text_cell(run["cpu_model"]),
+                text_cell(f"{run['cpu_cores'] or '-'} / {run['cpu_threads'] or '-'}"),
+                text_cell(_size(run["system_memory_bytes"])),
+                text_cell(_state(run)),
+            )
+            for run in found.values()
+        ),
+        caption="Machines and devices",
+    )
+
+
+def _size(size_bytes: int | None) -> str | None:
+    return None if size_bytes is None else size_text(size_bytes)
+
+
+def _state(run: Row) -> str | None:
+    read = json.loads(run["environment"])
+    values, missing = read.get("values", {}), read.get("missing", {})
+    known = [f"{word}: {_word(values[name])}" for name, word in MACHINE_STATE.items() if values.get(name) is not None]
+    unknown = [f"{word}: unknown ({missing[name]})" for name, word in MACHINE_STATE.items() if name in missing]
+    return "; ".join([*known, *unknown]).replace("_", " ") or None
+
+
+def _word(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _software(runs: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+    """Each package with its versions."""
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for name, version in run["versions"].items():
+            found.setdefault(str(name), {})[str(version)] = None
+    return tuple((visible(name), visible(listed(list(found[name]), MOST_VALUES))) for name in sorted(found))
+
+
+def _method(number: int, runs: Sequence[Row]) -> Method:
+    first = runs[0]
+    settings = {name: value for name, value in json.loads(first["settings"]).items() if value is not None}
+    commit = first["git_commit"]
+    given = {
+        "by": f"benchhouse {first['tool_version']}"
+        if first["origin_format"] is None
+        else f"{first['origin_format']}, imported",
+        "started": f"{time_text(first['started_at'])} UTC",
+        "runs": str(len(runs)),
+        "commit": None if not commit else commit[:10] + (" with changes" if first["git_dirty"] else ""),
+        **{
+            name.replace("_", " "): json.dumps(v) if isinstance(v, dict | list) else _word(v)
+            for name, v in settings.items()
+        },
+        "weights": "; ".join(dict.fromkeys(str(run["weights_reason"]) for run in runs if run["weights_reason"]))
+        or None,
+    }
+    facts = tuple((visible(name), visible(value)) for name, value in given.items() if value)
+    return Method(number=number, facts=facts, command=visible(str(first["command"])))

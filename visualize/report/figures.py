@@ -1,0 +1,130 @@
+"""The charts of a report, as data that browsers draw: latency, throughput and memory of every setup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarking.core.metrics import METRICS, PEAK_MEMORY
+from visualize.drawing import words
+from visualize.drawing.rows import clear_winner, grouped, is_ok
+from visualize.pages import specs
+from visualize.pages.shown import Chart, Grid, Heading, number_cell, state_cell, text_cell
+from visualize.report.rows import POINT, Row, is_ranked
+
+MOST_SETUPS = 8
+"""In a chart: there are as many colours."""
+MOST_SETS = 4
+"""Sets of charts for a model: sequence lengths, image sizes, numbers of tokens."""
+MARKS = "Hollow marks are doubtful, crosses invalid or simulated."
+ALIKE = tuple(name for name in POINT if name != "batch_size")
+
+
+def charts(rows: Sequence[Row]) -> tuple[tuple[Chart, ...], int]:
+    """The charts of a model's results, and how many sets of them are left out."""
+    sets = grouped([row for row in rows if is_ok(row)], ALIKE)
+    found = [chart for _, members in sets[:MOST_SETS] for chart in _of_set(members)]
+    return tuple(found), max(len(sets) - MOST_SETS, 0)
+
+
+def _of_set(rows: Sequence[Row]) -> list[Chart]:
+    shown, left_out = _fastest_setups(rows)
+    throughput = "throughput_samples_per_sec" if rows[0]["new_tokens"] is None else "throughput_tokens_per_sec"
+    memory = next((name for name in PEAK_MEMORY if any(row[name] is not None for row in shown)), None)
+    columns = ["latency_median_ms", throughput, *([memory] if memory else [])]
+    return [_chart(column, points, left_out) for column in columns if (points := _points(shown, column))]
+
+
+def _fastest_setups(rows: Sequence[Row]) -> tuple[list[Row], int]:
+    """The results of the fastest setups, and how many setups are left out."""
+    best: dict[str, tuple[bool, float]] = {}
+    for row in rows:
+        key = (not is_ranked(row), row["value"] or float("inf"))
+        best[row["setup"]] = min(best.get(row["setup"], key), key)
+    names = sorted(best, key=lambda name: (best[name], name))
+    kept = names[:MOST_SETUPS]
+    ordered = sorted(rows, key=lambda row: (names.index(row["setup"]), row["batch_size"]))
+    return [row for row in ordered if row["setup"] in kept], len(names) - len(kept)
+
+
+def _points(rows: Sequence[Row], column: str) -> list[dict[str, Any]]:
+    """What is drawn of each result that has the value; only latency has intervals."""
+    has_interval = column == "latency_median_ms"
+    return [
+        {
+            "setup": row["setup"],
+            "point": words.point(row),
+            "batch": row["batch_size"],
+            "value": row[column],
+            "low": row["low"] if has_interval else None,
+            "high": row["high"] if has_interval else None,
+            "state": row["state"],
+            "row": row,
+        }
+        for row in rows
+        if row[column] is not None
+    ]
+
+
+def _chart(column: str, points: Sequence[dict[str, Any]], left_out: int) -> Chart:
+    has_interval = column == "latency_median_ms"
+    title = TITLES.get(column) or METRICS[column].title
+    values = [{name: value for name, value in one.items() if name != "row"} for one in points]
+    is_curve = len({one["batch"] for one in points}) > 1
+    spec = specs.curves(values, y_title=title) if is_curve else specs.ranges(values, title=title)
+    bars = "Whiskers are 95 % intervals over launches." if has_interval else "Single readings, without an interval."
+    more = f"{left_out} slower setups are not drawn; the table has them." if left_out else ""
+    better = METRICS[column].better
+    direction = f"{'Lower' if better == 'lower' else 'Higher'} is better." if better else ""
+    return Chart(
+        title=_title(column, title, [one["row"] for one in points]),
+        caption=" ".join(part for part in (direction, bars, MARKS, more) if part),
+        spec=spec,
+        table=_table(points, title, has_interval=has_interval),
+    )
+
+
+TITLES = {
+    "latency_median_ms": "Median latency (ms)",
+    "throughput_samples_per_sec": "Throughput (items/s)",
+    "throughput_tokens_per_sec": "Throughput (tokens/s)",
+}
+
+
+def _title(column: str, title: str, rows: Sequence[Row]) -> str:
+    """The finding where the intervals support one setup at every point, else what is drawn."""
+    place = words.point(rows[0], with_batch=False)
+    plain = f"{title}, {place}" if place else title
+    if column != "latency_median_ms":
+        return plain
+    winners = [
+        clear_winner([row for row in members if is_ranked(row)], "lower")
+        for _, members in grouped(rows, ("batch_size",))
+    ]
+    names = {None if winner is None else str(winner["setup"]) for winner in winners}
+    (name,) = names if len(names) == 1 else (None,)
+    return plain if name is None else f"{name} has the lowest latency{f' at {place}' if place else ''}"
+
+
+def _table(points: Sequence[dict[str, Any]], title: str, *, has_interval: bool) -> Grid:
+    bounds = ("low", "high") if has_interval else ()
+    return Grid(
+        headings=(
+            Heading(text="setup"),
+            Heading(text="point"),
+            Heading(text=title, is_number=True),
+            *(Heading(text=name, is_number=True) for name in bounds),
+            Heading(text="state"),
+        ),
+        rows=tuple(
+            (
+                text_cell(one["setup"]),
+                text_cell(one["point"]),
+                number_cell(one["value"]),
+                *(number_cell(one[name]) for name in bounds),
+                state_cell(one["state"]),
+            )
+            for one in points
+        ),
+        caption=title,
+    )

@@ -1,0 +1,243 @@
+"""What results say, in sentences: the fastest, the smallest and the most efficient setup, and what to do next.
+
+A setup is called the fastest only where its 95 % interval is apart from that of every other setup at the same point.
+Memory and energy have no interval: the lowest reading is named as such. Invalid and simulated results are never ahead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY
+from benchmarking.core.text import listed, number, visible
+from db.analysis.recommend.options import why_no_energy
+from visualize.drawing import words
+from visualize.drawing.configurations import speedup
+from visualize.drawing.rows import clear_winner, grouped
+from visualize.report.rows import MODEL, POINT, Row, is_ranked
+
+MOST_POINTS = 3
+"""Points that are named in a sentence; the others are counted."""
+LEAST_ROUND = 1.01
+"""A ratio below it keeps a digit more, so that it does not read "1"."""
+LEAST_LAUNCHES = 3
+"""For an interval that covers how launches differ."""
+CLOSE = 0.02
+"""Readings of memory and energy that differ by less are called about the same: they vary as much between runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Sentences under a heading."""
+
+    title: str
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """A number without an interval."""
+
+    of: str
+    """What was read: readings of different things are not compared."""
+    value: float
+
+
+def summary(rows: Sequence[Row]) -> tuple[Section, ...]:
+    """Fastest, smallest, most efficient."""
+    return (
+        Section(title="Fastest", sentences=tuple(_fastest(rows))),
+        Section(title="Smallest", sentences=tuple(_lowest(rows, _memory, "peak memory", "MB", _why_no_memory(rows)))),
+        Section(
+            title="Most efficient",
+            sentences=tuple(_lowest(rows, _energy, "energy", "J per item", _reasons(rows, ENERGY))),
+        ),
+    )
+
+
+def _fastest(rows: Sequence[Row]) -> Iterable[str]:
+    """A sentence for each model and winner, and one for each reason why there is none."""
+    won: dict[tuple[str, str], list[str]] = {}
+    undecided: dict[tuple[str, str], list[str]] = {}
+    alone: Counter[str] = Counter()
+    for key, members in grouped(rows, (*MODEL, *POINT)):
+        model, ranked = str(key["model_id"]), [row for row in members if is_ranked(row)]
+        if len(ranked) < 2:
+            alone[_why_alone(members, ranked)] += 1
+            continue
+        winner = clear_winner(ranked, "lower")
+        if winner is None:
+            lowest = min(row["value"] for row in ranked)
+            undecided.setdefault((model, _why_undecided(ranked)), []).append(
+                f"{words.point(key)} ({number(lowest)} ms)"
+            )
+        else:
+            won.setdefault((model, winner["setup"]), []).append(_victory(winner, ranked))
+    for (model, setup), victories in won.items():
+        yield visible(f"{model}: {setup} is the fastest {_few(victories)}.")
+    for (model, reason), points in undecided.items():
+        yield visible(f"{model}: undecided at {_few(points)}: {reason}.")
+    for reason, count in alone.items():
+        yield f"{_count(count, 'point')} cannot be ranked: {reason}."
+
+
+def _victory(winner: Row, ranked: Sequence[Row]) -> str:
+    """ "at batch 1, with 8 ms: 1.9 times as fast as eager (95 % interval 1.8 to 2)" """
+    second = min((row for row in ranked if row is not winner), key=lambda row: row["value"])
+    ratio = speedup(second, winner)
+    assert ratio.low is not None
+    assert ratio.high is not None
+    digits = 3 if ratio.low > LEAST_ROUND else 4
+    value, low, high = (number(one, digits) for one in (ratio.value, ratio.low, ratio.high))
+    return (
+        f"at {words.point(winner)}, with {number(winner['value'])} ms: {value} times as fast as {second['setup']} "
+        f"(95 % interval {low} to {high})"
+    )
+
+
+def _why_alone(members: Sequence[Row], ranked: Sequence[Row]) -> str:
+    left_out = Counter(_left_out(row) for row in members if not is_ranked(row))
+    kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
+    found = "one setup has a result that counts" if ranked else "no setup has a result that counts"
+    return f"{found} ({kinds} left out)" if kinds else "only one setup was measured there"
+
+
+def _left_out(row: Row) -> str:
+    if row["status"] != "ok":
+        return str(row["status"]).replace("_", " ")
+    return str(row["state"]) if row["state"] in ("invalid", "simulated") else "without a latency"
+
+
+def _why_undecided(ranked: Sequence[Row]) -> str:
+    """Why none of at least two results is the fastest."""
+    best = min(ranked, key=lambda row: row["value"])
+    lowest = f"the lowest median is that of {best['setup']}"
+    bare = [row for row in ranked if row["low"] is None or row["high"] is None]
+    if bare:
+        names = listed([row["setup"] for row in bare], 2)
+        return f"{lowest}, but {names} {_has(bare)} no interval over at least {LEAST_LAUNCHES} launches"
+    near = [row for row in ranked if row is not best and row["low"] <= best["high"]]
+    if near:
+        return f"{lowest}, but its interval overlaps that of {listed([row['setup'] for row in near], 2)}"
+    return f"{lowest}, but that result is {best['validity']}"
+
+
+def _lowest(
+    rows: Sequence[Row], reading: Callable[[Row], _Reading | None], what: str, unit: str, why_none: str
+) -> Iterable[str]:
+    """A sentence for each model and setup with the lowest reading at a point."""
+    ahead: dict[tuple[str, str, str], list[str]] = {}
+    level: dict[tuple[str, str], list[str]] = {}
+    has_any = False
+    for key, members in grouped(rows, (*MODEL, *POINT)):
+        read = [(row, found) for row in members if is_ranked(row) for found in [reading(row)] if found is not None]
+        has_any = has_any or bool(read)
+        for of in dict.fromkeys(found.of for _, found in read):
+            same = sorted(((found.value, row) for row, found in read if found.of == of), key=lambda one: one[0])
+            if len(same) < 2:
+                continue
+            (value, first), (next_value, second) = same[:2]
+            place, model = words.point(key), str(key["model_id"])
+            if next_value <= value * (1 + CLOSE):
+                level.setdefault((model, of), []).append(f"{place} ({number(value)} {unit})")
+            else:
+                text = f"{number(value)} {unit} at {place}, against {number(next_value)} of {second['setup']}"
+                ahead.setdefault((model, str(first["setup"]), of), []).append(text)
+    for (model, setup, of), texts in ahead.items():
+        yield visible(f"{model}: {setup} has the lowest reading of {of}: {_few(texts)}.")
+    for (model, of), places in level.items():
+        yield visible(f"{model}: the two lowest readings of {of} are within 2 % at {_few(places)}.")
+    if ahead or level:
+        yield f"Readings of {what} have no interval: they describe these runs and do not decide."
+    elif has_any:
+        yield f"There are no two setups with {what} of the same kind at one point, so nothing to compare."
+    else:
+        yield f"No result that counts has a reading of {what}{why_none}."
+
+
+def _memory(row: Row) -> _Reading | None:
+    found = next((name for name in PEAK_MEMORY if row[name] is not None), None)
+    return None if found is None else _Reading(of=_title(found), value=row[found])
+
+
+def _title(column: str) -> str:
+    title = METRICS[column].title.removesuffix(" (MB)")
+    return title[:1].lower() + title[1:]
+
+
+def _energy(row: Row) -> _Reading | None:
+    value, parts = row["energy"]
+    return None if value is None else _Reading(of=f"energy of {str(parts).replace('_', ' ')}", value=value)
+
+
+def _why_no_memory(rows: Sequence[Row]) -> str:
+    reasons = Counter(row["missing"][name] for row in rows for name in PEAK_MEMORY if name in row["missing"])
+    return _told(reasons)
+
+
+def _reasons(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    known = (row for row in rows if any(name in row["missing"] for name in columns))
+    return _told(Counter(why_no_energy(row["missing"]) for row in known))
+
+
+def _told(reasons: Counter[str]) -> str:
+    return f": {', '.join(visible(name.replace('_', ' ')) for name, _ in reasons.most_common(2))}" if reasons else ""
+
+
+def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
+    """What to do about what is missing, doubtful or undecided; `ranks` if setups are ranked."""
+    steps = []
+    failed = Counter(str(row["status"]).replace("_", " ") for row in rows if row["status"] != "ok")
+    if failed:
+        counts = ", ".join(f"{count} {status}" for status, count in failed.items())
+        steps.append(f"Not measured: {counts}. The reasons are with the results; change what they name and repeat.")
+    doubtful = [row for row in rows if row["status"] == "ok" and row["validity"] not in ("valid", None)]
+    if doubtful:
+        counted = Counter(str(row["validity"]) for row in doubtful)
+        counts = ", ".join(f"{count} {validity}" for validity, count in counted.items())
+        steps.append(f"Of {len(rows)} results {counts}: do what the doubts advise, then repeat their commands.")
+    bare = [row for row in rows if is_ranked(row) and (row["low"] is None or row["high"] is None)]
+    if bare:
+        steps.append(
+            f"{_count(len(bare), 'result')} {_has(bare)} no interval over launches: measure with --profile standard, "
+            f"or with --launches {LEAST_LAUNCHES} or more."
+        )
+    steps += _undecided(rows) if ranks else []
+    if any(row["simulated"] for row in rows):
+        steps.append("Simulated results are of a script or an emulator: repeat them on the device itself.")
+    return tuple(steps) or ("Nothing: every result is valid and has an interval over launches.",)
+
+
+def _undecided(rows: Sequence[Row]) -> list[str]:
+    """About points at which setups are close, or were measured at different times."""
+    close = apart = 0
+    for _, members in grouped(rows, (*MODEL, *POINT)):
+        ranked = [row for row in members if is_ranked(row)]
+        if len(ranked) < 2:
+            continue
+        winner = clear_winner(ranked, "lower")
+        close += winner is None and all(row["low"] is not None for row in ranked)
+        apart += winner is not None and len({row["session_id"] for row in ranked}) > 1
+    turns = "benchhouse ab measures two setups in turns"
+    steps = [f"{_count(close, 'point')} undecided: {turns} until they are told apart."] if close else []
+    if apart:
+        steps.append(
+            f"At {_count(apart, 'point')} the setups were measured by different commands, and the intervals do not "
+            f"include how the machine changes between them: {turns}."
+        )
+    return steps
+
+
+def _few(texts: Sequence[str]) -> str:
+    more = len(texts) - MOST_POINTS
+    return "; ".join(texts[:MOST_POINTS]) + (f"; and {_count(more, 'further point')}" if more > 0 else "")
+
+
+def _has(things: Sequence[object]) -> str:
+    return "has" if len(things) == 1 else "have"
+
+
+def _count(number_of: int, noun: str) -> str:
+    return f"{number_of} {noun}{'' if number_of == 1 else 's'}"

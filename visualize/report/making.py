@@ -1,0 +1,106 @@
+"""Makes a report from a database or from run files: reads the selected results, or both sides of a comparison."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarking.core.command_line import default_database
+from benchmarking.core.errors import StorageError
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from db.analysis.compare.comparison import Comparison, compare
+from db.analysis.compare.matching import across_column
+from db.analysis.selection import Selection as Words
+from visualize import sources
+from visualize.drawing.rows import Selection
+from visualize.report.content import Against, report
+from visualize.report.files import report_format, write
+from visualize.report.rows import chosen_ids
+
+if TYPE_CHECKING:
+    from visualize.sources import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRequest:
+    """The checked options of a report."""
+
+    path: Path
+    """The file, which ends with .html or .md."""
+    database: str | None
+    """None for the default one."""
+    files: Sequence[str] | None
+    """Run files, folders or glob patterns in the place of a database."""
+    lock_timeout_s: float
+    selection: Selection
+    words: Words
+    """Of the results; not used in a comparison."""
+    sides: tuple[str, str] | None
+    """Two selections that are compared."""
+    metric: str = DEFAULT_METRIC
+    across: tuple[str, ...] = ()
+
+
+def make(request: ReportRequest) -> tuple[str, ...]:
+    """Write the report. Returns why some run files could not be read.
+
+    Raises UsageError for invalid names, and StorageError for an unreadable source or where nothing is selected.
+    """
+    report_format(request.path)
+    sides = None if request.sides is None else _resolved(request, request.sides)
+    across = [across_column(word) for word in request.across]
+    if request.files:
+        source = sources.open_files(request.files)
+    else:
+        source = sources.open_database(request.database or default_database(), request.lock_timeout_s)
+    with source.warehouse:
+        against = None
+        if sides is None:
+            ids = _selected(source, request)
+        else:
+            comparison = compare(source.warehouse, *sides, JUDGED[request.metric], across)
+            against = Against(comparison=comparison, command=_command(request, sides))
+            ids = _of_both(source, against)
+        content = report(source.warehouse, ids, Path(source.name).name, against)
+    write(content, request.path)
+    return source.refused
+
+
+def _resolved(request: ReportRequest, texts: tuple[str, str]) -> tuple[Words, Words]:
+    """Both selections; SQL of the user in them is run here."""
+    before, after = (sources.resolved(text, request.files, request.database, request.lock_timeout_s) for text in texts)
+    return before, after
+
+
+def _selected(source: Source, request: ReportRequest) -> Sequence[str]:
+    sources.check(source, request.selection)
+    selection = sources.chosen(source, request.selection, request.words)
+    ids = chosen_ids(source.warehouse, selection)
+    if not ids:
+        raise sources.nothing_selected(source, selection, request.words)
+    return ids
+
+
+def _of_both(source: Source, against: Against) -> Sequence[str]:
+    """The results that the comparison names. Raises StorageError for a side without any."""
+    sides, comparison = against.sides, against.comparison
+    for side, text in (("A", comparison.before), ("B", comparison.after)):
+        if side not in sides.values():
+            raise StorageError(f"{source.name}: {side} ({text}) selects no results: {_there_is(comparison)}")
+    return list(sides)
+
+
+def _there_is(comparison: Comparison) -> str:
+    other = comparison.only_before or comparison.only_after
+    points = ", ".join(dict.fromkeys(one.point for one in other[:3]))
+    return f"the other side has {len(other)} points ({points}, ...)" if other else "neither does the other side"
+
+
+def _command(request: ReportRequest, sides: tuple[Words, Words]) -> str:
+    """The command that prints the same comparison."""
+    command = ["benchhouse", "compare", *(side.text for side in sides)]
+    command += ["--metric", request.metric] if request.metric != DEFAULT_METRIC else []
+    return shlex.join(command + (["--across", ",".join(request.across)] if request.across else []))

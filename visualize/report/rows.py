@@ -1,0 +1,126 @@
+"""The results of a report, with the name of each setup, and the facts of their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.errors import UsageError
+from benchmarking.core.metrics import ENERGY
+from db.analysis.recommend.options import energy_per_item
+from visualize.drawing import words
+from visualize.drawing.configurations import CONFIGURATION
+from visualize.drawing.rows import (
+    CHOSEN,
+    LATEST,
+    LATEST_CHOSEN,
+    SELECTED,
+    SETUP_COLUMNS,
+    TABLES,
+    Selection,
+    bound,
+    details,
+    distinct_names,
+    drawable,
+    grouped,
+)
+from visualize.pages.result_rows import COLUMNS
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+Row = Mapping[str, Any]
+State = Literal["valid", "doubtful", "invalid", "simulated"]
+
+MOST_RESULTS = 2000
+"""In a report: with more, no reader finds anything in it, and browsers take seconds for it."""
+MODEL = ("model_id", "task", "weights", "model_revision", "config_hash", "origin_definition")
+"""What results have in common that are in one table."""
+POINT = tuple(POINT_COLUMNS)
+"""And, with these, what can be ranked."""
+READ = tuple(
+    dict.fromkeys([*MODEL, *CONFIGURATION, *POINT, *COLUMNS, *ENERGY, "session_id", "started_at", "extra", "missing"])
+)
+RESULTS = f"""
+SELECT {", ".join(READ)} FROM all_results WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
+ORDER BY model_id, task, weights, config_hash, sequence_length, new_tokens, axes, concurrency, batch_size,
+    device, runtime, precision, started_at, result_id
+"""  # noqa: S608 - names of columns only
+RUNS = """
+SELECT run.run_id, run.session_id, run.started_at, run.finished_at, run.command, run.tool_version, run.origin_format,
+    run.origin_definition, run.git_commit, run.git_dirty, run.settings, run.versions, run.environment, run.driver,
+    run.device, run.model_id, run.weights, run.weights_reason, run.status, run.error,
+    hardware.hardware_id, hardware.device_name, hardware.memory_bytes, hardware.cpu_model, hardware.cpu_cores,
+    hardware.cpu_threads, hardware.system_memory_bytes, run.is_simulated AS simulated
+FROM benchmark_runs run JOIN hardware_info hardware USING (hardware_id)
+WHERE run_id IN (SELECT unnest($runs::VARCHAR[])) ORDER BY run.started_at, run.run_id
+"""
+
+
+def chosen_ids(warehouse: Warehouse, selection: Selection) -> list[str]:
+    """The newest result of each series in the selection, of any status."""
+    if selection.results is None:
+        condition = f"{SELECTED} AND r.result_id IN {LATEST}"
+    else:
+        condition = f"{SELECTED} AND {CHOSEN} AND r.result_id IN {LATEST_CHOSEN}"
+    sql = f"SELECT r.result_id FROM {TABLES} WHERE {condition}"  # noqa: S608 - values are bound
+    return [str(row["result_id"]) for row in warehouse.query(sql, bound(sql, selection)).dicts()]
+
+
+def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
+    """These results, each with "setup", "value", "low", "high" (of its latency, in ms) and "state".
+
+    The interval is None unless it covers the spread between launches. Raises UsageError for too many.
+    """
+    if len(ids) > MOST_RESULTS:
+        raise UsageError(f"{len(ids)} results are selected: a report has at most {MOST_RESULTS}, narrow the selection")
+    rows = warehouse.query(RESULTS, {"results": list(ids)}).dicts()
+    names = _setups(rows)
+    return [
+        drawable(
+            {
+                **row,
+                "setup": names[_configuration(row)],
+                "value": row["latency_median_ms"],
+                "low": row["latency_ci_low_ms"],
+                "high": row["latency_ci_high_ms"],
+                "state": state(row),
+                "energy": energy_per_item(row, row["batch_size"] * row["concurrency"]),
+            }
+        )
+        for row in rows
+    ]
+
+
+def read_runs(warehouse: Warehouse, rows: Sequence[Row]) -> list[Row]:
+    """The runs of the results, the oldest first."""
+    return warehouse.query(RUNS, {"runs": sorted({row["run_id"] for row in rows})}).dicts()
+
+
+def state(row: Row) -> State:
+    """How far a measured result is trusted. Simulated and invalid ones never win."""
+    if row["simulated"]:
+        return "simulated"
+    if row["validity"] == "invalid":
+        return "invalid"
+    return "valid" if row["validity"] == "valid" else "doubtful"
+
+
+def is_ranked(row: Row) -> bool:
+    """Whether the result can be ahead of others."""
+    return row["status"] == "ok" and bool(row["value"]) and row["state"] in ("valid", "doubtful")
+
+
+def _configuration(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in CONFIGURATION)
+
+
+def _setups(rows: Sequence[Row]) -> dict[tuple[Any, ...], str]:
+    """A name for each configuration that no other one has; without the device where there is only one."""
+    groups = [key for key, _ in grouped(rows, CONFIGURATION)]
+    facts = [details(key, SETUP_COLUMNS) for key in groups]
+    is_one = len({words.device(key) for key in groups}) == 1 and not any(key["simulated"] for key in groups)
+    short = [f"{key['runtime']}{words.SEPARATOR}{key['precision']}" if is_one else words.cell(key) for key in groups]
+    names = distinct_names(short, facts, words.SEPARATOR)
+    return {_configuration(key): name for key, name in zip(groups, names, strict=True)}
