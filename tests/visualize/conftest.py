@@ -1,4 +1,4 @@
-"""Fixtures of the charts' tests: rows as the warehouse gives them, and figures drawn from them."""
+"""Fixtures of the tests of charts, pages and reports: rows, figures drawn from them, and a browser."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from benchmarking.core import plugins
 from benchmarking.core.records import Run
+from benchmarking.runtimes.support.browser.browser import find_browser, why_no_browser
 from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
 from tests.helpers.figures import See
 from tests.helpers.run_changes import Alter
@@ -68,3 +69,19 @@ def alter() -> type[Alter]:
 @pytest.fixture
 def see() -> type[See]:
     return See
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium by Playwright; skips where there is none."""
+    reason = why_no_browser()
+    if reason is not None:
+        pytest.skip(reason)
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(
+            executable_path=find_browser(),
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"],
+        )
+        yield chromium
+        chromium.close()

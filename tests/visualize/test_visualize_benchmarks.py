@@ -217,13 +217,13 @@ def test_the_page_about_charts_names_every_chart_and_those_that_must_be_named():
     assert {name for name, line in rows.items() if line.endswith("(when named) |")} == only_named
 
 
-def test_the_help_is_grouped_and_ends_with_three_examples(draw):
+def test_the_help_is_grouped_and_ends_with_examples(draw):
     code, out, err = draw("--help")
     assert (code, err) == (0, [])
-    for group in ("source of the results:", "selection of results:", "charts:", "output:", "examples:"):
+    for group in ("source of the results:", "selection of results:", "charts:", "report:", "output:", "examples:"):
         assert group in out
     examples = [line.split()[0] for line in out[out.index("examples:") :] if line.startswith("    ")]
-    assert examples == ["visualize_benchmarks"] * 3
+    assert examples == ["visualize_benchmarks"] * 4
     assert "in seconds (default: 30)" in " ".join(" ".join(out).split())
 
 

@@ -258,7 +258,7 @@ def _measured(rows: Sequence[Record], below: Sequence[Spec], whiskers: Spec, enc
     """The layers that have anything to draw (Vega warns of empty ones): whiskers, and each kind of mark."""
     found = {row["state"] for row in rows}
     tooltip = _tooltip(("setup", "point", "value", "low", "high", "state"))
-    marks = [
+    marks: list[Spec] = [
         {
             "transform": [{"filter": {"field": "state", "oneOf": list(states)}}],
             "mark": mark,

@@ -72,13 +72,14 @@ def _chart(column: str, points: Sequence[dict[str, Any]], left_out: int) -> Char
     values = [{name: value for name, value in one.items() if name != "row"} for one in points]
     is_curve = len({one["batch"] for one in points}) > 1
     spec = specs.curves(values, y_title=title) if is_curve else specs.ranges(values, title=title)
-    bars = "Whiskers are 95 % intervals over launches." if has_interval else "Single readings, without an interval."
+    bars = "Whiskers are 95 % intervals over launches." if has_interval else "Readings have no interval."
     more = f"{left_out} slower setups are not drawn; the table has them." if left_out else ""
+    marks = MARKS if any(one["state"] != "valid" for one in points) else ""
     better = METRICS[column].better
     direction = f"{'Lower' if better == 'lower' else 'Higher'} is better." if better else ""
     return Chart(
         title=_title(column, title, [one["row"] for one in points]),
-        caption=" ".join(part for part in (direction, bars, MARKS, more) if part),
+        caption=" ".join(part for part in (direction, bars, marks, more) if part),
         spec=spec,
         table=_table(points, title, has_interval=has_interval),
     )

@@ -197,7 +197,9 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
     if doubtful:
         counted = Counter(str(row["validity"]) for row in doubtful)
         counts = ", ".join(f"{count} {validity}" for validity, count in counted.items())
-        steps.append(f"Of {len(rows)} results {counts}: do what the doubts advise, then repeat their commands.")
+        steps.append(
+            f"Doubtful: {counts}, of {len(rows)} results. Do what the doubts advise, then repeat their commands."
+        )
     bare = [row for row in rows if is_ranked(row) and (row["low"] is None or row["high"] is None)]
     if bare:
         steps.append(

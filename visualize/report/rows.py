@@ -64,7 +64,8 @@ def chosen_ids(warehouse: Warehouse, selection: Selection) -> list[str]:
         condition = f"{SELECTED} AND r.result_id IN {LATEST}"
     else:
         condition = f"{SELECTED} AND {CHOSEN} AND r.result_id IN {LATEST_CHOSEN}"
-    sql = f"SELECT r.result_id FROM {TABLES} WHERE {condition}"  # noqa: S608 - values are bound
+    measured = "run.task <> 'device-calibration'"  # which is no model's
+    sql = f"SELECT r.result_id FROM {TABLES} WHERE {condition} AND {measured}"  # noqa: S608 - values are bound
     return [str(row["result_id"]) for row in warehouse.query(sql, bound(sql, selection)).dicts()]
 
 
@@ -93,7 +94,7 @@ def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
     ]
 
 
-def read_runs(warehouse: Warehouse, rows: Sequence[Row]) -> list[Row]:
+def read_runs(warehouse: Warehouse, rows: Sequence[Row]) -> Sequence[Row]:
     """The runs of the results, the oldest first."""
     return warehouse.query(RUNS, {"runs": sorted({row["run_id"] for row in rows})}).dicts()
 

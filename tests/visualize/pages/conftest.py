@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from benchmarking.core.metrics import JUDGED
-from benchmarking.runtimes.support.browser.browser import find_browser, why_no_browser
 from db.analysis.history.changes import update_changes
 from db.warehouse import Warehouse
 from tests.helpers.records import make_run
@@ -123,19 +122,3 @@ def run_ids(database: Path) -> Mapping[str, str]:
 def server(database: Path) -> Iterator[Server]:
     with serving(database) as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Chromium by Playwright; skips where there is none."""
-    reason = why_no_browser()
-    if reason is not None:
-        pytest.skip(reason)
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(
-            executable_path=find_browser(),
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"],
-        )
-        yield chromium
-        chromium.close()

@@ -1,0 +1,396 @@
+"""Reports, by the command: what they claim, what they leave open, and that they are whole, alone and harmless."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from benchmarking.core.records import Doubt, dumps
+from db.commands import compare
+from db.warehouse import Warehouse
+from tests.helpers.records import make_result, make_run
+from visualize import visualize_benchmarks
+from visualize.pages.site import STATIC
+from visualize.report.files import SCRIPTS, STYLES
+
+HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(1)</script>`|**b**"
+SESSION = {"session_id": "11111111-1111-7111-8111-111111111111"}
+SMALL = {"batch_sizes": (1, 2), "sequence_lengths": (32,), **SESSION}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def store(here):
+    """Stores runs in b.duckdb, and writes their run files to runs/."""
+
+    def keep(*runs):
+        (here / "runs").mkdir()
+        with Warehouse.open(here / "b.duckdb") as warehouse:
+            for number, run in enumerate(runs):
+                warehouse.ingest(run)
+                (here / "runs" / f"{number}.json").write_text(dumps(run))
+
+    return keep
+
+
+@pytest.fixture
+def report(here, capsys):
+    """Writes a report of b.duckdb, or of what --json-path names: its text."""
+
+    def write(*arguments, name="r.md"):
+        source = () if "--json-path" in arguments else ("--db-path", "b.duckdb")
+        code = visualize_benchmarks.main(["--report", name, *source, *arguments])
+        done = capsys.readouterr()
+        assert (code, done.out, done.err) == (0, f"{name}\n", "")
+        return (here / name).read_text()
+
+    return write
+
+
+def section(text, title):
+    """The lines below a heading of the Markdown."""
+    body = text.split(f"### {title}\n", 1)[1].split("\n### ", 1)[0]
+    return [line for line in body.splitlines() if line]
+
+
+def each(run, **fields):
+    return replace(run, results=tuple(replace(one, **fields) for one in run.results))
+
+
+def plus(run, **metrics):
+    """The run with further metrics in each result."""
+    return replace(run, results=tuple(replace(one, metrics={**one.metrics, **metrics}) for one in run.results))
+
+
+class Texts(HTMLParser):
+    """Tags and the text of a page outside of scripts and styles; inline scripts and styles; JSON in it."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.words, self.inline, self.data, self._in = [], [], [], [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._in = (tag, dict(attrs).get("type")) if tag in ("script", "style") else None
+
+    def handle_endtag(self, tag):
+        self._in = None
+
+    def handle_data(self, data):
+        if self._in is None:
+            self.words.append(data)
+        else:
+            (self.data if self._in[1] == "application/json" else self.inline).append(data)
+
+
+def test_a_setup_is_the_fastest_only_where_its_interval_is_apart_from_all_others(store, report):
+    store(make_run(**SMALL), make_run(runtime="onnxruntime", slowdown=0.96, **SMALL))
+    found = section(report(), "Fastest")
+    assert found == [
+        "- bert-base-uncased: onnxruntime · float32 is the fastest at batch 2, sequence 32, with 15.36 ms: "
+        "1.04 times as fast as eager · float32 (95 % interval 1.01 to 1.07).",
+        "- bert-base-uncased: undecided at batch 1, sequence 32 (7.68 ms): the lowest median is that of onnxruntime · "
+        "float32, but its interval overlaps that of eager · float32.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rival", "why"),
+    [
+        (make_run(runtime="onnxruntime", slowdown=0.5, launches=2, **SMALL), "no interval over at least 3 launches"),
+        (
+            each(make_run(runtime="onnxruntime", slowdown=0.5, **SMALL), validity="noisy"),
+            "but that result is noisy",
+        ),
+        (
+            each(make_run(runtime="onnxruntime", slowdown=0.5, **SMALL), validity="invalid"),
+            "2 points cannot be ranked: one setup has a result that counts (1 invalid left out)",
+        ),
+    ],
+    ids=["too few launches", "noisy", "invalid"],
+)
+def test_the_lowest_number_does_not_win_when_it_cannot_be_trusted(store, report, rival, why):
+    store(make_run(**SMALL), rival)
+    found = " ".join(section(report(), "Fastest"))
+    assert why in found
+    assert "is the fastest" not in found
+
+
+def test_a_simulated_result_never_wins_and_is_marked(store, report):
+    fast = make_run(device="null", runtime="null", slowdown=0.5, **SMALL)
+    simulated = replace(fast.cell.device, simulated=True)
+    fast = replace(fast, cell=replace(fast.cell, device=simulated))
+    fast = replace(fast, hardware=replace(fast.hardware, device=simulated))
+    store(make_run(**SMALL), fast)
+    text = report()
+    assert "1 simulated left out" in " ".join(section(text, "Fastest"))
+    assert "(null, simulated)" in text
+    assert any("Simulated results" in line for line in section(text, "What to do next"))
+
+
+def test_memory_and_energy_are_named_as_readings_without_an_interval(store, report):
+    eager = plus(make_run(**SMALL), energy_soc_j_per_call=4.0, memory_peak_rss_infer_mb=1000.0)
+    other = plus(make_run(runtime="onnxruntime", **SMALL), energy_soc_j_per_call=1.0, memory_peak_rss_infer_mb=700.0)
+    store(eager, other)
+    text = report()
+    assert section(text, "Smallest") == [
+        "- bert-base-uncased: onnxruntime · float32 has the lowest reading of peak resident memory of the process: "
+        "700 MB at batch 1, sequence 32, against 1000 of eager · float32; "
+        "700 MB at batch 2, sequence 32, against 1000 of eager · float32.",
+        "- Readings of peak memory have no interval: they describe these runs and do not decide.",
+    ]
+    assert section(text, "Most efficient")[0] == (
+        "- bert-base-uncased: onnxruntime · float32 has the lowest reading of energy of soc: "
+        "1 J per item at batch 1, sequence 32, against 4 of eager · float32; "
+        "0.5 J per item at batch 2, sequence 32, against 2 of eager · float32."
+    )
+
+
+def test_what_is_missing_says_why(store, report):
+    store(make_run(with_failed=True, **SMALL))
+    text = report()
+    assert section(text, "Most efficient") == ["- No result that counts has a reading of energy: not supported."]
+    assert "OutOfMemoryError: 64 GB asked, 16 GB there" in text
+    assert section(text, "What to do next")[0].startswith("- Not measured: 1 failed.")
+
+
+def test_doubts_are_sentences_with_places_and_what_to_do(store, report):
+    doubt = Doubt(kind="cpu_pressure", severity="noisy", evidence={"psi_some_avg10": 42.0})
+    store(each(make_run(**SMALL), validity="noisy", doubts=(doubt,)))
+    assert section(report(), "Doubts") == [
+        "- cpu pressure (bert-base-uncased, eager · float32, b1 s32; bert-base-uncased, eager · float32, b2 s32): "
+        "Other programs were competing for the CPU before the timed calls; close them and measure again."
+    ]
+
+
+def test_each_result_leads_to_how_it_was_measured_and_its_command(store, report):
+    store(make_run(**SMALL), make_run(model_id="gpt2", family="decoder-only", batch_sizes=(1,)))
+    page = report(name="r.html")
+    links = set(re.findall(r'href="(#method-\d+)"', page))
+    assert links == {"#method-1", "#method-2"}
+    for link in links:
+        assert f'id="{link[1:]}"' in page
+    words = " ".join(Texts(page).words)
+    assert "run_hardware_benchmark --model-id gpt2" in words
+    assert "benchhouse 0.1.0" in words
+    assert "Test CPU 3000" in words
+    assert "2.13.0" in words
+
+
+def test_run_files_alone_give_the_report_of_the_database(store, report, here):
+    store(make_run(**SMALL), make_run(runtime="onnxruntime", slowdown=0.5, **SMALL))
+    stored = report()
+    (here / "b.duckdb").unlink()
+    from_files = report("--json-path", "runs")
+    assert from_files.replace("from: 2 files", "") == stored.replace("from: b.duckdb", "")
+    assert not list(here.glob("*.duckdb"))
+
+
+def test_a_selection_is_all_that_is_reported(store, report):
+    store(make_run(**SMALL), make_run(model_id="gpt2", family="decoder-only"))
+    text = report("model=bert-base-uncased,batch=1")
+    assert "- results: 1 (1 valid)" in text
+    assert "gpt2" not in text
+    assert "gpt2" not in report("--model-id", "bert-base-uncased")
+
+
+def sessions(count):
+    """A history of both runtimes, for verdicts between sessions."""
+    for day in range(count):
+        when = f"2026-02-{day + 1:02d}T03:00:00Z"
+        wobble = 1 + (day * 7 % 5 - 2) / 200
+        for runtime, slowdown in (("eager", 1.0), ("onnxruntime", 0.5)):
+            yield make_run(
+                runtime=runtime, slowdown=slowdown * wobble, started_at=when, finished_at=when, batch_sizes=(1, 2),
+                sequence_lengths=(32,), session_id=f"{day + 1:08d}-1111-7111-8111-111111111111",
+            )  # fmt: skip
+
+
+def test_a_comparison_has_the_verdicts_of_the_command(store, report, capsys):
+    store(*sessions(8))
+    sides = ("runtime=eager", "runtime=onnxruntime")
+    assert compare.main([*sides, "--json", "--db-path", "b.duckdb"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
+    expected = [(one["point"], one["judgement"]["verdict"]) for one in found]
+    assert {verdict for _, verdict in expected} == {"faster"}
+    text = report("--compare", *sides)
+    rows = [line.split(" | ") for line in section(text, "Compared") if line.startswith("| b")]
+    verdict = next(line for line in section(text, "Compared") if line.startswith("| point")).split(" | ")
+    assert [(row[0].strip("| "), row[verdict.index("verdict")]) for row in rows] == expected
+    assert "benchhouse compare runtime=eager runtime=onnxruntime" in text
+    assert "### Fastest" not in text, "a comparison has verdicts, not a second kind of ranking"
+    assert ">faster<" in report("--compare", *sides, name="c.html")
+
+
+def test_both_sides_of_a_comparison_are_in_the_table_even_of_one_series(store, report):
+    first, second = make_run(**SMALL), make_run(**{**SMALL, "session_id": "2" * 8 + SESSION["session_id"][8:]})
+    store(first, second)
+    text = report("--compare", first.run_id, second.run_id)
+    sides = [line.split(" | ")[0].strip("| ") for line in section(text, "bert-base-uncased") if line.startswith("| ")]
+    assert sorted(sides[2:]) == ["A", "A", "B", "B"]
+
+
+@pytest.mark.parametrize("name", ["r.html", "r.md"])
+def test_a_name_of_html_and_script_is_text(store, report, name):
+    store(make_run(model_id=HOSTILE, **SMALL), each(make_run(**SMALL), status="failed", error=HOSTILE, metrics={}))
+    text = report(name=name)
+    if name.endswith("html"):
+        page = Texts(text)
+        scripts = [given for tag, given in page.tags if tag == "script"]
+        assert [given for given in scripts if given not in ({}, {"type": "application/json"})] == []
+        assert "img" not in {tag for tag, _ in page.tags}
+        assert HOSTILE in page.words
+        assert all(json.loads(part)["$schema"].endswith("v6.json") for part in page.data)
+    else:
+        commands = re.findall(r"^(`{3,})sh\n(.*?)\n\1$", text, re.S | re.M)
+        assert any(HOSTILE in command for _, command in commands)
+        outside = re.sub(r"^(`{3,})sh\n.*?\n\1$", "", text, flags=re.S | re.M)
+        assert "<img" not in outside
+        assert "**b**" not in outside
+
+
+def test_the_policy_allows_the_scripts_and_the_style_in_the_file_and_nothing_else(store, report):
+    store(make_run(**SMALL))
+    page = Texts(report(name="r.html"))
+    policy = next(given["content"] for tag, given in page.tags if given.get("http-equiv") == "Content-Security-Policy")
+    digests = {f"'sha256-{base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()}'" for one in page.inline}
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert set(rules["script-src"].split()) | set(rules["style-src"].split()) == digests
+    assert rules["default-src"] == "'none'"
+    assert "unsafe" not in policy
+    loading = ("src", "srcset", "style", "onerror", "onload", "onclick")
+    assert [given for _, given in page.tags for name in loading if name in given] == []
+    hrefs = [given["href"] for _, given in page.tags if "href" in given]
+    assert [one for one in hrefs if not one.startswith(("#", "data:"))] == []
+
+
+@pytest.mark.parametrize("name", [*SCRIPTS, *STYLES])
+def test_what_is_put_into_the_file_cannot_end_its_own_element(name):
+    text = (STATIC / name).read_text().lower()
+    assert [end for end in ("</script", "</style", "<!--", "\r") if end in text] == []
+
+
+def test_every_chart_has_a_table_with_its_numbers(store, report):
+    store(make_run(**SMALL), make_run(runtime="onnxruntime", slowdown=0.5, **SMALL))
+    page = report(name="r.html")
+    figures = re.findall(r'<figure class="chart">.*?</figure>', page, re.S)
+    assert len(figures) == 3
+    for figure in figures:
+        spec = json.loads(re.search(r'<script type="application/json">(.*?)</script>', figure, re.S)[1])
+        assert figure.count("<tr>") == len(spec["data"]["values"]) + 1
+    assert "onnxruntime · float32 has the lowest latency at sequence 32" in figures[0]
+    assert "Whiskers are 95 % intervals" in figures[0]
+
+
+def test_marks_of_charts_tell_valid_doubtful_and_invalid_results_apart(store, report):
+    run = make_run(**{**SMALL, "batch_sizes": (1, 2, 4)})
+    states = ("valid", "noisy", "invalid")
+    store(replace(run, results=tuple(replace(one, validity=v) for one, v in zip(run.results, states, strict=True))))
+    spec = json.loads(Texts(report(name="r.html")).data[0])
+    assert [one["state"] for one in spec["data"]["values"]] == ["valid", "doubtful", "invalid"]
+    marks = [(one["transform"][0]["filter"]["oneOf"], one["mark"]) for one in spec["layer"][2:]]
+    assert [(states[0], mark.get("filled"), mark.get("shape")) for states, mark in marks] == [
+        ("valid", True, None), ("doubtful", False, None), ("invalid", None, "cross"),
+    ]  # fmt: skip
+
+
+def test_a_comment_stays_short_and_says_what_it_leaves_out(store, report):
+    many = [make_result(replace(make_run(**SMALL).results[0].point, batch_size=size), 5.0 + size)
+            for size in range(1, 71)]  # fmt: skip
+    store(replace(make_run(**SMALL), results=tuple(many)))
+    assert "10 more rows are in the HTML report." in report()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--report", "r.pdf"], "--report r.pdf: expected a name that ends with .html or .md"),
+        (["--report", "no/r.html"], "cannot write to no: No such file or directory: choose another path"),
+        (["--report", "r.md", "--chart", "roofline"], "--report has its own charts"),
+        (["--report", "r.md", "--model-id", "bert"], "no model 'bert' in b.duckdb"),
+        (["--report", "r.md", "batch=64"], "b.duckdb has no results of batch=64"),
+        (["--report", "r.md", "nonsense"], "'nonsense' is not a selection"),
+        (["--compare", "runtime=eager", "latest"], "--compare is part of a report: add --report FILE.html"),
+        (["--metric", "load_time_s"], "--metric and --across are of a comparison: add --compare A B"),
+        (["--report", "r.md", "--compare", "latest", "runtime=tvm"], "b.duckdb: B (runtime=tvm) selects no results"),
+        (["--report", "r.md", "--compare", "latest", "latest", "--metric", "speed"], "unknown metric 'speed'"),
+        (["--report", "r.md", "batch=1", "--compare", "a=b", "c=d"], "--compare has selections of its own"),
+    ],
+)
+def test_wrong_input_is_one_line_and_writes_nothing(store, here, capsys, arguments, message):
+    store(make_run(**SMALL))
+    try:
+        code = visualize_benchmarks.main([*arguments, "--db-path", "b.duckdb"])
+    except SystemExit as end:
+        code = end.code
+    done = capsys.readouterr()
+    assert code in (1, 2)
+    assert done.out == ""
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+    assert sorted(path.name for path in here.iterdir()) == ["b.duckdb", "runs"]
+
+
+def test_too_many_results_are_to_be_narrowed(store, here, capsys, monkeypatch):
+    monkeypatch.setattr("visualize.report.rows.MOST_RESULTS", 1)
+    store(make_run(**SMALL))
+    assert visualize_benchmarks.main(["--report", "r.md", "--db-path", "b.duckdb"]) == 2
+    assert "2 results are selected: a report has at most 1, narrow the selection" in capsys.readouterr().err
+
+
+def test_it_opens_from_disk_without_errors_requests_or_violations_and_charts_answer_the_pointer(
+    store, report, here, browser
+):
+    store(make_run(model_id=HOSTILE, **SMALL), make_run(**SMALL), make_run(runtime="onnxruntime", launches=2, **SMALL))
+    report(name="r.html")
+    report("--compare", "runtime=eager", "runtime=onnxruntime", name="c.html")
+    for name in ("r.html", "c.html"):
+        assert opened(browser, (here / name).as_uri()) == []
+
+
+def opened(browser, address):
+    """What went wrong while a person looks at a report, and prints it."""
+    page = browser.new_page()
+    troubles: list[str] = []
+    page.on("console", lambda m: troubles.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("dialog", lambda dialog: (troubles.append("dialog"), dialog.dismiss()))
+    page.on("request", lambda request: None if request.url in (address, "data:,") else troubles.append(request.url))
+    page.add_init_script(
+        "document.addEventListener('securitypolicyviolation', e => console.error('CSP', e.violatedDirective))"
+    )
+    page.goto(address)
+    for figure in page.locator("figure.chart").all():
+        figure.locator("svg.marks").wait_for(state="attached")
+    assert page.locator("figure.chart").count() >= 3
+    page.locator("figure.chart svg .mark-symbol.role-mark path").last.hover()
+    assert "setup" in page.locator("#vg-tooltip-element").inner_text()
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.close()
+    return troubles
+
+
+def test_it_can_be_read_without_javascript_and_in_a_dark_browser_prints_light(store, report, here, browser):
+    store(make_run(**SMALL))
+    report(name="r.html")
+    context = browser.new_context(java_script_enabled=False, color_scheme="dark")
+    page = context.new_page()
+    page.goto((here / "r.html").as_uri())
+    assert page.locator("noscript p, p.notice").first.inner_text().startswith("Charts need JavaScript")
+    assert page.locator("figure.chart details").count() == 3
+    assert page.locator("#summary").is_visible()
+    context.close()
