@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.records import NOT_APPLICABLE
@@ -117,7 +117,7 @@ def report(warehouse: Warehouse, ids: Sequence[str], source: str, against: Again
         about=_about(rows, runs, source),
         summary=() if against is not None else findings.summary(rows),
         comparison=None if against is None else compared(against.comparison, against.command),
-        doubts=noted_doubts(rows, lambda row: visible(f"{row['model_id']}, {row['setup']}, {point_text(row)}")),
+        doubts=_doubts(rows),
         next_steps=findings.next_steps(rows, ranks=against is None),
         machines=_machines(runs),
         software=_software(runs),
@@ -125,6 +125,14 @@ def report(warehouse: Warehouse, ids: Sequence[str], source: str, against: Again
         method=METHOD,
         methods=tuple(_method(number, members) for number, members in _by_number(runs, numbers).items()),
     )
+
+
+def _doubts(rows: Sequence[Row]) -> tuple[DoubtNote, ...]:
+    """Each kind, with the results that have it."""
+    measured = sum(row["status"] == "ok" for row in rows)
+    everywhere = (f"all {measured} results",) if measured > 1 else ()
+    notes = noted_doubts(rows, lambda row: visible(f"{row['model_id']}, {row['setup']}, {point_text(row)}"))
+    return tuple(replace(one, points=everywhere) if len(one.points) == measured > 1 else one for one in notes)
 
 
 def _about(rows: Sequence[Row], runs: Sequence[Row], source: str) -> tuple[tuple[str, str], ...]:

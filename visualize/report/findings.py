@@ -143,7 +143,7 @@ def _lowest(
             if next_value <= value * (1 + CLOSE):
                 level.setdefault((model, of), []).append(f"{place} ({number(value)} {unit})")
             else:
-                text = f"{number(value)} {unit} at {place}, against {number(next_value)} of {second['setup']}"
+                text = f"{number(value)} {unit} at {place}, against {number(next_value)} {unit} of {second['setup']}"
                 ahead.setdefault((model, str(first["setup"]), of), []).append(text)
     for (model, setup, of), texts in ahead.items():
         yield visible(f"{model}: {setup} has the lowest reading of {of}: {_few(texts)}.")

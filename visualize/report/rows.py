@@ -118,10 +118,14 @@ def _configuration(row: Row) -> tuple[Any, ...]:
 
 
 def _setups(rows: Sequence[Row]) -> dict[tuple[Any, ...], str]:
-    """A name for each configuration that no other one has; without the device where there is only one."""
+    """A name for each configuration that no other one has; without the hardware or device where there is only one."""
     groups = [key for key, _ in grouped(rows, CONFIGURATION)]
     facts = [details(key, SETUP_COLUMNS) for key in groups]
     is_one = len({words.device(key) for key in groups}) == 1 and not any(key["simulated"] for key in groups)
-    short = [f"{key['runtime']}{words.SEPARATOR}{key['precision']}" if is_one else words.cell(key) for key in groups]
+    hardware = {} if len({key["device_name"] for key in groups}) > 1 else {"device_name": None}
+    short = [
+        f"{key['runtime']}{words.SEPARATOR}{key['precision']}" if is_one else words.cell({**key, **hardware})
+        for key in groups
+    ]
     names = distinct_names(short, facts, words.SEPARATOR)
     return {_configuration(key): name for key, name in zip(groups, names, strict=True)}

@@ -148,14 +148,14 @@ def test_memory_and_energy_are_named_as_readings_without_an_interval(store, repo
     text = report()
     assert section(text, "Smallest") == [
         "- bert-base-uncased: onnxruntime · float32 has the lowest reading of peak resident memory of the process: "
-        "700 MB at batch 1, sequence 32, against 1000 of eager · float32; "
-        "700 MB at batch 2, sequence 32, against 1000 of eager · float32.",
+        "700 MB at batch 1, sequence 32, against 1000 MB of eager · float32; "
+        "700 MB at batch 2, sequence 32, against 1000 MB of eager · float32.",
         "- Readings of peak memory have no interval: they describe these runs and do not decide.",
     ]
     assert section(text, "Most efficient")[0] == (
         "- bert-base-uncased: onnxruntime · float32 has the lowest reading of energy of soc: "
-        "1 J per item at batch 1, sequence 32, against 4 of eager · float32; "
-        "0.5 J per item at batch 2, sequence 32, against 2 of eager · float32."
+        "1 J per item at batch 1, sequence 32, against 4 J per item of eager · float32; "
+        "0.5 J per item at batch 2, sequence 32, against 2 J per item of eager · float32."
     )
 
 
@@ -169,11 +169,13 @@ def test_what_is_missing_says_why(store, report):
 
 def test_doubts_are_sentences_with_places_and_what_to_do(store, report):
     doubt = Doubt(kind="cpu_pressure", severity="noisy", evidence={"psi_some_avg10": 42.0})
-    store(each(make_run(**SMALL), validity="noisy", doubts=(doubt,)))
-    assert section(report(), "Doubts") == [
-        "- cpu pressure (bert-base-uncased, eager · float32, b1 s32; bert-base-uncased, eager · float32, b2 s32): "
-        "Other programs were competing for the CPU before the timed calls; close them and measure again."
-    ]
+    noisy = each(make_run(runtime="onnxruntime", **SMALL), validity="noisy", doubts=(doubt,))
+    store(noisy, make_run(**SMALL))
+    places = "bert-base-uncased, onnxruntime · float32, b1 s32; bert-base-uncased, onnxruntime · float32, b2 s32"
+    sentence = "Other programs were competing for the CPU before the timed calls; close them and measure again."
+    assert section(report(), "Doubts") == [f"- cpu pressure ({places}): {sentence}"]
+    everywhere = report("runtime=onnxruntime")
+    assert section(everywhere, "Doubts") == [f"- cpu pressure (all 2 results): {sentence}"]
 
 
 def test_each_result_leads_to_how_it_was_measured_and_its_command(store, report):
