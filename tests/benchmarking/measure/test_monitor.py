@@ -174,6 +174,7 @@ def test_a_monitor_that_lost_its_process_says_so(cpu):
     child.send_signal(signal.SIGKILL)
     while child.status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)
+    time.sleep(0.2)  # its other threads end a little later, and only then has it ended
     with pytest.raises(MonitorError, match="ended too early: its process ended with exit code -9"):
         monitor.stop()
 
