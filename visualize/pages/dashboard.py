@@ -21,6 +21,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.core.command_line import Parser, default_database, names, note, run_command
 from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
+from db.commands.arguments import command_parser
 
 if TYPE_CHECKING:
     from visualize.pages.server import Access
@@ -67,12 +68,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog=NAME,
-        description=__doc__,
-        epilog=f"{EXAMPLES}\n{EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     parser.add_argument(
         "--db-path",
         default=default_database(),

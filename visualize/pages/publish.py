@@ -19,7 +19,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 from benchmarking.core.command_line import Parser, default_database, note, run_command
 from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.text import size_text, visible
-from db.commands.arguments import add_selection
+from db.commands.arguments import add_selection, command_parser
 
 NAME = "benchhouse publish"
 RUNS = 200
@@ -64,12 +64,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog=NAME,
-        description=__doc__,
-        epilog=f"{EXAMPLES}\n{EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     parser.add_argument("folder", metavar="DIR", help="folder of the site: new, empty, or an earlier site")
     add_selection(parser)
     parser.add_argument(
