@@ -55,13 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the named command. Exit code 2 for a name that is not in the table."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(_help())
-        return EXIT_OK if arguments else EXIT_USAGE
+        return _printed(_help(), EXIT_OK if arguments else EXIT_USAGE)
     if arguments[0] == "--version":
         from benchmarking import __version__
 
-        print(f"benchhouse {__version__}")
-        return EXIT_OK
+        return _printed(f"benchhouse {__version__}", EXIT_OK)
     name = arguments[0].removesuffix(".py")
     name = SHORT_NAMES.get(name, name)
     commands = COMMANDS | HOUSE_COMMANDS
@@ -70,6 +68,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     module = importlib.import_module(commands[name][0])
     return int(module.main(arguments[1:]))
+
+
+def _printed(text: str, exit_code: int) -> int:
+    """Print the text as a command does: a reader of the pipe that has gone ("| head") is no error."""
+    from benchmarking.core.command_line import run_command
+
+    def command(_: Sequence[str]) -> int:
+        print(text, flush=True)
+        return exit_code
+
+    return run_command("benchhouse", command, [])
 
 
 def _shown() -> dict[str, str]:

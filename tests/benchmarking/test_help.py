@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 
 import pytest
 
 from benchmarking import cli
+from benchmarking.core.child_process import module_command, start
+from benchmarking.core.errors import EXIT_FAILED
 from tests.docs.cli_page import parser_of
 
 COMMANDS = ("run_hardware_benchmark", "batch_benchmark", "compare_onnx", "export_to_onnx", "manage_cache", "ab")
@@ -72,3 +75,13 @@ def test_flags_of_a_run_are_grouped() -> None:
         *("model", "device and runtime", "runtime options", "grid", "measurement", "builds", "output"),
         "instead of measuring a model",
     ]
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_a_reader_that_has_gone_is_no_error(flag):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as closed:
+        process = start(module_command("benchmarking.cli", flag), stdout=closed)
+        _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (EXIT_FAILED, "")
