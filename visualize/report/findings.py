@@ -1,7 +1,8 @@
 """What results say, in sentences: the fastest, the smallest and the most efficient setup, and what to do next.
 
-A setup is called the fastest only where its 95 % interval is apart from that of every other setup at the same point.
-Memory and energy have no interval: the lowest reading is named as such. Invalid and simulated results are never ahead.
+A setup is called the fastest only where its 95 % interval is apart from that of every other setup at the same point,
+and one command measured them all: the interval does not include how a machine changes between commands. Memory and
+energy have no interval: the lowest reading is named as such. Invalid and simulated results are never ahead.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ LEAST_ROUND = 1.01
 """A ratio below it keeps a digit more, so that it does not read "1"."""
 LEAST_LAUNCHES = 3
 """For an interval that covers how launches differ."""
+APART = "; different commands measured the setups, so a small lead decides nothing"
 CLOSE = 0.02
 """Readings of memory and energy that differ by less are called about the same: they vary as much between runs."""
 
@@ -59,7 +61,7 @@ def summary(rows: Sequence[Row]) -> tuple[Section, ...]:
 
 def _fastest(rows: Sequence[Row]) -> Iterable[str]:
     """A sentence for each model and winner, and one for each reason why there is none."""
-    won: dict[tuple[str, str], list[str]] = {}
+    won: dict[tuple[str, str, bool], list[str]] = {}
     undecided: dict[tuple[str, str], list[str]] = {}
     alone: Counter[str] = Counter()
     for key, members in grouped(rows, (*MODEL, *POINT)):
@@ -74,13 +76,19 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
                 f"{words.point(key)} ({number(lowest)} ms)"
             )
         else:
-            won.setdefault((model, winner["setup"]), []).append(_victory(winner, ranked))
-    for (model, setup), victories in won.items():
-        yield visible(f"{model}: {setup} is the fastest {_few(victories)}.")
+            won.setdefault((model, winner["setup"], _is_apart(ranked)), []).append(_victory(winner, ranked))
+    for (model, setup, is_apart), victories in won.items():
+        verb, ending = ("was ahead", APART) if is_apart else ("is the fastest", "")
+        yield visible(f"{model}: {setup} {verb} {_few(victories)}{ending}.")
     for (model, reason), points in undecided.items():
         yield visible(f"{model}: undecided at {_few(points)}: {reason}.")
     for reason, count in alone.items():
         yield f"{_count(count, 'point')} cannot be ranked: {reason}."
+
+
+def _is_apart(rows: Sequence[Row]) -> bool:
+    """Whether different commands measured them."""
+    return len({row["session_id"] for row in rows}) > 1
 
 
 def _victory(winner: Row, ranked: Sequence[Row]) -> str:
@@ -221,7 +229,7 @@ def _undecided(rows: Sequence[Row]) -> list[str]:
             continue
         winner = clear_winner(ranked, "lower")
         close += winner is None and all(row["low"] is not None for row in ranked)
-        apart += winner is not None and len({row["session_id"] for row in ranked}) > 1
+        apart += winner is not None and _is_apart(ranked)
     turns = "benchhouse ab measures two setups in turns"
     steps = [f"{_count(close, 'point')} undecided: {turns} until they are told apart."] if close else []
     if apart:

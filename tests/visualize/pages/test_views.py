@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarking.core.errors import UsageError
+from tests.helpers.records import make_run
 from visualize.pages import parameters
 from visualize.pages.site import NotFoundError, views
 from visualize.pages.snapshot import Snapshots
@@ -142,6 +143,21 @@ def test_speed_ups_are_over_the_chosen_baseline(data):
     assert float(by_default[0].rstrip("x")) * float(chosen.grid.rows[-1][1].text.rstrip("x")) == pytest.approx(
         1, abs=0.02
     )
+
+
+@pytest.mark.parametrize(
+    ("launches", "title"), [(3, "Test CPU · eager · float32 is 2 times as fast as "), (1, "Median latency")]
+)
+def test_the_hardware_chart_names_a_winner_only_where_intervals_support_it(tmp_path, launches, title):
+    from db.warehouse import Warehouse
+
+    with Warehouse.open(tmp_path / "two.duckdb") as warehouse:
+        for runtime, factor in (("eager", 1), ("onnxruntime", 2)):
+            warehouse.ingest(make_run(runtime=runtime, slowdown=factor, launches=launches, iterations=4))
+    snapshots = Snapshots(tmp_path / "two.duckdb")
+    with snapshots.reading() as two:
+        assert page_of(two, "hardware", point="b1 s32").chart.title.startswith(title)
+    snapshots.close()
 
 
 def test_an_empty_warehouse_has_every_page(tmp_path):

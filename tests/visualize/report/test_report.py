@@ -107,6 +107,14 @@ def test_a_setup_is_the_fastest_only_where_its_interval_is_apart_from_all_others
     ]
 
 
+def test_what_different_commands_measured_has_no_fastest_setup(store, report):
+    other = {**SMALL, "session_id": "2" * 8 + SESSION["session_id"][8:]}
+    store(make_run(**SMALL), make_run(runtime="onnxruntime", slowdown=0.5, **other))
+    (found,) = section(report(), "Fastest")
+    assert found.startswith("- bert-base-uncased: onnxruntime · float32 was ahead at batch 1, sequence 32, with 4 ms: ")
+    assert found.endswith("; different commands measured the setups, so a small lead decides nothing.")
+
+
 @pytest.mark.parametrize(
     ("rival", "why"),
     [

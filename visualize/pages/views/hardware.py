@@ -165,13 +165,21 @@ def _chart(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> C
 
 
 def _finding(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> str:
-    """What the chart shows, in a sentence."""
-    values = {name: row["latency_median_ms"] for name, row in zip(names, rows, strict=True) if not row["simulated"]}
-    if len(values) < 2 or baseline not in values:
+    """What the chart shows, in a sentence; only what intervals support."""
+    from visualize.drawing.configurations import speedup
+    from visualize.drawing.rows import clear_winner, drawable, trust
+
+    latency = {"value": "latency_median_ms", "low": "latency_ci_low_ms", "high": "latency_ci_high_ms"}
+    real = {
+        name: drawable({**row, **{key: row[column] for key, column in latency.items()}})
+        for name, row in zip(names, rows, strict=True)
+        if not row["simulated"]
+    }
+    best = clear_winner(list(real.values()), "lower")
+    if best is None or baseline not in real or best is real[baseline] or trust(real[baseline]) != "valid":
         return "Median latency"
-    best = min(values, key=lambda name: values[name])
-    times = values[baseline] / values[best]
-    return "Median latency" if best == baseline else f"{best} is {times:.2g} times as fast as {baseline}"
+    winner = next(name for name, row in real.items() if row is best)
+    return f"{winner} is {speedup(real[baseline], best).value:.2g} times as fast as {baseline}"
 
 
 def _grid(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> Grid | None:
