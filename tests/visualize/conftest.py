@@ -71,9 +71,10 @@ def see() -> type[See]:
     return See
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium by Playwright; skips where there is none."""
+    """Chromium by Playwright; skips where there is none. It lives no longer than its file: while it does, Playwright's
+    event loop counts as running, and no other test of the process could use asyncio or start a browser of its own."""
     reason = why_no_browser()
     if reason is not None:
         pytest.skip(reason)
