@@ -28,6 +28,7 @@ HOUSE_COMMANDS = {
     "series": ("db.commands.series", "list series, and alias one to another after a rename"),
     "check": ("db.commands.check", "gate CI: compare the newest runs with the ones before"),
     "alert": ("db.commands.alert", "list regressions that were found, and set their status"),
+    "annotate": ("db.commands.annotate", "store notes of people about runs, series and machines"),
     "recommend": ("db.commands.recommend", "find the measured device, runtime and batch size that meets your needs"),
     "import": ("db.commands.import_results", "import result files of other tools"),
     "export": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TextIO
@@ -14,7 +14,7 @@ from benchmarking.core import text
 from benchmarking.core.tables import GAP, Slot, Table, drawn, narrowed, table_text, text_width, total_width
 from benchmarking.core.terminal import Page, data_stream, page_of
 from benchmarking.core.text import visible
-from db.query.questions import Answer, Column, Row
+from db.query.questions import Answer, Column, Row, unique_names
 from db.values import exact, plain, readable
 
 NARROW = 12
@@ -74,22 +74,39 @@ def write_markdown(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
     print(text.markdown_table([column.name for column in answer.columns], rows, right=right), file=out)
 
 
-def write_csv(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
+class _Echo:
+    """Gives back what is written to it, so that a writer of CSV gives its lines."""
+
+    def write(self, line: str) -> str:
+        return line
+
+
+def csv_lines(answer: Answer) -> Iterator[str]:
     """CSV with a header: every row, every digit, and no text that a spreadsheet would execute."""
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([text.spreadsheet_safe(column.name) for column in answer.columns])
-    writer.writerows([text.spreadsheet_safe(exact(value)) for value in row] for row in answer.rows)
+    line = csv.writer(_Echo(), lineterminator="\n").writerow
+    yield str(line([text.spreadsheet_safe(column.name) for column in answer.columns]))
+    yield from (str(line([text.spreadsheet_safe(exact(value)) for value in row])) for row in answer.rows)
 
 
-def write_json(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
+def json_lines(answer: Answer) -> Iterator[str]:
     """A list of objects, one row per line."""
-    names = _unique([column.name for column in answer.columns])
-    out.write("[")
+    names = unique_names([column.name for column in answer.columns])
+    yield "["
     for number, row in enumerate(answer.rows):
         values = (plain(value, column.type) for value, column in zip(row, answer.columns, strict=True))
         line = json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False)
-        out.write(f"{',' * (number > 0)}\n{line}")
-    out.write("\n]\n")
+        yield f"{',' * (number > 0)}\n{line}"
+    yield "\n]\n"
+
+
+def write_csv(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
+    """All of `csv_lines`."""
+    out.writelines(csv_lines(answer))
+
+
+def write_json(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
+    """All of `json_lines`."""
+    out.writelines(json_lines(answer))
 
 
 WRITERS: dict[str, Writer] = {
@@ -100,6 +117,8 @@ WRITERS: dict[str, Writer] = {
     "json": write_json,
 }
 FORMATS = tuple(WRITERS)
+LINES: dict[str, Callable[[Answer], Iterator[str]]] = {"csv": csv_lines, "json": json_lines}
+"""Formats that can be sent line by line, as the rows come."""
 
 
 def write(answer: Answer, name: str, *, out: TextIO | None = None, rows: int = DEFAULT_ROWS) -> None:
@@ -164,15 +183,3 @@ def _remark(out: TextIO, shown: int, more: bool) -> None:
 
 def _is_number(column: Column) -> bool:
     return column.type in NUMBERS or column.type.startswith(REALS)
-
-
-def _unique(names: Iterable[str]) -> list[str]:
-    """The names, with a number behind repeated ones: x, x_1."""
-    found: dict[str, int] = {}
-    for name in names:
-        free, number = name, 0
-        while free in found:
-            number += 1
-            free = f"{name}_{number}"
-        found[free] = number
-    return list(found)

@@ -8,19 +8,20 @@ be lost with the connection.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from benchmarking.core.child_process import module_command, start
@@ -40,12 +41,16 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 Row = tuple[Any, ...]
+Form = Literal["rows", "parquet"]
+"""How an answer is sent."""
 
 READING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
 """Types of statements that read; MULTI is a PIVOT in DuckDB 2."""
 MISTAKES = ("Parser", "Syntax", "Binder", "Catalog", "Permission", "Invalid Input", "Parameter Not Resolved")
 """Kinds of errors of the statement; all others are of the data or the machine."""
 ROWS_AT_ONCE = 10_000
+ROWS_A_GROUP = 122_880
+"""Of a Parquet file: those of a group of DuckDB itself."""
 MEMORY_BYTES = 4 * 1024**3
 """Memory of a question: DuckDB keeps its tables within half of it, and writes the rest to disk; its functions on one
 value heed no limit but this."""
@@ -124,10 +129,42 @@ def answering(
     or several statements, and for one that changes something; StorageError and its subclasses for errors of the file,
     the data and memory; TimeLimitError.
     """
+    with _asking(database, sql, params, "rows", timeout_s, lock_timeout_s) as (answers, columns):
+        yield Answer(columns=columns, rows=answers.rows())
+
+
+@contextmanager
+def answering_in_parquet(
+    database: str | Path,
+    sql: str,
+    params: Mapping[str, str] | None = None,
+    *,
+    timeout_s: float | None = None,
+    lock_timeout_s: float = 30.0,
+) -> Iterator[Iterator[bytes]]:
+    """The answer to one statement as a Parquet file, in parts, which the same process writes within the same limits.
+
+    Raises as `answering` does, and UsageError for a column whose type Parquet lacks.
+    """
+    with _asking(database, sql, params, "parquet", timeout_s, lock_timeout_s) as (answers, _):
+        yield answers.parts()
+
+
+@contextmanager
+def _asking(
+    database: str | Path,
+    sql: str,
+    params: Mapping[str, str] | None,
+    form: Form,
+    timeout_s: float | None,
+    lock_timeout_s: float,
+) -> Iterator[tuple[_Answers, tuple[Column, ...]]]:
+    """What the process sends, up to and with the columns; their names and types."""
     question = {
         "database": str(database),
         "sql": sql,
         "params": dict(params or {}),
+        "form": form,
         "timeout_s": timeout_s,
         "lock_timeout_s": lock_timeout_s,
     }
@@ -141,7 +178,7 @@ def answering(
         answers.next("open")
         with _limited(process, timeout_s, answers):
             columns = tuple(Column(name=name, type=kind) for name, kind in answers.next("columns"))
-            yield Answer(columns=columns, rows=answers.rows())
+            yield answers, columns
 
 
 @contextmanager
@@ -174,7 +211,7 @@ def _limited(process: subprocess.Popen[str], timeout_s: float | None, answers: _
 
 
 class _Answers:
-    """What the process sends, a line of JSON each: "open", "columns", "rows" and "end", or "error"."""
+    """What the process sends, a line of JSON each: "open", "columns", "rows" or "part", and "end"; or "error"."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
@@ -198,6 +235,11 @@ class _Answers:
         """The rows, as they come."""
         while (rows := self.next("rows")) is not None:
             yield from map(tuple, rows)
+
+    def parts(self) -> Iterator[bytes]:
+        """The parts of a file, as they come."""
+        while (part := self.next("part")) is not None:
+            yield part
 
 
 def _sent(value: Any) -> Any:
@@ -238,7 +280,7 @@ def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             if question["timeout_s"] is not None:
                 _end_after(question["timeout_s"] + GRACE_S)
             yield "open", None
-            yield from _asked(warehouse, question["sql"], question["params"])
+            yield from _asked(warehouse, question["sql"], question["params"], question["form"])
         yield "end", None
     except MemoryError:
         yield "error", ("StorageError", TOO_LARGE)
@@ -247,7 +289,7 @@ def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "error", (name, str(error))
 
 
-def _asked(warehouse: Warehouse, sql: str, params: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+def _asked(warehouse: Warehouse, sql: str, params: Mapping[str, str], form: Form) -> Iterator[tuple[str, Any]]:
     from db.connection import parse_message
 
     try:
@@ -255,10 +297,86 @@ def _asked(warehouse: Warehouse, sql: str, params: Mapping[str, str]) -> Iterato
             _check(cursor, sql)
             cursor.execute(sql, dict(params) or None)
             yield "columns", [(name, str(kind)) for name, kind, *_ in cursor.description or ()]
+            if form == "parquet":
+                yield from (("part", _sent(part)) for part in _parquet(cursor))
+                return
             while cursor.description and (rows := cursor.fetchmany(ROWS_AT_ONCE)):
                 yield "rows", [[_sent(value) for value in row] for row in rows]
     except StorageError as error:
         raise _explained(parse_message(str(error.__cause__)), sql, error) from error
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """The names, with a number behind repeated ones: x, x_1."""
+    found: dict[str, int] = {}
+    for name in names:
+        free, number = name, 0
+        while free in found:
+            number += 1
+            free = f"{name}_{number}"
+        found[free] = number
+    return list(found)
+
+
+class _Written(io.RawIOBase):
+    """A file that is written from its beginning to its end, and taken away part by part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._size
+
+    def write(self, part: Any) -> int:
+        self._parts.append(bytes(part))
+        self._size += len(self._parts[-1])
+        return len(self._parts[-1])
+
+    def taken(self) -> bytes:
+        """What was written since the last time."""
+        part = b"".join(self._parts)
+        self._parts.clear()
+        return part
+
+
+def _parquet(cursor: DuckDB) -> Iterator[bytes]:
+    """The answer of the cursor as a file, a part for each group of rows. Raises UsageError."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        reader = cursor.to_arrow_reader(ROWS_A_GROUP)
+        names = unique_names(reader.schema.names)
+        schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])
+        file = _Written()
+        _check_types(schema)
+        with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+            for batch in reader:
+                writer.write_batch(batch.rename_columns(names))
+                yield file.taken()
+        yield file.taken()
+    except (pa.ArrowException, OSError) as error:
+        raise StorageError(f"the answer cannot be written as Parquet: {str(error).splitlines()[0]}") from error
+
+
+def _check_types(schema: Any) -> None:
+    """Raise UsageError for a column whose type Parquet lacks: INTERVAL, UNION, ..."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    for field in schema:
+        try:
+            parquet.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
+        except pa.ArrowException as error:
+            raise UsageError(
+                f"Parquet has no type for {field.name!r}, which is {field.type}: cast it, for example "
+                f'"{field.name}"::VARCHAR'
+            ) from error
 
 
 def limit_memory() -> None:

@@ -141,6 +141,7 @@ def reading(random: Random, database: str) -> Command:
             ("series", "list"),
             ("check", "--no-alerts"),
             ("alert", "list"),
+            ("annotate", "list"),
             ("recommend", "bert-base-uncased"),
             ("export", "--format", "markdown"),
             ("export", "--format", "csv", "--tables", "all", "--output", "made"),

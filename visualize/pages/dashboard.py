@@ -1,6 +1,7 @@
 """Shows the warehouse as web pages on this machine, until Ctrl-C.
 
-The pages read a copy of the database, so that they never make a measurement wait, and show what it stored at once.
+The pages read a copy of the database, so that they never make a measurement wait, and show what it stored at once. What
+somebody notes or triages on a page is stored in the database, unless --read-only forbids it.
 Only this machine can open them. With --host ADDRESS others can too, with the token that is then needed.
 """
 
@@ -97,6 +98,11 @@ def _parser() -> Parser:
         help="secret that viewers need; without TEXT a new one, which is printed "
         f"(default: ${TOKEN_NAMED_BY}, or none for this machine)",
     )
+    server.add_argument(
+        "--read-only",
+        action="store_true",
+        help="pages without notes and triage: nothing in the database is changed",
+    )
     return parser
 
 
@@ -141,6 +147,7 @@ def _access(arguments: argparse.Namespace, token: str | None) -> Access:
         names=frozenset(name.lower() for name in (*LOOPBACK_NAMES, *own, *arguments.host_name)),
         any_address=not is_loopback(arguments.host),
         token=token,
+        is_read_only=arguments.read_only,
     )
 
 

@@ -1,8 +1,9 @@
 """The server of pages: which address is which view, who may ask, and what browsers are told.
 
-Nothing on it changes anything: it knows GET and HEAD alone. A browser runs no code but ours (Content-Security-Policy),
-other sites can neither read an answer nor make one be computed, and a name in `Host` that is not this machine's, as in
-DNS rebinding, gets no answer.
+GET and HEAD change nothing. The few forms that do are sent by POST with a token that only pages of this server have,
+and from such a page by what the browser says. A browser runs no code but ours (Content-Security-Policy), other sites
+can neither read an answer nor make one be computed, and a name in `Host` that is not this machine's, as in DNS
+rebinding, gets no answer.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import gzip
 import hmac
 import ipaddress
+import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -28,15 +30,29 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.errors import BenchhouseError, LockedError, UsageError
 from visualize.pages import parameters as params
-from visualize.pages.site import STATIC, Download, File, LiveSite, NotFoundError, View, downloads, draw, render, views
+from visualize.pages.site import (
+    STATIC,
+    Action,
+    Download,
+    File,
+    LiveSite,
+    NotFoundError,
+    View,
+    actions,
+    downloads,
+    draw,
+    render,
+    views,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from visualize.pages.shown import Link
     from visualize.pages.snapshot import Snapshots
 
 POLICY = (
@@ -46,7 +62,7 @@ POLICY = (
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with "no-referrer" a form would not say where it comes from
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "X-Frame-Options": "DENY",
@@ -65,7 +81,9 @@ LEAST_ZIPPED = 500
 COOKIE = "benchhouse_token"
 TOKEN = "token"  # noqa: S105 - the name of a parameter
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
-SITE = LiveSite()
+MOST_FORM_BYTES = 65_536
+FORM_TOKEN = "form_token"  # noqa: S105 - the name of a field
+FORM = "application/x-www-form-urlencoded"
 AT_ONCE = 4
 """Pages that are computed at once; others wait. DuckDB uses several processors for one."""
 
@@ -80,6 +98,8 @@ class Access:
     """Whether any IP address is one of this machine: no page's address can be made to name it."""
     token: str | None = None
     """The secret that a viewer needs; None for none."""
+    is_read_only: bool = False
+    """Whether pages cannot change the database."""
 
 
 def application(snapshots: Snapshots, access: Access) -> ASGIApp:
@@ -89,11 +109,13 @@ def application(snapshots: Snapshots, access: Access) -> ASGIApp:
             Route("/static/{name:path}", _static),
             *(Route(one.path, _file_endpoint(one)) for one in downloads().values()),
             *(Route(view.path, _page_endpoint(view)) for view in views().values()),
+            *(Route(one.path, _action_endpoint(one), methods=["POST"]) for one in actions().values()),
         ],
         middleware=[Middleware(GZipMiddleware, minimum_size=LEAST_ZIPPED, compresslevel=6)],
         exception_handlers={
             UsageError: _refused,
             NotFoundError: _not_found,
+            LockedError: _busy,
             BenchhouseError: _failed,
             404: _not_found,
             405: _not_allowed,
@@ -101,6 +123,7 @@ def application(snapshots: Snapshots, access: Access) -> ASGIApp:
         },
     )
     app.state.snapshots = snapshots
+    app.state.site = LiveSite(None if access.is_read_only else secrets.token_urlsafe(24))
     app.state.limiter = CapacityLimiter(AT_ONCE)
     return Guard(app, access)
 
@@ -195,7 +218,7 @@ def _page_endpoint(view: View[Any]) -> Callable[[Request], Any]:
 
     async def endpoint(request: Request) -> Response:
         parameters = _parameters(view, request)
-        address = SITE.url(view.name, parameters)
+        address = _site(request).url(view.name, parameters)
         given = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         is_part = request.headers.get("hx-request") == "true"
         if not is_part and any(not value for _, value in request.query_params.multi_items()):
@@ -210,7 +233,61 @@ def _page_endpoint(view: View[Any]) -> Callable[[Request], Any]:
 
 def _rendered(request: Request, view: View[Any], parameters: Any) -> str:
     with _snapshots(request).reading() as data:
-        return render(SITE, view, data, parameters)
+        return render(_site(request), view, data, parameters)
+
+
+def _action_endpoint(action: Action[Any]) -> Callable[[Request], Any]:
+    """Makes one kind of change, and shows its page."""
+
+    async def endpoint(request: Request) -> Response:
+        site = _site(request)
+        if site.form_token is None:
+            return _refusal("this server was started with --read-only")
+        if not is_from_here(request.headers):
+            return _refusal("a change is made from a page of this server only")
+        fields = await _form(request)
+        if not _equal(dict(fields).get(FORM_TOKEN, ""), site.form_token):
+            return _refusal("the page is from before the server was started: load it again, and send the form anew")
+        parameters = params.parse(action.parameters, [one for one in fields if one[0] != FORM_TOKEN])
+        limiter = request.app.state.limiter
+        link = await anyio.to_thread.run_sync(_done, _snapshots(request), action, parameters, limiter=limiter)
+        return RedirectResponse(f"{site.url(link.view, link.parameters)}#{action.anchor}", HTTPStatus.SEE_OTHER)
+
+    return endpoint
+
+
+def _done(snapshots: Snapshots, action: Action[Any], parameters: Any) -> Link:
+    with snapshots.changing() as warehouse:
+        return action.act(warehouse, parameters)
+
+
+async def _form(request: Request) -> list[tuple[str, str]]:
+    """The fields of a form. Raises UsageError."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+        raise UsageError(f"expected a form ({FORM})")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_FORM_BYTES:
+            raise UsageError(f"a form has at most {MOST_FORM_BYTES} bytes")
+    try:
+        return parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=50)
+    except ValueError as error:
+        raise UsageError("the form is not valid") from error
+
+
+def is_from_here(headers: Headers) -> bool:
+    """Whether a page of this server sends the form, by what the browser says."""
+    return headers.get("origin", "").partition("://")[2].lower() == headers.get("host", "").lower() != ""
+
+
+def _refusal(reason: str) -> Response:
+    return PlainTextResponse(f"nothing was changed: {reason}", HTTPStatus.FORBIDDEN)
+
+
+def _site(request: Request) -> LiveSite:
+    site: LiveSite = request.app.state.site
+    return site
 
 
 def _file_endpoint(download: Download[Any]) -> Callable[[Request], Any]:
@@ -271,27 +348,37 @@ def _content(name: str) -> tuple[bytes, bytes]:
 
 
 def _refused(request: Request, error: Exception) -> Response:
-    return _error_page(HTTPStatus.BAD_REQUEST, "This address cannot be answered", str(error))
+    title = "This address cannot be answered" if request.method != "POST" else "Nothing was changed"
+    return _error_page(request, HTTPStatus.BAD_REQUEST, title, str(error))
 
 
 def _not_found(request: Request, error: Exception) -> Response:
     text = str(error) if isinstance(error, NotFoundError) else f"no page {request.url.path}"
-    return _error_page(HTTPStatus.NOT_FOUND, "Not found", text)
+    return _error_page(request, HTTPStatus.NOT_FOUND, "Not found", text)
+
+
+def _busy(request: Request, error: Exception) -> Response:
+    """Another process keeps the database, which a change needs."""
+    holder = str(error).partition(" Run files are kept")[0]
+    text = f"{holder} Go back, and send the form again once the database is free."
+    return _error_page(request, HTTPStatus.SERVICE_UNAVAILABLE, "Nothing was changed", text)
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    return _error_page(HTTPStatus.INTERNAL_SERVER_ERROR, "This page could not be made", str(error))
+    return _error_page(request, HTTPStatus.INTERNAL_SERVER_ERROR, "This page could not be made", str(error))
 
 
 def _broken(request: Request, error: Exception) -> Response:
     """A bug: its traceback goes to the server's stderr."""
     text = f"{type(error).__name__}: this is a bug of benchhouse; its traceback is where the server was started"
-    return _error_page(HTTPStatus.INTERNAL_SERVER_ERROR, "This page could not be made", text)
+    return _error_page(request, HTTPStatus.INTERNAL_SERVER_ERROR, "This page could not be made", text)
 
 
 def _not_allowed(request: Request, error: Exception) -> Response:
-    return PlainTextResponse("only GET and HEAD: nothing here changes anything", HTTPStatus.METHOD_NOT_ALLOWED)
+    is_form = any(request.url.path == one.path for one in actions().values())
+    methods = "only POST, from a form" if is_form else "only GET and HEAD"
+    return PlainTextResponse(f"{request.method} is not for this address: {methods}", HTTPStatus.METHOD_NOT_ALLOWED)
 
 
-def _error_page(status: HTTPStatus, title: str, text: str) -> Response:
-    return HTMLResponse(draw(SITE, "error.html", title=title, text=text), status)
+def _error_page(request: Request, status: HTTPStatus, title: str, text: str) -> Response:
+    return HTMLResponse(draw(_site(request), "error.html", title=title, text=text), status)

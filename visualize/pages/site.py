@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from jinja2 import Environment
 
+    from db.warehouse import Warehouse
     from visualize.pages.snapshot import Data
 
     P = TypeVar("P", bound=DataclassInstance)
@@ -83,11 +84,28 @@ class Download(Generic[P]):
     """Raises as the page of a view does."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Action(Generic[P]):
+    """A change of the user's own database, which a form of a page asks for."""
+
+    name: str
+    path: str
+    parameters: type[P]
+    """The fields of the form."""
+    act: Callable[[Warehouse, P], Link]
+    """Makes the change in the database, open for writing; gives the page to show then. Raises UsageError."""
+    anchor: str
+    """The element of that page which shows the change."""
+
+
 class Site(ABC):
     """Where pages are."""
 
     is_live: bool
     """Whether a server answers: forms, questions and downloads work."""
+    form_token: str | None = None
+    """What forms that change the database send, so that it is known that a page of this site has the form; None where
+    nothing can be changed."""
     note: str = ""
     """What the footer says of the site."""
     policy: str | None = None
@@ -106,6 +124,9 @@ class LiveSite(Site):
     """The site of a server."""
 
     is_live = True
+
+    def __init__(self, form_token: str | None = None) -> None:
+        self.form_token = form_token
 
     def url(self, view: str, parameters: DataclassInstance) -> str:
         """An address with all parameters that are not defaults."""
@@ -134,6 +155,13 @@ def downloads() -> Mapping[str, Download[Any]]:
     """Every download, by name."""
     modules = (importlib.import_module(f"{PACKAGE}.{name}") for name in VIEWS)
     return {one.name: one for module in modules for one in getattr(module, "DOWNLOADS", ())}
+
+
+@cache
+def actions() -> Mapping[str, Action[Any]]:
+    """Every action, by name."""
+    modules = (importlib.import_module(f"{PACKAGE}.{name}") for name in VIEWS)
+    return {one.name: one for module in modules for one in getattr(module, "ACTIONS", ())}
 
 
 @cache

@@ -1,7 +1,8 @@
 """A private copy of the warehouse's file, taken anew when the file has changed.
 
 DuckDB lets one process write or several read. Pages read a copy, so that they never make a measurement wait to store
-its run, and show what is stored while another process has the file open.
+its run, and show what is stored while another process has the file open. A change that somebody makes on a page goes
+into the user's own file, as by a command: with the file's lock, for which it waits a short time.
 
 The copy is made without a lock: file and log are unchanged from before to after copying, or it is made again. DuckDB
 changes the file in a checkpoint only, and otherwise appends to the log, of which it ignores an unfinished transaction.
@@ -20,14 +21,16 @@ from pathlib import Path
 
 from benchmarking.core.errors import BenchhouseError, StorageError
 from benchmarking.core.temporary import temporary_folder
-from db.connection import copy_database
-from db.warehouse import OutdatedError, Warehouse
+from db.connection import WRITER, connect, copy_database
+from db.warehouse import Warehouse
 
 FOLDER = "benchhouse-pages"
 CHECKED_S = 1.0
 """How long a copy is used without a look at the file, in seconds."""
 SETTLED_S = 0.05
 """A file changed less than this ago may change again with the same time stamp, which has steps of up to 10 ms."""
+WAIT_S = 2.0
+"""How long a change waits for the file, in seconds: longer than a run takes to be stored."""
 ATTEMPTS = 20
 PAUSE_S = 0.1
 
@@ -82,6 +85,7 @@ class Snapshots:
         self._path = Path(path)
         self._lock = threading.Lock()
         self._renewing = threading.Lock()
+        self._changing = threading.Lock()
         self._trouble: str | None = None
         self._copy = _Copy(self._path)
         self._checked_s = time.monotonic()
@@ -98,6 +102,17 @@ class Snapshots:
             yield Data(warehouse=copy.warehouse, name=str(self._path), taken_at=copy.taken_at, trouble=trouble)
         finally:
             self._leave(copy)
+
+    @contextmanager
+    def changing(self) -> Iterator[Warehouse]:
+        """The user's own file, open for writing; then the copy is replaced, so that the next page shows the change.
+
+        Raises LockedError when another process keeps the file, StorageError when it cannot be written.
+        """
+        with self._changing, Warehouse.open(self._path, create=False, lock_timeout_s=WAIT_S) as warehouse:
+            yield warehouse
+        with self._renewing:  # not with the copy of a page that began before
+            self._replace()
 
     def close(self) -> None:
         """Delete the copy once nobody reads it."""
@@ -168,14 +183,11 @@ def _settled_copy(path: Path, folder: Path) -> tuple[Path, Signature]:
 
 
 def _opened(copy: Path, path: Path) -> Warehouse:
-    """The copy, of this version and without a log. Raises StorageError that names the user's file."""
+    """The copy, without a log. Raises StorageError that names the user's file, also for one of an older version: to
+    upgrade each copy of it would take longer than to copy it."""
     try:
-        if not os.path.exists(f"{copy}.wal"):
-            try:
-                return Warehouse.open(copy, for_questions=True, lock_timeout_s=0)
-            except OutdatedError:
-                pass
-        Warehouse.open(copy, create=False, lock_timeout_s=0).close()  # upgrades it, and applies its log
+        if os.path.exists(f"{copy}.wal"):
+            connect(str(copy), WRITER, read_only=False, lock_timeout_s=0).close()  # applies its log
         return Warehouse.open(copy, for_questions=True, lock_timeout_s=0)
     except StorageError as error:
         raise StorageError(str(error).replace(str(copy), str(path))) from error

@@ -7,6 +7,7 @@ Colours are the page's, for light and dark: a specification names them as the st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 Spec = dict[str, Any]
@@ -90,18 +91,32 @@ def bars(rows: Sequence[Record], name: str, value: str, colour: str, *, title: s
     )
 
 
-def trend(points: Sequence[Record], levels: Sequence[Record], changes: Sequence[Record], *, y_title: str) -> Spec:
-    """Values over time with the level between changes, and a dashed rule where it changed.
+def trend(
+    points: Sequence[Record],
+    levels: Sequence[Record],
+    changes: Sequence[Record],
+    notes: Sequence[Record],
+    *,
+    y_title: str,
+) -> Spec:
+    """Values over time with the level between changes, a dashed rule where it changed, and a mark where people noted
+    something.
 
-    Points have "time", "value" and "commit"; levels "start", "end" and "level"; changes "time" and "change".
+    Points have "time", "value" and "commit"; levels "start", "end" and "level"; changes "time" and "change"; notes
+    "time" and "note".
     """
-    x = {"field": "time", "type": "temporal", "title": None}
+    x = {"field": "time", "type": "temporal", "title": None, "axis": _time_axis([row["time"] for row in points])}
     y = {"field": "value", "type": "quantitative", "title": y_title, "scale": {"zero": False}}
     level = {
         "x": {**x, "field": "start"},
         "x2": {"field": "end"},
         "y": {**y, "field": "level"},
         "tooltip": _tooltip(("level",)),
+    }
+    marks = {
+        "data": {"values": list(notes)},
+        "mark": {"type": "point", "shape": "triangle-down", "filled": True, "size": 90, "opacity": 1},
+        "encoding": {"x": x, "y": {"value": 6}, "color": {"value": "--warn"}, "tooltip": _tooltip(("note", "time"))},
     }
     base = _base((), height=280)
     return {
@@ -128,6 +143,7 @@ def trend(points: Sequence[Record], levels: Sequence[Record], changes: Sequence[
                 "mark": {"type": "point", "filled": True, "size": 36, "opacity": 1},
                 "encoding": {"x": x, "y": y, "tooltip": _tooltip(("time", "value", "commit"))},
             },
+            *([marks] if notes else []),
         ],
     }
 
@@ -177,11 +193,12 @@ def front(rows: Sequence[Record], *, x_title: str, y_title: str) -> Spec:
 
 def lines(rows: Sequence[Record], x: str, y: str, *, is_time: bool) -> Spec:
     """A line through the values of two columns, named as an answer names them."""
+    time: Spec = {"type": "temporal", "axis": _time_axis([row["x"] for row in rows])} if is_time else {}
     return _chart(
         rows,
         mark={"type": "line", "point": True, "strokeWidth": 1.5},
         encoding={
-            "x": {"field": "x", "type": "temporal" if is_time else "quantitative", "title": x},
+            "x": {"field": "x", "type": "quantitative", "title": x, **time},
             "y": {"field": "y", "type": "quantitative", "title": y, "scale": {"zero": False}},
             "tooltip": _tooltip(("x", "y")),
         },
@@ -277,6 +294,27 @@ def _value_scale(rows: Sequence[Record]) -> Spec:
     if min(values) > 0 and max(values) > MOST_LINEAR * min(values):
         return {"type": "log", "nice": False, "padding": 10}
     return {"zero": True}
+
+
+TIME_STEPS: tuple[tuple[int, str, int, str], ...] = (
+    (1500, "year", 1, "%Y"),
+    (400, "month", 3, "%Y-%m"),
+    (90, "month", 1, "%Y-%m"),
+    (20, "week", 1, "%Y-%m-%d"),
+    (10, "day", 2, "%Y-%m-%d"),
+    (1, "day", 1, "%Y-%m-%d"),
+)
+"""From so many days on: the distance of ticks, and their labels."""
+
+
+def _time_axis(times: Sequence[str]) -> Spec:
+    """Ticks at whole days, weeks, months or years, of times that are days apart; else times of day."""
+    found = sorted(datetime.fromisoformat(time) for time in times)
+    days = (found[-1] - found[0]).total_seconds() / 86_400 if found else 0.0
+    for least, interval, step, label in TIME_STEPS:
+        if days >= least:
+            return {"format": label, "tickCount": {"interval": interval, "step": step}}
+    return {"format": "%H:%M", "tickCount": TICKS}
 
 
 def _chart(rows: Sequence[Record], *, mark: Spec, encoding: Spec, height: int = 240) -> Spec:

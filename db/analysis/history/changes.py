@@ -112,9 +112,11 @@ def stale_series(warehouse: Warehouse, metric: Metric, parameters: Parameters = 
     return [row["series_id"] for row in warehouse.query(STALE.format(value=judged_value(metric)), asked).dicts()]
 
 
-def update_changes(warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT) -> SearchCounts:
-    """Update the stored change points of one metric."""
-    stale = stale_series(warehouse, metric, parameters)
+def update_changes(
+    warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT, *, series: Sequence[str] | None = None
+) -> SearchCounts:
+    """Update the stored change points of one metric: of these series, or of all with new results."""
+    stale = stale_series(warehouse, metric, parameters) if series is None else series
     total = SearchCounts()
     for start in range(0, len(stale), BATCH):
         total += _search(warehouse, stale[start : start + BATCH], metric, parameters)

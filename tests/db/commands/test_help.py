@@ -10,8 +10,8 @@ import pytest
 from tests.docs.cli_page import parser_of
 
 COMMANDS = (
-    *("setup_benchmark_db", "compare", "history", "regressions", "series", "check", "alert", "recommend", "import"),
-    *("export", "merge", "query", "sql", "compact"),
+    *("setup_benchmark_db", "compare", "history", "regressions", "series", "check", "alert", "annotate", "recommend"),
+    *("import", "export", "merge", "query", "sql", "compact"),
 )
 SWITCHES = (argparse._StoreTrueAction, argparse._AppendAction)
 """Flags whose default needs no words: off, or none."""

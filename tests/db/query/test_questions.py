@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import time
 
 import duckdb
+import pyarrow.parquet
 import pytest
 
 from benchmarking.core.errors import EXIT_TIME_LIMIT, StorageError, UsageError
-from db.query.questions import TimeLimitError, answering, error_position
+from db.query.questions import TimeLimitError, answering, answering_in_parquet, error_position
 from db.warehouse import Warehouse
 
 
@@ -158,3 +160,43 @@ def test_no_process_outlives_its_question(ask):
         ask(ENDLESS, timeout_s=0.5)
     commands = [child.cmdline() for child in psutil.Process().children(recursive=True)]
     assert not [command for command in commands if "db.query.questions" in command]
+
+
+@pytest.fixture
+def parquet_of(asked_database):
+    """A function that gives the file of an answer, as it is read back."""
+
+    def read(sql, timeout_s=None):
+        with answering_in_parquet(asked_database, sql, timeout_s=timeout_s) as parts:
+            return pyarrow.parquet.ParquetFile(io.BytesIO(b"".join(parts)))
+
+    return read
+
+
+def test_a_parquet_file_has_every_row_with_its_type_and_repeated_names_apart(parquet_of):
+    file = parquet_of("SELECT range AS n, range / 2 AS n, DATE '2026-01-01' AS day, ['a'] AS words FROM range(300000)")
+    table = file.read()
+    assert [str(kind) for kind in table.schema.types] == ["int64", "double", "date32[day]", "list<element: string>"]
+    assert len(set(table.schema.names)) == 4
+    assert table.column(0).to_pylist() == list(range(300_000))
+    assert file.num_row_groups == 3
+
+
+@pytest.mark.parametrize(
+    ("sql", "error", "expected"),
+    [
+        ("DELETE FROM benchmark_runs", UsageError, "DELETE is not read-only"),
+        ("SELECT * FROM read_text('/etc/passwd')", UsageError, "disabled by configuration"),
+        ("COPY (SELECT 1) TO 'a.parquet'", UsageError, "COPY is not read-only"),
+        ("SELECT 1 AS one, INTERVAL 1 day AS span", UsageError, "no type for 'span'.*cast it.*\"span\"::VARCHAR"),
+        ("SELECT CAST(model_id AS INTEGER) FROM benchmark_runs", StorageError, "Could not convert string"),
+    ],
+)
+def test_a_parquet_file_is_made_within_the_limits_of_every_answer(parquet_of, sql, error, expected):
+    with pytest.raises(error, match=expected):
+        parquet_of(sql)
+
+
+def test_a_parquet_file_ends_at_the_time_limit(parquet_of):
+    with pytest.raises(TimeLimitError, match=r"no answer within 0\.5 s"):
+        parquet_of("SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b", timeout_s=0.5)

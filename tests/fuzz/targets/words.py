@@ -54,6 +54,7 @@ def _words(random: Random) -> list[str]:
             ["series", "alias", hostile, random.choice(WORDS), "--reason", random.choice(WORDS)],
             ["check", selection, "--metric", random.choice(("latency_median_ms", hostile)), "--no-alerts"],
             ["alert", random.choice(("list", "raise", "set")), hostile],
+            ["annotate", "add", hostile, hostile],
             ["recommend", random.choice(("gpt2", hostile)), "--among", selection],
             ["export", selection, "--format", random.choice(("csv", "json", "markdown", "openmetrics", hostile))],
             ["compact", selection, "--raw-older-than", random.choice(("1d", hostile)), "--dry-run"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import http.client
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,12 @@ from tests.helpers.records import make_run
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>"
 FIRST = datetime(2026, 9, 1, 8, tzinfo=UTC)
+STORE = (
+    "import sys; from db.warehouse import Warehouse; from tests.helpers.records import make_run\n"
+    "for number in range(int(sys.argv[2])):\n"
+    "    with Warehouse.open(sys.argv[1], lock_timeout_s=0) as warehouse: warehouse.ingest(make_run())\n"
+)
+"""Stores runs, each as a measuring command does, and waits for nobody."""
 SLOWER_FROM = 12
 RUNS = 20
 
@@ -77,7 +84,7 @@ def serving(path: Path, *arguments: str) -> Iterator[Server]:
             process.terminate()
 
 
-def fill(path: Path) -> None:
+def fill(path: Path, *, with_hostile: bool = True) -> None:
     """Two runtimes of a model over time, of which one becomes slower; other families; a hostile name."""
     with Warehouse.open(path) as warehouse:
         for number in range(RUNS):
@@ -96,7 +103,8 @@ def fill(path: Path) -> None:
             warehouse.ingest(make_run(model_id=model, family=family, with_doubtful=True))
         warehouse.ingest(make_run(model_id="gpt2", family="decoder-only", device="cuda", slowdown=0.5))
         newest = (FIRST + timedelta(days=RUNS)).isoformat()
-        warehouse.ingest(make_run(model_id=HOSTILE, started_at=newest, finished_at=newest))
+        if with_hostile:
+            warehouse.ingest(make_run(model_id=HOSTILE, started_at=newest, finished_at=newest))
         update_changes(warehouse, JUDGED["latency_median_ms"])
 
 
@@ -121,4 +129,16 @@ def run_ids(database: Path) -> Mapping[str, str]:
 @pytest.fixture(scope="session")
 def server(database: Path) -> Iterator[Server]:
     with serving(database) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def own_database(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy that tests may change."""
+    return Path(shutil.copy(database, tmp_path_factory.mktemp("own") / "own.duckdb"))
+
+
+@pytest.fixture(scope="session")
+def own_server(own_database: Path) -> Iterator[Server]:
+    with serving(own_database) as running:
         yield running

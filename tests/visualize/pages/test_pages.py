@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +12,23 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.helpers.paths import FIXTURES
 from tests.visualize.pages.conftest import HOSTILE
 from visualize.pages.site import views
 
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1360, "height": 900}
 COMPARED = "/compare?a=runtime%3Deager&b=runtime%3Donnxruntime"
 MOST_BYTES = 400_000
+AXE = FIXTURES / "axe-core" / "axe.min.js"
+"""Deque's checker of accessibility, from npm; for tests alone."""
+ALL_RULES = "{}"
+CONTRAST = "{runOnly: ['color-contrast']}"
+"""The only thing that another theme changes."""
+FAULTS = """
+axe.run(document, %s).then(({violations}) => violations
+    .filter(({impact}) => impact === "serious" || impact === "critical")
+    .flatMap(({id, nodes}) => nodes.map(({html, any}) => [id, html.slice(0, 200), any[0]?.message ?? ""])))
+"""
 TITLES = [view.title for view in views().values() if view.is_in_navigation]
 
 
@@ -54,9 +67,11 @@ def addresses(run_ids):
     ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_is_whole_without_errors_or_violations(browser, server, run_ids, scheme):
+@pytest.mark.parametrize(("scheme", "rules"), [("light", ALL_RULES), ("dark", CONTRAST)])
+def test_every_page_is_whole_and_axe_finds_no_serious_fault(browser, server, run_ids, scheme, rules):
     with opened(browser, server, color_scheme=scheme) as page:
+        page.add_init_script(path=AXE)
+        faults = {}
         for path in addresses(run_ids):
             visit(page, path)
             assert page.locator("h1").count() == 1, path
@@ -64,6 +79,19 @@ def test_every_page_is_whole_without_errors_or_violations(browser, server, run_i
                 page.evaluate("document.querySelectorAll('figure.chart').length")
                 == page.locator("figure.chart svg.marks").count()
             ), path
+            faults[path] = page.evaluate(FAULTS % rules)
+    assert {path: found for path, found in faults.items() if found} == {}
+
+
+def test_axe_is_the_pinned_one_with_its_licence_and_finds_a_fault(browser):
+    listed = json.loads((AXE.parent / "sources.json").read_text())["files"][AXE.name]
+    assert hashlib.sha256(AXE.read_bytes()).hexdigest() == listed["sha256"]
+    assert "Mozilla Public License" in (AXE.parent / listed["licence_file"]).read_text()
+    page = browser.new_page()
+    page.add_init_script(path=AXE)
+    page.goto("data:text/html,<html lang=en><title>a</title><main><h1>a</h1><input></main>")
+    assert [fault[0] for fault in page.evaluate(FAULTS % ALL_RULES)] == ["label"]
+    page.close()
 
 
 def test_on_a_phone_no_page_is_wider_than_the_screen(browser, server, run_ids):
@@ -98,6 +126,44 @@ def test_a_filter_changes_the_address_and_the_address_brings_it_back(browser, se
         visit(page, address)
         assert page.get_by_label("Device").input_value() == "cuda"
         assert page.locator("#found tbody tr").count() == 4
+
+
+def test_a_slider_moves_its_number_the_answer_and_the_address(browser, server):
+    with opened(browser, server) as page:
+        visit(page, "/recommend?model=gpt2")
+        slider = page.locator("#latency_ms-slider")
+        assert slider.get_attribute("aria-valuetext") == "no limit"
+        slider.focus()
+        page.keyboard.press("Home")
+        page.wait_for_url("**/recommend?model=gpt2&latency_ms=*")
+        limit = parse_qs(urlsplit(page.url).query)["latency_ms"]
+        number = page.get_by_label("Latency at most, ms", exact=True)
+        assert [number.input_value()] == limit == [slider.get_attribute("aria-valuetext")]
+        page.locator("#found .notice.fine").wait_for()
+        assert page.evaluate("document.activeElement.id") == "latency_ms-slider"
+        address = page.url
+        number.fill("")
+        number.press("Tab")
+        page.wait_for_url("**/recommend?model=gpt2")
+        assert slider.get_attribute("aria-valuetext") == "no limit"
+        visit(page, address)
+        assert [number.input_value()] == limit
+        assert slider.input_value() == "0"
+
+
+def test_a_note_is_written_and_found_again_with_the_keyboard_alone(browser, own_server):
+    with opened(browser, own_server) as page:
+        visit(page, "/trends?selection=model%3Dbert-base-uncased")
+        page.get_by_label("About").focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Tab")
+        page.keyboard.type("the fan was replaced")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**#notes")
+        assert "the fan was replaced" in page.locator("#notes dl").inner_text()
+        page.locator("figure.chart svg.marks").wait_for()
+        assert page.locator("figure.chart svg").get_by_text("2026-09").count() >= 3
+        assert page.locator("figure.chart svg").get_by_text("PM").count() == 0
 
 
 def test_filters_work_without_javascript(browser, server):

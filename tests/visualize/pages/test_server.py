@@ -7,12 +7,19 @@ import gzip
 import hashlib
 import io
 import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
 
-from tests.visualize.pages.conftest import HOSTILE, serving
+from tests.visualize.pages.conftest import HOSTILE, STORE, serving
 from visualize.pages.site import STATIC, views
+from visualize.pages.snapshot import CHECKED_S
 
 VENDOR = STATIC / "vendor"
 TOKEN = "a-token-of-enough-letters"
@@ -31,7 +38,7 @@ def test_every_answer_has_the_policy(server, path):
     headers = server.get(path).headers
     assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self';")
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8050", "127.0.0.1.evil.example", "", "[evil]"])
@@ -146,6 +153,29 @@ def test_every_library_is_the_pinned_one_with_its_licence():
     for name, source in listed.items():
         assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == source["sha256"], name
         assert (VENDOR / source["licence_file"]).stat().st_size > 200
+
+
+def test_20_viewers_and_a_writer_do_not_hinder_each_other(own_server, own_database):
+    done = threading.Event()
+
+    def view(number):
+        seen = []
+        while not done.is_set() or not seen:
+            seen.append(own_server.get(NAVIGATION[number % 3]).status)
+        return seen
+
+    def runs():
+        return int(re.search(r"<dt>runs</dt><dd>(\d+)</dd>", own_server.get("/").text)[1])
+
+    before = runs()
+    with ThreadPoolExecutor(20) as viewers:
+        views_of = viewers.map(view, range(20))
+        writer = subprocess.run([sys.executable, "-c", STORE, str(own_database), "2"], check=False, timeout=120)
+        done.set()
+        assert writer.returncode == 0
+        assert {status for seen in views_of for status in seen} == {200}
+    time.sleep(CHECKED_S)
+    assert runs() == before + 2
 
 
 def test_with_a_token_nothing_is_answered_without_it(database):

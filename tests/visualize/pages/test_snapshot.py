@@ -13,17 +13,12 @@ from benchmarking.core.errors import StorageError
 from db.warehouse import Warehouse
 from tests.helpers.databases import file_of_version, holding
 from tests.helpers.records import make_run
+from tests.visualize.pages.conftest import STORE
 from visualize.pages import snapshot
 from visualize.pages.snapshot import Snapshots
 
 RUNS = "SELECT count(*) AS runs FROM benchmark_runs"
 RESULTS_PER_RUN = "SELECT count(*) AS n FROM benchmark_results GROUP BY run_id"
-STORE = (
-    "import sys; from db.warehouse import Warehouse; from tests.helpers.records import make_run\n"
-    "for number in range(int(sys.argv[2])):\n"
-    "    with Warehouse.open(sys.argv[1], lock_timeout_s=0) as warehouse: warehouse.ingest(make_run())\n"
-)
-"""Stores runs, each as a measuring command does, and waits for nobody."""
 
 
 @pytest.fixture
@@ -115,12 +110,11 @@ def test_the_copy_can_neither_be_written_nor_reach_another_file(snapshots, tmp_p
                 data.warehouse.query(sql)
 
 
-def test_a_file_of_an_older_version_is_shown_and_left_as_it_is(tmp_path):
+def test_a_file_of_an_older_version_is_refused_with_what_to_do_and_left_as_it_is(tmp_path):
     path = file_of_version(5, tmp_path / "old.duckdb", make_run())
     before = path.read_bytes()
-    made = Snapshots(path)
-    assert runs(made) == 1
-    made.close()
+    with pytest.raises(StorageError, match=f"upgrade it with setup_benchmark_db --db-path {path}"):
+        Snapshots(path)
     assert path.read_bytes() == before
 
 

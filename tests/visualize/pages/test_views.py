@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
+from datetime import timedelta
+
+import pyarrow.parquet
 import pytest
 
 from benchmarking.core.errors import UsageError
+from db.query.questions import TimeLimitError
 from tests.helpers.records import make_run
-from visualize.pages import parameters
+from tests.visualize.pages.conftest import FIRST
+from visualize.pages import parameters, specs
 from visualize.pages.site import NotFoundError, views
 from visualize.pages.snapshot import Snapshots
 from visualize.pages.views import console
@@ -18,6 +25,12 @@ def data(database):
     with snapshots.reading() as found:
         yield found
     snapshots.close()
+
+
+def parts_of(data, name, sql):
+    """Of a download of the console."""
+    (download,) = [one for one in console.DOWNLOADS if one.name == f"console_{name}"]
+    return iter(download.file(data, console.Statement(sql=sql)).parts)
 
 
 def page_of(data, name, **given):
@@ -54,8 +67,31 @@ def test_a_long_answer_is_cut_on_the_page_and_whole_in_the_file(data):
     page = page_of(data, "console", sql=sql)
     assert len(page.grid.rows) == console.MOST_ROWS
     assert page.has_more
-    (csv,) = [one for one in console.DOWNLOADS if one.name == "console_csv"]
-    assert "".join(csv.file(data, console.Statement(sql=sql)).parts).count("\n") == 2001
+    assert "".join(parts_of(data, "csv", sql)).count("\n") == 2001
+    assert len(json.loads("".join(parts_of(data, "json", sql)))) == 2000
+    parquet = pyarrow.parquet.read_table(io.BytesIO(b"".join(parts_of(data, "parquet", sql))))
+    assert parquet.column("n").to_pylist() == list(range(2000))
+
+
+def test_a_long_file_is_sent_as_its_rows_come(data):
+    parts = parts_of(data, "csv", "SELECT range AS n FROM range(100000)")
+    assert next(parts).count("\n") == console.LINES_A_PART
+    assert sum(part.count("\n") for part in parts) == 100_001 - console.LINES_A_PART
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet", "json"])
+def test_a_file_is_made_within_the_limits_of_the_console(data, name, monkeypatch):
+    with pytest.raises(UsageError, match="DELETE is not read-only"):
+        parts_of(data, name, "DELETE FROM benchmark_runs")
+    with pytest.raises(UsageError, match="disabled by configuration"):
+        parts_of(data, name, "SELECT * FROM read_text('/etc/passwd')")
+    monkeypatch.setattr(console, "DOWNLOAD_LIMIT_S", 0.3)
+    with pytest.raises(TimeLimitError):
+        parts_of(data, name, "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b")
+
+
+def test_a_cell_that_a_spreadsheet_would_execute_is_text_in_the_csv(data):
+    assert list(parts_of(data, "csv", "SELECT '=1+1' AS \"@name\", -1 AS n")) == ["'@name,n\n'=1+1,-1\n"]
 
 
 @pytest.mark.parametrize("sql", console.EXAMPLES.values(), ids=console.EXAMPLES)
@@ -102,6 +138,49 @@ def test_a_trend_has_the_change_its_levels_and_both_runs_to_compare(data):
     assert change[-1].link.parameters.a.startswith("run=")
 
 
+@pytest.mark.parametrize(
+    ("days", "label", "interval", "step"),
+    [
+        (0, "%H:%M", None, None),
+        (1, "%Y-%m-%d", "day", 1),
+        (12, "%Y-%m-%d", "day", 2),
+        (30, "%Y-%m-%d", "week", 1),
+        (365, "%Y-%m", "month", 1),
+        (800, "%Y-%m", "month", 3),
+        (4000, "%Y", "year", 1),
+    ],
+)
+def test_the_time_axis_of_a_trend_has_dates_and_no_times_of_day_between_days(days, label, interval, step):
+    points = [{"time": (FIRST + timedelta(days=day)).isoformat(), "value": 1, "commit": "a"} for day in (0, days)]
+    axis = specs.trend(points, (), (), (), y_title="ms")["layer"][3]["encoding"]["x"]["axis"]
+    assert axis["format"] == label
+    assert interval is None or axis["tickCount"] == {"interval": interval, "step": step}
+
+
+def test_a_long_series_of_samples_is_drawn_with_every_disturbance(tmp_path):
+    from db.warehouse import Warehouse
+
+    run = make_run(batch_sizes=(1,), sequence_lengths=(32,), launches=2, iterations=3000)
+    with Warehouse.open(tmp_path / "long.duckdb") as warehouse:
+        warehouse.ingest(run)
+    snapshots = Snapshots(tmp_path / "long.duckdb")
+    with snapshots.reading() as long:
+        chart = page_of(long, "run", run_id=run.run_id).samples[1]
+    snapshots.close()
+    drawn = [(row["launch"], row["value"]) for row in chart.spec["data"]["values"]]
+    assert 1000 < len(drawn) <= 1500
+    for launch in (0, 1):
+        (values,) = [
+            one.values
+            for result in run.results
+            for one in result.samples
+            if (one.launch, one.phase, one.metric) == (launch, "measure", "latency_wall")
+        ]
+        own = [value for name, value in drawn if name == f"launch {launch}"]
+        assert (min(own), max(own)) == (min(values), max(values))
+    assert "The lowest and the highest of each 8 calls" in chart.caption
+
+
 def test_a_series_is_drawn_by_its_id_and_an_unknown_one_not_found(data):
     chosen = page_of(data, "trends").lines[-1].link.parameters.series
     assert [line.is_drawn for line in page_of(data, "trends", series=chosen).lines][-1]
@@ -120,6 +199,25 @@ def test_a_recommendation_says_what_the_command_says(data, database, capsys):
         assert words.title in printed
         assert words.advice in printed
     assert page.has_best
+
+
+def test_each_position_of_a_slider_lets_more_options_in(data):
+    limits = {one.name: one for one in page_of(data, "recommend", model="gpt2", latency_ms="40").limits}
+    latency, throughput = limits["latency_ms"], limits["throughput"]
+    assert latency.positions[-1] is None
+    assert throughput.positions[0] is None
+    assert latency.positions[latency.position - 1] < 40 <= latency.positions[latency.position]
+    fitting = [
+        sum(row["fits"] == "yes" for row in front_of(data, latency_ms=str(value))) for value in latency.positions[:-1]
+    ]
+    assert fitting == sorted(fitting)
+    assert fitting[0] >= 1
+    assert all(row["fits"] == "yes" for row in front_of(data, latency_ms=str(latency.positions[-2])))
+    assert limits["energy_j"].positions == ()
+
+
+def front_of(data, **limits):
+    return page_of(data, "recommend", model="gpt2", **limits).chart.spec["data"]["values"]
 
 
 def test_a_limit_is_a_number(data):

@@ -1,4 +1,4 @@
-// Charts, the theme, copying. Pages work without it: then charts are the tables below them.
+// Charts, the theme, copying, sliders. Pages work without it: then charts are the tables below them, and limits numbers.
 (() => {
   "use strict";
   const root = document.documentElement;
@@ -58,6 +58,7 @@
     try {
       await plot.view?.finalize();
       plot.view = await vegaEmbed(plot, coloured(spec), options());
+      plot.querySelector("svg").setAttribute("aria-hidden", "true"); // its name, and the table below, say what is in it
       figure.dataset.drawn = "yes";
     } catch (error) {
       plot.textContent = `This chart cannot be drawn: ${error.message}`;
@@ -105,6 +106,27 @@
     await navigator.clipboard.writeText(button.parentElement.querySelector("code").textContent);
     button.textContent = "Copied";
     setTimeout(() => (button.textContent = "Copy"), 1500);
+  });
+
+  // A slider has a list of values, of which null is no limit. What is sent is the number beside it.
+  const numberOf = (slider) => document.getElementById(slider.dataset.slides);
+  const say = (slider) => slider.setAttribute("aria-valuetext", numberOf(slider).value || "no limit");
+  document.querySelectorAll("input[data-slides]").forEach((slider) => {
+    const values = JSON.parse(slider.dataset.values);
+    const number = numberOf(slider);
+    slider.hidden = false;
+    say(slider);
+    slider.addEventListener("input", () => {
+      number.value = values[slider.value] ?? "";
+      say(slider);
+    });
+    number.addEventListener("input", () => {
+      const limit = number.value === "" ? null : Number(number.value);
+      const isLeast = values[0] === null;
+      const fitting = values.filter((value) => value !== null && (isLeast ? value <= limit : value < limit)).length;
+      slider.value = limit === null ? values.indexOf(null) : fitting;
+      say(slider);
+    });
   });
 
   prepare(document);

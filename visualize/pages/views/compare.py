@@ -14,7 +14,7 @@ from db.analysis.compare.text import ComparisonWords, comparison_words
 from db.analysis.selection import Selection
 from db.values import percent_change
 from visualize.pages import specs
-from visualize.pages.shown import Cell, Chart, Grid, Heading, Link, state_cell, text_cell, time_text
+from visualize.pages.shown import Cell, Chart, Grid, Heading, Link, metric_words, state_cell, text_cell, time_text
 from visualize.pages.site import View
 from visualize.pages.views.run import RunParameters
 
@@ -91,7 +91,8 @@ class ComparePage:
 
     compared: Compared | None
     """None until both selections are given."""
-    metrics: tuple[str, ...]
+    metrics: Mapping[str, str]
+    """Columns with their words."""
     sessions: Grid
     since: Grid | None
     """The newest sessions, each against the one before; None where two selections are compared."""
@@ -105,7 +106,7 @@ def page(data: Data, parameters: CompareParameters) -> ComparePage:
     is_whole = parameters.a is not None and parameters.b is not None
     return ComparePage(
         compared=_compared(data, parameters) if is_whole else None,
-        metrics=tuple(JUDGED),
+        metrics={name: metric_words(metric) for name, metric in JUDGED.items()},
         sessions=_sessions(data, parameters),
         since=None if is_whole else _since(data),
         suggestions=_suggestions(data),

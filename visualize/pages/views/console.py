@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError, UsageError
-from benchmarking.core.terminal import PLAIN
 from db.query import dictionary
-from db.query.answers import WRITERS
-from db.query.questions import Answer, Column, answering
+from db.query.answers import LINES
+from db.query.questions import Column, answering, answering_in_parquet
 from db.values import plain, readable
 from visualize.pages import specs
 from visualize.pages.shown import Cell, Chart, Grid, Heading, Link
@@ -27,6 +26,7 @@ DOWNLOAD_LIMIT_S = 60.0
 MOST_ROWS = 500
 MOST_BARS = 40
 LONGEST_CELL = 300
+LINES_A_PART = 1000
 NUMERIC = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 REAL = ("FLOAT", "DOUBLE", "DECIMAL")
 EXAMPLES = {
@@ -174,7 +174,7 @@ def _value(value: Any) -> Any:
 
 def _files(parameters: ConsoleParameters) -> tuple[tuple[str, Link], ...]:
     statement = Statement(sql=parameters.sql)
-    names = {"CSV": "console_csv", "JSON": "console_json"}
+    names = {"CSV": "console_csv", "Parquet": "console_parquet", "JSON": "console_json"}
     return tuple((title, Link(view=name, parameters=statement)) for title, name in names.items())
 
 
@@ -200,29 +200,42 @@ def _columns(data: Data, table: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _file(name: str, media_type: str) -> Callable[[Data, Statement], File]:
-    """The whole answer in a format of `benchhouse query`."""
+Parts = Callable[[str, str], AbstractContextManager[Iterator[str | bytes]]]
+"""Of the whole answer: database and statement -> the parts of a file, read inside the `with`."""
+
+
+def _file(name: str, media_type: str, parts: Parts) -> Download[Statement]:
+    """A download of the whole answer."""
 
     def made(data: Data, parameters: Statement) -> File:
         if parameters.sql is None:
             raise UsageError("sql is missing: give the statement")
-        parts = _parts(data.path, parameters.sql, name)
-        first = next(parts, "")  # an invalid statement is an error page, not half a file
-        return File(name=f"answer.{name}", media_type=media_type, parts=_chained(first, parts))
+        found = _read(parts, data.path, parameters.sql)
+        first = next(found, "")  # an invalid statement is an error page, not half a file
+        return File(name=f"answer.{name}", media_type=media_type, parts=chain([first], found))
 
-    return made
-
-
-def _chained(first: str, parts: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from parts
+    return Download(name=f"console_{name}", path=f"/sql.{name}", parameters=Statement, file=made)
 
 
-def _parts(path: str, sql: str, name: str) -> Iterator[str]:
-    with answering(path, sql, timeout_s=DOWNLOAD_LIMIT_S) as answer:
-        stream = io.StringIO()
-        WRITERS[name](Answer(columns=answer.columns, rows=answer.rows), stream, PLAIN, 0)
-        yield stream.getvalue()
+def _read(parts: Parts, database: str, sql: str) -> Iterator[str | bytes]:
+    with parts(database, sql) as found:
+        yield from found
+
+
+def _in_lines(name: str) -> Parts:
+    """As `benchhouse query` writes it."""
+
+    @contextmanager
+    def parts(database: str, sql: str) -> Iterator[Iterator[str]]:
+        with answering(database, sql, timeout_s=DOWNLOAD_LIMIT_S) as answer:
+            lines = LINES[name](answer)
+            yield iter(lambda: "".join(islice(lines, LINES_A_PART)), "")
+
+    return parts
+
+
+def _in_parquet(database: str, sql: str) -> AbstractContextManager[Iterator[bytes]]:
+    return answering_in_parquet(database, sql, timeout_s=DOWNLOAD_LIMIT_S)
 
 
 VIEW = View(
@@ -234,6 +247,7 @@ VIEW = View(
     has_charts=True,
 )
 DOWNLOADS = (
-    Download(name="console_csv", path="/sql.csv", parameters=Statement, file=_file("csv", "text/csv; charset=utf-8")),
-    Download(name="console_json", path="/sql.json", parameters=Statement, file=_file("json", "application/json")),
+    _file("csv", "text/csv; charset=utf-8", _in_lines("csv")),
+    _file("parquet", "application/vnd.apache.parquet", _in_parquet),
+    _file("json", "application/json", _in_lines("json")),
 )

@@ -1,14 +1,20 @@
-"""What to choose for a model: its measured options against limits, and which are on the Pareto front."""
+"""What to choose for a model: its measured options against limits, and which are on the Pareto front.
+
+A limit is a number with a slider beside it. The positions of the slider are the values of the options: each lets one
+more of them in, where a slider over their range would have most of them in its first millimetre.
+"""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.text import visible
 from db.analysis.recommend.options import Workload, models, options_by_workload, why_no_options
-from db.analysis.recommend.recommendation import Quantity, Recommendation, recommend
+from db.analysis.recommend.recommendation import Option, Quantity, Recommendation, limited_value, recommend
 from db.analysis.recommend.text import RecommendationWords, recommendation_words
 from db.analysis.selection import EVERYTHING, Selection
 from visualize.pages import specs
@@ -21,6 +27,10 @@ if TYPE_CHECKING:
 
 Prefer = Literal["latency", "throughput", "memory", "energy"]
 PREFERRED: tuple[Prefer, ...] = ("latency", "throughput", "memory", "energy")
+MOST_POSITIONS = 40
+"""Of a slider, without that of no limit."""
+DIGITS = 3
+"""Significant ones of a position."""
 MOST_MEASURED = """
 SELECT model_id FROM series_heads GROUP BY model_id ORDER BY count(*) DESC, model_id LIMIT 1
 """
@@ -65,6 +75,10 @@ class Limit:
     name: str
     title: str
     value: float | None
+    positions: tuple[float | None, ...]
+    """Of the slider, from the left; None for no limit. Empty where no option has the quantity."""
+    position: int
+    """The number of the one that is chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +115,7 @@ def page(data: Data, parameters: RecommendParameters) -> RecommendPage:
         model=model,
         workloads=tuple(by_text),
         workload=None if chosen is None else visible(chosen.text),
-        limits=_limits(parameters, chosen),
+        limits=_limits(parameters, chosen, () if chosen is None else options[chosen]),
         preferred=PREFERRED,
         words=words,
         has_best=found is not None and found.best is not None,
@@ -129,17 +143,45 @@ def _workload(parameters: RecommendParameters, by_text: dict[str, Workload]) -> 
     return by_text[parameters.workload]
 
 
-def _limits(parameters: RecommendParameters, chosen: Workload | None) -> tuple[Limit, ...]:
+def _limits(parameters: RecommendParameters, chosen: Workload | None, options: Sequence[Option]) -> tuple[Limit, ...]:
     rate = "tokens/s" if chosen is None or chosen.has_tokens else "items/s"
-    titles = {
-        "latency_ms": "Latency at most, ms",
-        "latency_p99_ms": "p99 at most, ms",
-        "ttft_ms": "First token at most, ms",
-        "memory_mb": "Memory at most, MB",
-        "energy_j": "Energy at most, J/item",
-        "throughput": f"Throughput at least, {rate}",
-    }
-    return tuple(Limit(name=name, title=title, value=getattr(parameters, name)) for name, title in titles.items())
+    fields: tuple[tuple[str, Quantity, str], ...] = (
+        ("latency_ms", "latency", "Latency at most, ms"),
+        ("latency_p99_ms", "latency_p99", "p99 latency at most, ms"),
+        ("ttft_ms", "ttft", "First token at most, ms"),
+        ("memory_mb", "memory", "Memory at most, MB"),
+        ("energy_j", "energy", "Energy at most, J/item"),
+        ("throughput", "throughput", f"Throughput at least, {rate}"),
+    )
+    return tuple(_limit(name, title, getattr(parameters, name), quantity, options) for name, quantity, title in fields)
+
+
+def _limit(name: str, title: str, value: float | None, quantity: Quantity, options: Sequence[Option]) -> Limit:
+    measured = [found for one in options if (found := limited_value(one, quantity)[0]) is not None]
+    is_least = quantity == "throughput"
+    steps = _thinned(sorted({_rounded(found, up=not is_least) for found in measured}))
+    none = 0 if is_least else len(steps)
+    place = none
+    if value is not None:
+        place = bisect_right(steps, value) if is_least else bisect_left(steps, value)
+    positions: tuple[float | None, ...] = (None, *steps) if is_least else (*steps, None)
+    return Limit(name=name, title=title, value=value, positions=positions if steps else (), position=place)
+
+
+def _rounded(value: float, *, up: bool) -> float:
+    """To a few digits, so that the option with this value meets the limit."""
+    if value <= 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1)
+    return float(f"{(math.ceil if up else math.floor)(value / unit) * unit:.{DIGITS}g}")
+
+
+def _thinned(values: Sequence[float]) -> list[float]:
+    """At most so many of them, the first and the last among them."""
+    if len(values) <= MOST_POSITIONS:
+        return list(values)
+    step = (len(values) - 1) / (MOST_POSITIONS - 1)
+    return [values[round(step * place)] for place in range(MOST_POSITIONS)]
 
 
 def _grid(words: RecommendationWords, found: Recommendation) -> Grid:

@@ -1,4 +1,9 @@
-"""One run: its results and their doubts, the samples of one result, the environment, how to measure it again."""
+"""One run: its results and their doubts, the samples of one result, the environment, how to measure it again.
+
+Raw samples are drawn by the library that draws every other chart, not by uPlot, which draws on a canvas (2026-11): a
+canvas has no marks for a screen reader and no keyboard, and a point has some hundred to some thousand calls, which SVG
+draws as quickly. Of more, the lowest and the highest of each stretch are drawn: no disturbance is left out.
+"""
 
 from __future__ import annotations
 
@@ -66,15 +71,18 @@ WHERE result_id = $result AND phase = 'measure' AND metric = $metric GROUP BY la
 """Where samples were compacted."""
 SAMPLES = """
 SELECT launch, sample_index, value FROM raw_samples
-WHERE result_id = $result AND phase = 'measure' AND metric = $metric AND sample_index % $each = 0
+WHERE result_id = $result AND phase = 'measure' AND metric = $metric
+WINDOW stretch AS (PARTITION BY launch, sample_index // $each)
+QUALIFY sample_index IN (arg_min(sample_index, value) OVER stretch, arg_max(sample_index, value) OVER stretch)
 ORDER BY launch, sample_index
 """
+"""Of each stretch of a launch, the lowest and the highest."""
 COUNT = """
 SELECT coalesce(sum(len(samples)), 0) AS samples, count(*) AS launches FROM raw_benchmark_data
 WHERE result_id = $result AND phase = 'measure' AND metric = $metric
 """
 MOST_POINTS = 1500
-"""Samples in a chart; of more, every second, third, ... is drawn."""
+"""Samples in a chart, about."""
 MOST_LAUNCHES = 12
 WHERE = ("launch", "launches", "of")
 """Evidence that says in which launches a doubt arose."""
@@ -298,7 +306,7 @@ def _charts(data: Data, result: Row, metric: str, unit: str) -> tuple[Chart, ...
         return ()
     charts = [_distribution(launches[:MOST_LAUNCHES], title, samples, len(launches))]
     if samples:
-        each = -(-samples // MOST_POINTS)
+        each = 1 if samples <= MOST_POINTS else -(-2 * samples // MOST_POINTS)
         charts.append(_order(data.warehouse.query(SAMPLES, {**asked, "each": each}).dicts(), title, each))
     return tuple(charts)
 
@@ -321,12 +329,20 @@ def _distribution(launches: Sequence[Row], title: str, samples: int, count: int)
     left_out = f"; the first {len(launches)} of {count} launches" if count > len(launches) else ""
     source = f"{samples:,} samples" if samples else "samples that were compacted to quantiles"
     return Chart(
-        title="Distribution of each launch",
+        title=_agreement(launches),
         caption=f"Share of calls that took at most as long, from {source}{left_out}. Launches that lie apart differ "
         "by more than their calls do; steps in a curve are levels between which calls change.",
         spec=specs.steps_over(rows, "value", "share", "launch", x_title=title, y_title="share of calls"),
         table=table,
     )
+
+
+def _agreement(launches: Sequence[Row]) -> str:
+    """How far the launches' medians lie apart."""
+    medians = [row["quantiles"][len(row["quantiles"]) // 2] for row in launches]
+    if len(medians) < 2 or min(medians) <= 0:
+        return "Distribution of the calls"
+    return f"The medians of {len(medians)} launches lie within {max(medians) / min(medians) - 1:.1%}"
 
 
 SHOWN_QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
@@ -338,7 +354,7 @@ def _quantile_cells(quantiles: Sequence[float]) -> list[Cell]:
 
 def _order(samples: Sequence[Row], title: str, each: int) -> Chart:
     rows = [{"launch": _launch(row), "call": row["sample_index"], "value": row["value"]} for row in samples]
-    every = "Each point is a call" if each == 1 else f"Every {each}th call is drawn"
+    every = "Each point is a call" if each == 1 else f"The lowest and the highest of each {each} calls are drawn"
     return Chart(
         title="Calls in the order of measuring",
         caption=f"{every}. A slope is a drift; bands are levels; single high points are disturbances.",

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.command_line import choice
+from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED, Metric
 from benchmarking.core.text import number
+from db.analysis.annotations import annotate
+from db.analysis.gate.alerts import Triage, raise_alerts, set_triage
+from db.analysis.history.changes import update_changes
 from db.analysis.history.histories import ChangePoint, History, histories
+from db.analysis.history.regressions import regressions
 from db.analysis.history.text import change_text
 from db.analysis.selection import Selection
 from db.values import percent_change
 from visualize.pages import specs
+from visualize.pages.parameters import query
+from visualize.pages.said import Said, said
 from visualize.pages.shown import (
     Cell,
     Chart,
@@ -26,23 +33,26 @@ from visualize.pages.shown import (
     Link,
     Spark,
     headings,
+    metric_words,
     number_cell,
     spark,
     state_cell,
     text_cell,
     time_text,
 )
-from visualize.pages.site import NotFoundError, View
+from visualize.pages.site import Action, NotFoundError, View
 from visualize.pages.views.compare import CompareParameters
 from visualize.pages.views.overview import newest_series
 from visualize.pages.views.run import RunParameters
 
 if TYPE_CHECKING:
+    from db.warehouse import Warehouse
     from visualize.pages.snapshot import Data
 
 SERIES = 48
 """Listed at once."""
 LEAST_PREFIX = 8
+SERIES_ID = re.compile(r"[0-9a-f]{8,64}")
 MODELS = "SELECT DISTINCT model_id FROM series_heads ORDER BY model_id"
 NO_VALUE = re.compile(r"[,|]|sql:|^\s|\s$")
 """What a value in a selection cannot have."""
@@ -80,23 +90,26 @@ class Drawn:
     """The series that is drawn."""
 
     title: str
+    series_id: str
     chart: Chart
     changes: Grid
     left_out: int
-    results: Link
+    said: Said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendsPage:
     """What the template draws."""
 
-    metrics: tuple[str, ...]
-    unit: str
+    metrics: Mapping[str, str]
+    """Columns with their words."""
     lines: tuple[Line, ...]
     count: int
     """Series with the metric, of which `lines` are the first."""
     drawn: Drawn | None
     choices: tuple[Choice, ...]
+    place: tuple[tuple[str, str], ...]
+    """The parameters of the page, for the forms on it."""
 
 
 def page(data: Data, parameters: TrendsParameters) -> TrendsPage:
@@ -106,12 +119,12 @@ def page(data: Data, parameters: TrendsParameters) -> TrendsPage:
     shown = [one for one in found if one.points and (one.change_points or not parameters.only_changes)]
     drawn = _drawn(data, shown, parameters, metric)
     return TrendsPage(
-        metrics=tuple(JUDGED),
-        unit=metric.unit,
+        metrics={name: metric_words(one) for name, one in JUDGED.items()},
         lines=tuple(_line(one, parameters, metric, drawn) for one in shown),
         count=count,
-        drawn=None if drawn is None else _in_full(drawn, metric),
+        drawn=None if drawn is None else _in_full(data, drawn, metric),
         choices=_choices(data, parameters),
+        place=() if drawn is None else query(replace(parameters, series=drawn.series_id[:16])),
     )
 
 
@@ -168,25 +181,26 @@ def _line(history: History, parameters: TrendsParameters, metric: Metric, drawn:
     )
 
 
-def _in_full(history: History, metric: Metric) -> Drawn:
+def _in_full(data: Data, history: History, metric: Metric) -> Drawn:
     word = _finding(history, metric)
+    words = said(data, history, metric)
+    noted = " A triangle above is a note." if words.marks else ""
     return Drawn(
         title=f"{_name(history)} · {history.point.label}",
+        series_id=history.series_id,
         chart=Chart(
             title=word,
-            caption=f"{metric.column} of each run, by the time of its commit, else of the run. Bars are the median "
-            "between changes; a dashed rule is where the level changed.",
-            spec=specs.trend(_points(history), _levels(history), _changes(history), y_title=_axis(metric)),
+            caption=f"{metric_words(metric)} of each run, by the time of its commit, else of the run. Bars are the "
+            f"median between changes; a dashed rule is where the level changed.{noted}",
+            spec=specs.trend(
+                _points(history), _levels(history), _changes(history), words.marks, y_title=metric_words(metric)
+            ),
             table=_point_table(history, metric),
         ),
         changes=_change_table(history, metric),
         left_out=history.left_out,
-        results=Link(view="trends", parameters=TrendsParameters(metric=metric.column, series=history.series_id[:16])),
+        said=words,
     )
-
-
-def _axis(metric: Metric) -> str:
-    return metric.title or (f"{metric.column} ({metric.unit})" if metric.unit else metric.column)
 
 
 def _finding(history: History, metric: Metric) -> str:
@@ -292,6 +306,65 @@ def _in_files(parameters: TrendsParameters) -> TrendsParameters | None:
     return None if parameters.only_changes else parameters
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriageForm(TrendsParameters):
+    """The triage of an alert; the other fields are those of the page."""
+
+    alert: str
+    triage: Triage
+    note: str | None = None
+    """None leaves it as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteForm(TrendsParameters):
+    """A new note."""
+
+    about: str
+    """The id of the series, or of a run."""
+    note: str
+    author: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertForm(TrendsParameters):
+    """Alerts for the confirmed regressions of a series that have none."""
+
+    of: str
+    """Its id."""
+
+
+def _set_triage(warehouse: Warehouse, form: TriageForm) -> Link:
+    set_triage(warehouse, [form.alert], form.triage, form.note)
+    return _page_of(form)
+
+
+def _add_note(warehouse: Warehouse, form: NoteForm) -> Link:
+    annotate(warehouse, form.about, form.note, form.author)
+    return _page_of(form)
+
+
+def _raise_alerts(warehouse: Warehouse, form: AlertForm) -> Link:
+    """As `benchhouse alert raise`, for one series."""
+    if not SERIES_ID.fullmatch(form.of):
+        raise UsageError(f"of={form.of!r}: expected the id of a series")
+    metric = JUDGED[choice(form.metric, tuple(JUDGED), "metric")]
+    update_changes(warehouse, metric, series=[form.of])
+    raise_alerts(warehouse, regressions(warehouse, [metric], selection=Selection.parse(f"series={form.of}")))
+    return _page_of(form)
+
+
+def _page_of(form: TrendsParameters) -> Link:
+    """The page that the form is on."""
+    given = {field.name: getattr(form, field.name) for field in fields(TrendsParameters)}
+    return Link(view="trends", parameters=TrendsParameters(**given))
+
+
+ACTIONS = (
+    Action(name="set_triage", path="/trends/triage", parameters=TriageForm, act=_set_triage, anchor="alerts"),
+    Action(name="add_note", path="/trends/note", parameters=NoteForm, act=_add_note, anchor="notes"),
+    Action(name="raise_alerts", path="/trends/alerts", parameters=AlertForm, act=_raise_alerts, anchor="alerts"),
+)
 VIEW = View(
     name="trends",
     path="/trends",

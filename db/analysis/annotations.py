@@ -1,0 +1,114 @@
+"""People's notes about runs, results, series, machines and alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+from benchmarking.core.errors import UsageError
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.untrusted.redaction import stored
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+Kind = Literal["run", "result", "series", "hardware", "alert"]
+MIN_PREFIX = 8
+"""Characters of an id that a prefix needs."""
+MAX_LENGTH = 2000
+"""Characters of a note."""
+FIND = """
+SELECT kind, id FROM (
+    SELECT 'run' AS kind, run_id AS id FROM benchmark_runs WHERE starts_with(run_id, $id)
+    UNION ALL SELECT 'result', result_id FROM benchmark_results WHERE starts_with(result_id, $id)
+    UNION ALL SELECT 'series', series_id FROM series WHERE starts_with(series_id, $id)
+    UNION ALL SELECT 'hardware', hardware_id FROM hardware_info WHERE starts_with(hardware_id, $id)
+    UNION ALL SELECT 'alert', alert_id FROM alerts WHERE starts_with(alert_id, $id)
+) ORDER BY id <> $id, kind, id LIMIT 3
+"""
+INSERT = """
+INSERT INTO annotations BY NAME SELECT
+    $annotation_id AS annotation_id, $kind AS target_kind, $target_id AS target_id, $author AS author, $note AS note,
+    $created_at AS created_at
+"""
+LISTED = """
+SELECT annotation_id, target_kind, target_id, author, note, created_at FROM annotations
+WHERE $ids IS NULL OR list_contains($ids, target_id) ORDER BY created_at, annotation_id
+"""
+OWN = "SELECT annotation_id FROM annotations WHERE starts_with(annotation_id, $id) LIMIT 2"
+DELETE = "DELETE FROM annotations WHERE annotation_id = $id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation:
+    """A note. The fields are the columns of the table annotations."""
+
+    annotation_id: str
+    target_kind: Kind
+    target_id: str
+    author: str | None
+    note: str
+    created_at: datetime
+    """UTC."""
+
+
+def annotate(warehouse: Warehouse, target: str, note: str, author: str | None = None) -> Annotation:
+    """Store a note about what has the id `target`, or a unique prefix of it.
+
+    Secrets are left out, as of everything that is stored. Raises UsageError for an empty or a long note, and for an
+    unknown or ambiguous target.
+    """
+    text = str(stored(note)).strip()
+    if not text or len(text) > MAX_LENGTH:
+        raise UsageError(f"a note has 1 to {MAX_LENGTH} characters, and this one has {len(text)}")
+    kind, target_id = _target(warehouse, target)
+    made = Annotation(
+        annotation_id=uuid7(),
+        target_kind=kind,
+        target_id=target_id,
+        author=(author or "").strip() or None,
+        note=text,
+        created_at=datetime.now(UTC).replace(tzinfo=None),
+    )
+    row = {name: getattr(made, name) for name in ("annotation_id", "target_id", "author", "note", "created_at")}
+    with warehouse.transaction() as connection:
+        connection.execute(INSERT, {**row, "kind": kind})
+    return made
+
+
+def list_annotations(warehouse: Warehouse, about: Collection[str] | None = None) -> tuple[Annotation, ...]:
+    """The notes about these ids, or all of them, oldest first."""
+    rows = warehouse.query(LISTED, {"ids": None if about is None else list(about)}).dicts()
+    return tuple(Annotation(**row) for row in rows)
+
+
+def remove_annotation(warehouse: Warehouse, annotation_id: str) -> str:
+    """Delete a note, given by its id or a unique prefix; gives its id. Raises UsageError."""
+    _check_prefix(annotation_id)
+    found = [row["annotation_id"] for row in warehouse.query(OWN, {"id": annotation_id}).dicts()]
+    if len(found) != 1:
+        raise UsageError(
+            f"{'several notes have' if found else 'no note has'} an id that begins with {annotation_id!r}: "
+            "benchhouse annotate list shows the ids"
+        )
+    with warehouse.transaction() as connection:
+        connection.execute(DELETE, {"id": found[0]})
+    return str(found[0])
+
+
+def _target(warehouse: Warehouse, text: str) -> tuple[Kind, str]:
+    _check_prefix(text)
+    found = [(row["kind"], row["id"]) for row in warehouse.query(FIND, {"id": text}).dicts()]
+    if not found:
+        raise UsageError(f"no run, result, series, machine or alert has an id that begins with {text!r}")
+    if len(found) > 1 and found[0][1] != text:
+        named = ", ".join(f"{kind} {name}" for kind, name in found)
+        raise UsageError(f"several ids begin with {text!r} ({named}): give a longer prefix")
+    return found[0]
+
+
+def _check_prefix(text: str) -> None:
+    if len(text) < MIN_PREFIX:
+        raise UsageError(f"{text!r}: expected an id or at least its first {MIN_PREFIX} characters")

@@ -1,0 +1,69 @@
+"""`benchhouse annotate`, through its own main."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from db.commands import annotate
+from db.warehouse import Warehouse
+
+
+@pytest.fixture
+def noted(tmp_path, empty_database, make_run):
+    """A warehouse with a run: its path, and the ids of what a note can be about."""
+    path = shutil.copy(empty_database, tmp_path / "noted.duckdb")
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(make_run(sequence_lengths=(32,), batch_sizes=(1,), iterations=3))
+        (ids,) = warehouse.query("SELECT run_id, result_id, series_id, hardware_id FROM all_results").dicts()
+    return str(path), ids
+
+
+def run(path, *arguments):
+    return annotate.main([*arguments, "--db-path", path])
+
+
+@pytest.mark.parametrize("kind", ["run", "result", "series", "hardware"])
+def test_a_note_about_anything_is_stored_listed_and_removed(noted, kind, capsys):
+    path, ids = noted
+    assert run(path, "add", ids[f"{kind}_id"], " the fan was replaced ", "--author", "mira") == 0
+    assert f"about {kind} {ids[f'{kind}_id']}" in capsys.readouterr().out
+    assert run(path, "list", "--json") == 0
+    (note,) = json.loads(capsys.readouterr().out)
+    assert (note["target_kind"], note["note"], note["author"]) == (kind, "the fan was replaced", "mira")
+    assert run(path, "list") == 0
+    assert "mira" in capsys.readouterr().out
+    assert run(path, "remove", note["annotation_id"]) == 0
+    capsys.readouterr()
+    assert run(path, "list") == 0
+    assert capsys.readouterr().out == "no notes\n"
+
+
+def test_a_prefix_is_enough_and_secrets_are_not_stored(noted, capsys):
+    path, ids = noted
+    assert run(path, "add", ids["series_id"][:8], "measured with API_TOKEN=abcdef0123456789") == 0
+    capsys.readouterr()
+    assert run(path, "list", "--json") == 0
+    (note,) = json.loads(capsys.readouterr().out)
+    assert note["target_id"] == ids["series_id"]
+    assert "abcdef0123456789" not in note["note"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["add", "ffffffff-none", "a"], "no run, result, series, machine or alert has an id that begins with"),
+        (["add", "short", "a"], "expected an id or at least its first 8 characters"),
+        (["add", "ffffffff", " "], "a note has 1 to 2000 characters, and this one has 0"),
+        (["add", "ffffffff", "a" * 2001], "and this one has 2001"),
+        (["remove", "ffffffff"], "no note has an id that begins with 'ffffffff'"),
+    ],
+)
+def test_what_cannot_be_noted_is_one_line(noted, arguments, said, capsys):
+    path, _ = noted
+    assert run(path, *arguments) == 2
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert printed.count("\n") == 1

@@ -1,0 +1,134 @@
+"""What people say about a series: the triage of its alerts, and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.metrics import Metric
+from db.analysis.annotations import Annotation, list_annotations
+from db.analysis.gate.alerts import TRIAGES, list_alerts
+from db.analysis.history.changes import change_point_id
+from db.analysis.history.histories import ChangePoint, History
+from db.analysis.selection import Selection
+from db.values import percent_change
+from visualize.pages.shown import Link, time_text
+from visualize.pages.views.run import RunParameters
+
+if TYPE_CHECKING:
+    from visualize.pages.snapshot import Data
+
+COMMIT_LETTERS = 10
+MOST_RUNS = 30
+"""Runs that a note can be about, in the form: the newest ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """An alert with its triage."""
+
+    alert_id: str
+    title: str
+    """The change, when it was raised, and the commits."""
+    triage: str
+    note: str | None
+    run: Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A note."""
+
+    text: str
+    about: str
+    run: Link | None
+    """The run that it is about; None for the whole series."""
+    signature: str
+    """Who wrote it, and when."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What the page of a series shows."""
+
+    alerts: tuple[Alert, ...]
+    unraised: int
+    """Confirmed changes for the worse without an alert."""
+    notes: tuple[Note, ...]
+    targets: tuple[tuple[str, str], ...]
+    """What a note can be about: ids and words."""
+    marks: tuple[dict[str, str], ...]
+    """Notes about runs, for the chart: "time" and "note"."""
+    triages: tuple[str, ...] = TRIAGES
+
+
+def said(data: Data, history: History, metric: Metric) -> Said:
+    """The alerts of the series by the metric, and the notes about the series, its runs, results and alerts."""
+    rows = list_alerts(data.warehouse, Selection.parse(f"series={history.series_id}"))
+    rows = [row for row in rows if row["metric"] == metric.column]
+    places = {name: point for point in history.points for name in (point.run_id, point.result_id)}
+    about = [history.series_id, *places, *(row["alert_id"] for row in rows)]
+    found = list_annotations(data.warehouse, about) if history.points else ()
+    return Said(
+        alerts=tuple(map(_alert, rows)),
+        unraised=sum(not _has_alert(one, rows, metric) for one in _worse(history, metric)),
+        notes=tuple(_note(one, places) for one in found),
+        targets=((history.series_id, "the whole series"), *_runs(history)),
+        marks=tuple(
+            {"time": places[one.target_id].history_time.isoformat(), "note": one.note}
+            for one in found
+            if one.target_id in places
+        ),
+    )
+
+
+def _alert(row: dict[str, Any]) -> Alert:
+    commits = [(row[name] or "")[:COMMIT_LETTERS] for name in ("first_commit", "last_commit")]
+    change = "" if row["relative_change"] is None else f"{percent_change(row['relative_change'])}, "
+    return Alert(
+        alert_id=row["alert_id"],
+        title=f"{change}raised {time_text(row['created_at'])} UTC"
+        + (f", between commits {commits[0]} and {commits[1]}" if all(commits) else ""),
+        triage=row["triage"],
+        note=row["note"],
+        run=Link(view="run", parameters=RunParameters(run_id=row["run_id"], result=row["result_id"])),
+    )
+
+
+def _worse(history: History, metric: Metric) -> list[ChangePoint]:
+    return [
+        one
+        for one in history.change_points
+        if one.change.state == "confirmed" and metric.is_worse(one.change.relative_change)
+    ]
+
+
+def _has_alert(change: ChangePoint, alerts: Sequence[dict[str, Any]], metric: Metric) -> bool:
+    """Whether an alert is about the change, as `raise_alerts` decides it."""
+    first, commit = change.first_changed.result_id, change.last_good.git_commit
+    return any(
+        first == row["result_id"]
+        or row["change_point_id"] == change_point_id(metric.column, first)
+        or (commit is not None and row["first_commit"] == commit)
+        for row in alerts
+    )
+
+
+def _note(one: Annotation, places: dict[str, Any]) -> Note:
+    point = places.get(one.target_id)
+    by = f"{one.author}, " if one.author else ""
+    return Note(
+        text=one.note,
+        about=f"run of {time_text(point.history_time)}" if point else f"the {one.target_kind}",
+        run=None if point is None else Link(view="run", parameters=RunParameters(run_id=point.run_id)),
+        signature=f"{by}{time_text(one.created_at)} UTC",
+    )
+
+
+def _runs(history: History) -> list[tuple[str, str]]:
+    newest = reversed(history.points[-MOST_RUNS:])
+    return [
+        (one.run_id, f"run of {time_text(one.history_time)}, commit {(one.git_commit or 'none')[:COMMIT_LETTERS]}")
+        for one in newest
+    ]
