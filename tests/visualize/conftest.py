@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,22 +28,51 @@ def shared_warehouse() -> Iterator[Warehouse]:
         yield warehouse
 
 
-@pytest.fixture
-def rows_of(shared_warehouse: Warehouse) -> Callable[..., list[Row]]:
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Makes an empty database at a path, as a copy: creating one takes longer than most tests."""
+    made = tmp_path_factory.mktemp("empty") / "empty.duckdb"
+    Warehouse.open(made).close()
+
+    def copy(path: Path) -> Path:
+        return Path(shutil.copy(made, path))
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def charts_of(shared_warehouse: Warehouse) -> Callable[..., Callable[[str], list[Drawing | NotDrawn]]]:
+    """Stores runs, and then gives everything that a chart makes of them: drawings and what is not drawn."""
+
+    def store(*runs: Run, **selection: Any) -> Callable[[str], list[Drawing | NotDrawn]]:
+        with shared_warehouse.transaction() as connection:
+            for table in (*SHARED_TABLES, *RUN_TABLES, "series_heads"):
+                connection.execute(f"DELETE FROM {table}")
+        for run in runs:
+            shared_warehouse.ingest(run)
+
+        def draw(name: str) -> list[Drawing | NotDrawn]:
+            chart: ChartPlugin = plugins.load(PACKAGE, name)
+            return list(chart.draw(chart.rows(shared_warehouse, Selection(**selection))))
+
+        return draw
+
+    return store
+
+
+@pytest.fixture(scope="session")
+def rows_of(shared_warehouse: Warehouse, charts_of: Callable[..., Any]) -> Callable[..., list[Row]]:
     """The rows a chart's query gives of runs."""
 
     def rows(name: str, *runs: Run, **selection: Any) -> list[Row]:
-        for table in (*SHARED_TABLES, *RUN_TABLES, "series_heads"):
-            shared_warehouse.query(f"DELETE FROM {table}")
-        for run in runs:
-            shared_warehouse.ingest(run)
+        charts_of(*runs)
         chart: ChartPlugin = plugins.load(PACKAGE, name)
         return chart.rows(shared_warehouse, Selection(**selection))
 
     return rows
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def outcomes(rows_of: Callable[..., list[Row]]) -> Callable[..., list[Drawing | NotDrawn]]:
     """Everything a chart makes of runs: drawings and what is not drawn."""
 
@@ -51,7 +82,7 @@ def outcomes(rows_of: Callable[..., list[Row]]) -> Callable[..., list[Drawing | 
     return draw
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def figures(outcomes: Callable[..., list[Drawing | NotDrawn]]) -> Callable[..., list[Figure]]:
     """The figures a chart draws of runs."""
 
@@ -61,12 +92,12 @@ def figures(outcomes: Callable[..., list[Drawing | NotDrawn]]) -> Callable[..., 
     return draw
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def alter() -> type[Alter]:
     return Alter
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def see() -> type[See]:
     return See
 

@@ -7,8 +7,11 @@ arranges only the panels.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from visualize.drawing.style import FONT, SMALL_SIZE, SUBTITLE_SIZE, TEXT_SIZE, TITLE_SIZE, look
@@ -25,6 +28,10 @@ LINE_SPACING = 1.3
 POINTS_PER_INCH = 72
 PANEL_SHARE = 0.75
 """About how much of a figure's first height its panels have; the rest is for their labels."""
+DRAWN_SHARE = 0.97
+"""Of a width that text may take by its metrics: at few dots per inch it is drawn wider."""
+LEGEND_MARK_IN = 0.4
+"""Least width of what a legend has beside a label: its mark and the space around it."""
 LONG_WORD = 30
 """Words with more letters may be broken; shorter ones are easier to read whole."""
 
@@ -128,16 +135,19 @@ def wrap(text: str, size: float, width_in: float, weight: str = "normal") -> str
     in a part that is still too wide."""
     if _width_in(text, size, weight) <= width_in:
         return text
-    lines, line = [], ""
+    lines, line, taken_in = [], "", 0.0
     for piece in _pieces(text):
-        if line and _width_in((line + piece).rstrip(" "), size, weight) > width_in:
+        own_in = _width_in(piece.rstrip(" "), size, weight)
+        if line and taken_in + own_in > width_in:
             lines.append(line.rstrip(" "))
-            line = ""
+            line, taken_in = "", 0.0
+        while own_in > width_in and len(piece) > 1:
+            cut = _longest_that_fits(piece, size, width_in, weight)
+            lines.append(piece[:cut])
+            piece = piece[cut:]
+            own_in = _width_in(piece.rstrip(" "), size, weight)
         line += piece
-        while len(line) > 1 and _width_in(line.rstrip(" "), size, weight) > width_in:
-            cut = _longest_that_fits(line, size, width_in, weight)
-            lines.append(line[:cut])
-            line = line[cut:]
+        taken_in += _width_in(piece, size, weight)
     return "\n".join([*lines, line.rstrip(" ")])
 
 
@@ -149,12 +159,12 @@ def _pieces(text: str) -> list[str]:
 
 
 def _longest_that_fits(text: str, size: float, width_in: float, weight: str) -> int:
-    cut = len(text) - 1
-    while cut > 1 and _width_in(text[:cut], size, weight) > width_in:
-        cut -= 1
-    return cut
+    """How many letters of the text fit, at least one."""
+    fitting = bisect_right(range(1, len(text)), width_in, key=lambda cut: _width_in(text[:cut], size, weight))
+    return max(1, fitting)
 
 
+@lru_cache(maxsize=4096)
 def _width_in(text: str, size: float, weight: str) -> float:
     """Width of a line of text by the font's metrics, and so the same for every output."""
     from matplotlib.font_manager import FontProperties
@@ -171,7 +181,8 @@ def _renderer(figure: Figure) -> Any:
 
 def _write(figure: Figure, block: _TextBlock, text: str, size: float, **look: Any) -> None:
     """Append wrapped text to the block."""
-    wrapped = wrap(text, size, figure.get_size_inches()[0] - 2 * MARGIN_IN, look.get("weight", "normal"))
+    width_in = (figure.get_size_inches()[0] - 2 * MARGIN_IN) * DRAWN_SHARE
+    wrapped = wrap(text, size, width_in, look.get("weight", "normal"))
     x = MARGIN_IN / figure.get_size_inches()[0]
     artist = figure.text(x, 0, wrapped, fontsize=size, va="top", ha="left", linespacing=LINE_SPACING, **look)
     artist.set_in_layout(False)
@@ -190,7 +201,7 @@ def _legend(figure: Figure, words: FigureText) -> Legend | None:
         return None
     width_in = figure.get_size_inches()[0] - 2 * MARGIN_IN
     labels = [wrap(str(artist.get_label()), TEXT_SIZE, width_in - 0.6) for artist in words.legend]
-    columns = len(labels)
+    columns = _most_columns(labels, width_in)
     while True:
         legend = figure.legend(
             handles=list(words.legend),
@@ -205,3 +216,10 @@ def _legend(figure: Figure, words: FigureText) -> Legend | None:
             return legend
         legend.remove()
         columns -= 1
+
+
+def _most_columns(labels: Sequence[str], width_in: float) -> int:
+    """How many columns of a legend could fit at most: a legend is slow to make, and not worth trying with more."""
+    widths_in = sorted(max(_width_in(line, TEXT_SIZE, "normal") for line in label.split("\n")) for label in labels)
+    ends_in = accumulate(width + LEGEND_MARK_IN for width in widths_in)
+    return max(1, sum(end <= width_in for end in ends_in))

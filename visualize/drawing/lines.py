@@ -112,15 +112,12 @@ def draw_lines(axes: Axes, lines: Sequence[Line], x: str = "batch_size") -> None
     The artists are labelled "_line 128", "_valid 128", "_band 128" and so on; matplotlib keeps such labels out of
     legends. Scales are left to the caller.
     """
-    import seaborn
-
     for line in lines:
         rows = sorted(line.rows, key=lambda row: row[x])
         sound = [row for row in rows if trust(row) != "invalid"]
-        seaborn.lineplot(
-            x=[row[x] for row in sound], y=[row["value"] for row in sound], color=line.colour,
-            linestyle=line.line_style, estimator=None, errorbar=None, legend=False, zorder=3,
-            label=f"_line {line.label}", ax=axes,
+        axes.plot(
+            [row[x] for row in sound], [row["value"] for row in sound], color=line.colour,
+            linestyle=line.line_style, zorder=3, label=f"_line {line.label}",
         )  # fmt: skip
         _draw_interval(axes, line, sound, x)
         draw_trusted(axes, [(row[x], row["value"], row) for row in rows], line.colour, line.style, line.label)
@@ -172,14 +169,12 @@ def draw_marks(
     size: float = MARKER_SIZE,
 ) -> None:
     """Draw a mark of colour `own` and marker number `style` at each (x, y), above lines; nothing without points."""
-    import seaborn
-
     if not points:
         return
     x, y = zip(*points, strict=True)
-    seaborn.scatterplot(
-        x=x, y=y, color=look().background if hollow else own, edgecolor=own, linewidth=MARKER_EDGE, s=size**2,
-        marker=marker(style), zorder=5 if hollow else 4, label=label, legend=False, ax=axes,
+    axes.scatter(
+        x, y, color=look().background if hollow else own, edgecolor=own, linewidth=MARKER_EDGE, s=size**2,
+        marker=marker(style), zorder=5 if hollow else 4, label=label,
     )  # fmt: skip
 
 

@@ -141,14 +141,25 @@ def test_a_theme_gives_background_and_text_and_ends_with_its_block(make_run, fig
     assert style.look() is style.LOOKS["light"]
 
 
-def test_text_in_an_svg_is_text(make_run, figures):
-    (figure,) = figures("latency_vs_batch_size", make_run())
-    assert ">Latency vs batch size: bert-base-uncased</text>" in style.image(figure, "svg").decode()
+@pytest.fixture(scope="module")
+def twins(make_run, figures):
+    """The same figure, drawn twice."""
+    run = make_run()
+    return [figure for _ in range(2) for figure in figures("latency_vs_batch_size", run)]
 
 
-def test_text_in_a_pdf_is_text_in_an_embedded_font(make_run, figures):
-    (figure,) = figures("latency_vs_batch_size", make_run())
-    content = style.image(figure, "pdf")
+@pytest.fixture(scope="module")
+def images(twins):
+    """The files of the figure, by format."""
+    return {image_format: style.image(twins[0], image_format) for image_format in style.FORMATS}
+
+
+def test_text_in_an_svg_is_text(images):
+    assert ">Latency vs batch size: bert-base-uncased</text>" in images["svg"].decode()
+
+
+def test_text_in_a_pdf_is_text_in_an_embedded_font(images):
+    content = images["pdf"]
     assert b"/TrueType" in content or b"/CIDFontType2" in content
     assert b"/Type3" not in content
 
@@ -175,29 +186,27 @@ def test_settings_apply_inside_the_theme_only():
 
 
 @pytest.mark.parametrize("image_format", style.FORMATS)
-def test_the_same_figure_gives_the_same_bytes(make_run, figures, image_format):
-    run = make_run()
-    first, second = (figures("latency_vs_batch_size", run)[0] for _ in range(2))
-    content = style.image(first, image_format)
-    assert content == style.image(first, image_format) == style.image(second, image_format)
+def test_the_same_figure_gives_the_same_bytes(images, twins, image_format):
+    content = images[image_format]
+    assert content == style.image(twins[1], image_format)
     assert content.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[image_format])
 
 
-def test_an_svg_carries_no_date(make_run, figures):
-    (figure,) = figures("latency_vs_batch_size", make_run())
-    content = style.image(figure, "svg").decode()
-    assert "dc:date" not in content
+def test_an_svg_carries_no_date(images):
+    assert "dc:date" not in images["svg"].decode()
 
 
-def test_a_png_has_150_dots_an_inch_or_more(make_run, figures):
-    (figure,) = figures("latency_vs_batch_size", make_run())
-    width_px = int.from_bytes(style.image(figure, "png")[16:20], "big")
+def test_a_png_has_150_dots_an_inch_or_more(images):
+    width_px = int.from_bytes(images["png"][16:20], "big")
     assert width_px == 6.4 * style.PNG_DPI
     assert style.PNG_DPI >= 150
 
 
-def test_drawing_does_not_change_the_pyplot_of_the_importing_program():
+def test_importing_the_charts_imports_no_drawing_library_and_drawing_leaves_pyplot_as_it_was():
+    modules = [f"{PACKAGE}.{name}" for name in plugins.names(PACKAGE)]
+    modules += [f"visualize.drawing.{name}" for name in ("layout", "lines", "rows", "style", "words")]
     code = (
+        f"import sys, importlib\nfor m in {modules!r}: importlib.import_module(m)\nprint(*sys.modules)\n"
         "import matplotlib, matplotlib.colors\n"
         "def settings(): return {k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != 'backend'}\n"
         "before = settings()\n"
@@ -212,12 +221,5 @@ def test_drawing_does_not_change_the_pyplot_of_the_importing_program():
         "assert matplotlib.colors.to_hex('b') == '#0000ff'\n"
         "assert settings() == before\n"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
-
-
-def test_importing_the_charts_imports_no_drawing_library():
-    modules = [f"{PACKAGE}.{name}" for name in plugins.names(PACKAGE)]
-    modules += [f"visualize.drawing.{name}" for name in ("layout", "lines", "rows", "style", "words")]
-    code = f"import sys, importlib\nfor m in {modules!r}: importlib.import_module(m)\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert {"matplotlib", "seaborn", "pandas", "numpy", "duckdb"}.isdisjoint(done.stdout.split())
