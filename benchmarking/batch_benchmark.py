@@ -19,17 +19,16 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking.batch import command_line, report, summary
+from benchmarking.batch import command_line, summary
 from benchmarking.batch import manifest as manifests
 from benchmarking.batch.batch import Batch
 from benchmarking.batch.estimate import Estimate, estimate
 from benchmarking.batch.manifest import About, Manifest
-from benchmarking.batch.report import write
 from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError
-from benchmarking.core.plugins import check_measuring
+from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
 from benchmarking.core.terminal import stdout_page
@@ -53,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = command_line.parser(NAME, __doc__).parse_args(argv)
     command_line.check(arguments)
+    _check_report(arguments.report)
     if arguments.models or arguments.model_list:  # people's own benchmarks may need none of it
         check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
@@ -60,6 +60,7 @@ def _run(argv: Sequence[str]) -> int:
         return _resume(arguments, argv)
     session_id, machine = uuid7(), Machine()
     plans = command_line.plans(arguments, (NAME, *argv), session_id, machine)
+    _check_report(arguments.report, plans)
     if arguments.dry_run:
         return _dry_run(plans, arguments)
     about = About(
@@ -126,6 +127,7 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     about = manifest.about
     db_path = arguments.db_path or manifest.own_path(about.db_path, "--db-path", also=default_database())
     arguments.report = arguments.report or manifest.own_path(about.report, "--report")
+    _check_report(arguments.report, manifest.plans)
     batch = Batch(
         *(folder, manifest, _ingest(db_path and _absolute(db_path), arguments)),
         quiet=arguments.quiet,
@@ -156,20 +158,34 @@ def _measure(batch: Batch, arguments: argparse.Namespace) -> int:
         except (KeyboardInterrupt, LockedError):
             _note_interrupted(batch, arguments)
             raise
-        if arguments.report is not None:
-            _report(batch, done, Path(arguments.report))
     _show(done, arguments)
+    if arguments.report is not None:
+        _report(batch, done, arguments)
     failed = summary.failures(done.cells)
     for line in failed:
         note(f"failed: {line}")
     return EXIT_FAILED if failed else EXIT_OK
 
 
-def _report(batch: Batch, done: BatchSummary, path: Path) -> None:
-    plans = batch.manifest.plans
-    content = report.content(done, [plan.hardware for plan in plans], plans[0].environment)
-    write(content, path)
-    note(f"report: {path}")
+def _check_report(path: str | None, plans: Sequence[CellPlan] = ()) -> None:
+    """Raise UsageError for a report that could not be written after the measuring, NotInstalledError without what
+    writes it."""
+    if path is None:
+        return
+    check_installed("--report", ("duckdb", "jinja2"), "pip install benchhouse")
+    from visualize.report.making import check_request
+
+    check_request(Path(path), sum(len(plan.points) for plan in plans))
+
+
+def _report(batch: Batch, done: BatchSummary, arguments: argparse.Namespace) -> None:
+    """Write the report: from the run files, or from the database where some of them were removed after storing."""
+    from visualize.report.making import of_session
+
+    files = [str(batch.folder / cell.run_file) for cell in done.cells if cell.run_file is not None]
+    database = done.database if any(cell.status == "stored" for cell in done.cells) else None
+    of_session(Path(arguments.report), done.session_id, files if database is None else (), database)
+    note(f"report: {arguments.report}")
 
 
 def _show(done: BatchSummary, arguments: argparse.Namespace) -> None:

@@ -90,6 +90,12 @@ def test_what_only_one_runtime_or_family_needs_is_named_when_it_is_asked_for(com
     assert EXTRA in done.stderr
 
 
+def test_a_report_of_a_batch_where_only_measuring_is_installed_says_what_to_install(tmp_path):
+    done = run([["batch_benchmark", "--benches", ".", "--report", "report.html"]], ["duckdb"], tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--report needs duckdb, which is not installed: pip install benchhouse" in done.stderr
+
+
 def test_every_help_works_without_them(tmp_path):
     done = run([[name, "--help"] for name in (*COMMANDS, *HOUSE_COMMANDS)], OF_MEASURE, tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr

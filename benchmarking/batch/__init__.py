@@ -1,1 +1,1 @@
-"""Many models in one command: what is asked, its plan, its progress on disk, its summary and report."""
+"""Many models in one command: what is asked, its plan, its progress on disk, and its summary."""

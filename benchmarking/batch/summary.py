@@ -238,9 +238,6 @@ def _evidence(doubt: Doubt) -> str:
     return ", ".join(f"{name} = {value}" for name, value in doubt.evidence.items())
 
 
-MAX_KINDS = 3
-
-
 CELL_COLUMNS: tuple[Column[CellSummary], ...] = (
     Column(heading="model", text=lambda cell: cell.subject, is_key=True),
     Column(heading="family", text=lambda cell: cell.family, spare=1),
@@ -329,13 +326,6 @@ def best_text(cell: CellSummary) -> str:
         return "-"
     value, unit, label = max(found)
     return f"{number(value)} {unit} ({label})"
-
-
-def doubts_text(cell: CellSummary) -> str:
-    """The kinds of doubt at a cell's points, the most frequent first."""
-    kinds = Counter(doubt.kind for point in cell.points for doubt in point.doubts)
-    common = [kind for kind, _ in kinds.most_common(MAX_KINDS)]
-    return ", ".join(common) + (f" and {len(kinds) - MAX_KINDS} more" if len(kinds) > MAX_KINDS else "")
 
 
 def _validity(cell: CellSummary) -> str | None:

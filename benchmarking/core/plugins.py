@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -65,10 +65,15 @@ def how_to_install(*modules: str) -> str:
 
 def check_measuring(what: str = "measuring a model") -> None:
     """Raise NotInstalledError where the packages that measure are not installed, or not all of them."""
-    absent = [name for name in MEASURING if not is_installed(name)]
+    check_installed(what, MEASURING, how_to_install())
+
+
+def check_installed(what: str, modules: Sequence[str], how: str) -> None:
+    """Raise NotInstalledError, with the command that installs them, where one of the modules is not installed."""
+    absent = [name for name in modules if not is_installed(name)]
     if absent:
         are = "is" if len(absent) == 1 else "are"
-        raise NotInstalledError(f"{what} needs {', '.join(absent)}, which {are} not installed: {how_to_install()}")
+        raise NotInstalledError(f"{what} needs {', '.join(absent)}, which {are} not installed: {how}")
 
 
 def version_of(distribution: str) -> str | None:

@@ -44,7 +44,7 @@ def _label(point):
 
 def test_every_model_is_measured_stored_summarised_logged_and_reported(tmp_path, capsys, null_script):
     null_script(latency_ms={"*": [9.0, 2.0, 4.0, 6.0]})
-    code = main([*TWO, *QUICK, *SMALL, "--launches", "2", "--report", "report.html", "--tag", "suite=x"])
+    code = main([*TWO, *QUICK, *SMALL, "--launches", "2", "--report", "new/report.html", "--tag", "suite=x"])
     out = capsys.readouterr().out
     written = summary(tmp_path)
     folder = tmp_path / "benchmark_results"
@@ -64,7 +64,7 @@ def test_every_model_is_measured_stored_summarised_logged_and_reported(tmp_path,
         "tiny-bert on null (null, float32): launch 2 of 2"
     )
     assert log.index(f"stored {cell['run_file']}") < log.index("finished tiny-gpt2")
-    assert "tiny-gpt2" in (tmp_path / "report.html").read_text()
+    assert "tiny-gpt2" in (tmp_path / "new" / "report.html").read_text()
 
 
 def test_what_fails_is_listed_and_the_rest_goes_on(tmp_path, capsys, null_script):
@@ -170,7 +170,7 @@ def test_what_is_unsupported_can_be_stored_as_skipped_beside_the_others(tmp_path
         (["--models", "tiny-bert,tiny-bert"], "--models: tiny-bert is listed twice"),
         (["--models", "tiny-bert", "--image-sizes", "32"], "no model of the batch has an axis image_size"),
         (["--models", "tiny-bert", "--precisions", "float64"], "unknown 'float64': known: float32"),
-        (["--models", "tiny-bert", "--report", "a.pdf"], "expected a file that ends with .md or .html"),
+        (["--models", "tiny-bert", "--report", "a.pdf"], "expected a name that ends with .html or .md"),
         (["--models", "tiny-bert", "--include", "x*"], "no model matches 'x*'"),
         (["--models", "tiny-bert", "--benches", "none"], "--benches none: no such folder"),
         (["--benches", "none", "--batch-sizes", "2"], "--batch-sizes is for models"),

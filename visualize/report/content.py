@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import NOT_APPLICABLE
-from benchmarking.core.text import listed, size_text, visible
+from benchmarking.core.text import duration, listed, number, size_text, visible
 from db.analysis.compare.comparison import Comparison
 from visualize.drawing import words
 from visualize.drawing.rows import grouped
 from visualize.pages.result_rows import NUMBERS, result_table
-from visualize.pages.shown import Chart, Grid, Heading, Link, headings, point_text, text_cell, time_text
+from visualize.pages.shown import (
+    Cell,
+    Chart,
+    Grid,
+    Heading,
+    Link,
+    headings,
+    number_cell,
+    point_text,
+    state_cell,
+    text_cell,
+    time_text,
+)
 from visualize.pages.views.compare import Compared, compared
 from visualize.pages.views.run import DoubtNote, noted_doubts
 from visualize.report import figures, findings
 from visualize.report.findings import Section
-from visualize.report.rows import MODEL, Row, read_results, read_runs
+from visualize.report.rows import MODEL, Row, State, is_ranked, read_results, read_runs
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -30,13 +43,17 @@ MACHINE_STATE: Mapping[str, str] = {
     "virtual_machine": "virtual machine",
     "container": "container",
     "power_source": "power source",
+    "load_average_1m": "load average",
 }
 """What of the machine's state at the start is shown."""
 MOST_VALUES = 4
+MOST_POINTS = 3
+STATES = get_args(State)
 METHOD = (
     "Each point is measured in several fresh processes (launches), after a warm-up. The latency is the median over "
     "launches of each launch's median. Its 95 % interval covers how launches differ, and takes at least three of "
-    "them; without it, small differences mean nothing. Peak memory and energy are readings without an interval."
+    "them; without it, small differences mean nothing. Peak memory and energy are readings without an interval. In a "
+    "database, session=ID selects all that one command measured."
 )
 
 
@@ -64,7 +81,7 @@ class Group:
     about: str
     grid: Grid
     failures: tuple[tuple[str, str], ...]
-    """Setup and point, and error, of each result that was not measured."""
+    """Setup, status and points, and error, of results that were not measured."""
     missing: tuple[str, ...]
     """Why cells are empty."""
     charts: tuple[Chart, ...]
@@ -82,6 +99,8 @@ class Report:
     comparison: Compared | None
     doubts: tuple[DoubtNote, ...]
     next_steps: tuple[str, ...]
+    overview: Grid | None
+    """A row per run; None for a single one."""
     machines: Grid
     software: tuple[tuple[str, str], ...]
     groups: tuple[Group, ...]
@@ -119,6 +138,7 @@ def report(warehouse: Warehouse, ids: Sequence[str], source: str, against: Again
         comparison=None if against is None else compared(against.comparison, against.command),
         doubts=_doubts(rows),
         next_steps=findings.next_steps(rows, ranks=against is None),
+        overview=_overview(rows, runs) if len(runs) > 1 else None,
         machines=_machines(runs),
         software=_software(runs),
         groups=tuple(_group(key, members, numbers, sides) for key, members in grouped(rows, MODEL)),
@@ -137,11 +157,11 @@ def _doubts(rows: Sequence[Row]) -> tuple[DoubtNote, ...]:
 
 def _about(rows: Sequence[Row], runs: Sequence[Row], source: str) -> tuple[tuple[str, str], ...]:
     first, last = min(run["started_at"] for run in runs), max(run["started_at"] for run in runs)
-    counts = Counter(str(row["validity"]) if row["status"] == "ok" else str(row["status"]) for row in rows)
-    states = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+    states = _counts(str(row["validity"] if row["status"] == "ok" else row["status"]) for row in rows)
+    took = _took(runs) if len({run["session_id"] for run in runs}) == 1 else None
     return (
         ("results", f"{len(rows)} ({states})"),
-        ("runs", str(len(runs))),
+        ("runs", f"{len(runs)}, by one command in {took}" if took else str(len(runs))),
         ("measured", f"{time_text(first)} UTC" + ("" if first == last else f" to {time_text(last)} UTC")),
         ("from", visible(source)),
     )
@@ -170,15 +190,76 @@ def _group(key: Row, rows: Sequence[Row], numbers: Mapping[str, int], sides: Map
         title=visible(str(key["model_id"])),
         about=visible(", ".join(about)),
         grid=_grid(rows, numbers, sides),
-        failures=tuple(
-            (f"{row['setup']}, {words.point(row)}", visible(str(row["error"] or row["status"])))
-            for row in rows
-            if row["status"] != "ok"
-        ),
+        failures=_failures(rows),
         missing=_missing(rows),
         charts=charts,
         charts_left_out=left_out,
     )
+
+
+def _failures(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+    """Points that were not measured for the same reason are listed together."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        if row["status"] != "ok":
+            status = str(row["status"]).replace("_", " ")
+            places.setdefault((row["setup"], status, str(row["error"] or status)), []).append(words.point(row))
+    return tuple(
+        (visible(f"{setup}, {status}: {listed(points, MOST_POINTS, '; ')}"), visible(error))
+        for (setup, status, error), points in places.items()
+    )
+
+
+def _overview(rows: Sequence[Row], runs: Sequence[Row]) -> Grid:
+    """What became of each run."""
+    of_run = {run["run_id"]: [row for row in rows if row["run_id"] == run["run_id"]] for run in runs}
+    names = ("model", "setup", "family", "parameters", "points", "best throughput", "worst state", "load s", "took")
+    return Grid(
+        headings=headings(names, ("parameters", "load s", "took")),
+        rows=tuple(
+            (
+                text_cell(run["model_id"]),
+                text_cell(of_run[run["run_id"]][0]["setup"]),
+                text_cell(run["architecture_type"]),
+                text_cell(None if run["parameter_count"] is None else words.size(run["parameter_count"])),
+                text_cell(_counts(str(row["status"]) for row in of_run[run["run_id"]])),
+                text_cell(_best(of_run[run["run_id"]])),
+                _worst(of_run[run["run_id"]]),
+                number_cell(run["load_time_s"]),
+                text_cell(_took([run])),
+            )
+            for run in runs
+        ),
+        caption="Runs",
+    )
+
+
+def _took(runs: Sequence[Row]) -> str | None:
+    """From the first start to the last end; None where an end is unknown."""
+    if any(run["finished_at"] is None for run in runs):
+        return None
+    first, last = min(run["started_at"] for run in runs), max(run["finished_at"] for run in runs)
+    return duration((last - first).total_seconds())
+
+
+def _counts(words_of: Iterable[str]) -> str:
+    """How often each: "3 ok, 1 failed"."""
+    return ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in Counter(words_of).items())
+
+
+def _best(rows: Sequence[Row]) -> str | None:
+    """The highest throughput of a result that counts, and its point."""
+    for name in ("throughput_tokens_per_sec", "throughput_samples_per_sec"):
+        found = [row for row in rows if is_ranked(row) and row[name] is not None]
+        if found:
+            best = max(found, key=lambda row: float(row[name]))
+            return f"{number(best[name])} {METRICS[name].unit} ({point_text(best)})"
+    return None
+
+
+def _worst(rows: Sequence[Row]) -> Cell:
+    states = [str(row["state"]) for row in rows if row["status"] == "ok"]
+    return state_cell(max(states, key=STATES.index)) if states else text_cell(None)
 
 
 def _grid(rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, str]) -> Grid:
@@ -275,6 +356,7 @@ def _method(number: int, runs: Sequence[Row]) -> Method:
         if first["origin_format"] is None
         else f"{first['origin_format']}, imported",
         "started": f"{time_text(first['started_at'])} UTC",
+        "session": str(first["session_id"]),
         "runs": str(len(runs)),
         "commit": None if not commit else commit[:10] + (" with changes" if first["git_dirty"] else ""),
         **{

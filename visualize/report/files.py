@@ -114,9 +114,14 @@ def markdown(report: Report) -> str:
     for section in report.summary:
         parts += [f"### {section.title}", _items(section.sentences)]
     if report.doubts:
-        doubts = [f"{one.kind.replace('_', ' ')} ({_places(one.points)}): {one.sentence}" for one in report.doubts]
+        doubts = [
+            f"{one.kind.replace('_', ' ')} ({_places(one.points)}): {one.sentence}"
+            + (f" ({one.evidence})" if one.evidence else "")
+            for one in report.doubts
+        ]
         parts += ["### Doubts", _items(doubts)]
     parts += ["### What to do next", _items(report.next_steps)]
+    parts += ["### Runs", *_table(report.overview)] if report.overview is not None else []
     for group in report.groups:
         parts += [f"### {markdown_escaped(group.title)}", markdown_escaped(group.about), *_table(group.grid)]
         parts += [_items([*(f"{name}: {error}" for name, error in group.failures), *group.missing])]

@@ -16,7 +16,7 @@ from benchmarking.core.text import listed, number, visible
 from db.analysis.recommend.options import why_no_energy
 from visualize.drawing import words
 from visualize.drawing.configurations import speedup
-from visualize.drawing.rows import clear_winner, grouped
+from visualize.drawing.rows import ahead, grouped, measured_apart
 from visualize.report.rows import MODEL, POINT, Row, is_ranked
 
 MOST_POINTS = 3
@@ -69,14 +69,14 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
         if len(ranked) < 2:
             alone[_why_alone(members, ranked)] += 1
             continue
-        winner = clear_winner(ranked, "lower")
+        winner = ahead(ranked, "lower")
         if winner is None:
             lowest = min(row["value"] for row in ranked)
             undecided.setdefault((model, _why_undecided(ranked)), []).append(
                 f"{words.point(key)} ({number(lowest)} ms)"
             )
         else:
-            won.setdefault((model, winner["setup"], _is_apart(ranked)), []).append(_victory(winner, ranked))
+            won.setdefault((model, winner["setup"], measured_apart(ranked)), []).append(_victory(winner, ranked))
     for (model, setup, is_apart), victories in won.items():
         verb, ending = ("was ahead", APART) if is_apart else ("is the fastest", "")
         yield visible(f"{model}: {setup} {verb} {_few(victories)}{ending}.")
@@ -84,11 +84,6 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
         yield visible(f"{model}: undecided at {_few(points)}: {reason}.")
     for reason, count in alone.items():
         yield f"{_count(count, 'point')} cannot be ranked: {reason}."
-
-
-def _is_apart(rows: Sequence[Row]) -> bool:
-    """Whether different commands measured them."""
-    return len({row["session_id"] for row in rows}) > 1
 
 
 def _victory(winner: Row, ranked: Sequence[Row]) -> str:
@@ -227,9 +222,9 @@ def _undecided(rows: Sequence[Row]) -> list[str]:
         ranked = [row for row in members if is_ranked(row)]
         if len(ranked) < 2:
             continue
-        winner = clear_winner(ranked, "lower")
+        winner = ahead(ranked, "lower")
         close += winner is None and all(row["low"] is not None for row in ranked)
-        apart += winner is not None and _is_apart(ranked)
+        apart += winner is not None and measured_apart(ranked)
     turns = "benchhouse ab measures two setups in turns"
     steps = [f"{_count(close, 'point')} undecided: {turns} until they are told apart."] if close else []
     if apart:

@@ -9,19 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarking.core.command_line import default_database
-from benchmarking.core.errors import StorageError
+from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from db.analysis.compare.comparison import Comparison, compare
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import Selection as Words
+from db.files import make_folder
 from visualize import sources
 from visualize.drawing.rows import Selection
 from visualize.report.content import Against, report
 from visualize.report.files import report_format, write
-from visualize.report.rows import chosen_ids
+from visualize.report.rows import check_count, chosen_ids
 
 if TYPE_CHECKING:
     from visualize.sources import Source
+
+
+LOCK_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,29 @@ def make(request: ReportRequest) -> tuple[str, ...]:
         content = report(source.warehouse, ids, Path(source.name).name, against)
     write(content, request.path)
     return source.refused
+
+
+def check_request(path: Path, results: int) -> None:
+    """Raise UsageError for a path or a number of results that no report has."""
+    report_format(path)
+    if path.is_dir():
+        raise UsageError(f"--report {path}: is a folder: give a file")
+    check_count(results)
+
+
+def of_session(path: Path, session_id: str, files: Sequence[str], database: str | None) -> None:
+    """Write the report of all results of a command, from its run files or from a database. Raises as `make`."""
+    make_folder(path.parent)
+    request = ReportRequest(
+        path=path,
+        database=database,
+        files=files or None,
+        lock_timeout_s=LOCK_TIMEOUT_S,
+        selection=Selection(),
+        words=Words.parse(f"session={session_id}"),
+        sides=None,
+    )
+    make(request)
 
 
 def _resolved(request: ReportRequest, texts: tuple[str, str]) -> tuple[Words, Words]:

@@ -13,6 +13,7 @@ from visualize.drawing import words
 from visualize.drawing.configurations import CONFIGURATION
 from visualize.drawing.rows import (
     CHOSEN,
+    COMMAND,
     LATEST,
     LATEST_CHOSEN,
     SELECTED,
@@ -39,18 +40,17 @@ MODEL = ("model_id", "task", "weights", "model_revision", "config_hash", "origin
 """What results have in common that are in one table."""
 POINT = tuple(POINT_COLUMNS)
 """And, with these, what can be ranked."""
-READ = tuple(
-    dict.fromkeys([*MODEL, *CONFIGURATION, *POINT, *COLUMNS, *ENERGY, "session_id", "started_at", "extra", "missing"])
-)
+READ = tuple(dict.fromkeys([*MODEL, *CONFIGURATION, *POINT, *COLUMNS, *ENERGY, "started_at", "extra", "missing"]))
 RESULTS = f"""
-SELECT {", ".join(READ)} FROM all_results WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
+SELECT {", ".join(READ)}, {COMMAND} FROM all_results run WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
 ORDER BY model_id, task, weights, config_hash, sequence_length, new_tokens, axes, concurrency, batch_size,
     device, runtime, precision, started_at, result_id
 """  # noqa: S608 - names of columns only
 RUNS = """
 SELECT run.run_id, run.session_id, run.started_at, run.finished_at, run.command, run.tool_version, run.origin_format,
     run.origin_definition, run.git_commit, run.git_dirty, run.settings, run.versions, run.environment, run.driver,
-    run.device, run.model_id, run.weights, run.weights_reason, run.status, run.error,
+    run.device, run.model_id, run.architecture_type, run.parameter_count, run.weights, run.weights_reason, run.status,
+    run.error, run.load_time_s,
     hardware.hardware_id, hardware.device_name, hardware.memory_bytes, hardware.cpu_model, hardware.cpu_cores,
     hardware.cpu_threads, hardware.system_memory_bytes, run.is_simulated AS simulated
 FROM benchmark_runs run JOIN hardware_info hardware USING (hardware_id)
@@ -69,13 +69,18 @@ def chosen_ids(warehouse: Warehouse, selection: Selection) -> list[str]:
     return [str(row["result_id"]) for row in warehouse.query(sql, bound(sql, selection)).dicts()]
 
 
+def check_count(results: int) -> None:
+    """Raise UsageError for more results than a report has."""
+    if results > MOST_RESULTS:
+        raise UsageError(f"{results} results are selected: a report has at most {MOST_RESULTS}, narrow the selection")
+
+
 def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
     """These results, each with "setup", "value", "low", "high" (of its latency, in ms) and "state".
 
     The interval is None unless it covers the spread between launches. Raises UsageError for too many.
     """
-    if len(ids) > MOST_RESULTS:
-        raise UsageError(f"{len(ids)} results are selected: a report has at most {MOST_RESULTS}, narrow the selection")
+    check_count(len(ids))
     rows = warehouse.query(RESULTS, {"results": list(ids)}).dicts()
     names = _setups(rows)
     return [

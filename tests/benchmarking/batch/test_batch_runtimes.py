@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -114,5 +115,4 @@ def test_a_model_by_several_runtimes_is_compared_at_the_end(capsys, null_script,
     assert comparison["points"][0]["entries"][0]["median_ms"] == 4.0
     assert list(comparison["not_measured"]) == ["eager"]
     report = (tmp_path / "report.md").read_text()
-    assert "runtimes compared, speed-up over null" in report
-    assert "eager: not measured: " in report
+    assert re.search(r"eager · float32, skipped: batch 1, sequence 32: \S+", report)

@@ -32,12 +32,12 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def store(here):
+def store(here, empty_database):
     """Stores runs in b.duckdb, and writes their run files to runs/."""
 
     def keep(*runs):
         (here / "runs").mkdir()
-        with Warehouse.open(here / "b.duckdb") as warehouse:
+        with Warehouse.open(empty_database(here / "b.duckdb")) as warehouse:
             for number, run in enumerate(runs):
                 warehouse.ingest(run)
                 (here / "runs" / f"{number}.json").write_text(dumps(run))
@@ -175,15 +175,38 @@ def test_what_is_missing_says_why(store, report):
     assert section(text, "What to do next")[0].startswith("- Not measured: 1 failed.")
 
 
+def test_each_run_has_a_row_and_what_failed_alike_is_listed_once(store, report):
+    def failed(one):
+        return replace(one, status="failed", validity=None, error="OutOfMemoryError: too big", metrics={}, samples=())
+
+    half = make_run(runtime="onnxruntime", **SMALL)
+    broken = make_run(runtime="openvino", **SMALL)
+    store(
+        make_run(**SMALL),
+        replace(half, results=(half.results[0], failed(half.results[1]))),
+        replace(broken, results=tuple(map(failed, broken.results))),
+    )
+    text = report()
+    _, _, *rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in section(text, "Runs")]
+    assert sorted(row[1:8] for row in rows) == [
+        ["eager · float32", "encoder-only", "109 M", "2 ok", "4000 tokens/s (b1 s32)", "valid", "3.3"],
+        ["onnxruntime · float32", "encoder-only", "109 M", "1 ok, 1 failed", "4000 tokens/s (b1 s32)", "valid", "3.3"],
+        ["openvino · float32", "encoder-only", "109 M", "2 failed", "-", "-", "3.3"],
+    ]
+    assert {row[8] for row in rows} == {"10 min"}
+    assert "- openvino · float32, failed: batch 1, sequence 32; batch 2, sequence 32: OutOfMemoryError: too big" in text
+    assert "- runs: 3, by one command in 10 min" in text
+
+
 def test_doubts_are_sentences_with_places_and_what_to_do(store, report):
     doubt = Doubt(kind="cpu_pressure", severity="noisy", evidence={"psi_some_avg10": 42.0})
     noisy = each(make_run(runtime="onnxruntime", **SMALL), validity="noisy", doubts=(doubt,))
     store(noisy, make_run(**SMALL))
     places = "bert-base-uncased, onnxruntime · float32, b1 s32; bert-base-uncased, onnxruntime · float32, b2 s32"
     sentence = "Other programs were competing for the CPU before the timed calls; close them and measure again."
-    assert section(report(), "Doubts") == [f"- cpu pressure ({places}): {sentence}"]
+    assert section(report(), "Doubts") == [f"- cpu pressure ({places}): {sentence} (psi\\_some\\_avg10 42)"]
     everywhere = report("runtime=onnxruntime")
-    assert section(everywhere, "Doubts") == [f"- cpu pressure (all 2 results): {sentence}"]
+    assert section(everywhere, "Doubts") == [f"- cpu pressure (all 2 results): {sentence} (psi\\_some\\_avg10 42)"]
 
 
 def test_each_result_leads_to_how_it_was_measured_and_its_command(store, report):
@@ -334,7 +357,8 @@ def test_a_comment_stays_short_and_says_what_it_leaves_out(store, report):
         (["--report", "r.md", "batch=64"], "b.duckdb has no results of batch=64"),
         (["--report", "r.md", "nonsense"], "'nonsense' is not a selection"),
         (["--compare", "runtime=eager", "latest"], "--compare is part of a report: add --report FILE.html"),
-        (["--metric", "load_time_s"], "--metric and --across are of a comparison: add --compare A B"),
+        (["--across", "runtime"], "--across is of a comparison: add --compare A B"),
+        (["--report", "r.md", "--metric", "load_time_s"], "--metric is of charts over time, and in a report of a"),
         (["--report", "r.md", "--compare", "latest", "runtime=tvm"], "b.duckdb: B (runtime=tvm) selects no results"),
         (["--report", "r.md", "--compare", "latest", "latest", "--metric", "speed"], "unknown metric 'speed'"),
         (["--report", "r.md", "batch=1", "--compare", "a=b", "c=d"], "--compare has selections of its own"),
