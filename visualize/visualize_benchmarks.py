@@ -164,6 +164,12 @@ def _parser() -> Parser:
         help="device, device type or name of a device that speed-ups of hardware refer to (default: the slowest)",
     )
     charts.add_argument(
+        "--metric",
+        default=DEFAULT_METRIC,
+        metavar="COLUMN",
+        help="metric of charts over time, and of --compare (default: %(default)s)",
+    )
+    charts.add_argument(
         "--list",
         "--list-charts",
         action="store_true",
@@ -233,9 +239,6 @@ def _add_report_flags(group: argparse._ArgumentGroup) -> None:
         help="--report: two selections, judged as benchhouse compare judges them (default: no comparison)",
     )
     group.add_argument(
-        "--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="--compare: metric (default: %(default)s)"
-    )
-    group.add_argument(
         "--across", type=names, default=(), metavar="FIELD,...", help="--compare: fields that may differ, or all"
     )
 
@@ -249,6 +252,9 @@ def _request(options: argparse.Namespace) -> Request:
     usual = [name for name in known if _chart(name).by_default]
     default = [name for name in usual if not options.model_id or _chart(name).scope == "model"]
     charts = [*default, *named] if with_model or not named else named
+    if options.metric != DEFAULT_METRIC and not any(_chart(name).has_metric for name in charts):
+        of_any = [name for name in known if _chart(name).has_metric]
+        raise UsageError(f"--metric is of {', '.join(of_any)}: add --chart {of_any[0]}")
     return Request(
         charts=tuple(dict.fromkeys(charts)),
         demanded=tuple(named),
@@ -278,23 +284,26 @@ def _selection(options: argparse.Namespace) -> Selection:
         runtime=options.runtime,
         precision=options.precision,
         baseline=options.baseline,
+        metric=options.metric,
     )
 
 
 def _check(options: argparse.Namespace) -> None:
     """Check which options go together. Raises UsageError."""
-    if options.compare is None and (options.metric != DEFAULT_METRIC or options.across):
-        raise UsageError("--metric and --across are of a comparison: add --compare A B")
+    choice(options.metric, tuple(JUDGED), "metric")
+    if options.compare is None and options.across:
+        raise UsageError("--across is of a comparison: add --compare A B")
     if options.report is None:
         if options.compare is not None:
             raise UsageError("--compare is part of a report: add --report FILE.html, or use benchhouse compare")
         return
+    if options.compare is None and options.metric != DEFAULT_METRIC:
+        raise UsageError("--metric is of charts over time, and in a report of a comparison: add --compare A B")
     if options.charts or options.architecture_comparison:
         raise UsageError("--report has its own charts: leave out --chart and --architecture-comparison")
     narrowed = [options.selection, *(getattr(options, name) for name in ("model_id", "device", "runtime", "precision"))]
     if options.compare is not None and any(narrowed):
         raise UsageError("--compare has selections of its own: leave out SELECTION, --model-id, --device and the like")
-    choice(options.metric, tuple(JUDGED), "metric")
 
 
 def _report(options: argparse.Namespace) -> int:

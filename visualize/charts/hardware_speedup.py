@@ -9,10 +9,12 @@ from visualize.drawing import words
 from visualize.drawing.configurations import (
     CONFIGURATION,
     LABEL_IN,
+    Finding,
     Ratio,
     configurations,
     draw_rows,
     fastest,
+    finding,
     rows_height_in,
     speedup,
 )
@@ -149,16 +151,20 @@ def _figure_text(
     batches: Sequence[int],
     left_out: str | None,
 ) -> FigureText:
+    found = _finding(shown, baseline, batches[0])
     sizes = sorted(baseline.at)
     skipped = [f"{size}" for size in sizes if size not in batches]
     notes = (
         f"Baseline: the best configuration of its device, {baseline.line.label}.",
         words.interval(shown, "Whisker").replace("median", "speed-up"),
+        found.note if found else None,
         f"Batch sizes without a panel: {', '.join(skipped)}." if skipped else None,
         left_out,
     )
     point = words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False))
-    title = _title(key, shown, baseline, batches[0])
+    title = f"{HardwareSpeedup.title}: {key['model_id']}"
+    if found:
+        title = f"{key['model_id']}: {found.text} at batch {batches[0]}"
     return FigureText(
         title=title,
         subtitle=words.subtitle(title, HardwareSpeedup.title, str(key["task"]), point),
@@ -167,18 +173,14 @@ def _figure_text(
     )
 
 
-def _title(key: Row, shown: Sequence[Row], baseline: Baseline, batch: int) -> str:
-    """The finding: the fastest device against the baseline, if the interval supports it."""
+def _finding(shown: Sequence[Row], baseline: Baseline, batch: int) -> Finding | None:
+    """The fastest device against the baseline's, each by its best configuration."""
     own = baseline.at[batch]
-    ranked = [row for row in shown if row["batch_size"] == batch and trust(row) == "valid" and not row["simulated"]]
-    best = min(ranked, key=_latency, default=own)
-    ratio = speedup(own, best)
-    if best["hardware_id"] == own["hardware_id"] or not ratio.is_clear or trust(own) != "valid":
-        return f"{HardwareSpeedup.title}: {key['model_id']}"
-    return (
-        f"{key['model_id']}: {words.device(best)} is {ratio.value:.2g} times as fast as {words.device(own)} "
-        f"at batch {batch}"
-    )
+    ranked = [row for row in shown if row["batch_size"] == batch and trust(row) != "invalid" and not row["simulated"]]
+    others = [row for row in ranked if row["hardware_id"] != own["hardware_id"]]
+    rivals = [own, *(min(rows, key=_latency) for _, rows in grouped(others, ("hardware_id",)))]
+    best = min(rivals, key=_latency)
+    return None if best is own else finding((words.device(best), best), (words.device(own), own), rivals)
 
 
 PLUGIN = HardwareSpeedup()

@@ -40,8 +40,8 @@ WIDTH_IN, HEIGHT_IN = 7.2, 4.4
 MOST_NAMED = 8
 """Points of the front with a name beside them; more would overlap."""
 NOTE = (
-    "Points on the stepped line are best trade-offs: no other configuration or batch size has both a lower latency and "
-    "a higher throughput."
+    "Points on the stepped line: no other configuration or batch size has both a lower median latency and a higher "
+    "throughput."
 )
 
 

@@ -97,10 +97,10 @@ def _share(row: Row) -> float:
 
 
 def _title(best: Row | None) -> str:
-    """The finding: the largest share of the measured peak; without one for a simulator, which is never ranked."""
+    """What is seen: the largest share of the measured peak; without one for a simulator, which is never ranked."""
     if best is None or not _share(best) or trust(best) != "valid":
         return f"{Roofline.title}: speed against operations per byte"
-    return f"{best['model_id']} reaches {_share(best):.0%} of the measured peak, the most of what is shown"
+    return f"{Roofline.title}: up to {_share(best):.0%} of the measured peak ({best['model_id']})"
 
 
 def _draw_roofs(axes: Axes, shown: Sequence[Row]) -> None:

@@ -9,6 +9,7 @@ from math import exp, fsum, log
 from typing import TYPE_CHECKING, Any
 
 from visualize.drawing import words
+from visualize.drawing.configurations import Finding, finding
 from visualize.drawing.layout import FigureText, finish, new_figure, wrap
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
@@ -20,6 +21,7 @@ from visualize.drawing.rows import (
     axis_values,
     details,
     distinct_names,
+    drawable,
     grouped,
     is_doubtful,
     settings,
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 
 SQL = """
 SELECT {facts}, c.place, c.is_ranked, c.baseline_latency_ms, c.baseline_mode, c.baseline_validity,
-    c.latency_median_ms, c.speedup_ci_low AS low, c.speedup_ci_high AS high, r.output_error,
+    c.latency_median_ms, r.latency_ci_low_ms AS own_low, r.latency_ci_high_ms AS own_high,
+    c.speedup_ci_low AS low, c.speedup_ci_high AS high, r.output_error,
     c.baseline_result_id = r.result_id AS is_baseline, baseline.runtime AS baseline_runtime,
     baseline.precision AS baseline_precision
 FROM {tables}
@@ -248,12 +251,16 @@ def _figure_text(title: str, key: Row, members: Sequence[Row], drawn: Sequence[R
     held = (_devices(drawn), str(key["task"]), words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False)))
     setup = details(key, ("num_threads", "cpu_list"))
     unsure = {row["baseline_validity"] for row in drawn} - {"valid"}
-    heading = _finding(key, ranked) or f"{title}: {key['model_id']}"
+    found = _finding(ranked)
+    heading = f"{title}: {key['model_id']}"
+    if found:
+        heading = f"{key['model_id']}: {found.text} at batch {min(row['batch_size'] for row in ranked)}"
     notes = (
         words.provenance(drawn),
         f"Baseline: {', '.join((_baseline(drawn).replace(' at ', ', '), *modes))}; {', '.join(setup)}.",
         f"The baseline itself is {' or '.join(sorted(unsure))}." if unsure else None,
         words.interval([row for row in ranked if not row["is_baseline"]], "Whisker").replace("median", "factor"),
+        found.note if found else None,
         "Error: relative L2 distance of the output from the baseline's.",
         UNRANKED if len(ranked) < len(drawn) else None,
         words.doubts(ranked),
@@ -266,16 +273,23 @@ def _figure_text(title: str, key: Row, members: Sequence[Row], drawn: Sequence[R
     )
 
 
-def _finding(key: Row, ranked: Sequence[Row]) -> str | None:
-    """The fastest result against the baseline at the smallest batch size, if its interval supports it."""
+def _finding(ranked: Sequence[Row]) -> Finding | None:
+    """The fastest result against the baseline at the smallest batch size."""
     batch = min((row["batch_size"] for row in ranked), default=None)
-    others = [row for row in ranked if row["batch_size"] == batch and not row["is_baseline"]]
-    best = max(others, key=_ratio, default=None)
-    if best is None or is_doubtful(best) or best["baseline_validity"] != "valid" or not (best["low"] or 0) > 1:
+    latency = {"value": "latency_median_ms", "low": "own_low", "high": "own_high"}
+    rivals = [
+        drawable({**row, **{name: row[column] for name, column in latency.items()}})
+        for row in ranked
+        if row["batch_size"] == batch
+    ]
+    base = next((row for row in rivals if row["is_baseline"]), None)
+    best = min(rivals, key=lambda row: float(row["value"]), default=None)
+    if base is None or best is None or best is base:
         return None
-    same = best["precision"] == best["baseline_precision"]
-    own = best["runtime"] if same else f"{best['runtime']} at {best['precision']}"
-    return f"{key['model_id']}: {own} is {_ratio(best):.2g} times as fast as {_baseline(ranked)} at batch {batch}"
+    name = best["runtime"] if best["precision"] == base["precision"] else f"{best['runtime']} at {best['precision']}"
+    if name == base["runtime"]:
+        name = f"{name} with {settings(best['runtime_mode'])}"
+    return finding((name, best), (_baseline(ranked), base), rivals)
 
 
 def _devices(drawn: Sequence[Row]) -> str:

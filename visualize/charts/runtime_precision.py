@@ -16,6 +16,7 @@ from visualize.drawing.rows import (
     NotDrawn,
     Row,
     axis_values,
+    clear_winner,
     details,
     distinct_names,
     grouped,
@@ -105,13 +106,14 @@ def _draw_panel(axes: Axes, at: dict[tuple[int, str], Row], columns: Sequence[st
         grid, ax=axes, norm=norm, cmap=look().gradient, cbar=False, linewidths=1.5, linecolor=look().background
     )
     fills = axes.collections[0]
+    best = clear_winner([row for row in at.values() if row["is_ranked"]], "lower")
     for (line, name), row in at.items():
         column = columns.index(name)
         own = look().ink
         if row["is_ranked"]:
             own = text_on(fills.cmap(norm(row["value"])))
         axes.text(
-            column + 0.5, line + 0.5, _cell(row, is_best=row["value"] == low and row["is_ranked"]), ha="center",
+            column + 0.5, line + 0.5, _cell(row, is_best=row is best), ha="center",
             va="center", color=own, fontsize=SMALL_SIZE, linespacing=1.35, label=f"_cell {line} {name}",
         )  # fmt: skip
         if trust(row) == "invalid":
@@ -137,8 +139,8 @@ def _figure_text(
     missing = [str(size) for size in sizes if size not in batches]
     notes = (
         words.provenance(shown),
-        "Lower is better; the star is the fastest. Error: relative L2 distance of the output from that of the "
-        "unmodified model at float32.",
+        "Lower is better; a star marks the fastest where its interval is apart from all others. Error: distance of the "
+        "output from that of the unmodified model at float32, as a share of its size.",
         words.doubts(shown, ("~", "Crossed out")),
         f"Batch sizes without a panel: {', '.join(missing)}." if missing else None,
         f"Left out: the {rows_left_out} slowest runtimes; a selection shows them." if rows_left_out else None,

@@ -1,11 +1,13 @@
-"""How much faster a model becomes with more threads, compared with perfect scaling."""
+"""How much faster a model becomes with more threads or more GPUs, compared with perfect scaling."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from visualize.drawing import words
-from visualize.drawing.configurations import speedup
+from visualize.drawing.configurations import Finding, finding, speedup
 from visualize.drawing.layout import FigureText, finish, label_ends, new_figure
 from visualize.drawing.lines import MOST_LINES, Line, doubtful_entries, draw_lines
 from visualize.drawing.rows import (
@@ -23,120 +25,198 @@ from visualize.drawing.rows import (
 from visualize.drawing.rows import POINT_COLUMNS as FURTHER
 from visualize.drawing.style import look, scale_batch_axis, theme
 
+# A device that is several GPUs has a selector such as a:0,a:1 and a name such as "2 x A", so that their number needs no
+# column. Results on one GPU are of interest where the same kind was measured as several.
 SQL = """
 SELECT {facts},
-    r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high
+    r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high,
+    len(string_split(run.device, ',')) AS gpus, split_part(run.device, ':', 1) AS device_type,
+    regexp_replace(hardware.device_name, '^[0-9]+ x ', '') AS card, hardware.cpu_model,
+    split_part(run.device, ':', 1) IN (
+        SELECT split_part(device, ':', 1) FROM benchmark_runs
+        WHERE contains(device, concat(',', split_part(device, ':', 1), ':'))
+    ) AS is_gpu
 FROM {tables}
-WHERE r.result_id IN {comparable} AND run.num_threads IS NOT NULL AND {selected}
+WHERE r.result_id IN {comparable} AND (run.num_threads IS NOT NULL OR is_gpu) AND {selected}
 ORDER BY {order}
 """
 
-SUBJECT = ("model_id", *MODEL_COLUMNS, "hardware_id", "device")
-"""What a picture has in common."""
-LINE = ("runtime", "precision", "runtime_mode", "simulated", "batch_size", *FURTHER)
-"""What has a line of its own, over the numbers of threads."""
+POINT = ("batch_size", *FURTHER)
+PLACEMENT = "placement"
+"""The setting of how a model is spread over several GPUs; on one there is none."""
 INTERVAL = "Band or whisker: 95 % confidence interval of the speed-up over launches."
 WIDTH_IN, HEIGHT_IN = 6.4, 3.8
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """What there is more and more of."""
+
+    one: str
+    several: str
+    column: str
+    """Of their number."""
+    subject: tuple[str, ...]
+    """What a picture has in common."""
+    line: tuple[str, ...]
+    """What has a line of its own."""
+
+    def count(self, row: Row) -> int:
+        """How many of them the result had."""
+        return int(row[self.column])
+
+    def counted(self, number_of: int) -> str:
+        """ "1 thread", "4 threads" """
+        return f"{number_of} {self.one if number_of == 1 else self.several}"
+
+
+SETUP = ("runtime", "precision", "simulated")
+THREADS = Resource(
+    one="thread",
+    several="threads",
+    column="num_threads",
+    subject=("model_id", *MODEL_COLUMNS, "hardware_id", "device"),
+    line=(*SETUP, "runtime_mode", *POINT),
+)
+GPUS = Resource(
+    one="GPU",
+    several="GPUs",
+    column="gpus",
+    subject=("model_id", *MODEL_COLUMNS, "card", "device_type", "cpu_model"),
+    line=(*SETUP, "mode", "num_threads", *POINT),
+)
+
+
 class Scaling(ChartPlugin):
     name = "scaling"
-    title = "Scaling over threads"
-    needs = "a model measured at the same point with two numbers of threads (--num-threads) or more"
+    title = "Scaling over threads or GPUs"
+    needs = "a model measured at one point with two numbers of threads (--num-threads), or of GPUs (--device D:0,D:1)"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
-        for key, members in grouped(rows, SUBJECT):
-            drawn = [row for row in members if is_ok(row) and row["value"]]
-            groups = [(own, found) for own, found in grouped(drawn, LINE) if _has_two(found)]
-            if groups:
-                yield _drawing(key, members, groups)
-            else:
-                why = "no point has results with two numbers of threads"
-                yield NotDrawn(what=f"{self.title}: {key['model_id']} on {words.device(members[0])}", why=why)
+        yield from _pictures(THREADS, [row for row in rows if row["num_threads"] is not None])
+        yield from _pictures(GPUS, [row for own in rows if own["is_gpu"] for row in [_with_mode(own)]])
 
 
-def _has_two(found: Sequence[Row]) -> bool:
-    return len({row["num_threads"] for row in found if trust(row) != "invalid"}) > 1
+def _with_mode(row: Row) -> Row:
+    """The row with its settings apart from how the model is spread over GPUs."""
+    mode = json.loads(row["runtime_mode"])
+    return {**row, PLACEMENT: mode.pop(PLACEMENT, None), "mode": json.dumps(mode, sort_keys=True)}
 
 
-def _first(found: Sequence[Row]) -> Row:
-    """The sound result with fewest threads, which counts as 1."""
-    return min((row for row in found if trust(row) != "invalid"), key=lambda row: int(row["num_threads"]))
+def _pictures(resource: Resource, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    for key, members in grouped(rows, resource.subject):
+        drawn = [row for row in members if is_ok(row) and row["value"]]
+        groups = [group for group in _groups(resource, drawn) if _has_two(resource, group[1])]
+        if groups:
+            yield _drawing(resource, key, members, groups)
+        else:
+            what = f"{_title(resource)}: {key['model_id']} on {words.device(members[0])}"
+            yield NotDrawn(what=what, why=f"no point has results with two numbers of {resource.several}")
 
 
-def _scaled(found: Sequence[Row]) -> tuple[Row, ...]:
-    """The results with their speed-up over the one with fewest threads in the place of their latency."""
-    first = _first(found)
+def _title(resource: Resource) -> str:
+    return f"Scaling over {resource.several}"
+
+
+def _groups(resource: Resource, drawn: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
+    """The rows of each line; results on one GPU begin the line of each way to spread the model."""
+    found: list[tuple[Row, list[Row]]] = []
+    for own, rows in grouped(drawn, resource.line):
+        spread = sorted({row[PLACEMENT] for row in rows if row.get(PLACEMENT)})
+        for name in spread or [None]:
+            of_line = [row for row in rows if row.get(PLACEMENT) in (None, name)]
+            named = next((row for row in of_line if row.get(PLACEMENT)), of_line[0])
+            found.append(({**own, "runtime_mode": named["runtime_mode"]}, of_line))
+    return found
+
+
+def _has_two(resource: Resource, found: Sequence[Row]) -> bool:
+    return len({resource.count(row) for row in found if trust(row) != "invalid"}) > 1
+
+
+def _first(resource: Resource, found: Sequence[Row]) -> Row:
+    """The sound result with the fewest, which counts as 1."""
+    return min((row for row in found if trust(row) != "invalid"), key=resource.count)
+
+
+def _scaled(resource: Resource, found: Sequence[Row]) -> tuple[Row, ...]:
+    """The results with their speed-up over the one with the fewest in the place of their latency."""
+    first = _first(resource, found)
     ratios = [(row, speedup(first, row)) for row in found]
     return tuple({**row, "value": ratio.value, "low": ratio.low, "high": ratio.high} for row, ratio in ratios)
 
 
-def _drawing(key: Row, members: Sequence[Row], groups: Sequence[tuple[Row, list[Row]]]) -> Drawing:
+def _drawing(resource: Resource, key: Row, members: Sequence[Row], groups: Sequence[tuple[Row, list[Row]]]) -> Drawing:
     shown = groups[:MOST_LINES]
     names = [words.SEPARATOR.join((own["runtime"], own["precision"], words.point(own))) for own, _ in shown]
     labels = distinct_names(names, [details(own, ("runtime_mode", "simulated")) for own, _ in shown], ", ")
     lines = [
-        Line(label=label, rows=_scaled(found), style=style, is_simulated=bool(own["simulated"]))
+        Line(label=label, rows=_scaled(resource, found), style=style, is_simulated=bool(own["simulated"]))
         for style, (label, (own, found)) in enumerate(zip(labels, shown, strict=True))
     ]
     drawn = [row for line in lines for row in line.rows]
-    threads = sorted({row["num_threads"] for row in drawn})
+    counts = sorted({resource.count(row) for row in drawn})
     with theme():
         figure, (axes,) = new_figure(WIDTH_IN, HEIGHT_IN)
-        draw_lines(axes, lines, "num_threads")
-        ideal = [size / threads[0] for size in threads]
-        axes.plot(threads, ideal, color=look().grey, linestyle="--", linewidth=1, label="_perfect", zorder=1)
-        scale_batch_axis(axes, threads)
+        draw_lines(axes, lines, resource.column)
+        ideal = [count / counts[0] for count in counts]
+        axes.plot(counts, ideal, color=look().grey, linestyle="--", linewidth=1, label="_perfect", zorder=1)
+        scale_batch_axis(axes, counts)
         axes.set_ylim(0, max(*ideal, *(row["high"] or row["value"] for row in drawn)) * 1.1)
-        axes.set(xlabel="Threads", ylabel=f"Times as fast as with {threads[0]}\nhigher is better")
-        lasts = [max(line.rows, key=lambda row: int(row["num_threads"])) for line in lines]
+        several = resource.several[0].upper() + resource.several[1:]
+        axes.set(xlabel=several, ylabel=f"Times as fast as with {resource.counted(counts[0])}\nhigher is better")
+        lasts = [max(line.rows, key=resource.count) for line in lines]
         ends = [
-            (row["num_threads"], row["value"], line.label, line.colour) for row, line in zip(lasts, lines, strict=True)
+            (resource.count(row), row["value"], line.label, line.colour) for row, line in zip(lasts, lines, strict=True)
         ]
-        label_ends(axes, [*ends, (threads[-1], ideal[-1], "perfect scaling", look().grey)])
-        finish(figure, _figure_text(key, members, drawn, shown, len(groups)))
+        label_ends(axes, [*ends, (counts[-1], ideal[-1], "perfect scaling", look().grey)])
+        finish(figure, _figure_text(resource, key, members, drawn, shown, len(groups)))
     return Drawing(
         figure=figure,
-        name_parts=(str(key["model_id"]), str(key["device"])),
+        name_parts=(str(key["model_id"]), str(key.get("device") or f"{key['device_type']}-gpus")),
         details=details({**members[0], **key}, (*MODEL_COLUMNS, "device_name", "hardware_id")),
     )
 
 
 def _figure_text(
-    key: Row, members: Sequence[Row], drawn: Sequence[Row], shown: Sequence[tuple[Row, list[Row]]], total: int
+    resource: Resource,
+    key: Row,
+    members: Sequence[Row],
+    drawn: Sequence[Row],
+    shown: Sequence[tuple[Row, list[Row]]],
+    total: int,
 ) -> FigureText:
+    found = _finding(resource, shown)
     left_out = (
         f"Left out: {total - len(shown)} of {total} lines; a selection shows them." if total > len(shown) else None
     )
-    alone = "Points with one number of threads are not drawn." if len(drawn) < len(members) else None
+    alone = f"Points with one number of {resource.several} are not drawn." if len(drawn) < len(members) else None
     notes = (
         words.provenance(drawn),
-        "Speed-up over the fewest threads of the same line.",
         INTERVAL if any(row["low"] for row in drawn) else None,
+        found.note if found else None,
         words.doubts(drawn),
         left_out,
         alone,
     )
-    title = _title(key, shown)
+    title = f"{key['model_id']}: {found.text}" if found else f"{_title(resource)}: {key['model_id']}"
+    device = words.device(members[0]) if resource is THREADS else str(key["card"] or key["device_type"])
     return FigureText(
         title=title,
-        subtitle=words.subtitle(title, Scaling.title, words.device(drawn[0]), str(key["task"])),
+        subtitle=words.subtitle(title, _title(resource), device, str(key["task"])),
         notes=tuple(note for note in notes if note),
         legend=doubtful_entries(drawn),
     )
 
 
-def _title(key: Row, shown: Sequence[tuple[Row, list[Row]]]) -> str:
-    """The finding of the first line, if there is only one and its interval supports it."""
-    found = [row for row in shown[0][1] if trust(row) == "valid"]
-    if len(shown) == 1 and _has_two(found):
-        first, most = _first(found), max(found, key=lambda row: int(row["num_threads"]))
-        ratio = speedup(first, most)
-        if ratio.is_clear:
-            few = f"{first['num_threads']}" + (" thread" if first["num_threads"] == 1 else "")
-            return f"{key['model_id']}: {most['num_threads']} threads are {ratio.value:.2g} times as fast as {few}"
-    return f"{Scaling.title}: {key['model_id']}"
+def _finding(resource: Resource, shown: Sequence[tuple[Row, list[Row]]]) -> Finding | None:
+    """Of a single line: the most against the fewest."""
+    if len(shown) > 1:
+        return None
+    first, most = _first(resource, shown[0][1]), max(shown[0][1], key=resource.count)
+    names = [resource.counted(resource.count(row)) for row in (most, first)]
+    return finding((names[0], most), (names[1], first), [first, most], verb="are")
 
 
 PLUGIN = Scaling()

@@ -1,4 +1,4 @@
-"""Latency of each series over time: its runs, the levels between its changes, changed versions, and notes of people."""
+"""A metric of each series over time: runs, levels between its changes, changed versions, and notes of people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from statistics import median
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.metrics import DEFAULT_METRIC, METRICS
+from benchmarking.core.metrics import DEFAULT_METRIC, DESCRIBED, JUDGED, Metric
 from visualize.drawing import words
 from visualize.drawing.layout import FigureText, finish, new_figure, wrap
 from visualize.drawing.lines import doubtful_entries, draw_trusted
@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 # The rows of every measured result of the series. Their order and selection are those of `histories`, which leaves out
 # results that are invalid: these are only drawn.
 SQL = """
-SELECT r.*, r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high,
-    places.device_place
+SELECT r.*, {value} AS value, {low} AS low, {high} AS high, '{metric}' AS metric, places.device_place
 FROM all_results r
 JOIN (
     SELECT hardware_id, row_number() OVER (ORDER BY first_seen_at, hardware_id) - 1 AS device_place FROM hardware_info
 ) places USING (hardware_id)
-WHERE r.series_id IN (SELECT unnest(?::VARCHAR[])) AND r.status = 'ok' AND ({condition})
+WHERE r.series_id IN (SELECT unnest(?::VARCHAR[])) AND r.status = 'ok' AND value IS NOT NULL AND ({condition})
 ORDER BY r.series_id, r.history_time, r.started_at, r.result_id
 """
 NOTES = """
@@ -48,21 +47,25 @@ SEGMENTS = (
 
 class TemporalTrend(ChartPlugin):
     name = "temporal_trend"
-    title = "Latency over time"
-    needs = "a series with two runs or more"
+    title = "A metric over time"
+    needs = "a series with two runs or more (of another metric: --metric)"
     sql = SQL
+    has_metric = True
 
     def rows(self, warehouse: Warehouse, selection: Selection) -> list[Row]:
         """A row per measured result of each selected series, with the segment it is in and what changed there."""
         from db.analysis.history.histories import histories
         from db.analysis.selection import Selection as Words
+        from db.analysis.selection import judged_value
 
+        metric = JUDGED[selection.metric or DEFAULT_METRIC]
         condition, values = _condition(selection)
         selected = Words(text="", words=condition, values=values)
-        found, _ = histories(warehouse, selected, METRICS[DEFAULT_METRIC])
+        found, _ = histories(warehouse, selected, metric)
         levels = {result: level for history in found for result, level in _levels(history).items()}
         ids = [history.series_id for history in found]
-        rows = warehouse.query(SQL.format(condition=condition), [ids, *values]).dicts()
+        sql = SQL.format(condition=condition, metric=metric.column, value=judged_value(metric), **_bounds(metric))
+        rows = warehouse.query(sql, [ids, *values]).dicts()
         nothing = {"segment": None, "level": None, "change": None, "change_state": None}
         notes = _notes(warehouse, rows)
         return [
@@ -75,7 +78,8 @@ class TemporalTrend(ChartPlugin):
             if series:
                 yield _drawing(key, series)
             else:
-                yield NotDrawn(what=f"{self.title}: {key['model_id']}", why="every series has a single run so far")
+                what = f"{_heading_of(members[0])}: {key['model_id']}"
+                yield NotDrawn(what=what, why="every series has a single run so far")
 
 
 def _condition(selection: Selection) -> tuple[str, tuple[Any, ...]]:
@@ -89,6 +93,14 @@ def _condition(selection: Selection) -> tuple[str, tuple[Any, ...]]:
     if selection.results is not None:
         parts.append(("result_id IN (SELECT unnest(?::VARCHAR[]))", (list(selection.results),)))
     return " AND ".join(condition for condition, _ in parts) or "TRUE", tuple(v for _, values in parts for v in values)
+
+
+def _bounds(metric: Metric) -> dict[str, str]:
+    """The columns of the interval, by end, of a metric whose median has one."""
+    has_one = metric.source == "samples" and metric.statistic == "median"
+    described = DESCRIBED.get(metric.of, ()) if has_one else ()
+    columns: dict[str, str] = {one.statistic: one.column for one in described}
+    return {end: columns.get(f"ci_{end}", "NULL") for end in ("low", "high")}
 
 
 def _levels(history: History) -> dict[str, dict[str, Any]]:
@@ -138,11 +150,17 @@ def _drawing(key: Row, series: Sequence[list[Row]]) -> Drawing:
         for axes, rows in zip(panels, shown, strict=False):
             _draw_series(axes, rows, listed)
             axes.set_title(wrap(_heading(rows[-1]), TEXT_SIZE, width_in / columns - 1.3), loc="left", x=0)
-            axes.set_ylabel("Latency (ms)\nlower is better")
+            axes.set_ylabel(words.value_title(rows[-1]["metric"]))
         for axes in panels[len(shown) :]:
             axes.remove()
         finish(figure, _figure_text(key, series, shown, listed))
-    return Drawing(figure=figure, name_parts=(str(key["model_id"]),))
+    metric = str(shown[0][0]["metric"])
+    return Drawing(figure=figure, name_parts=(str(key["model_id"]), *([metric] if metric != DEFAULT_METRIC else [])))
+
+
+def _heading_of(row: Row) -> str:
+    """ "Latency per call over time" """
+    return f"{words.metric_name(row['metric'])} over time"
 
 
 def _heading(row: Row) -> str:
@@ -239,7 +257,7 @@ def _figure_text(
     )  # fmt: skip
     return FigureText(
         title=_title(key, shown),
-        subtitle=f"{TemporalTrend.title}: median of a call, by the time of its commit, else of its run",
+        subtitle=f"{_heading_of(drawn[0])}, by the time of the commit, else of the run",
         notes=tuple(note for note in notes if note),
         legend=doubtful_entries(drawn),
     )
@@ -252,10 +270,10 @@ def _title(key: Row, shown: Sequence[list[Row]]) -> str:
     ]
     if len(shown) == 1 and changes:
         last = changes[-1]
-        direction = "slower" if last["change"] > 0 else "faster"
-        day = last["history_time"].date().isoformat()
-        return f"{key['model_id']} became {abs(last['change']):.1%} {direction} on {day}"
-    return f"{TemporalTrend.title}: {key['model_id']}"
+        day, name = last["history_time"].date().isoformat(), words.metric_name(last["metric"])
+        verb = "rose" if last["change"] > 0 else "fell"
+        return f"{key['model_id']}: {name[0].lower()}{name[1:]} {verb} by {abs(last['change']):.1%} on {day}"
+    return f"{_heading_of(shown[0][0])}: {key['model_id']}"
 
 
 PLUGIN = TemporalTrend()

@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING
 from visualize.drawing import words
 from visualize.drawing.layout import wrap
 from visualize.drawing.lines import Line, configuration_lines, draw_trusted
-from visualize.drawing.rows import SETUP_COLUMNS, Row, details, distinct_names, grouped, trust
-from visualize.drawing.style import SMALL_SIZE, TEXT_SIZE, look
+from visualize.drawing.rows import (
+    SETUP_COLUMNS,
+    Row,
+    ahead,
+    details,
+    distinct_names,
+    grouped,
+    measured_apart,
+    trust,
+)
+from visualize.drawing.style import SMALL_SIZE, TEXT_SIZE, look, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,6 +73,41 @@ def speedup(baseline: Row, row: Row) -> Ratio:
     own_down, own_up = math.log(row["value"] / ends[2]), math.log(ends[3] / row["value"])
     low = value * math.exp(-math.hypot(base_down, own_up))
     return Ratio(value=value, low=low, high=value * math.exp(math.hypot(base_up, own_down)))
+
+
+APART = (
+    "Different commands measured them, and the intervals do not include how a machine changes in between: a small "
+    "difference decides nothing."
+)
+LEAST_ROUND = 1.1
+"""A ratio below it keeps more digits, so that it does not read "1"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a title may say about a result and a baseline."""
+
+    text: str
+    note: str | None = None
+    """What the caption has to add."""
+
+
+def finding(
+    best: tuple[str, Row], baseline: tuple[str, Row], rivals: Sequence[Row], verb: str = "is"
+) -> Finding | None:
+    """How many times as fast one result is as another, both with their names, if intervals and doubts of all `rivals`,
+    which they are among, support that one of both is the fastest. Where different commands measured the rivals, no more
+    than what was read is said. None where the intervals overlap, or a result of the title is in doubt.
+    """
+    (name, row), (other, base) = best, baseline
+    ratio = speedup(base, row)
+    leader = ahead(rivals, "lower")
+    if not (leader is row or leader is base) or not ratio.is_clear or trust(row) != "valid" or trust(base) != "valid":
+        return None
+    if measured_apart(rivals):
+        return Finding(text=f"{name} took {number(row['value'])} ms, {other} {number(base['value'])} ms", note=APART)
+    times = f"{ratio.value:.2g}" if abs(math.log(ratio.value)) > math.log(LEAST_ROUND) else f"{ratio.value:.4g}"
+    return Finding(text=f"{name} {verb} {times} times as fast as {other}")
 
 
 def configurations(rows: Sequence[Row]) -> list[Line]:

@@ -37,6 +37,8 @@ class Selection:
     """Ids of the results to choose from."""
     baseline: str | None = None
     """Device, device type or device name that charts of speed-ups take as 1; it selects nothing."""
+    metric: str | None = None
+    """Column that charts of any metric draw, None for their own; it selects nothing."""
 
 
 FIELDS = tuple(field.name for field in fields(Selection))
@@ -85,14 +87,15 @@ class ChartPlugin(ABC):
     {order} stand for the parts that charts share. A parameter in it is a field of `Selection`."""
     by_default: bool = True
     """Whether it is drawn without being named; charts of single results would make too many files."""
+    has_metric: bool = False
+    """Whether it draws the metric of `Selection.metric`."""
 
     def query(self, selection: Selection) -> Query:
         """The query with the shared parts filled in and the selection bound."""
-        facts = FACTS.replace("{axes}", ", ".join(f"r.{name}" for name in AXES))
         latest, comparable, selected = LATEST, COMPARABLE, SELECTED
         if selection.results is not None:
             latest, comparable, selected = LATEST_CHOSEN, COMPARABLE_CHOSEN, f"{SELECTED} AND {CHOSEN}"
-        shared = {"facts": facts, "memory": MEMORY_COLUMNS, "tables": TABLES, "selected": selected, "order": ORDER}
+        shared = {"facts": FACTS, "memory": MEMORY_COLUMNS, "tables": TABLES, "selected": selected, "order": ORDER}
         sql = self.sql.format(**shared, latest=latest, comparable=comparable)
         return Query(sql=sql, parameters=bound(sql, selection))
 
@@ -111,11 +114,14 @@ class ChartPlugin(ABC):
         """
 
 
-FACTS = """r.result_id, run.run_id, run.model_id, run.model_revision, run.config_hash, run.architecture_type,
-    run.task, run.weights, run.parameter_count, run.hardware_id, places.device_place, hardware.device_name,
-    run.is_simulated AS simulated, run.device, run.runtime, run.runtime_mode, run.precision, run.num_threads,
-    run.cpu_list, run.started_at, series.metric_definition,
-    {axes}, r.axes,
+COMMAND = "coalesce(run.tags['ab'], run.session_id) AS command_id"
+"""What measured a run: a command, or a comparison in turns (`benchhouse ab`), whose sides are commands of their own."""
+
+FACTS = f"""r.result_id, run.run_id, {COMMAND}, run.model_id, run.model_revision, run.config_hash,
+    run.architecture_type, run.task, run.weights, run.parameter_count, run.hardware_id, places.device_place,
+    hardware.device_name, run.is_simulated AS simulated, run.device, run.runtime, run.runtime_mode, run.precision,
+    run.num_threads, run.cpu_list, run.started_at, series.metric_definition,
+    {", ".join(f"r.{name}" for name in AXES)}, r.axes,
     r.status, r.error, r.validity, r.doubts, r.launches, r.ci_scope"""
 """The identity and validity of a result; every chart's query selects these and its own numbers."""
 
@@ -236,7 +242,18 @@ def trust(row: Row) -> Literal["valid", "doubtful", "invalid"]:
 
 
 def clear_winner(rows: Sequence[Row], better: Direction) -> Row | None:
-    """The best valid row, if its interval is apart from every other row's: only then may a title name it."""
+    """The row that is `ahead`, if one command measured them all: only then may a title or a sentence call it the
+    best. The intervals cover how launches differ, but not how a machine changes between commands."""
+    return None if measured_apart(rows) else ahead(rows, better)
+
+
+def measured_apart(rows: Sequence[Row]) -> bool:
+    """Whether different commands measured the rows, at different times and not in turns."""
+    return len({row["command_id"] for row in rows}) > 1
+
+
+def ahead(rows: Sequence[Row], better: Direction) -> Row | None:
+    """The best valid row, if its interval is apart from every other row's."""
     if len(rows) < 2 or any(row["low"] is None or row["high"] is None for row in rows):
         return None
     best = (max if better == "higher" else min)(rows, key=lambda row: row["value"])

@@ -111,6 +111,4 @@ def test_results_are_under_the_measured_roofs(make_run, rows_of, shared_warehous
     (start, ridge, _) = see.points(axes, "roof float32")
     assert ridge == (100, 1000)
     assert start[1] == pytest.approx(start[0] * 10)
-    assert see.texts(drawing.figure)[0] == (
-        "bert-base-uncased reaches 50% of the measured peak, the most of what is shown"
-    )
+    assert see.texts(drawing.figure)[0] == ("Roofline: up to 50% of the measured peak (bert-base-uncased)")

@@ -1,5 +1,6 @@
 """Charts of raw samples, of memory, and of series over time."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -110,6 +111,22 @@ def test_one_reading_of_memory_is_no_course(make_run, outcomes):
     assert outcome.why == "no memory was read in two phases"
 
 
+def test_the_use_of_a_device_is_drawn_over_time_for_each_launch(one_point, figures, see, alter):
+    def read(launch):
+        series = {"monitor_time": (0, 100, 200), "utilization": (50, 90 - launch, 70), "memory_resident": (9, 8, 8)}
+        return [samples(launch, metric, values) for metric, values in series.items()]
+
+    run = one_point(*read(0), *read(1), samples(1, "power", (5, 6)))
+    (figure,) = figures("use_over_time", alter.results(run, alter.noisy))
+    use, memory = figure.axes
+    name = "batch 1, sequence 32"
+    assert see.points(use, f"utilization {name} 1") == [(0, 50), (0.1, 89), (0.2, 70)]
+    assert see.points(memory, f"memory_resident {name} 0") == [(0, 9), (0.1, 8), (0.2, 8)]
+    assert see.artist(use, f"utilization {name} 0").get_markerfacecolor() == "#FFFFFF", "hollow: in doubt"
+    assert [axes.get_ylabel() for axes in figure.axes] == ["Use of the\ndevice (%)", "Memory of the\nprocess (MB)"]
+    assert see.legend(figure) == [name, "hollow: doubtful"]
+
+
 @pytest.fixture
 def months(make_run, alter):
     """24 runs of a series, three days apart: 8 ms within 0.4 %, from the 13th on 12 % more, with another torch."""
@@ -143,8 +160,9 @@ def test_a_series_is_drawn_with_its_levels_change_and_versions(months, figures, 
     change = see.artist(axes, "change").get_xdata()[0]
     assert change == pytest.approx(after[0][0])
     assert "At the top: 1: torch 2.13.0 to 2.14.0." in see.texts(figure)
-    assert see.texts(figure)[0].startswith("bert-base-uncased became 1")
-    assert see.texts(figure)[0].endswith("% slower on 2026-02-08")
+    title = see.texts(figure)[0]
+    assert re.fullmatch(r"bert-base-uncased: latency per call rose by 1\d\.\d% on 2026-02-08", title)
+    assert axes.get_ylabel() == "Latency per call, median (ms)\nlower is better"
 
 
 def test_levels_and_changes_are_those_of_the_history(months, rows_of):
@@ -153,6 +171,19 @@ def test_levels_and_changes_are_those_of_the_history(months, rows_of):
     (changed,) = [row for row in rows if row["change"] is not None]
     assert (changed["git_commit"], changed["change_state"]) == (f"{12:040x}", "confirmed")
     assert changed["change"] == pytest.approx(0.12, abs=0.005)
+
+
+def test_any_metric_is_drawn_over_time_with_its_own_words(months, outcomes, see):
+    (drawing,) = outcomes("temporal_trend", *months, metric="throughput_samples_per_sec")
+    (axes,) = drawing.figure.axes
+    assert axes.get_ylabel() == "Throughput (items/s)\nhigher is better"
+    assert see.points(axes, "level 0")[0][1] == pytest.approx(1000 / 8.016, rel=0.01)
+    assert see.texts(drawing.figure)[0].startswith("bert-base-uncased: throughput fell by 10.")
+    assert drawing.name_parts == ("bert-base-uncased", "throughput_samples_per_sec")
+    (lacking,) = outcomes("temporal_trend", months[0], metric="load_time_s")
+    assert (lacking.what, lacking.why) == (
+        "Load time over time: bert-base-uncased", "every series has a single run so far"
+    )  # fmt: skip
 
 
 def test_notes_of_people_are_flagged_and_explained(months, rows_of, shared_warehouse, see):

@@ -9,7 +9,7 @@ from visualize.drawing.rows import Drawing, NotDrawn
 from visualize.drawing.style import LOOKS, colour
 
 NAME = "runtime_comparison"
-POINTS = {"batch_sizes": (1, 2), "sequence_lengths": (32,)}
+POINTS = {"batch_sizes": (1, 2), "sequence_lengths": (32,), "session_id": "1" * 8 + "-1111-7111-8111-111111111111"}
 
 
 @pytest.fixture

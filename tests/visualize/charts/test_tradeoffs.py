@@ -4,15 +4,17 @@ from dataclasses import replace
 
 import pytest
 
+from visualize.drawing.configurations import APART
 from visualize.drawing.rows import NotDrawn
 
 CPU, CARD = "Test CPU (cpu)", "Card (cuda:0)"
+ONE_COMMAND = {"session_id": "1" * 8 + "-1111-7111-8111-111111111111"}
 
 
 @pytest.fixture
 def at_128(make_run):
-    """Runs at batch 1 and 4 of one sequence length: 32 and 128 ms times the slowdown."""
-    return lambda **facts: make_run(batch_sizes=(1, 4), sequence_lengths=(128,), **facts)
+    """Runs at batch 1 and 4 of one sequence length: 32 and 128 ms times the slowdown. One command measured them all."""
+    return lambda **facts: make_run(**{"batch_sizes": (1, 4), "sequence_lengths": (128,), **ONE_COMMAND, **facts})
 
 
 @pytest.fixture
@@ -106,6 +108,52 @@ def test_cells_of_runtime_and_precision_have_latency_and_error_and_wrong_ones_ar
 
 def threads(run, count):
     return replace(run, cell=replace(run.cell, num_threads=count))
+
+
+def gpus(run, count, alter):
+    """The run, as if on so many GPUs of a machine."""
+    selector = ",".join(f"cuda:{place}" for place in range(count))
+    several = alter.on_device(run, f"{count} x Card" if count > 1 else "Card", selector)
+    return alter.mode(several, attention="sdpa", **({"placement": "replicas"} if count > 1 else {}))
+
+
+@pytest.mark.parametrize("commands", ["one command", "two commands", "a comparison in turns"])
+def test_a_title_has_a_verdict_only_if_one_command_measured_both_sides(at_128, figures, see, alter, commands):
+    """Of two sessions of the same truth, 3 % apart by the machine's drift, no chart may name a faster side."""
+    further = {} if commands == "one command" else {"session_id": "2" * 8 + "-1111-7111-8111-111111111111"}
+
+    def side(slowdown, **facts):
+        run = at_128(batch_sizes=(1,), slowdown=slowdown, **facts)
+        tags = {"ab": "one-name"} if commands == "a comparison in turns" else {}
+        return replace(run, provenance=replace(run.provenance, tags=tags))
+
+    sides = {
+        "hardware_speedup": (side(1.0), alter.on_device(side(0.97, device="cuda", **further), "Card", "cuda:0")),
+        "runtime_comparison": (side(1.0), side(0.97, runtime="openvino", **further)),
+        "scaling": (threads(side(1.0), 1), threads(side(0.97, **further), 2)),
+    }
+    titles = {chart: see.texts(*figures(chart, *runs)) for chart, runs in sides.items()}
+    for title, *rest in titles.values():
+        is_apart = commands == "two commands"
+        assert title.endswith((" at batch 1", "1 thread", "32 ms"))
+        assert (" 1.031 times as fast as " in title) is not is_apart
+        assert (" took 31 ms, " in title) is (APART in rest) is is_apart
+    (figure,) = figures("runtime_precision", *sides["runtime_comparison"])
+    stars = [text.get_text() for text in figure.axes[0].texts if "\N{BLACK STAR}" in text.get_text()]
+    assert len(stars) == (0 if commands == "two commands" else 1)
+
+
+def test_several_gpus_are_counted_by_the_device_s_selector(at_128, figures, see, alter):
+    slowdowns = {1: 1.0, 2: 0.5, 4: 0.4}
+    runs = [gpus(at_128(device="cuda", slowdown=slowdown), count, alter) for count, slowdown in slowdowns.items()]
+    (figure,) = figures("scaling", *(alter.only(run, lambda point: point.batch_size == 4) for run in runs))
+    (axes,) = figure.axes
+    assert see.points(axes, "valid eager · float32 · batch 4, sequence 128") == [(1, 1), (2, 2), (4, 2.5)]
+    assert axes.get_xlabel() == "GPUs"
+    assert see.texts(figure)[:2] == [
+        "bert-base-uncased: 4 GPUs are 2.5 times as fast as 1 GPU",
+        "Scaling over GPUs · Card · feature-extraction",
+    ]
 
 
 def test_scaling_is_the_speed_up_over_the_fewest_threads(at_128, figures, see, alter):

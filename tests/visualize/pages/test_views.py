@@ -244,14 +244,22 @@ def test_speed_ups_are_over_the_chosen_baseline(data):
 
 
 @pytest.mark.parametrize(
-    ("launches", "title"), [(3, "Test CPU · eager · float32 is 2 times as fast as "), (1, "Median latency")]
+    ("launches", "commands", "title"),
+    [
+        (3, "aa", "Test CPU · eager · float32 is 2 times as fast as "),
+        (1, "aa", "Median latency"),
+        (3, "ab", "Median latency"),
+    ],
 )
-def test_the_hardware_chart_names_a_winner_only_where_intervals_support_it(tmp_path, launches, title):
+def test_the_hardware_chart_names_a_winner_only_where_intervals_of_one_command_support_it(
+    tmp_path, launches, commands, title
+):
     from db.warehouse import Warehouse
 
     with Warehouse.open(tmp_path / "two.duckdb") as warehouse:
-        for runtime, factor in (("eager", 1), ("onnxruntime", 2)):
-            warehouse.ingest(make_run(runtime=runtime, slowdown=factor, launches=launches, iterations=4))
+        for factor, runtime, command in zip((1, 2), ("eager", "onnxruntime"), commands, strict=True):
+            facts = {"session_id": f"{command * 8}-1111-7111-8111-111111111111", "launches": launches, "iterations": 4}
+            warehouse.ingest(make_run(runtime=runtime, slowdown=factor, **facts))
     snapshots = Snapshots(tmp_path / "two.duckdb")
     with snapshots.reading() as two:
         assert page_of(two, "hardware", point="b1 s32").chart.title.startswith(title)

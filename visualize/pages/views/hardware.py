@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.text import size_text, visible
+from visualize.drawing.rows import COMMAND, distinct_names
 from visualize.pages import specs
 from visualize.pages.result_rows import result_table
 from visualize.pages.shown import (
@@ -45,10 +46,11 @@ GROUP BY model_id
 ORDER BY count(DISTINCT (hardware_id, runtime, precision)) DESC, max(started_at) DESC, model_id LIMIT 1
 """
 """The model on the most setups."""
-OF_MODEL = """
-SELECT * FROM hardware_comparison WHERE model_id = $model
+OF_MODEL = f"""
+SELECT hardware_comparison.*, {COMMAND} FROM hardware_comparison JOIN benchmark_runs run USING (run_id)
+WHERE hardware_comparison.model_id = $model
 ORDER BY sequence_length, new_tokens, axes, batch_size, concurrency, simulated, latency_median_ms, result_id
-"""
+"""  # noqa: S608 - names of columns only
 RESULTS = "SELECT * FROM benchmark_results WHERE result_id IN (SELECT unnest($ids))"
 MOST_BARS = 40
 
@@ -130,8 +132,6 @@ def _chosen(given: str | None, known: Sequence[str], default: str | None, what: 
 
 def _names(rows: Sequence[Row]) -> list[str]:
     """A name for each row: its device, runtime and precision, and what else they need to differ."""
-    from visualize.drawing.rows import distinct_names
-
     plain = [f"{row['device_name'] or row['device']} · {row['runtime']} · {row['precision']}" for row in rows]
     facts = [(_settings(row), row["task"], row["weights"], row["hardware_id"][:8]) for row in rows]
     return distinct_names(plain, facts, " · ")

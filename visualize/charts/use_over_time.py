@@ -1,0 +1,129 @@
+"""The use of the device during the calls of a cell's points, over time: its work, memory and power."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from visualize.drawing import words
+from visualize.drawing.layout import FigureText, finish, new_figure
+from visualize.drawing.lines import doubtful_entries, legend_entry
+from visualize.drawing.rows import (
+    CELL_COLUMNS,
+    CELL_DETAIL_COLUMNS,
+    POINT_COLUMNS,
+    ChartPlugin,
+    Drawing,
+    NotDrawn,
+    Row,
+    details,
+    grouped,
+    trust,
+)
+from visualize.drawing.style import colour, look, marker, number, theme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TIMES = "monitor_time"
+"""The raw metric with the time of each sample, in ms since the first."""
+PANELS: Mapping[str, str] = {
+    "utilization": "Use of the\ndevice (%)",
+    "memory_device_used": "Device memory\nin use (MB)",
+    "memory_resident": "Memory of the\nprocess (MB)",
+    "power": "Power (W)",
+}
+"""The other raw metrics of the monitor, with the titles of their axes."""
+SQL = f"""
+SELECT {{facts}}, raw.launch, raw.metric, raw.samples
+FROM {{tables}}
+JOIN raw_benchmark_data raw ON raw.result_id = r.result_id
+WHERE r.result_id IN {{latest}} AND r.status = 'ok' AND raw.phase = 'measure' AND len(raw.samples) > 0
+    AND raw.metric IN ({", ".join(f"'{name}'" for name in (TIMES, *PANELS))}) AND {{selected}}
+ORDER BY {{order}}, raw.launch, raw.metric
+"""  # noqa: S608 - names of this module
+MOST_POINTS = 6
+"""In a picture, where each has a line for every launch."""
+WIDTH_IN, PANEL_IN = 7.6, 1.6
+NOTE = "Read ten times a second during calls of their own, after the timed ones; each line is a launch."
+
+
+class UseOverTime(ChartPlugin):
+    name = "use_over_time"
+    title = "Use of the device over time"
+    needs = "a device whose use can be read while a model runs on it, and raw samples"
+    sql = SQL
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
+            points = [found for _, found in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
+            if any(launches(found) for found in points):
+                yield _drawing(key, [found for found in points if launches(found)])
+            else:
+                what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
+                yield NotDrawn(what=what, why="no readings with their times were kept")
+
+
+def launches(rows: Sequence[Row]) -> list[dict[str, list[float]]]:
+    """The series of each launch of a result by raw metric, all as long as that of their times, which are in s."""
+    found = []
+    for _, of_launch in grouped(rows, ("launch",)):
+        series = {str(row["metric"]): list(row["samples"]) for row in of_launch}
+        times = [time_ms / 1e3 for time_ms in series.pop(TIMES, ())]
+        whole = {name: values for name, values in series.items() if len(values) == len(times)}
+        if whole:
+            found.append({TIMES: times, **whole})
+    return found
+
+
+def _drawing(key: Row, points: Sequence[list[Row]]) -> Drawing:
+    shown = points[-MOST_POINTS:]
+    series = [(rows[0], launches(rows)) for rows in shown]
+    names = [name for name in PANELS if any(name in one for _, found in series for one in found)]
+    with theme():
+        figure, panels = new_figure(WIDTH_IN, PANEL_IN * len(names) + 0.4, len(names), sharey=False)
+        for axes, name in zip(panels, names, strict=True):
+            for style, (row, found) in enumerate(series):
+                _draw_launches(axes, name, row, found, style)
+            axes.set_ylabel(PANELS[name])
+            axes.set_ylim(bottom=0)
+            axes.yaxis.set_major_formatter(lambda value, _: number(value))
+        panels[-1].set_xlabel("Time since the first reading (s)")
+        rows = [row for row, _ in series]
+        rest = len(points) - len(shown)
+        notes = (
+            words.provenance(rows),
+            NOTE,
+            words.doubts(rows),
+            f"Left out: the {rest} smallest of {len(points)} points; a selection shows them." if rest else None,
+        )
+        entries = [legend_entry(words.point(row), colour(style), style) for style, row in enumerate(rows)]
+        finish(
+            figure,
+            FigureText(
+                title=f"{UseOverTime.title}: {key['model_id']}",
+                subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
+                notes=tuple(note for note in notes if note),
+                legend=(*entries, *doubtful_entries(rows)),
+            ),
+        )
+    return Drawing(
+        figure=figure,
+        name_parts=tuple(str(key[column]) for column in CELL_COLUMNS),
+        details=details(key, CELL_DETAIL_COLUMNS),
+    )
+
+
+def _draw_launches(axes: Axes, name: str, row: Row, found: Sequence[Mapping[str, list[float]]], style: int) -> None:
+    """A line for each launch that has the reading; hollow marks where the result is in doubt, crosses where invalid."""
+    own, state = colour(style), trust(row)
+    for number_of, one in enumerate(found):
+        if name in one:
+            axes.plot(
+                one[TIMES], one[name], color=own, linewidth=1, marker="x" if state == "invalid" else marker(style),
+                markersize=3.5, markerfacecolor=own if state == "valid" else look().background,
+                label=f"_{name} {words.point(row)} {number_of}",
+            )  # fmt: skip
+
+
+PLUGIN = UseOverTime()
