@@ -6,16 +6,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from benchmarking.api import benchmark_model
+    from benchmarking.api import benchmark_model, benchmark_script
     from benchmarking.benches import BenchmarkConfig, ModelBenchmark, create_config_variants
 
 __version__ = "0.2.0"
-__all__ = ["BenchmarkConfig", "ModelBenchmark", "__version__", "benchmark_model", "create_config_variants"]
+__all__ = [
+    "BenchmarkConfig",
+    "ModelBenchmark",
+    "__version__",
+    "benchmark_model",
+    "benchmark_script",
+    "create_config_variants",
+]
 
 HOMES = {
     "BenchmarkConfig": "benchmarking.benches",
     "ModelBenchmark": "benchmarking.benches",
     "benchmark_model": "benchmarking.api",
+    "benchmark_script": "benchmarking.api",
     "create_config_variants": "benchmarking.benches",
 }
 """Public name -> its module."""

@@ -1,26 +1,52 @@
-"""Measuring from Python: `benchmark_model` returns the same record as the command."""
+"""Measuring from Python: `benchmark_model` and `benchmark_script` return the same records as the commands."""
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.builds.cleaning import lean_cache as lean
+from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.core import plugins
+from benchmarking.core.child_process import environment_variable
 from benchmarking.core.contracts import Session
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
-from benchmarking.core.errors import UsageError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.provenance import utc_now, uuid7
-from benchmarking.core.records import PRECISIONS, Cell, Device, LaunchLoad, Precision, Run
+from benchmarking.core.records import (
+    PRECISIONS,
+    Cell,
+    Device,
+    Json,
+    LaunchLoad,
+    Measurement,
+    Precision,
+    Preparation,
+    Rebuild,
+    Run,
+)
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.measure.settings import DEFAULT_PROFILE, ProfileName, Settings, settings
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.scripts.session import Models, Places, analyse_all, check_engine
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request
+from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
 
 if TYPE_CHECKING:
     import torch
 
+    from benchmarking.scripts.analysis import Analysis
+
 DEVICES = "benchmarking.devices"
+ELSEWHERE = ("device", "runtime", "precision")
+"""Fields of a request that take a module away from where it is; with any of them a copy of it is measured."""
 
 
 def benchmark_model(
@@ -34,56 +60,299 @@ def benchmark_model(
     cold_cache: bool = False,
     tags: Mapping[str, str] | None = None,
     description: str | None = None,
+    cache_dir: str | Path | None = None,
+    lean_cache: bool = False,
+    build_only: bool = False,
+    sequence: str | Path | None = None,
+    backend: str = "local",
+    use_slurm: bool = False,
     **request: Any,
 ) -> Run:
     """Measure a model and return the run; nothing is stored.
 
     A torch module is measured in this process, on its current device, with `inputs`: a tensor, a tuple of positional
-    arguments, or a mapping of named ones. That is one launch, so its interval covers this process only. `name` is the
+    arguments, or a mapping of named ones. With `device`, `runtime` or `precision` a copy of it is measured there, in
+    this process too, exported first where the runtime needs that (`rebuild`, `options` and `num_threads` then mean what
+    the flags of the same name mean). That is one launch, so its interval covers this process only. `name` is the
     model's name in the run, by default its class.
 
     A model id (hub name, folder, or catalog name) is measured in fresh processes, as by the command. `request` takes
     the other fields of `benchmarking.sweep.plan.request.Request` (device, precision, batch_sizes, sequence_lengths,
     new_tokens, ...), and `launches`.
 
+    `sequence` is a file whose `get_sequence()` gives the stages of the build. `cache_dir` is the folder of builds; with
+    `lean_cache` those that this call makes are deleted at its end; with `build_only` they are made, and the points of
+    the run are skipped.
+
     Raises UsageError for invalid arguments and other BenchhouseErrors for failures; a failed point of a model id is a
     failed result of the run. A script that calls this with a model id needs no main guard.
     """
+    check_engine(backend, use_slurm=use_slurm)
     about = {"tags": dict(tags or {}), "description": description}
-    if isinstance(model, str):
-        if inputs is not None or name is not None:
-            raise UsageError("inputs and name are for torch modules, not for a model id")
-        chosen = settings(
-            profile,
-            iterations=iterations,
-            warmup_iterations=warmup_iterations,
-            launches=request.pop("launches", None),
-            cold_cache=cold_cache,
-        )
-        return _measure_model_id(model, chosen, {**request, **about})
-    if request:
-        raise UsageError(f"{sorted(request)[0]} is for model ids; a module is measured as it is, on its current device")
-    if inputs is None:
+    is_named = isinstance(model, str)
+    if is_named and (inputs is not None or name is not None):
+        raise UsageError("inputs and name are for torch modules, not for a model id")
+    if is_named and sequence is not None:
+        raise UsageError("sequence is for torch modules and scripts; a model id is exported as its family says")
+    if not is_named and inputs is None:
         raise UsageError("a module needs inputs: pass a tensor, a tuple or a mapping")
     chosen = settings(
-        profile, iterations=iterations, warmup_iterations=warmup_iterations, launches=1, cold_cache=cold_cache
+        profile,
+        iterations=iterations,
+        warmup_iterations=warmup_iterations,
+        launches=request.pop("launches", None) if is_named else 1,
+        cold_cache=cold_cache,
     )
-    return _measure_module(model, inputs, name, chosen, about)
+    with _cache(cache_dir, is_lean=lean_cache):
+        if isinstance(model, str):
+            return _measure_model_id(model, chosen, {**request, **about}, build_only=build_only)
+        if build_only or sequence is not None or any(name in request for name in ELSEWHERE):
+            stages = None if sequence is None else read_sequence(Path(sequence).resolve())
+            fields = {**_in_place(model, request, stages), **about}
+            return _measure_copy(model, inputs, name, chosen, fields, stages, build_only=build_only)
+        if request:
+            raise UsageError(
+                f"{sorted(request)[0]} is for model ids, and for a module whose device or runtime is named; without "
+                "them a module is measured as it is, on its current device"
+            )
+        return _measure_module(model, inputs, name, chosen, about)
 
 
-def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any]) -> Run:
-    from benchmarking.sweep.plan.request import Request, plan_cell
+def benchmark_script(
+    input_script: str | Path | Sequence[str | Path] = (),
+    *,
+    search_dir: str | Path | None = None,
+    benchmark_all: bool = False,
+    script_args: str | Sequence[str] = (),
+    max_depth: int = 0,
+    devices: str | Sequence[str] = ("auto",),
+    runtimes: str | Sequence[str] = (),
+    precision: Precision | None = None,
+    analyze_only: bool = False,
+    build_only: bool = False,
+    rebuild: Rebuild = "if_needed",
+    sequence: str | Path | None = None,
+    cache_dir: str | Path | None = None,
+    lean_cache: bool = False,
+    profile: ProfileName = DEFAULT_PROFILE,
+    iterations: int | None = None,
+    warmup_iterations: int | None = None,
+    launches: int | None = None,
+    timeout_s: float | None = None,
+    tags: Mapping[str, str] | None = None,
+    description: str | None = None,
+    backend: str = "local",
+    use_slurm: bool = False,
+) -> ScriptReport:
+    """Measure the models that Python scripts call, with the inputs that the scripts used; nothing is stored.
+
+    `input_script` is a file, or several ("example.py", "example.py::d5b1ab77"), in `search_dir` if that is given;
+    `benchmark_all` takes every script of that folder. Each is run in processes of its own, with `script_args`: words,
+    or one text that is split as a shell would, without a shell. Modules are found down to `max_depth` levels below
+    those that the script calls. `sequence` is a file whose `get_sequence()` gives the stages of the builds. Each model
+    has one run per device and runtime. What fails is in the report, and stops nothing else. A script that calls this
+    needs no main guard.
+
+    Raises UsageError for invalid arguments, and UnsupportedError when nothing can be measured on the devices and
+    runtimes that are named.
+    """
+    from benchmarking.scripts.planning import targets
+
+    check_engine(backend, use_slurm=use_slurm)
+    plugins.check_measuring("measuring the models of a script")
+    words = shlex.split(script_args) if isinstance(script_args, str) else list(script_args)
+    wanted = targets(_words(input_script), None if search_dir is None else str(search_dir), everything=benchmark_all)
+    request = Request(
+        model_id="",
+        rebuild=rebuild,
+        settings=settings(profile, iterations=iterations, warmup_iterations=warmup_iterations, launches=launches),
+        timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s,
+        command=tuple(sys.argv),
+        tags=dict(tags or {}),
+        description=description,
+    )
+    with _cache(cache_dir, is_lean=lean_cache):
+        models = analyse_all(
+            wanted,
+            words,
+            max_depth=max_depth,
+            limit_s=request.timeout_s,
+            sequence=None if sequence is None else str(sequence),
+            say=_silent,
+        )
+        if analyze_only:
+            return ScriptReport(scripts=models.analyses, failures=tuple(models.failures))
+        left_out: list[str] = []
+        places = Places(devices=_words(devices), runtimes=_words(runtimes), precision=precision)
+        models.plan(places, request, uuid7(), left_out.append)
+        if build_only:
+            models.build(_silent)
+        runs = () if build_only else _measured(models)
+        return ScriptReport(
+            scripts=models.analyses, runs=runs, failures=tuple(models.failures), left_out=tuple(left_out)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptReport:
+    """What was found in scripts, and measured."""
+
+    scripts: tuple[Analysis, ...]
+    runs: tuple[Run, ...] = ()
+    """One for each model, device and runtime."""
+    failures: tuple[str, ...] = ()
+    """Scripts and models that could not be run, each with the reason."""
+    left_out: tuple[str, ...] = ()
+    """Combinations that cannot run, each with the reason; and builds that had become stale."""
+
+
+def _measured(models: Models) -> tuple[Run, ...]:
+    """The runs of all plans, which are swept together."""
     from benchmarking.sweep.run.supervisor import Observer, Track, sweep
+
+    with temporary_folder("benchhouse-run") as folder:
+        tracks = [Track.start(folder, plan) for plan in models.plans]
+        sweep(tracks, Observer())
+        runs = tuple(track.run(utc_now()) for track in tracks)
+    for run in runs:
+        models.keep(run)
+    return runs
+
+
+@contextmanager
+def _cache(folder: str | Path | None, *, is_lean: bool) -> Iterator[None]:
+    """Inside, builds are in this folder; with `is_lean` those that are made inside are deleted."""
+    with ExitStack() as stack:
+        if folder is not None:
+            place = str(Path(folder).expanduser().absolute())
+            stack.enter_context(environment_variable(CACHE_VARIABLE, place))
+        stack.enter_context(lean(is_lean=is_lean, say=_silent))
+        yield
+
+
+def _silent(message: str) -> None:
+    """Progress, which a function does not print."""
+
+
+def _words(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+    """One or several names."""
+    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
+
+
+def _in_place(module: Any, request: Mapping[str, Any], stages: BuildSequence | None) -> dict[str, Any]:
+    """The request with the module's own device and precision where it names none, and without aliases."""
+    from benchmarking.devices.support.kinds import device_named
+    from benchmarking.runtimes.support.lookup import runtime_named
+    from benchmarking.runtimes.support.torch.model_loading import describe
+
+    fields = dict(request)
+    if fields.get("device") is None:
+        device, handle = _device_of(module)
+        handle.close()
+        fields["device"] = device.selector
+    fields["device"] = device_named(fields["device"])
+    if fields.get("runtime") is not None:
+        fields["runtime"] = runtime_named(fields["runtime"])
+    own = None if stages is None else stages.precision
+    return {"precision": own or _precision(describe(module)["parameter_dtypes"]), **fields}
+
+
+def _measure_copy(
+    module: Any,
+    inputs: Any,
+    name: str | None,
+    chosen: Settings,
+    fields: Mapping[str, Any],
+    stages: BuildSequence | None,
+    *,
+    build_only: bool,
+) -> Run:
+    """Measure a copy of a module where a request asks for it, in this process."""
+    from benchmarking.runtimes.support.torch.session import arguments_of
+    from benchmarking.sweep.plan.request import plan_points
+    from benchmarking.sweep.run.preparation import has_build, needs_preparation, prepare_here
+    from benchmarking.sweep.run.supervisor import finished_run
+    from benchmarking.workloads.support.given_modules import described, give, recorded_calls
+    from benchmarking.workloads.support.script_runs import CallArguments, module_hash
+
+    arguments = CallArguments(module, *arguments_of(inputs))
+    arguments.detach()
+    calls = recorded_calls([arguments], [1])
+    about = described(module, module_hash(module), calls, sequence=stages)
+    workload = about.workload(name or type(module).__name__)
+    try:
+        request = Request(model_id=workload.model_id, settings=chosen, command=tuple(sys.argv), **fields)
+    except TypeError as error:
+        raise UsageError(f"benchmark_model: {error}") from error
+    give(module, workload, [arguments])
+    points = tuple(call.point for call in calls)
+    plan = plan_points(request, uuid7(), workload, points, skipped={}, machine=Machine())
+    if stages is not None and not has_build(plan.cell):
+        raise UnsupportedError(f"sequence: runtime {plan.cell.runtime} loads no build")
+    preparation = prepare_here(plan) if needs_preparation(plan.cell) else None
+    if build_only:
+        plan = _skipping(plan)
+        return finished_run(plan, [], [], utc_now(), preparation)
+    loads, measurements = _one_launch(plan, preparation)
+    return finished_run(plan, loads, measurements, utc_now(), preparation)
+
+
+def _skipping(plan: CellPlan) -> CellPlan:
+    return replace(plan, skipped=dict.fromkeys((point.label for point in plan.points), "build_only: not measured"))
+
+
+def _one_launch(plan: CellPlan, preparation: Preparation | None) -> tuple[list[LaunchLoad], list[Measurement]]:
+    """Load and measure a plan in this process, as a worker does in its own."""
+    from benchmarking.sweep.run.process import Job
+    from benchmarking.sweep.run.worker import Stages, load, measure
+
+    job = Job(
+        cell=plan.cell,
+        launch=0,
+        points=plan.runnable,
+        settings=plan.settings,
+        spawned_at_ns=time.monotonic_ns(),
+        preparation=preparation,
+    )
+    sent: list[Any] = []
+    session, handle = load(job, Stages(0.0), sent.append)
+    try:
+        measurements = [measure(job, session, handle, point, sent.append, None) for point in job.points]
+    finally:
+        session.close()
+        handle.close()
+    return [one for one in sent if isinstance(one, LaunchLoad)], measurements
+
+
+def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any], *, build_only: bool) -> Run:
+    from benchmarking.sweep.plan.request import plan_cell
+    from benchmarking.sweep.run.supervisor import Observer, Track, finished_run, sweep
 
     plugins.check_measuring()
     try:
         request = Request(model_id=model_id, settings=chosen, command=tuple(sys.argv), **fields)
     except TypeError as error:
         raise UsageError(f"benchmark_model: {error}") from error
+    plan = plan_cell(request, uuid7())
+    if build_only:
+        return finished_run(_skipping(plan), [], [], utc_now(), _built(plan))
     with temporary_folder("benchhouse-run") as folder:
-        track = Track.start(folder, plan_cell(request, uuid7()))
+        track = Track.start(folder, plan)
         sweep([track], Observer())
         return track.run(utc_now())
+
+
+def _built(plan: CellPlan) -> Preparation | None:
+    """What a plan's launches would load, built in a process of its own. Raises BenchhouseError when that fails."""
+    from benchmarking.sweep.run.preparation import needs_preparation, prepare
+    from benchmarking.sweep.run.process import LoadFailed
+
+    if not needs_preparation(plan.cell):
+        return None
+    made = prepare(plan, _silent)
+    if isinstance(made, LoadFailed):
+        raise BenchhouseError(made.error)
+    return made
 
 
 def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings, about: Mapping[str, Any]) -> Run:
@@ -99,7 +368,7 @@ def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings
             device=device,
             requested_device=device.selector,
             runtime=default_runtime(),
-            precision=_precision_of(session),
+            precision=_precision(session.verified.get("parameter_dtypes")),
             runtime_mode=chosen.mode,
         )
         plan = _plan(cell, session, chosen, about)
@@ -162,9 +431,8 @@ def _is_same(one: torch.device, other: torch.device) -> bool:
     return one.type == other.type and (one.index or 0) == (other.index or 0)
 
 
-def _precision_of(session: Session) -> Precision:
+def _precision(dtypes: Json) -> Precision:
     """The precision of the module's parameters. Raises UsageError for mixed or unsupported ones."""
-    dtypes = session.verified.get("parameter_dtypes")
     names = sorted(str(dtype) for dtype in dtypes) if isinstance(dtypes, list) else []
     for precision in PRECISIONS:
         if names in ([precision], []):

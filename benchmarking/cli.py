@@ -15,9 +15,10 @@ COMMANDS = {
     "compare_onnx": ("benchmarking.compare_onnx", "compare the speed of PyTorch, ONNX Runtime and OpenVINO"),
     "export_to_onnx": ("benchmarking.export_to_onnx", "export a model to ONNX or OpenVINO files, and verify them"),
     "manage_cache": ("benchmarking.manage_cache", "list and delete cached exports, engines and compiled code"),
+    "benchit": ("benchmarking.benchit", "measure the models that any Python script calls"),
     "visualize_benchmarks": ("visualize.visualize_benchmarks", "draw charts from the warehouse or from run files"),
 }
-SHORT_NAMES = {"compare-runtimes": "compare_onnx", "cache": "manage_cache"}
+SHORT_NAMES = {"compare-runtimes": "compare_onnx", "cache": "manage_cache", "script": "benchit"}
 """Names after `benchhouse` that differ from the names of the scripts."""
 HOUSE_COMMANDS = {
     "show": ("db.commands.show", "show the newest results, with the trend of each series"),
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         return _printed(_help(), EXIT_OK if arguments else EXIT_USAGE)
-    if arguments[0] == "--version":
+    if arguments[0] in ("--version", "version"):
         from benchmarking import __version__
 
         return _printed(f"benchhouse {__version__}", EXIT_OK)
@@ -85,7 +86,8 @@ def _printed(text: str, exit_code: int) -> int:
 def _shown() -> dict[str, str]:
     """What each command does, by its name behind `benchhouse`."""
     short = {name: short for short, name in SHORT_NAMES.items()}
-    return {short.get(name, name): what for name, (_, what) in (COMMANDS | HOUSE_COMMANDS).items()}
+    shown = {short.get(name, name): what for name, (_, what) in (COMMANDS | HOUSE_COMMANDS).items()}
+    return {**shown, "version": "show the version of this program"}
 
 
 def _help() -> str:

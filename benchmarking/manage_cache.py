@@ -1,9 +1,12 @@
 """Lists and deletes cached artifacts: exports, engines, compiled code, reference outputs and FLOP counts of old runs.
 
-list    one line per build: kind, model, precision, size, when it was built and last used, digest
-stats   number and size of the builds of each kind, and the free space on the disk
-delete  builds by digest, kind, model or age; incomplete builds and stale locks are always deleted
-report  the list as CSV
+list    one line per build: kind, model, precision, size, when it was built and last used, digest; then one per model of
+        a script: inputs, runtimes, opset, number of results
+print   everything about one build: what it was made from, its files, and what a script's model was measured at
+stats   number and size of the builds of each kind, and the free space on the disk; of one script's model its results
+delete  builds by digest, kind, model or age, and what is kept of a script's model by its name; incomplete builds and
+        stale locks are always deleted
+report  the list as CSV, with runtime, opset, inputs and latency of the builds of scripts
 
 Nothing outside the cache folder is touched; symbolic links in it and builds in progress are skipped. A deleted build is
 made again when it is needed.
@@ -23,13 +26,15 @@ from typing import Any
 
 from benchmarking.builds.cleaning import delete_folders, sweep_leftovers
 from benchmarking.builds.contents import Choice, Contents, KeptBuild, Leftover, read_contents, select_builds
-from benchmarking.builds.store import BuildStore
+from benchmarking.builds.store import Build, BuildStore
 from benchmarking.core.command_line import Parser, non_negative_number, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError
-from benchmarking.core.records import Json
+from benchmarking.core.records import Json, to_json
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page, data_stream, stdout_page
 from benchmarking.core.text import size_text, spreadsheet_safe, time_text, visible
+from benchmarking.scripts import states
+from benchmarking.scripts.tables import results_table, state_text, states_table
 from benchmarking.sweep.plan import flags
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
@@ -40,8 +45,8 @@ NAME = "manage_cache"
 EXAMPLES = """\
 examples:
   manage_cache list
+  manage_cache print example_d5b1ab77
   manage_cache delete --kind onnx --older-than 30
-  manage_cache delete --all --yes
 """
 
 
@@ -63,16 +68,48 @@ def _list(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(list_json(contents), indent=1))
     else:
-        print(list_text(root, contents, stdout_page()))
+        page, kept = stdout_page(), states.all_states()
+        print("\n\n".join([list_text(root, contents, page), *([states_table(kept, page)] if kept else [])]))
+    return EXIT_OK
+
+
+def _print(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
+    state = _state(arguments.build, contents)
+    if state is not None:
+        print(json.dumps(to_json(state), indent=1) if arguments.json else state_text(state, stdout_page()))
+        return EXIT_OK
+    (folder,) = select_builds(contents, Choice(digests=(arguments.build,)), confirmed=False)
+    build = next((one.build for one in contents.builds if one.folder == folder), None)
+    if build is None:
+        raise StorageError(f"{folder} has no valid record: delete it, and it is made again when it is needed")
+    print(json.dumps(to_json(build), indent=1) if arguments.json else build_text(build, folder))
     return EXIT_OK
 
 
 def _stats(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
+    if arguments.build is not None:
+        return _results(states.named(arguments.build), arguments)
     if arguments.json:
         print(json.dumps(stats_json(root, contents), indent=1))
     else:
         print(stats_text(root, contents, stdout_page()))
     return EXIT_OK
+
+
+def _results(state: states.ScriptState, arguments: argparse.Namespace) -> int:
+    """The results that were measured of a script's model."""
+    if arguments.json:
+        print(json.dumps([to_json(result) for result in state.results], indent=1))
+    else:
+        print(results_table(state.results, stdout_page()))
+    return EXIT_OK
+
+
+def _state(name: str, contents: Contents) -> states.ScriptState | None:
+    """The kept model of a script that a name means; None where it is the digest of a build."""
+    folders = [*(one.folder for one in contents.builds), *(one.folder for one in contents.broken)]
+    is_digest = any(folder.name.startswith(name) for folder in folders)
+    return None if is_digest else states.named(name)
 
 
 def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
@@ -90,8 +127,17 @@ def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
 
 
 def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
+    kept = [found for name in arguments.digest if (found := states.find(name)) is not None]
+    digests = [name for name in arguments.digest if name not in {state.name for state in kept}]
+    there = {one.build.digest for one in contents.builds}
+    digests += [d for state in kept for engine in state.engines for d in engine.digests if d in there]
+    states.remove(states.all_states() if arguments.all and arguments.yes else kept)
+    for state in kept:
+        print(f"{state.name} deleted")
+    if kept and not digests:
+        return EXIT_OK
     choice = Choice(
-        digests=tuple(arguments.digest),
+        digests=tuple(digests),
         kind=arguments.kind,
         model=arguments.model,
         older_than_days=arguments.older_than,
@@ -120,6 +166,13 @@ def _parser() -> Parser:
     ):
         one = _action(actions, name, action, what)
         one.add_argument("--json", action="store_true", help="results on stdout as JSON (default: a table)")
+        if name == "stats":
+            one.add_argument(
+                "build", nargs="?", metavar="BUILD", help="script's model whose results to show (default: all builds)"
+            )
+    shown = _action(actions, "print", _print, "show everything about one build")
+    shown.add_argument("build", metavar="BUILD", help="name of a script's model, or a digest; a unique prefix will do")
+    shown.add_argument("--json", action="store_true", help="results on stdout as JSON (default: text)")
     _add_choice(_action(actions, "delete", _delete, "delete builds"))
     report = _action(actions, "report", _report, "write the list as CSV")
     report.add_argument("--output", metavar="FILE", help="CSV file (default: stdout)")
@@ -136,7 +189,12 @@ def _action(actions: argparse._SubParsersAction[Parser], name: str, action: obje
 def _add_choice(parser: Parser) -> None:
     """The flags that select builds to delete."""
     which = parser.add_argument_group("selection", "Builds that meet all of these conditions are deleted.")
-    which.add_argument("digest", nargs="*", metavar="DIGEST", help="digest or unique prefix (default: any)")
+    which.add_argument(
+        "digest",
+        nargs="*",
+        metavar="DIGEST",
+        help="digest or unique prefix, or the name of a script's model (default: any)",
+    )
     which.add_argument("--kind", metavar="KIND", help="kind from the list, such as onnx or reference (default: any)")
     which.add_argument("--model", metavar="MODEL", help="model that it was built from (default: any)")
     which.add_argument(
@@ -155,8 +213,8 @@ STATS_HEADINGS = ("kind", "builds", "size")
 
 FIELDS = (
     *("kind", "model_id", "task", "precision", "size_bytes", "made_at", "last_used_at", "build_s", "digest", "folder"),
+    *("runtime", "opset", "inputs", "mean_latency_ms"),
 )
-
 """Columns of the CSV report, and keys of a build in JSON."""
 
 SHORT = 12
@@ -171,9 +229,11 @@ def list_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
 
 
 def list_json(contents: Contents) -> dict[str, Json]:
-    """`builds`, `broken` (with the reason), `leftovers` and `links`."""
+    """`builds`, `scripts` (the content of their state.yaml), `broken` (with the reason), `leftovers` and `links`."""
+    kept = states.all_states()
     return {
-        "builds": [_row(one) for one in contents.builds],
+        "builds": [_row(one, kept) for one in contents.builds],
+        "scripts": [to_json(state) for state in kept],
         "broken": [
             {"folder": str(one.folder), "why": one.why, "size_bytes": one.size_bytes} for one in contents.broken
         ],
@@ -215,8 +275,9 @@ def csv_text(contents: Contents) -> str:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, FIELDS)
     writer.writeheader()
+    kept = states.all_states()
     for one in contents.builds:
-        cells = _row(one).items()
+        cells = _row(one, kept).items()
         writer.writerow({name: spreadsheet_safe(cell) if isinstance(cell, str) else cell for name, cell in cells})
     return text.getvalue()
 
@@ -227,7 +288,16 @@ def free_bytes(root: Path) -> int:
     return shutil.disk_usage(place).free
 
 
-def _row(one: KeptBuild) -> dict[str, Any]:
+def _row(one: KeptBuild, kept: Sequence[states.ScriptState] = ()) -> dict[str, Any]:
+    """A build; with what is kept of scripts, also what was measured with it."""
+    build = one.build
+    used = [(state, engine) for state in kept for engine in state.engines if build.digest in engine.digests]
+    measured = [
+        result.mean_latency
+        for state, engine in used
+        for result in state.results
+        if (result.runtime, result.device, result.precision) == (engine.runtime, engine.device, engine.precision)
+    ]
     return {
         "kind": one.build.kind,
         "model_id": one.model_id,
@@ -239,6 +309,10 @@ def _row(one: KeptBuild) -> dict[str, Any]:
         "build_s": one.build.build_s,
         "digest": one.build.digest,
         "folder": str(one.folder),
+        "runtime": ", ".join(dict.fromkeys(engine.runtime for _, engine in used)) or build.parts.get("runtime"),
+        "opset": build.parts.get("opset"),
+        "inputs": "; ".join(dict.fromkeys(state.shapes for state, _ in used)) or None,
+        "mean_latency_ms": min((value for value in measured if value is not None), default=None),
     }
 
 
@@ -246,6 +320,20 @@ def _cells(one: KeptBuild) -> tuple[str, ...]:
     build = one.build
     what = (build.kind, one.model_id or "-", one.precision or "-", size_text(one.size_bytes))
     return (*what, build.made_at[:16], time_text(one.last_used_s)[:16], build.digest[:SHORT])
+
+
+def build_text(build: Build, folder: Path) -> str:
+    """Everything that a build was made from, and what its maker found."""
+    about: dict[str, Any] = {
+        **build.parts,
+        **build.facts,
+        "made_at": build.made_at,
+        "build_s": build.build_s,
+        "size": size_text(build.size_bytes),
+        "folder": folder,
+    }
+    lines = [f"  {key:<18}  {value}" for key, value in about.items() if value not in (None, "", [], {})]
+    return "\n".join([f"{build.kind} {build.digest}", *map(visible, lines)])
 
 
 def _troubles(contents: Contents) -> list[str]:

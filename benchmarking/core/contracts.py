@@ -273,6 +273,8 @@ class Runtime(ABC):
     """A way to run models. Importing the module imports neither torch nor a vendor package."""
 
     name: str
+    aliases: tuple[str, ...] = ()
+    """Further names, by which people who come from other tools know it."""
     is_default: bool = False
     """Whether it is used when none is named, and others are compared with it. True for exactly one runtime."""
     runs_models: bool = True

@@ -193,6 +193,8 @@ class DeviceKind(ABC):
 
     name: str
     """The kind's name for `--device`; equal to the module's name."""
+    aliases: tuple[str, ...] = ()
+    """Further names, by which people who come from other tools know it."""
     implied_runtime: str | None = None
     """The runtime used when none is named; None for the default runtime."""
     probes_in_process: bool = False

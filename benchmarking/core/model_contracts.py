@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.contracts import FamilyOperation
@@ -57,6 +58,8 @@ class Recipe:
     """A short prompt that takes another path through the model, where the graphs are compared with torch as well."""
     torch_facts: tuple[str, ...] = ()
     """Readings of the torch operation that graphs cannot give, stored in the bundle's facts."""
+    is_of_one_point: bool = False
+    """Whether graphs are exported at the shapes of one point each, for a family whose inputs have no others."""
 
     @property
     def kind(self) -> BundleKind:
@@ -65,6 +68,8 @@ class Recipe:
 
     def signature(self, point: Point) -> dict[str, Json]:
         """The values of a point that the export depends on."""
+        if self.is_of_one_point:
+            return {"point": point.label}
         return {name: point.axes[name] for name in self.fixed_axes if point.axes.get(name) is not None}
 
 
@@ -232,6 +237,13 @@ class WorkloadFamily(ABC):
     def graph_readings(self, workload: Workload, point: Point, facts: Mapping[str, Json]) -> Readings:
         """The equivalent of `FamilyOperation.readings` for a call of exported graphs, from their bundle's facts."""
         return Readings()
+
+    def outputs(self, output: Any) -> Mapping[str, Any]:
+        """The values in the output of one pass by name, for its export; by default those of a ModelOutput."""
+        return dict(output.items())
+
+    def rewrite(self, workload: Workload, graph: Path) -> None:  # noqa: B027 - most are used as they were exported
+        """Rewrite the ONNX file of an exported graph in place, before it is checked."""
 
     def verified(self, model: Any) -> Mapping[str, Json]:
         """Which code a loaded torch model runs (optimized kernels or slow reference code), read back from it; empty

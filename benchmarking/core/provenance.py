@@ -71,7 +71,7 @@ def versions() -> dict[str, str]:
 
 NOT_REPEATABLE = MappingProxyType(
     {
-        "module": "a torch module was passed in Python: call benchmark_model again",
+        "module": "it is a torch module of a script or was passed in Python: run benchhouse script or benchmark_model",
         "bench": "it is a user-written benchmark: run its file again",
         "import": "another tool measured it: run that tool again",
     }

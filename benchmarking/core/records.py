@@ -339,6 +339,18 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Performance:
+    """The headline of a result: how long a call takes, and how much goes through."""
+
+    mean_latency: Number | None
+    """Mean over the calls; None without a measurement."""
+    throughput: Number | None
+    """Items (sequences, images, rows of a batch) over time, in calls one after the other."""
+    latency_units: str = "milliseconds"
+    throughput_units: str = "items per second"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """One point, over all its launches."""
 
@@ -368,6 +380,14 @@ class Result:
     samples: tuple[Samples, ...] = ()
     extra: Mapping[str, Json] = field(default_factory=dict)
     """Details and evidence: each launch's windows, statistics and errors."""
+
+    @property
+    def performance(self) -> Performance:
+        """Mean latency and throughput."""
+        found = self.metrics
+        return Performance(
+            mean_latency=found.get("latency_mean_ms"), throughput=found.get("throughput_samples_per_sec")
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -439,6 +459,13 @@ class Run:
         """Seconds from a fresh process to a loaded model: the sum of all stages, median over the launches; None without
         a load."""
         return median(sum(load.stages_s.values()) for load in self.loads) if self.loads else None
+
+    @property
+    def performance(self) -> Performance:
+        """Mean latency and throughput of the first result that was measured."""
+        measured = (result for result in self.results if result.status == "ok")
+        found = next(measured, None)
+        return Performance(mean_latency=None, throughput=None) if found is None else found.performance
 
     @property
     def is_simulated(self) -> bool:

@@ -114,6 +114,7 @@ class CpuDevice(DeviceKind):
     """Found on every machine."""
 
     name = "cpu"
+    aliases = ("x86",)
     typical = MappingProxyType({"cpu": "CPU"})
     is_processor = True
     has_gauge = True

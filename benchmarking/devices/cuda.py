@@ -55,6 +55,7 @@ class CudaDevice(TorchGpuKind):
     """NVIDIA GPUs. `module` may be a recording of NVML."""
 
     name = "cuda"
+    aliases = ("nvidia",)
     typical = MappingProxyType({"cuda:0": "NVIDIA GPU"})
     auto_ranks = ((10, ""),)
     visibility = (VISIBLE,)

@@ -61,6 +61,7 @@ class RocmDevice(TorchGpuKind):
     """AMD GPUs. `sys` and `dev` are the kernel's trees; `module` may be a recording of amdsmi."""
 
     name = "rocm"
+    aliases = ("amd",)
     typical = MappingProxyType({"rocm:0": "AMD GPU"})
     auto_ranks = ((20, ""),)
     visibility = (VISIBLE, "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")

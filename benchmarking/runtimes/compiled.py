@@ -32,6 +32,7 @@ class Compiled(TorchRuntime):
     """The runtime `compiled`."""
 
     name = "compiled"
+    aliases = ("torch-compiled",)
     point_per_process = True
     compiles = True
     declared_options = (

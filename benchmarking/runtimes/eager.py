@@ -22,6 +22,7 @@ class Eager(TorchRuntime):
     """The runtime `eager`. On several devices it has the option several_devices."""
 
     name = "eager"
+    aliases = ("pytorch", "torch")
     is_default = True
     runs_on_several = True
     declared_options = (*SHARED_OPTIONS, several_devices.PLACEMENT, QUANTIZATION)

@@ -45,6 +45,7 @@ class OnnxRuntime(shared.OrtRuntime):
     for fusion and cuda_graph."""
 
     name = "onnxruntime"
+    aliases = ("ort",)
     export_format = "onnx"
     concurrency_flag = ""
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnx")

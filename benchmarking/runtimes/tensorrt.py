@@ -48,6 +48,7 @@ class TensorRt(shared.OrtRuntime):
     """The runtime `tensorrt`. Its option io_mode is that of the runtime onnxruntime on a GPU."""
 
     name = "tensorrt"
+    aliases = ("trt",)
     packages: tuple[str, ...] = ("onnxruntime-gpu", *TENSORRT_PACKAGES)
     declared_options = (shared.IO_MODE,)
 

@@ -13,7 +13,15 @@ from benchmarking.core.child_process import module_command, start
 from benchmarking.core.errors import EXIT_FAILED
 from tests.docs.cli_page import parser_of
 
-COMMANDS = ("run_hardware_benchmark", "batch_benchmark", "compare_onnx", "export_to_onnx", "manage_cache", "ab")
+COMMANDS = (
+    "run_hardware_benchmark",
+    "batch_benchmark",
+    "compare_onnx",
+    "export_to_onnx",
+    "manage_cache",
+    "ab",
+    "benchit",
+)
 SWITCHES = (argparse._StoreTrueAction, argparse._AppendAction)
 """Flags whose default needs no words: off, or none."""
 WITHOUT_DEFAULT = {
@@ -22,6 +30,8 @@ WITHOUT_DEFAULT = {
     "compare_onnx": {"model", "description"},
     "export_to_onnx": {"model", "output_dir"},
     "ab": {"a", "b", "description"},
+    "benchit": {"description"},
+    "manage_cache": {"build"},
 }
 """Arguments that are required, or that mean nothing without a value."""
 

@@ -48,6 +48,13 @@ def names_with(trait: Callable[[DeviceKind], bool]) -> tuple[str, ...]:
     return tuple(kind.name for kind in kinds() if trait(kind))
 
 
+def device_named(request: str) -> str:
+    """A value of `--device`, with the kind's own name in the place of an alias: "cuda:1" for "nvidia:1"."""
+    name, colon, part = request.partition(":")
+    found = next((kind.name for kind in kinds() if name.lower() in kind.aliases), name)
+    return f"{found}{colon}{part}"
+
+
 def processor() -> DeviceKind:
     """The kind that every machine has."""
     return next(kind for kind in kinds() if kind.is_processor)

@@ -40,12 +40,17 @@ Evaluate = Callable[[Mapping[str, np.ndarray]], list[Any]]
 def traced_point(workload: Workload, point: Point, recipe: Recipe) -> Point:
     """The point whose inputs are traced: the fixed axes are the point's own. A model that computes in blocks is traced
     at more than one, because a single block would be a size that broadcasts."""
+    if recipe.is_of_one_point:
+        return replace(point, concurrency=1)
     length = TRACED_SEQUENCE_LENGTH + plugin_of(workload).image_tokens(workload, point) + recipe.block_size
     return _resized(point, recipe, TRACED_BATCH_SIZE, length, TRACED_AUDIO_S)
 
 
 def checked_points(workload: Workload, point: Point, recipe: Recipe) -> tuple[Point, ...]:
-    """The points at which graphs and torch are compared: of a model that computes in blocks at three and at one."""
+    """The points at which graphs and torch are compared: of a model that computes in blocks at three and at one; where
+    graphs are of one point, that one."""
+    if recipe.is_of_one_point:
+        return (replace(point, concurrency=1),)
     image_tokens = plugin_of(workload).image_tokens(workload, point)
     extras = (image_tokens + 2 * recipe.block_size, image_tokens)
     sizes = [(size, length + extra, audio_s) for (size, length, audio_s), extra in zip(CHECKED, extras, strict=True)]

@@ -22,6 +22,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ def export_bundle(
     model.requires_grad_(False)
     bundle = _given(workload, recipe, point, folder, precision)
     if bundle is None:
-        bundle = _made(_plan(recipe, model, workload, point), recipe, folder, opset)
+        bundle = _made(_plan(recipe, model, workload, point), workload, recipe, folder, opset)
     facts = {**bundle.facts, **_torch_facts(model, workload, point, recipe)}
     bundle = dataclasses.replace(bundle, parameter_count=parameter_count(model), facts=facts)
     write_bundle(folder, bundle)
@@ -116,9 +117,12 @@ def _torch_facts(model: Any, workload: Workload, point: Point, recipe: Recipe) -
     return {name: value for name, value in readings.values.items() if name in recipe.torch_facts}
 
 
-def _written(traced: Traced, name: str, folder: Path, exporter: str, opset: int) -> Graph:
+def _written(
+    traced: Traced, name: str, folder: Path, exporter: str, opset: int, rewrite: Callable[[Path], None]
+) -> Graph:
     path = folder / f"{name}.onnx"
     files.write(traced, path, exporter, opset)
+    rewrite(path)
     files.check_opset(path, opset, exporter)
     files.tidy(path, traced.axes)
     files.check(path)
@@ -146,9 +150,10 @@ def _given(workload: Workload, recipe: Recipe, point: Point, folder: Path, preci
     return _bundle(graphs, recipe, folder, OPTIMUM, prompt)
 
 
-def _made(plan: Plan, recipe: Recipe, folder: Path, opset: int) -> Bundle:
+def _made(plan: Plan, workload: Workload, recipe: Recipe, folder: Path, opset: int) -> Bundle:
     exporter = files.installed_exporter(recipe.exporter)
-    graphs = {name: _written(traced, name, folder, exporter, opset) for name, traced in plan.graphs.items()}
+    rewrite = partial(plugin_of(workload).rewrite, workload)
+    graphs = {name: _written(traced, name, folder, exporter, opset, rewrite) for name, traced in plan.graphs.items()}
     return _bundle(graphs, recipe, folder, exporter, plan.fields)
 
 

@@ -250,8 +250,8 @@ class FamilyCall(torch.nn.Module):
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         operation = self._family.torch_operation(self.model, self._workload, self._point, inputs, {})
         operation.reset()
-        output = operation.run(lambda name: None)
-        return {name: getattr(output, name) for name in self._outputs}
+        found = self._family.outputs(operation.run(lambda name: None))
+        return {name: found[name] for name in self._outputs}
 
 
 def forward_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
@@ -262,7 +262,7 @@ def forward_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
     traced = Traced(
         module=FamilyCall(model, workload, where, (*outputs, *more)),
         inputs=inputs,
-        axes={name: FREE_AXES.get(name, {0: BATCH}) for name in inputs},
+        axes={} if recipe.is_of_one_point else {name: FREE_AXES.get(name, {0: BATCH}) for name in inputs},
         feeds={name: f"inputs.{name}" for name in inputs},
         result=outputs[0],
         more_results={name: name for name in outputs[1:]},
@@ -279,13 +279,16 @@ def family_inputs(model: Any, workload: Workload, point: Point) -> dict[str, tor
 def _outputs(
     model: Any, workload: Workload, point: Point, inputs: Mapping[str, torch.Tensor]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields of the model's output that the family compares, and its other tensors. Without these the exporter
+    """The values of the model's output that the family compares, and its other tensors. Without these the exporter
     would leave out what torch computes (BERT's pooler)."""
     with torch.no_grad():
-        operation = plugin_of(workload).torch_operation(model, workload, point, inputs, {})
+        family = plugin_of(workload)
+        operation = family.torch_operation(model, workload, point, inputs, {})
         operation.reset()
         output = operation.run(lambda name: None)
     compared = tuple(operation.arrays(output))
     return compared, tuple(
-        name for name, value in output.items() if isinstance(value, torch.Tensor) and name not in compared
+        name
+        for name, value in family.outputs(output).items()
+        if isinstance(value, torch.Tensor) and name not in compared
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarking.core import plugins
+from benchmarking.core.command_line import choice
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.errors import UnsupportedError, UsageError
@@ -26,6 +27,12 @@ def export_runtimes() -> Mapping[str, str]:
 
 def _runtimes() -> list[Runtime]:
     return [plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE)]
+
+
+def runtime_named(name: str) -> str:
+    """The runtime of a name or alias. Raises UsageError for an unknown one, with similar names."""
+    found = next((runtime.name for runtime in _runtimes() if name.lower() in runtime.aliases), name)
+    return choice(found, plugins.names(PACKAGE), "runtime")
 
 
 def open_device(runtime: Runtime, plugin: DeviceKind, device: Device) -> DeviceHandle:

@@ -160,6 +160,7 @@ def add_builds(parser: argparse.ArgumentParser) -> None:
 def add_cache_dir(group: argparse._ArgumentGroup) -> None:
     """The folder of cached artifacts."""
     group.add_argument(
+        "-d",
         "--cache-dir",
         metavar="DIR",
         help=f"folder of cached artifacts (default: ${CACHE_VARIABLE}, else the user's cache folder)",

@@ -22,12 +22,17 @@ def check_read_plan(plan: CellPlan, named: Mapping[str, object], where: str) -> 
     """Check a plan that was read from the file `where`, before it runs.
 
     `named` are the arguments of the command by key. Raises FormatError for an unknown runtime or device, UsageError for
-    code that none of the arguments names.
+    code that none of the arguments names, and for a script.
     """
     cell = plan.cell
     for package, name in ((RUNTIMES, cell.runtime), (DEVICES, cell.device.type)):
         if name not in plugins.names(package):
             raise FormatError(f"{where}: {name!r} is none of {', '.join(plugins.names(package))}")
+    if cell.workload.source == "module":
+        raise UsageError(
+            f"{where} was read, not run: it runs the script {cell.workload.path!r}: if you trust that script, "
+            "measure it again with benchhouse script"
+        )
     code = foreign_code(cell.runtime, cell.runtime_mode, cell.workload.path)
     if code is not None and not _is_named(code, named):
         raise UsageError(

@@ -61,6 +61,16 @@ def prepare(plan: CellPlan, say: Callable[[str], None]) -> Preparation | LoadFai
     return made
 
 
+def prepare_here(plan: CellPlan) -> Preparation:
+    """What was built for a plan, in this process: for a model that is in this process. Raises what the build raises."""
+    messages: list[Message] = []
+    make_all(PreparationJob(cell=plan.cell, points=plan.runnable, rebuild=plan.rebuild), messages.append)
+    made = Preparation(build=next(one.build for one in messages if isinstance(one, Built)))
+    for one in messages:
+        made = _with_reference(made, one) if isinstance(one, Referenced) else made
+    return made
+
+
 def _prepared(
     job: PreparationJob, made: Preparation | None, timeout_s: float | None, say: Callable[[str], None]
 ) -> tuple[Preparation | LoadFailed, bool]:

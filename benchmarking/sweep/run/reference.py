@@ -22,8 +22,9 @@ from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import processor
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.families import is_given, plugin_of
 from benchmarking.workloads.support.footprint import Fit
+from benchmarking.workloads.support.given_modules import inputs_digest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,6 +88,7 @@ def reference_key(cell: Cell, point: Point) -> BuildKey:
         "mode": dict(cell.runtime_mode),
         "inputs_version": INPUTS_VERSION,
         "versions": {name: version_of(name) for name in ("torch", "transformers")},
+        **({"inputs": inputs_digest(cell.workload, point)} if is_given(cell.workload) else {}),
     }
     return BuildKey(kind=KIND, parts=parts)
 

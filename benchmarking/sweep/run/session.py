@@ -49,13 +49,15 @@ def run_plans(
     show: Show,
     *,
     device_wait_s: float | None = None,
+    finished: Callable[[Run], None] = lambda run: None,
 ) -> int:
-    """Measure plans as `run` does; a device in use by another command is waited for, as `sweep` does."""
+    """Measure plans as `run` does; a device in use by another command is waited for, as `sweep` does. `finished` gets
+    each run when it is stored."""
     with spool.opened_folder(output_dir) as folder:
         for plan in plans:
             _note_weights(plan)
         tracks = [Track.start(folder, plan) for plan in plans]
-        return _measure(tracks, output_dir is not None, ingest, show, device_wait_s)
+        return _measure(tracks, output_dir is not None, ingest, show, device_wait_s, finished=finished)
 
 
 def resume(
@@ -104,6 +106,7 @@ def _measure(
     show: Show,
     device_wait_s: float | None,
     over: Sequence[PartialRun] = (),
+    finished: Callable[[Run], None] = lambda run: None,
 ) -> int:
     """Sweep the tracks; each run is finished and stored right after its last launch. Before them, store the runs that
     are over (their partial files are left).
@@ -111,12 +114,13 @@ def _measure(
     After an interruption the partial files of the other runs hold everything that was measured.
     """
     observer = Observer() if show.quiet else Progress(tracks)
-    finished: list[Finished] = []
+    kept: list[Finished] = []
     codes = [EXIT_OK]
 
     def keep(one: Finished) -> None:
-        finished.append(one)
+        kept.append(one)
         codes.append(_store(one, keeps, ingest, show))
+        finished(one.run)
 
     def done(track: Track) -> None:
         observer.close()
@@ -128,11 +132,11 @@ def _measure(
         sweep(tracks, observer, done, device_wait_s=device_wait_s)
     except (KeyboardInterrupt, LockedError):
         observer.close()
-        _note_interrupted(tracks, [one.run for one in finished], keeps, show)
+        _note_interrupted(tracks, [one.run for one in kept], keeps, show)
         raise
     finally:
         observer.close()
-    _print([one.run for one in finished], show)
+    _print([one.run for one in kept], show)
     return max(codes)
 
 

@@ -18,6 +18,7 @@ from benchmarking.measure.speedup import SpeedUp, geometric_mean, launch_medians
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.run.reference import is_reference
 from benchmarking.sweep.show.report import left_out
+from benchmarking.workloads.support.families import is_given
 
 WORST = tuple(severity for severity in reversed(SEVERITIES) if severity != "info")
 
@@ -196,7 +197,8 @@ def _entry(run: Run, result: Result, base: Result | None, *, is_fastest: bool) -
 
 def _is_reference(run: Run) -> bool:
     """Whether the outputs of other runs are compared with this one's."""
-    return run.cell.workload.family is not None and is_reference(run.cell)
+    workload = run.cell.workload
+    return (workload.family is not None or is_given(workload)) and is_reference(run.cell)
 
 
 def _summaries(points: Sequence[PointComparison], baseline: str) -> tuple[Summary, ...]:

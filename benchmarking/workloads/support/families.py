@@ -36,8 +36,18 @@ def family_named(family: Family | None) -> WorkloadFamily | None:
     return plugin
 
 
+def is_given(workload: Workload) -> bool:
+    """Whether the workload is a torch module that comes with its inputs, instead of a configuration."""
+    return workload.source == "module"
+
+
 def plugin_of(workload: Workload) -> WorkloadFamily:
-    """The plugin of the workload's family. Raises UnsupportedError when there is none."""
+    """The plugin of the workload's family, or what runs modules that come with their inputs. Raises UnsupportedError
+    when there is none."""
+    if is_given(workload):
+        from benchmarking.workloads.support.given_modules import PLUGIN
+
+        return PLUGIN
     if (plugin := family_named(workload.family)) is None:
         raise UnsupportedError(f"{workload.model_id}: this version does not run family {workload.family}")
     return plugin
@@ -45,7 +55,7 @@ def plugin_of(workload: Workload) -> WorkloadFamily:
 
 def recipe_of(workload: Workload) -> Recipe | str:
     """How the workload is exported to graphs, or why it cannot be."""
-    if workload.family is None or workload.source == "module":
+    if workload.family is None and not is_given(workload):
         return f"graphs are exported from a model that has a configuration, not from a {workload.source}"
     return plugin_of(workload).recipe(workload)
 

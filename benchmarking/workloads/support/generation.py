@@ -272,8 +272,10 @@ class ForwardPass(FamilyOperation):
 
 
 def floats_as(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs, floating-point ones in the dtype of the model's parameters."""
-    dtype = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+    """The inputs, floating-point ones in the dtype of the model's parameters, if it has any."""
+    dtype = next((parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()), None)
+    if dtype is None:
+        return dict(inputs)
     return {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
 
 

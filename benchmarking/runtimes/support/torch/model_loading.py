@@ -16,7 +16,7 @@ from benchmarking.workloads.support.families import plugin_of
 def load_model(
     workload: Workload, precision: Precision, attention: str | None, torch_name: str = ""
 ) -> tuple[Any, dict[str, Json]]:
-    """The model in host memory and eval mode: pretrained weights from its folder, or seeded random ones.
+    """The model in host memory and eval mode: pretrained weights from its folder, seeded random ones, or its own.
 
     The second value is for `verified`: parameters that the pretrained weights lack (the head of another task), which
     are seeded random values too."""
@@ -25,6 +25,8 @@ def load_model(
     plugin = plugin_of(workload)
     dtype = dtype_of(precision, torch_name)
     with memory_errors(f"loading {workload.model_id}"):
+        if workload.weights == "given":
+            return plugin.load(workload, dtype=dtype, attention=attention)[0], {}
         if workload.weights == "pretrained":
             model, missing = plugin.load(workload, dtype=dtype, attention=attention)
             copy_to_own_memory(model)
@@ -124,7 +126,7 @@ def verify(model: Any, precision: Precision, torch_name: str, attention: str | N
         if parameter.dtype != expected:
             raise UnsupportedError(f"asked for {precision}, but {name} is {_dtype_name(parameter.dtype)}")
     devices = sorted({_device_name(tensor) for tensor in _tensors(model)})
-    if devices != sorted(set(torch_name.split(SEPARATOR))):
+    if devices and devices != sorted(set(torch_name.split(SEPARATOR))):
         raise UnsupportedError(f"asked for {torch_name}, but the model is on {', '.join(devices)}")
     found = getattr(getattr(model, "config", None), "_attn_implementation", None)
     if attention is not None and found != attention:

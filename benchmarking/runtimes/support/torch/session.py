@@ -217,7 +217,7 @@ class ModuleSession(Session):
         self.parameter_count: int | None = parameter_count(module)
         self._module = module
         self._was_training: bool = module.training
-        self._positional, self._named = _placed(*_arguments(inputs), module)
+        self._positional, self._named = _placed(*arguments_of(inputs), module)
         module.eval()
         self.verified: Mapping[str, Json] = {**describe(module), **threads_in_force(), **arithmetic_in_force()}
 
@@ -276,7 +276,7 @@ def batch_size(positional: Sequence[Any], named: Mapping[str, Any]) -> int:
     raise UsageError("the inputs hold no tensor with a batch dimension")
 
 
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Inputs as positional and named arguments: a mapping is named, a tuple or list positional, a tensor the only
     one."""
     if isinstance(inputs, Mapping):

@@ -110,7 +110,7 @@ def test_request_and_command_line_are_the_same():
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"model_source": "module"}, "a torch module was passed in Python"),
+        ({"model_source": "module"}, "it is a torch module of a script or was passed"),
         ({"model_source": "bench"}, "a user-written benchmark"),
         ({"model_source": "import", "origin_format": "llama-bench"}, "another tool measured it"),
     ],

@@ -1,0 +1,235 @@
+"""Runs Python scripts that know nothing of this program, finds the torch models that they call, and measures those with
+the inputs that the scripts used.
+
+Each script runs once in a process of its own, to see which models it calls; then each process that measures or builds
+runs it again, up to the call, and takes the model out of it. Nothing is pickled. The models are measured in eval mode
+on every device and in every runtime that is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarking.builds.cleaning import lean_cache
+from benchmarking.core import plugins
+from benchmarking.core.command_line import Parser, names, non_negative_int, note, notes, run_command
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.core.plugins import check_measuring
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import PRECISIONS, Json, Run, available, to_json
+from benchmarking.core.terminal import Page, stdout_page
+from benchmarking.core.text import number
+from benchmarking.scripts.planning import outlines, targets
+from benchmarking.scripts.session import Models, Places, analyse_all
+from benchmarking.scripts.states import KeptEngine
+from benchmarking.scripts.tables import builds_table
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.request import Request
+from benchmarking.sweep.run import session
+from benchmarking.sweep.run.warehouse import Ingest, database
+
+NAME = "benchit"
+EXAMPLES = """\
+examples:
+  benchit example.py
+  benchit example.py::d5b1ab77 --device x86 --runtime pytorch,ort --save
+  benchit --search-dir scripts --all --analyze-only --max-depth 1
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    wanted = targets(arguments.script, arguments.search_dir, everything=arguments.all)
+    script_arguments = _words(arguments.script_args)
+    check_measuring("measuring the models of a script")
+    flags.use_cache_dir(arguments.cache_dir)
+    say = notes(quiet=arguments.quiet)
+    with lean_cache(is_lean=arguments.lean_cache, say=note):
+        models = analyse_all(
+            wanted,
+            script_arguments,
+            max_depth=arguments.max_depth,
+            limit_s=arguments.timeout,
+            sequence=arguments.sequence_file,
+            say=say,
+        )
+        code = EXIT_OK if arguments.analyze_only else _build_or_measure(models, arguments, argv)
+    if arguments.analyze_only:
+        _print_analyses(models, arguments)
+    for failure in models.failures:
+        note(f"failed: {failure}")
+    return EXIT_FAILED if models.failures else code
+
+
+def _build_or_measure(models: Models, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    places = Places(devices=arguments.device, runtimes=arguments.runtime or (), precision=arguments.precision)
+    models.plan(places, _request(arguments, argv), uuid7(), note)
+    if not arguments.json:
+        print("\n\n".join(outlines(models.analyses)), end="\n\n", flush=True)
+    if arguments.build_only:
+        engines = models.build(notes(quiet=arguments.quiet))
+        print(_builds_json(models, engines) if arguments.json else builds_table(engines, stdout_page()))
+        return EXIT_OK
+    if not models.plans:
+        return EXIT_OK
+    return session.run_plans(
+        flags.named_plans(arguments, models.plans),
+        Path(arguments.output_dir) if arguments.save else None,
+        _database(arguments),
+        session.Show(
+            json=arguments.json,
+            quiet=arguments.quiet,
+            text=_results_text,
+            document=lambda runs: {"scripts": _scripts_json(models), "runs": [to_json(run) for run in runs]},
+        ),
+        device_wait_s=arguments.lock_timeout,
+        finished=models.keep,
+    )
+
+
+def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:
+    """What applies to every model."""
+    return Request(
+        model_id="",
+        rebuild=arguments.rebuild,
+        settings=flags.chosen_settings(arguments),
+        timeout_s=arguments.timeout,
+        skip_unsupported=arguments.skip_unsupported,
+        command=(NAME, *argv),
+        tags=dict(arguments.tag),
+        description=arguments.description,
+    )
+
+
+def _database(arguments: argparse.Namespace) -> Ingest | None:
+    if not arguments.save:
+        return None
+    return database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """The words of --script-args. They are split as a shell would, and reach no shell."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"--script-args {text!r}: {str(error).lower()}") from error
+
+
+def _print_analyses(models: Models, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print(json.dumps({"scripts": _scripts_json(models)}, indent=1))
+    else:
+        print("\n\n".join(outlines(models.analyses)))
+
+
+def _scripts_json(models: Models) -> list[Json]:
+    return [to_json(analysis) for analysis in models.analyses]
+
+
+def _builds_json(models: Models, engines: Sequence[KeptEngine]) -> str:
+    return json.dumps({"scripts": _scripts_json(models), "builds": [to_json(one) for one in engines]}, indent=1)
+
+
+def _results_text(runs: Sequence[Run], page: Page) -> str:
+    """The tables of the runs, then a line each: latency and throughput with their units."""
+    lines = []
+    for run in runs:
+        where = f"{run.cell.subject} on {run.cell.device.selector} in {run.cell.runtime} ({run.cell.precision})"
+        for result in run.results:
+            found = result.performance
+            if found.mean_latency is None or found.throughput is None:
+                lines.append(f"{where}, {result.point.label}: {result.status}: {result.error or 'no latency'}")
+                continue
+            lines.append(
+                f"{where}, {result.point.label}: {number(found.mean_latency)} {found.latency_units} on average, "
+                f"{number(found.throughput)} {found.throughput_units}"
+            )
+    return "\n\n".join([session.tables(runs, page), "\n".join(lines)])
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME,
+        usage=f"{NAME} SCRIPT[::HASH,HASH] ... [flags]",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    scripts = parser.add_argument_group("scripts")
+    scripts.add_argument(
+        "script",
+        nargs="*",
+        metavar="SCRIPT",
+        help="Python script; ::HASH,HASH measures only the models with these hashes (default: all models)",
+    )
+    scripts.add_argument(
+        "-s", "--search-dir", metavar="DIR", help="folder of the scripts (default: the working folder)"
+    )
+    scripts.add_argument("--all", action="store_true", help="every script (*.py) of --search-dir")
+    scripts.add_argument(
+        "--script-args",
+        default="",
+        metavar="ARGS",
+        help='arguments of the scripts in one text: "--width 64" (default: none)',
+    )
+    scripts.add_argument(
+        "--max-depth",
+        type=non_negative_int,
+        default=0,
+        metavar="N",
+        help="levels of sub-modules to measure below the models that the script calls (default: 0)",
+    )
+    instead = parser.add_argument_group("instead of measuring").add_mutually_exclusive_group()
+    instead.add_argument("--analyze-only", action="store_true", help="list the models of the scripts, and stop")
+    instead.add_argument("--build-only", action="store_true", help="make the builds that the runtimes load, and stop")
+    hardware = parser.add_argument_group("devices and runtimes")
+    kinds = ", ".join(plugins.names("benchmarking.devices"))
+    hardware.add_argument(
+        "--device",
+        type=names,
+        default=("auto",),
+        metavar="D,D",
+        help=f"{kinds}, their aliases, or auto (default: auto)",
+    )
+    hardware.add_argument(
+        "--runtime",
+        type=names,
+        metavar="R,R",
+        help="runtimes or their aliases (default: the device's own, else the default)",
+    )
+    hardware.add_argument(
+        "--precision",
+        type=available,
+        choices=PRECISIONS,
+        metavar="P",
+        help="precision of weights and arithmetic (default: the script's)",
+    )
+    flags.add_measuring(parser)
+    flags.add_builds(parser)
+    scripts.add_argument(
+        "--sequence-file",
+        metavar="FILE",
+        help="Python file whose get_sequence() gives the stages of the builds (default: the export alone)",
+    )
+    output = parser.add_argument_group("output")
+    flags.add_save(output)
+    flags.add_keeping(output)
+    flags.add_output_format(output)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

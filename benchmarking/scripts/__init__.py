@@ -1,0 +1,1 @@
+"""Measuring the models of scripts that know nothing of this program."""

@@ -1,0 +1,172 @@
+"""Which models a script calls, with which inputs, how often and how long.
+
+The script runs to its end, in a process of its own. As that process this module takes the question on stdin as JSON and
+writes the answer as JSON to stdout; what the script prints goes to stderr, which the caller keeps in a log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarking.core.child_process import run_module
+from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.records import Workload, dumps, from_json
+from benchmarking.workloads.support.given_modules import GivenModule, described, recorded_calls
+from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
+
+if TYPE_CHECKING:
+    from benchmarking.workloads.support.script_runs import ScriptRun, SeenModule
+
+MODULE = "benchmarking.scripts.analysis"
+REFUSED = "refused"
+"""The key of an answer that says what is wrong with the question."""
+LAST_LOG_CHARACTERS = 1_000_000
+"""Of what a script printed, as much is kept from its end."""
+TENSORFLOW_MODELS = (
+    "no torch module was called, and the script imports tensorflow: tf.keras models compute in TensorFlow, which no "
+    "runtime here measures; Keras 3 models are measured on its torch backend (KERAS_BACKEND=torch)"
+)
+NO_MODELS = "no torch.nn.Module was called by the script: functions alone have no structure or weights to name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptRequest:
+    """A script to run."""
+
+    path: str
+    """Absolute."""
+    arguments: tuple[str, ...] = ()
+    max_depth: int = 0
+    """Levels of modules below those that the script itself calls."""
+    sequence: str | None = None
+    """A file with the stages of a build; absolute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """What was found in a script."""
+
+    request: ScriptRequest
+    modules: tuple[GivenModule, ...] = ()
+    error: str | None = None
+    """Why the script failed, or why nothing was found in it."""
+    log: str | None = None
+    """The file with what the script printed; None without one."""
+    chosen: tuple[int, ...] = field(default=())
+    """The numbers of the modules to measure."""
+
+    @property
+    def name(self) -> str:
+        """The script's file name."""
+        return Path(self.request.path).name
+
+    def workload(self, module: GivenModule) -> Workload:
+        """A module as a workload, named after script and class: "example.Net", a second one "example.Net-2"."""
+        before = Counter(one.class_name for one in self.modules if one.number < module.number)[module.class_name]
+        name = f"{Path(self.request.path).stem}.{module.class_name}" + (f"-{before + 1}" if before else "")
+        return module.workload(name, Path(self.request.path))
+
+    @property
+    def selected(self) -> tuple[GivenModule, ...]:
+        """The modules to measure."""
+        return tuple(module for module in self.modules if module.number in self.chosen)
+
+
+def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | None = None) -> Analysis:
+    """The models of a script, found by running it in a child process. A script that fails is a result too: what it
+    called until then, with the reason. `log` gets what it printed. Raises UsageError for a file of stages that is none.
+    """
+    done = run_module(MODULE, question=dumps(request), limit_s=limit_s)
+    if log is not None:
+        _write(log, done.stderr)
+    kept = None if log is None else str(log)
+    lines = done.stdout.splitlines()
+    if done.exit_code == 0 and lines:
+        if (refused := json.loads(lines[-1]).get(REFUSED)) is not None:
+            raise UsageError(refused)
+        found = from_json(Analysis, json.loads(lines[-1]), MODULE)
+        return Analysis(request=request, modules=found.modules, error=found.error, log=kept)
+    if done.exit_code is None:
+        error = f"it was still running after {limit_s:g} s: --timeout sets another limit"
+    else:
+        error = f"it ended the process with exit code {done.exit_code}: {done.last_line or 'nothing on stderr'}"
+    return Analysis(request=request, error=error, log=kept)
+
+
+def analysed(request: ScriptRequest) -> Analysis:
+    """The same, run in this process."""
+    from benchmarking.workloads.support.script_runs import watched
+
+    sequence = None if request.sequence is None else read_sequence(Path(request.sequence))
+    run = watched(Path(request.path), request.arguments, request.max_depth)
+    modules = tuple(_module(one, request, sequence) for one in run.modules)
+    return Analysis(request=request, modules=modules, error=run.error or _why_nothing(run))
+
+
+def choose(analysis: Analysis, hashes: Sequence[str]) -> tuple[int, ...]:
+    """The numbers of the modules with these hashes; of all for none. Raises UsageError for a hash of no module."""
+    if not hashes:
+        return tuple(module.number for module in analysis.modules)
+    for wanted in hashes:
+        if not any(module.hash.startswith(wanted) for module in analysis.modules):
+            found = ", ".join(f"{one.short_hash} ({one.class_name})" for one in analysis.modules) or "none"
+            raise UsageError(f"{analysis.name}::{wanted}: no model with this hash; found {found}")
+    return tuple(one.number for one in analysis.modules if one.hash.startswith(tuple(hashes)))
+
+
+def _module(seen: SeenModule, request: ScriptRequest, sequence: BuildSequence | None) -> GivenModule:
+    return described(
+        seen.module,
+        seen.hash,
+        recorded_calls([call.arguments for call in seen.calls], [call.executions for call in seen.calls]),
+        script=Path(request.path).name,
+        script_arguments=request.arguments,
+        line=seen.line,
+        number=seen.number,
+        max_depth=request.max_depth,
+        depth=seen.depth,
+        parent=seen.parent,
+        executions=seen.executions,
+        seconds=seen.seconds,
+        further_executions=seen.further_executions,
+        sequence=sequence,
+    )
+
+
+def _why_nothing(run: ScriptRun) -> str | None:
+    if run.modules:
+        return None
+    return TENSORFLOW_MODELS if run.imports_tensorflow else NO_MODELS
+
+
+def _write(log: Path, text: str) -> None:
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(text[-LAST_LOG_CHARACTERS:], encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"cannot write {log}: {error.strerror}; choose another folder with --cache-dir") from error
+
+
+def main() -> int:
+    """Answer the question on stdin."""
+    home = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    request = from_json(ScriptRequest, json.load(sys.stdin), "request")
+    try:
+        answer = dumps(analysed(request))
+    except UsageError as error:
+        answer = json.dumps({REFUSED: str(error)})
+    home.write(answer + "\n")
+    home.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

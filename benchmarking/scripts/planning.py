@@ -1,0 +1,172 @@
+"""Plans of the models of scripts: each model on each device and runtime that can run it, as for any other model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarking.core.command_line import note
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.records import PRECISIONS, Precision
+from benchmarking.devices.support.kinds import device_named
+from benchmarking.runtimes.support.lookup import runtime_named
+from benchmarking.scripts.analysis import Analysis
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.plan.request import Request, plan_points
+from benchmarking.sweep.run.preparation import has_build
+from benchmarking.workloads.support.given_modules import GivenModule
+
+HASHES = "::"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A script to measure, and the hashes of the models in it; none for all."""
+
+    path: Path
+    hashes: tuple[str, ...] = ()
+
+
+def targets(words: Sequence[str], search_dir: str | None, *, everything: bool) -> tuple[Target, ...]:
+    """The scripts that `example.py::HASH,HASH` and names in a folder mean, each once.
+
+    Raises UsageError for a missing script, and for `everything` without a folder.
+    """
+    if everything and search_dir is None:
+        raise UsageError("--all measures every script of a folder: name it with --search-dir")
+    folder = Path() if search_dir is None else Path(search_dir)
+    if search_dir is not None and not folder.is_dir():
+        raise UsageError(f"--search-dir {search_dir}: no such folder")
+    named = [_target(word, folder) for word in words]
+    if everything:
+        named += [Target(path=path.resolve()) for path in sorted(folder.glob("*.py"))]
+    if not named:
+        what = f"no script (*.py) in {folder}" if everything else "name a script, or --search-dir DIR --all"
+        raise UsageError(f"which script? {what}")
+    return tuple({target.path: target for target in reversed(named)}[path] for path in _once(named))
+
+
+def _once(named: Sequence[Target]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(target.path for target in named))
+
+
+def _target(word: str, folder: Path) -> Target:
+    name, _, hashes = word.partition(HASHES)
+    path = (folder / name).expanduser()
+    if not path.is_file():
+        raise UsageError(f"{path}: no such script")
+    if path.suffix != ".py":
+        raise UsageError(f"{path}: not a Python script (*.py)")
+    wanted = tuple(part.strip().lower() for part in hashes.split(",") if part.strip())
+    return Target(path=path.resolve(), hashes=wanted)
+
+
+def plan_models(
+    analyses: Sequence[Analysis],
+    devices: Sequence[str],
+    runtimes: Sequence[str],
+    request: Request,
+    session_id: str,
+    *,
+    precision: Precision | None = None,
+    machine: Machine | None = None,
+    say: Callable[[str], None] = note,
+) -> tuple[CellPlan, ...]:
+    """The plans of the chosen models of all scripts on each device in each runtime.
+
+    Combinations that cannot run are left out, with a line for `say`, as long as any is left for each model. Raises
+    UnsupportedError with the reasons for a model without any, UsageError for unknown names. Fields of `request` other
+    than model, device, runtime and precision apply to all.
+    """
+    machine = Machine() if machine is None else machine
+    places = list(itertools.product(map(device_named, devices), map(runtime_named, runtimes) if runtimes else [None]))
+    plans: list[CellPlan] = []
+    for analysis in analyses:
+        for module in analysis.selected:
+            one = replace(request, precision=precision or precision_of(module))
+            plans += _plans(analysis, module, places, one, session_id, machine, say)
+    return tuple(plans)
+
+
+def _plans(
+    analysis: Analysis,
+    module: GivenModule,
+    places: Sequence[tuple[str, str | None]],
+    request: Request,
+    session_id: str,
+    machine: Machine,
+    say: Callable[[str], None],
+) -> list[CellPlan]:
+    workload = analysis.workload(module)
+    points = tuple(call.point for call in module.calls)
+    plans: list[CellPlan] = []
+    refused: dict[str, UnsupportedError] = {}
+    for device, runtime in places:
+        here = replace(request, model_id=workload.model_id, device=device, runtime=runtime)
+        try:
+            plan = plan_points(here, session_id, workload, points, skipped={}, machine=machine)
+            _check_sequence(module, plan)
+            plans.append(plan)
+        except UnsupportedError as error:
+            refused[f"{workload.model_id} on {device}" + (f" in {runtime}" if runtime else "")] = error
+    if refused and not plans:
+        raise UnsupportedError("; ".join(f"{where}: {why}" for where, why in refused.items()))
+    for where, why in refused.items():
+        say(f"left out: {where}: {why}")
+    return plans
+
+
+def _check_sequence(module: GivenModule, plan: CellPlan) -> None:
+    """Raise UnsupportedError where a sequence of one's own would build nothing that is measured."""
+    if module.sequence is not None and not has_build(plan.cell):
+        raise UnsupportedError(f"--sequence-file: runtime {plan.cell.runtime} loads no build")
+
+
+def precision_of(module: GivenModule) -> Precision:
+    """The precision that a module's sequence builds, else the one that the script runs it at. Raises UsageError for one
+    that is not measured."""
+    if module.sequence is not None and module.sequence.precision is not None:
+        return module.sequence.precision
+    for precision in PRECISIONS:
+        if module.dtype in (precision, None):
+            return precision
+    raise UsageError(
+        f"the parameters of {module.class_name} ({module.short_hash}) are {module.dtype}, which is not measured: take "
+        f"--precision {PRECISIONS[0]}"
+    )
+
+
+def outlines(analyses: Sequence[Analysis]) -> Iterator[str]:
+    """A block of lines for each script: its models, and what was seen of them."""
+    for analysis in analyses:
+        lines = [analysis.name]
+        if analysis.error is not None:
+            lines.append(f"  failed: {analysis.error}")
+        if analysis.log is not None:
+            lines.append(f"  output of the script: {analysis.log}")
+        for module in analysis.modules:
+            lines += _outline(analysis, module)
+        yield "\n".join(lines)
+
+
+def _outline(analysis: Analysis, module: GivenModule) -> list[str]:
+    from benchmarking.core.text import number, size_text
+
+    indent = "  " * (module.depth + 1)
+    name = analysis.workload(module).model_id
+    place = analysis.name if module.line is None else f"{analysis.name}, line {module.line}"
+    about = [
+        ("class", f"{module.module_class} ({module.kind})"),
+        ("location", place),
+        ("parameters", f"{module.parameter_count} ({size_text(module.weights_bytes)})"),
+        ("hash", module.short_hash),
+    ]
+    for call in module.calls:
+        inputs = ", ".join(f"{name}: {what}" for name, what in call.signature.items()) or "none"
+        about.append(("inputs", f"{inputs} ({call.executions}x, {call.point.label})"))
+    if module.further_executions:
+        about.append(("more", f"{module.further_executions} calls with further kinds of input, which are not measured"))
+    head = f"{indent}{name} (executed {module.executions}x, {number(module.seconds, 2)} s)"
+    return [head, *(f"{indent}  {key:<10}  {text}" for key, text in about)]

@@ -1,0 +1,140 @@
+"""From scripts to their analyses, plans and builds, for the command and the Python API alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.records import Precision, Run
+from benchmarking.scripts import states
+from benchmarking.scripts.analysis import Analysis, ScriptRequest, analyse, choose
+from benchmarking.scripts.planning import Target, plan_models
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.plan.request import Request
+from benchmarking.sweep.run.preparation import prepare
+from benchmarking.sweep.run.process import LoadFailed
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where models are measured."""
+
+    devices: tuple[str, ...] = ("auto",)
+    runtimes: tuple[str, ...] = ()
+    """Empty: the device's own, or the default."""
+    precision: Precision | None = None
+    """None: that of the script."""
+
+
+@dataclass(slots=True)
+class Models:
+    """The models of some scripts, and what is kept of them."""
+
+    analyses: tuple[Analysis, ...]
+    plans: tuple[CellPlan, ...] = ()
+    failures: list[str] = field(default_factory=list)
+    """What went wrong with one script or model and stopped no other."""
+    _states: dict[str, states.ScriptState] = field(default_factory=dict)
+    """By run id."""
+    _by_name: dict[str, states.ScriptState] = field(default_factory=dict)
+
+    def plan(self, places: Places, request: Request, session_id: str, say: Say) -> None:
+        """Plan the chosen models. Raises UsageError for unknown names, UnsupportedError when nothing can run."""
+        machine = Machine()
+        errors: list[UnsupportedError] = []
+        for analysis in self.analyses:
+            try:
+                found = plan_models(
+                    [analysis],
+                    *(places.devices, places.runtimes, request, session_id),
+                    precision=places.precision,
+                    machine=machine,
+                    say=say,
+                )
+            except UnsupportedError as error:
+                errors.append(error)
+                continue
+            self.plans += found
+            self._open_states(analysis, found, say)
+        if errors and not self.plans:
+            raise errors[0]
+        self.failures += [str(error) for error in errors]
+
+    def build(self, say: Say) -> list[states.KeptEngine]:
+        """Make what the launches of every plan would load, and measure nothing."""
+        for plan in self.plans:
+            name = f"{plan.cell.workload.model_id} for {plan.cell.runtime} on {plan.cell.device.selector}"
+            made = prepare(plan, lambda what, name=name: say(f"{name}: preparing {what}"))  # type: ignore[misc]
+            if isinstance(made, LoadFailed):
+                self.failures.append(f"{name}: {made.error}")
+            else:
+                self._keep(states.with_preparation(self._state_of(plan), plan, made))
+        return [engine for state in self._by_name.values() for engine in state.engines]
+
+    def keep(self, run: Run) -> None:
+        """Add a finished run to what is kept of its model."""
+        plan = next(plan for plan in self.plans if plan.run_id == run.run_id)
+        self._keep(states.with_run(self._state_of(plan), plan, run))
+
+    def _open_states(self, analysis: Analysis, plans: Sequence[CellPlan], say: Say) -> None:
+        path = Path(analysis.request.path)
+        for module in analysis.selected:
+            model_id = analysis.workload(module).model_id
+            state, stale = states.opened(path, model_id, module)
+            if stale is not None:
+                say(stale)
+            self._states |= {plan.run_id: state for plan in plans if plan.cell.workload.model_id == model_id}
+            self._keep(state)
+
+    def _state_of(self, plan: CellPlan) -> states.ScriptState:
+        return self._by_name[self._states[plan.run_id].name]
+
+    def _keep(self, state: states.ScriptState) -> None:
+        self._by_name[state.name] = state
+        states.write(state)
+
+
+def analyse_all(
+    targets: Sequence[Target],
+    arguments: Sequence[str],
+    *,
+    max_depth: int,
+    limit_s: float | None,
+    sequence: str | None = None,
+    say: Say,
+) -> Models:
+    """Run each script once, and find its models. A script that fails is among the failures, and stops no other.
+
+    `sequence` is a file with the stages of a build. Raises UsageError for one that is none, and for a hash of no
+    model.
+    """
+    analyses, failures = [], []
+    stages = None if sequence is None else str(Path(sequence).expanduser().resolve())
+    for target in targets:
+        say(f"running {target.path.name}")
+        request = ScriptRequest(path=str(target.path), arguments=tuple(arguments), max_depth=max_depth, sequence=stages)
+        log = states.states_folder() / f"{states.NOT_IN_NAMES.sub('_', target.path.stem)}.log"
+        found = analyse(request, log, limit_s)
+        if found.error is not None:
+            failures.append(f"{target.path.name}: {found.error}")
+        if found.modules:
+            found = replace(found, chosen=choose(found, target.hashes))
+        analyses.append(found)
+    return Models(analyses=tuple(analyses), failures=failures)
+
+
+def check_engine(backend: str, *, use_slurm: bool) -> None:
+    """Raise BenchhouseError for what measures on other machines, UsageError for an unknown backend."""
+    from benchmarking.core.command_line import choice
+
+    choice(backend, ("local", "remote"), "backend")
+    if use_slurm or backend == "remote":
+        asked = "use_slurm" if use_slurm else "backend='remote'"
+        raise BenchhouseError(
+            f"{asked}: measuring on other machines comes with the engine for clusters, which is not built yet: "
+            "leave it out to measure on this machine"
+        )

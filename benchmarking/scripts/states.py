@@ -1,0 +1,262 @@
+"""What is kept of each model of a script: `<cache folder>/scripts/{script}_{hash}/state.yaml`.
+
+It names the model and its inputs, the builds that were made of it by their digests in the build cache, and the results
+that were measured. Builds and results of an earlier state of the model (other input shapes or arguments of the script,
+other versions of the packages) are stale: they are dropped from the file when the script is analysed again, and the
+build cache makes new builds, whose digests depend on all of it. Other weights are another hash, and so another folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarking.builds.store import default_cache_dir
+from benchmarking.core.codec import from_json, to_json
+from benchmarking.core.errors import BenchhouseError, StorageError, UsageError
+from benchmarking.core.provenance import utc_now, versions
+from benchmarking.core.records import Json, Preparation, Result, Run, canonical_hash
+from benchmarking.core.untrusted.yaml_files import read_yaml
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.workloads.support.given_modules import GivenModule
+
+FOLDER = "scripts"
+STATE = "state.yaml"
+LOG = "script.log"
+FORMAT_VERSION = 1
+NAME = re.compile(r"[\w.-]+_[0-9a-f]{8}")
+NOT_IN_NAMES = re.compile(r"[^\w.-]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptEngine:
+    """What a runtime made of the model, or that it runs it as it is."""
+
+    runtime: str
+    device: str
+    precision: str
+    kind: str | None
+    """Of the build; None for a runtime that builds nothing."""
+    digests: tuple[str, ...] = ()
+    """Its folders in the build cache."""
+    opset: int | None = None
+    """Version of ONNX's operators in it; None for a build of another format."""
+    size_bytes: int | None = None
+    build_s: float | None = None
+    made_at: str
+    """UTC, ISO 8601: when it was last used by this command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptResult:
+    """A measured point."""
+
+    run_id: str
+    runtime: str
+    device: str
+    precision: str
+    point: str
+    status: str
+    error: str | None = None
+    mean_latency: float | None = None
+    latency_units: str = ""
+    throughput: float | None = None
+    throughput_units: str = ""
+    measured_at: str
+    """UTC, ISO 8601."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptState:
+    """The content of a `state.yaml`."""
+
+    format_version: int = FORMAT_VERSION
+    name: str
+    """{script}_{hash}."""
+    model_id: str
+    script: str
+    """Its path."""
+    model: GivenModule
+    versions: Mapping[str, str]
+    identity: str
+    """Hash of what builds and results depend on besides the weights."""
+    engines: tuple[KeptEngine, ...] = ()
+    results: tuple[KeptResult, ...] = ()
+    updated_at: str
+
+    @property
+    def shapes(self) -> str:
+        """The inputs of all its calls."""
+        calls = (", ".join(f"{name}: {what}" for name, what in call.signature.items()) for call in self.model.calls)
+        return "; ".join(calls)
+
+    @property
+    def folder(self) -> Path:
+        """Its folder."""
+        return states_folder() / self.name
+
+
+def states_folder() -> Path:
+    """The folder of all states, in the cache folder."""
+    return default_cache_dir() / FOLDER
+
+
+def build_name(script: Path, module: GivenModule) -> str:
+    """{script}_{hash}."""
+    return f"{NOT_IN_NAMES.sub('_', script.stem)}_{module.short_hash}"
+
+
+def opened(script: Path, model_id: str, module: GivenModule) -> tuple[ScriptState, str | None]:
+    """The state of a model now, with what still holds of the one that is kept; and why that is stale, if it is."""
+    name = build_name(script, module)
+    now = versions()
+    new = ScriptState(
+        name=name,
+        model_id=model_id,
+        script=str(script),
+        model=module,
+        versions=now,
+        identity=canonical_hash({**module.identity, "versions": dict(now)}),
+        updated_at=utc_now(),
+    )
+    old = find(name)
+    if old is None:
+        return new, None
+    if old.identity == new.identity:
+        return replace(new, engines=old.engines, results=old.results), None
+    return new, f"{name} is stale: {_what_changed(old, new)}"
+
+
+def with_preparation(state: ScriptState, plan: CellPlan, preparation: Preparation | None) -> ScriptState:
+    """The state with what a cell's launches load, in the place of what the same cell loaded before."""
+    build = {} if preparation is None else preparation.build
+    engine = KeptEngine(
+        runtime=plan.cell.runtime,
+        device=plan.cell.device.selector,
+        precision=plan.cell.precision,
+        kind=_text(build.get("kind")),
+        digests=tuple(map(str, digests)) if isinstance(digests := build.get("digests"), list) else (),
+        opset=_whole(build.get("opset")),
+        size_bytes=_whole(build.get("size_bytes")),
+        build_s=_number(build.get("build_s")),
+        made_at=utc_now(),
+    )
+    others = (one for one in state.engines if _place(one) != _place(engine))
+    return replace(state, engines=(*others, engine), updated_at=utc_now())
+
+
+def with_run(state: ScriptState, plan: CellPlan, run: Run) -> ScriptState:
+    """The state with a run's results, in the place of earlier ones of the same cell."""
+    results = tuple(_result(run, result) for result in run.results)
+    places = {_place(one) for one in results}
+    others = (one for one in state.results if _place(one) not in places)
+    kept = replace(state, results=(*others, *results), updated_at=utc_now())
+    return with_preparation(kept, plan, run.preparation)
+
+
+def write(state: ScriptState) -> None:
+    """Write a state's file, whole or not at all. Raises StorageError."""
+    import yaml
+
+    with _storage_errors(state.folder):
+        state.folder.mkdir(parents=True, exist_ok=True)
+        newborn = state.folder / f".{STATE}.{os.getpid()}.new"
+        newborn.write_text(yaml.safe_dump(to_json(state), sort_keys=False, allow_unicode=True), encoding="utf-8")
+        newborn.replace(state.folder / STATE)
+
+
+def find(name: str) -> ScriptState | None:
+    """The state of that name; None without one. Raises StorageError for a file that cannot be read as one."""
+    if NAME.fullmatch(name) is None:
+        return None
+    path = states_folder() / name / STATE
+    if not path.is_file():
+        return None
+    try:
+        found: ScriptState = from_json(ScriptState, read_yaml(path).plain(), str(path))
+    except BenchhouseError as error:
+        raise StorageError(f"{path} cannot be read ({error}): delete its folder {path.parent}") from error
+    return found
+
+
+def all_states() -> tuple[ScriptState, ...]:
+    """Every state that is kept, by name. Raises StorageError as `find` does."""
+    root = states_folder()
+    names = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    return tuple(state for name in names if (state := find(name)) is not None)
+
+
+def named(name: str) -> ScriptState:
+    """The state of that name or unique prefix. Raises UsageError for none or several."""
+    states = all_states()
+    found = [state for state in states if state.name == name] or [s for s in states if s.name.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(state.name for state in found or states) or "none"
+    what = f"{len(found)} builds of scripts begin with" if found else "no build of a script is named"
+    raise UsageError(f"{what} {name!r}: found {known}")
+
+
+def remove(states: Iterable[ScriptState]) -> None:
+    """Delete the folders of these states, not what the build cache holds. Raises StorageError."""
+    for state in states:
+        if state.folder.is_symlink():
+            raise StorageError(f"{state.folder} is a symbolic link: it is not deleted")
+        with _storage_errors(state.folder):
+            shutil.rmtree(state.folder)
+
+
+def _what_changed(old: ScriptState, new: ScriptState) -> str:
+    changed = [name for name, value in new.model.identity.items() if old.model.identity.get(name) != value]
+    words = [name.replace("_", " ").replace("calls", "input shapes") for name in changed]
+    if dict(old.versions) != dict(new.versions):
+        names = sorted({*old.versions, *new.versions})
+        words += [f"the version of {name}" for name in names if old.versions.get(name) != new.versions.get(name)]
+    return f"another {', '.join(words)}" if words else "it was written by another version of this program"
+
+
+def _result(run: Run, result: Result) -> KeptResult:
+    found = result.performance
+    return KeptResult(
+        run_id=run.run_id,
+        runtime=run.cell.runtime,
+        device=run.cell.device.selector,
+        precision=run.cell.precision,
+        point=result.point.label,
+        status=result.status,
+        error=result.error,
+        mean_latency=found.mean_latency,
+        latency_units=found.latency_units,
+        throughput=found.throughput,
+        throughput_units=found.throughput_units,
+        measured_at=run.finished_at,
+    )
+
+
+def _place(one: KeptEngine | KeptResult) -> tuple[str, str, str]:
+    return one.runtime, one.device, one.precision
+
+
+def _text(value: Json) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _whole(value: Json) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _number(value: Json) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+@contextmanager
+def _storage_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot write {folder}: {error.strerror}; choose another with --cache-dir") from error

@@ -1,0 +1,369 @@
+"""Torch modules that come with their inputs instead of a configuration: those that a script calls, and those that a
+caller of the Python API has in hand.
+
+A workload of source "module" names where its module is found again: in the script at `path`, which is run up to the
+call, or, without a path, among the modules that this process was given. Its points are the recorded calls, and each
+has its own inputs, kept in the build cache under the hash of their values. So every runtime runs such a module like any
+other: live in torch, or exported at exactly the recorded shapes.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from benchmarking.builds.store import DIGEST_LENGTH, BuildKey, BuildStore
+from benchmarking.core.contracts import FamilyOperation, Mark
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.model_contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
+from benchmarking.core.records import Json, Point, Scalar, Workload, canonical_hash, from_json, to_json
+from benchmarking.workloads.support.generation import host_array, non_finite
+from benchmarking.workloads.support.script_runs import CallArguments, captured
+from benchmarking.workloads.support.sequences import BuildSequence, rewrite
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+INPUTS_KIND = "inputs"
+"""The kind of the builds that hold the inputs of a call."""
+INPUTS_FILE = "inputs.npz"
+PREFIX = "input."
+"""Before the names in that file: numpy takes some words for arguments of its own."""
+CALL_AXIS = "call"
+"""The axis that tells the calls of one module apart, where there are several: their number in the order they came."""
+TASK = "module-call"
+SHORT_HASH = 8
+"""Hex digits of a module's hash in names, as many as people type."""
+MODEL_REVISION = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedCall:
+    """A kind of call that a module is measured with."""
+
+    point: Point
+    signature: Mapping[str, str]
+    """Argument -> dtype and shape of a tensor ("float32[8, 8]"), the value or type of anything else."""
+    inputs: str
+    """Digest of the build with the values of the tensors."""
+    executions: int
+    """How often the script called it so; 1 for a module that was given in Python."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenModule:
+    """A module that was found or given, and its calls: what a workload's configuration holds."""
+
+    module_class: str
+    kind: str
+    """"torch module", "torch script", "transformers model" or "keras model"."""
+    hash: str
+    """Of structure and weights: `script_runs.module_hash`."""
+    parameter_count: int
+    weights_bytes: int
+    dtype: str | None
+    """Of the parameters; None for a module without any that are floating-point."""
+    calls: tuple[RecordedCall, ...]
+    script: str | None = None
+    """File name of the script; None for a module that was given in Python."""
+    script_arguments: tuple[str, ...] = ()
+    line: int | None = None
+    """The script's line that called it first."""
+    number: int = 1
+    """Its number among the modules that the script calls down to `max_depth`."""
+    max_depth: int = 0
+    depth: int = 0
+    parent: int | None = None
+    """The number of the module that calls it; None where the script does."""
+    executions: int = 0
+    seconds: float = 0.0
+    """Time of all its calls in the script."""
+    further_executions: int = 0
+    """Calls with further kinds of input, which are not measured."""
+    sequence: BuildSequence | None = None
+    """The stages of its builds; None for those of the program."""
+
+    @property
+    def short_hash(self) -> str:
+        """The hash as it is shown and typed."""
+        return self.hash[:SHORT_HASH]
+
+    @property
+    def class_name(self) -> str:
+        """The name of its class."""
+        return self.module_class.rpartition(".")[2]
+
+    @property
+    def identity(self) -> dict[str, Json]:
+        """What makes it another configuration: class, kinds of input, arguments of the script. Not its place."""
+        calls: list[Json] = [[call.point.label, dict(call.signature)] for call in self.calls]
+        own: dict[str, Json] = {"module_class": self.module_class, "calls": calls}
+        own["script_arguments"] = list(self.script_arguments)
+        return own if self.sequence is None else {**own, "sequence": self.sequence.sha256}
+
+    def workload(self, model_id: str, path: Path | None = None) -> Workload:
+        """The module as a workload; `path` is its script."""
+        return Workload(
+            model_id=model_id,
+            family=None,
+            task=TASK,
+            source="module",
+            config=to_json(self),
+            config_hash=canonical_hash(self.identity),
+            weights="given",
+            revision=self.hash[:MODEL_REVISION],
+            parameter_count=self.parameter_count,
+            path=None if path is None else str(path),
+        )
+
+
+def given_module(workload: Workload) -> GivenModule:
+    """The module that a workload's configuration describes. Raises FormatError for another configuration."""
+    found: GivenModule = from_json(GivenModule, dict(workload.config), workload.model_id)
+    return found
+
+
+def inputs_digest(workload: Workload, point: Point) -> str:
+    """What the values of the inputs at a point are kept under: other values have another digest."""
+    return _call_at(given_module(workload), point).inputs
+
+
+def described(module: torch.nn.Module, hash: str, calls: Sequence[RecordedCall], **further: Any) -> GivenModule:
+    """A module and its calls as a record."""
+    kind = type(module)
+    return GivenModule(
+        module_class=f"{kind.__module__}.{kind.__qualname__}",
+        kind=_kind(module),
+        hash=hash,
+        parameter_count=sum(parameter.numel() for parameter in module.parameters()),
+        weights_bytes=sum(tensor.nbytes for group in (module.parameters(), module.buffers()) for tensor in group),
+        dtype=None if (dtype := _float_dtype(module)) is None else str(dtype).removeprefix("torch."),
+        calls=tuple(calls),
+        **further,
+    )
+
+
+def recorded_calls(arguments: Sequence[CallArguments], executions: Sequence[int]) -> tuple[RecordedCall, ...]:
+    """The calls with these arguments, their inputs kept in the build cache."""
+    return tuple(
+        RecordedCall(
+            point=_point(one, number if len(arguments) > 1 else None),
+            signature=one.signature,
+            inputs=_kept(one),
+            executions=count,
+        )
+        for number, (one, count) in enumerate(zip(arguments, executions, strict=True), start=1)
+    )
+
+
+def give(module: torch.nn.Module, workload: Workload, arguments: Sequence[CallArguments]) -> None:
+    """Keep a module and its calls for this process's `load`; as long as the module exists."""
+    _GIVEN[module] = (workload.revision or "", tuple(arguments))
+
+
+class GivenModules(WorkloadFamily):
+    """Modules that come with their inputs. It is no architecture, so no workload names it as its family."""
+
+    name = "given modules"
+    model_types = frozenset[str]()
+    tasks = (TASK,)
+
+    def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
+        return {}
+
+    def check(self, workload: Workload, point: Point) -> str | None:
+        labels = [call.point.label for call in given_module(workload).calls]
+        return None if point.label in labels else f"{workload.model_id} was called at {'; '.join(labels)} only"
+
+    def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
+        import numpy as np
+
+        call = _call_at(given_module(workload), point)
+        path = BuildStore().root / INPUTS_KIND / call.inputs / INPUTS_FILE
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return {name.removeprefix(PREFIX): arrays[name] for name in arrays.files}
+        except FileNotFoundError as error:
+            raise BenchhouseError(
+                f"the inputs of {workload.model_id} at {point.label} are no longer in {BuildStore().root}: they were "
+                "deleted since the run began; run it again"
+            ) from error
+
+    def model_class(self, workload: Workload) -> Any:
+        import torch
+
+        return torch.nn.Module
+
+    def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
+        raise UnsupportedError(f"{workload.model_id} has no configuration that it could be built from")
+
+    def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
+        about = given_module(workload)
+        module, arguments = _of_script(workload, about) if workload.path else _of_process(workload)
+        found = dict(zip((call.point.label for call in about.calls), arguments, strict=True))
+        module = module.eval().cpu()
+        _CALLS[module] = (_float_dtype(module), found)
+        return module.to(dtype), ()
+
+    def torch_operation(
+        self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
+    ) -> FamilyOperation:
+        own, calls = _CALLS[model]
+        if point.label not in calls:
+            raise UnsupportedError(str(self.check(workload, point)))
+        now = _float_dtype(model)
+        kept = calls[point.label].tensors
+        # Inputs follow the module's precision where they were in the module's own; others (float64 times) stay.
+        dtypes = {
+            name: now if tensor.dtype == own and now is not None else tensor.dtype for name, tensor in kept.items()
+        }
+        tensors = {name: tensor.to(dtypes[name]) for name, tensor in inputs.items()}
+        return ModuleCall(model, point, *calls[point.label].filled(tensors))
+
+    def recipe(self, workload: Workload) -> Recipe | str:
+        return Recipe(plan="forward", exporter=TORCH_EXPORTER, is_of_one_point=True)
+
+    def outputs(self, output: Any) -> Mapping[str, Any]:
+        return output_tensors(output)
+
+    def rewrite(self, workload: Workload, graph: Path) -> None:
+        if (sequence := given_module(workload).sequence) is not None:
+            rewrite(sequence, graph)
+
+
+PLUGIN = GivenModules()
+
+
+class ModuleCall(FamilyOperation):
+    """`module(*positional, **named)`. What the module keeps between calls is left alone."""
+
+    def __init__(self, module: Any, point: Point, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        self.items_per_call = point.batch_size
+        self.tokens_per_call = point.batch_size * point.sequence_length if point.sequence_length else None
+        self._module = module
+        self._positional = positional
+        self._named = dict(named)
+
+    def run(self, mark: Mark) -> Any:
+        return self._module(*self._positional, **self._named)
+
+    def problem(self, output: Any) -> str | None:
+        found = (non_finite(name, tensor) for name, tensor in output_tensors(output).items())
+        return next((problem for problem in found if problem is not None), None)
+
+    def arrays(self, output: Any) -> dict[str, Any]:
+        return {name: host_array(tensor) for name, tensor in output_tensors(output).items()}
+
+
+def output_tensors(output: Any) -> dict[str, Any]:
+    """The tensors in an output, in order: "output" for the only one, else "output_0", "output_1", ..."""
+    import torch
+    from torch.utils import _pytree
+
+    found = [leaf for leaf in _pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+    return {"output": found[0]} if len(found) == 1 else {f"output_{index}": one for index, one in enumerate(found)}
+
+
+@dataclass(slots=True)
+class _Held:
+    """Modules by themselves, so that nothing outlives its module."""
+
+    given: WeakKeyDictionary[Any, tuple[str, tuple[CallArguments, ...]]] = field(default_factory=WeakKeyDictionary)
+    calls: WeakKeyDictionary[Any, tuple[Any, dict[str, CallArguments]]] = field(default_factory=WeakKeyDictionary)
+
+
+_HELD = _Held()
+_GIVEN, _CALLS = _HELD.given, _HELD.calls
+
+
+def _of_script(workload: Workload, about: GivenModule) -> tuple[Any, tuple[CallArguments, ...]]:
+    """The module, taken out of a run of its script. Raises BenchhouseError for another one than was analysed."""
+    script = Path(workload.path or "")
+    seen = captured(script, about.script_arguments, about.max_depth, about.number, len(about.calls))
+    if seen.hash != about.hash:
+        raise BenchhouseError(
+            f"{script.name} made another model {about.number} than when it was analysed "
+            f"(hash {seen.hash[:SHORT_HASH]}, then {about.short_hash}): give it fixed seeds, or weights from a file"
+        )
+    return seen.module, tuple(call.arguments for call in seen.calls)
+
+
+def _of_process(workload: Workload) -> tuple[Any, tuple[CallArguments, ...]]:
+    """A copy of a module that this process was given: it may be moved and converted."""
+    for module, (revision, arguments) in _GIVEN.items():
+        if revision == workload.revision:
+            return copy.deepcopy(module), arguments
+    raise BenchhouseError(f"{workload.model_id} was given in another process: call benchmark_model again")
+
+
+def _call_at(about: GivenModule, point: Point) -> RecordedCall:
+    found = next((call for call in about.calls if call.point.label == point.label), None)
+    if found is None:
+        raise UnsupportedError(f"{about.class_name} was not called at {point.label}")
+    return found
+
+
+def _point(arguments: CallArguments, number: int | None) -> Point:
+    """The first dimension of the first tensor is the batch; the second of token ids is the sequence."""
+    tensors = list(arguments.tensors.values())
+    shapes = [tensor.shape for tensor in tensors if tensor.dim() > 0]
+    ids = [tensor.shape for tensor in tensors if tensor.dim() == 2 and _is_whole(tensor)]
+    return Point(
+        batch_size=max(1, int(shapes[0][0])) if shapes else 1,
+        sequence_length=max(1, int(ids[0][1])) if ids else None,
+        axes={} if number is None else {CALL_AXIS: number},
+    )
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    return not tensor.is_floating_point() and not tensor.is_complex()
+
+
+def _kept(arguments: CallArguments) -> str:
+    """Keep the tensors of a call in the build cache: the digest of their build."""
+    import numpy as np
+
+    arrays = {name: _array(tensor) for name, tensor in arguments.tensors.items()}
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        digest.update(f"{name}:{array.dtype}{array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    key = BuildKey(kind=INPUTS_KIND, parts={"values": digest.hexdigest()[:DIGEST_LENGTH]})
+
+    def make(folder: Path) -> Mapping[str, Json]:
+        np.savez(folder / INPUTS_FILE, allow_pickle=False, **{PREFIX + name: one for name, one in arrays.items()})
+        return {"shapes": dict(arguments.signature)}
+
+    return BuildStore().get(key, make)[0].digest
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    """The values; of a type that numpy lacks (bfloat16) as float32, from which the call makes it again."""
+    try:
+        array: np.ndarray = tensor.numpy()
+    except TypeError:
+        array = tensor.float().numpy()
+    return array
+
+
+def _float_dtype(module: Any) -> Any:
+    """The dtype of the module's parameters; None for a module without any."""
+    found = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
+    return next(found, None)
+
+
+def _kind(module: Any) -> str:
+    import torch
+
+    if isinstance(module, torch.jit.ScriptModule):
+        return "torch script"
+    if hasattr(getattr(module, "config", None), "model_type"):
+        return "transformers model"
+    roots = {base.__module__.partition(".")[0] for base in type(module).__mro__}
+    return "keras model" if "keras" in roots else "torch module"

@@ -1,0 +1,414 @@
+"""Runs a Python script and watches the torch modules that it calls.
+
+The script runs in this process as `python script.py` would run it: as `__main__`, with its own arguments, its folder
+first on the module path. So this belongs into a process of its own. Random generators are seeded before it starts, so
+that a script without a seed of its own makes the same weights and inputs each time; torch.compile is left out inside,
+because what is measured later is the module itself.
+
+Modules are numbered in the order of their first calls, which is how a later run of the script finds one again
+(`captured`): the module and its inputs are taken out of the running script, and nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.abc
+import importlib.util
+import inspect
+import os
+import random
+import re
+import runpy
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.errors import BenchhouseError
+
+if TYPE_CHECKING:
+    import torch
+
+SEED = 0
+KERAS_LAYER = "keras.src.layers.layer"
+"""The module of Keras 3 whose class Layer calls every layer; on the torch backend a layer is a torch module."""
+TENSORFLOW = "tensorflow"
+MOST_SIGNATURES = 16
+"""Signatures of inputs that are kept for one module: each one is measured, which takes seconds."""
+NOT_A_NAME = re.compile(r"\W")
+
+
+class _Enough(BaseException):
+    """Ends the script when everything that is wanted has been seen. Not an Exception, which scripts catch."""
+
+
+@dataclass(slots=True, eq=False)
+class SeenCall:
+    """The calls of a module with inputs of one signature: the first one's inputs, and their number."""
+
+    signature: Mapping[str, str]
+    """Input -> its dtype and shape, "float32[8, 8]"; of bool, int and None the value, of anything else its type."""
+    arguments: CallArguments
+    executions: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class SeenModule:
+    """A module that the script called."""
+
+    module: torch.nn.Module
+    number: int
+    """In the order of the first calls, from 1."""
+    depth: int
+    """0 for a module that the script itself calls, 1 for one that such a module calls, ..."""
+    parent: int | None
+    """The number of the module that called it first; None at depth 0."""
+    line: int | None
+    """The line of the script in which it was called first."""
+    calls: list[SeenCall] = field(default_factory=list)
+    """At most `MOST_SIGNATURES`."""
+    further_executions: int = 0
+    """Calls with inputs of still other signatures."""
+    seconds: float = 0.0
+    """Time of all calls."""
+    hash: str = ""
+    """`module_hash` at the end of the first call."""
+
+    @property
+    def executions(self) -> int:
+        """Calls in the script."""
+        return self.further_executions + sum(call.executions for call in self.calls)
+
+
+@dataclass(slots=True)
+class ScriptRun:
+    """What a script did."""
+
+    modules: list[SeenModule]
+    error: str | None
+    """Why the script failed, with the line; None when it ended well, or was ended by `captured`."""
+    imports_tensorflow: bool = False
+
+
+def watched(script: Path, arguments: Sequence[str], max_depth: int) -> ScriptRun:
+    """Run a script to its end; what it called down to `max_depth`, also when it failed on the way."""
+    return _run(script, arguments, _Watch(script, max_depth))
+
+
+def captured(script: Path, arguments: Sequence[str], max_depth: int, number: int, calls: int) -> SeenModule:
+    """Run a script until its module of this number has been called with so many different signatures.
+
+    Raises BenchhouseError when the script ends before that.
+    """
+    watch = _Watch(script, max_depth, wanted=(number, calls))
+    run = _run(script, arguments, watch)
+    found = next((seen for seen in run.modules if seen.number == number), None)
+    if found is None or len(found.calls) < calls:
+        ended = f"failed: {run.error}" if run.error else "ended"
+        raise BenchhouseError(
+            f"{script.name} {ended} before its model {number} was called with {calls} kinds of input, as it was when "
+            "it was analysed: it does not do the same each time"
+        )
+    return found
+
+
+class CallArguments:
+    """The arguments of a call as a tree, its tensors replaced by names, so that it can be made again with others."""
+
+    def __init__(self, module: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        import torch
+        from torch.utils import _pytree
+
+        paths, self._spec = _pytree.tree_flatten_with_path((args, dict(named)))
+        names = _names(module, [path for path, _ in paths])
+        self._leaves = [value for _, value in paths]
+        self._names: list[str | None] = [
+            name if isinstance(value, torch.Tensor) else None for name, value in zip(names, self._leaves, strict=True)
+        ]
+        self.signature = {name: _described(value) for name, value in zip(names, self._leaves, strict=True)}
+
+    def detach(self) -> None:
+        """Replace the tensors by copies in host memory, before the call changes them."""
+        self._leaves = [
+            value if name is None else value.detach().cpu().clone()
+            for name, value in zip(self._names, self._leaves, strict=True)
+        ]
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors by name."""
+        return {name: leaf for name, leaf in zip(self._names, self._leaves, strict=True) if name is not None}
+
+    def filled(self, tensors: Mapping[str, torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and named arguments with these tensors."""
+        from torch.utils import _pytree
+
+        leaves = [leaf if name is None else tensors[name] for name, leaf in zip(self._names, self._leaves, strict=True)]
+        positional, named = _pytree.tree_unflatten(leaves, self._spec)
+        return tuple(positional), dict(named)
+
+
+def module_hash(module: torch.nn.Module) -> str:
+    """SHA-256, in hex, of a module's structure (classes and settings of its parts) and of the values of its parameters
+    and buffers. Equal for the same model in another process."""
+    digest = hashlib.sha256()
+    for name, part in module.named_modules():
+        kind = f"{type(part).__module__}.{type(part).__qualname__}"
+        settings = part.extra_repr() if type(part).__module__.startswith("torch.nn.") else ""
+        digest.update(f"{name}={kind}({settings})\n".encode())
+    for group in (module.named_parameters(), module.named_buffers()):
+        for name, tensor in group:
+            digest.update(f"{name}:{_described(tensor)}\n".encode())
+            _update(digest, tensor)
+    return digest.hexdigest()
+
+
+def _update(digest: Any, tensor: Any) -> None:
+    import torch
+
+    if tensor.device.type == "meta":  # shapes without values
+        return
+    plain = tensor.detach()
+    plain = plain.dequantize() if plain.is_quantized else plain.to_dense() if plain.layout != torch.strided else plain
+    digest.update(plain.cpu().contiguous().flatten().view(torch.uint8).numpy())
+
+
+def _described(value: Any) -> str:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    return repr(value) if isinstance(value, bool | int | None) else type(value).__name__
+
+
+def _names(module: Any, paths: Sequence[tuple[Any, ...]]) -> list[str]:
+    """A name for each argument: that of the parameter, with the way into it ("x", "states_0")."""
+    try:
+        parameters = list(inspect.signature(module.forward).parameters)
+    except (TypeError, ValueError):  # a forward of C++
+        parameters = []
+    names: list[str] = []
+    for side, first, *rest in paths:  # (0, position, ...) or (1, name, ...)
+        key = _key(first)
+        if _key(side) == "0":
+            position = int(key)
+            key = parameters[position] if position < len(parameters) else f"input_{position}"
+        name = NOT_A_NAME.sub("_", "_".join([key, *map(_key, rest)]))
+        while name in names:
+            name += "_"
+        names.append(name)
+    return names
+
+
+def _key(part: Any) -> str:
+    """A part of a path of torch's pytree: an index, a key or an attribute."""
+    return str(next(getattr(part, name) for name in ("idx", "key", "name") if hasattr(part, name)))
+
+
+class _Watch:
+    """Sees the calls of modules while a script runs."""
+
+    def __init__(self, script: Path, max_depth: int, wanted: tuple[int, int] | None = None) -> None:
+        self.modules: list[SeenModule] = []
+        self.imports_tensorflow = False
+        self._script = str(script)
+        self._max_depth = max_depth
+        self._wanted = wanted
+        self._known: dict[int, SeenModule] = {}
+        self._process = os.getpid()
+        self._local = threading.local()
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Inside, every call of a module comes through this watch."""
+        import torch
+
+        with ExitStack() as restored:
+            self._take(torch.nn.Module, restored)
+            if KERAS_LAYER in sys.modules:
+                self._take(sys.modules[KERAS_LAYER].Layer, restored)
+            finder = _ImportWatch(self, restored)
+            sys.meta_path.insert(0, finder)
+            restored.callback(sys.meta_path.remove, finder)
+            yield
+
+    def _take(self, kind: Any, restored: ExitStack) -> None:
+        original = kind.__call__
+        watch = self
+
+        def call(module: Any, *args: Any, **named: Any) -> Any:
+            return watch.called(original, module, args, named)
+
+        kind.__call__ = call
+        restored.callback(setattr, kind, "__call__", original)
+
+    def called(self, original: Callable[..., Any], module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Make the call, and take it down if it is one of those to see."""
+        stack: list[SeenModule] = self._local.__dict__.setdefault("stack", [])
+        if len(stack) > self._max_depth or self._is_left_out(module, stack):
+            return original(module, *args, **named)
+        arguments = CallArguments(module, args, named)
+        seen = self._seen(module, stack)
+        call = next((one for one in seen.calls if one.signature == arguments.signature), None)
+        if call is None and len(seen.calls) < MOST_SIGNATURES:
+            arguments.detach()
+            call = SeenCall(signature=arguments.signature, arguments=arguments)
+        stack.append(seen)
+        _wait()
+        started_s = time.perf_counter()
+        try:
+            output = original(module, *args, **named)
+            _wait()
+        finally:
+            stack.pop()
+        self._note(seen, call, time.perf_counter() - started_s)
+        return output
+
+    def _is_left_out(self, module: Any, stack: Sequence[SeenModule]) -> bool:
+        """Whether a call is not one of the script: of a wrapper that torch.compile made, which calls the module itself;
+        of a tracer; of a process that the script forked."""
+        import torch
+
+        is_same = bool(stack) and stack[-1].module is module
+        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        return is_same or is_traced or hasattr(module, "_orig_mod") or os.getpid() != self._process
+
+    def _seen(self, module: Any, stack: Sequence[SeenModule]) -> SeenModule:
+        if (seen := self._known.get(id(module))) is None:
+            parent = stack[-1].number if stack else None
+            number = len(self._known) + 1
+            seen = SeenModule(
+                module=module, number=number, depth=len(stack), parent=parent, line=_line_in(self._script)
+            )
+            self._known[id(module)] = seen  # which keeps the module, so that its id is not used again
+        return seen
+
+    def _note(self, seen: SeenModule, call: SeenCall | None, seconds: float) -> None:
+        """Count a call that returned; None for one of too many signatures."""
+        seen.seconds += seconds
+        if call is None:
+            seen.further_executions += 1
+            return
+        if not seen.calls:
+            seen.hash = module_hash(seen.module)
+            self.modules.append(seen)
+        if call not in seen.calls:
+            seen.calls.append(call)
+        call.executions += 1
+        if self._wanted is not None and (seen.number, len(seen.calls)) == self._wanted:
+            raise _Enough
+
+
+class _ImportWatch(importlib.abc.MetaPathFinder):
+    """Has Keras' layers watched as soon as the script imports them, and notes an import of TensorFlow."""
+
+    def __init__(self, watch: _Watch, restored: ExitStack) -> None:
+        self._watch, self._restored = watch, restored
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name == TENSORFLOW:
+            self._watch.imports_tensorflow = True
+        if name != KERAS_LAYER:
+            return None
+        others = [finder for finder in sys.meta_path if finder is not self]
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((one for one in found if one is not None), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def executed(module: Any) -> None:
+                execute(module)
+                self._watch._take(module.Layer, self._restored)
+
+            spec.loader.exec_module = executed  # type: ignore[method-assign]
+        return spec
+
+
+def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
+    """Run the script under a watch."""
+    error = None
+    with _as_started(script, arguments), watch.active():
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except _Enough:
+            pass
+        except SystemExit as stop:
+            error = None if stop.code in (None, 0) else _ending(stop.code)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - whatever a script raises is its own failure, and is reported
+            error = f"{_place(script, problem)}: {type(problem).__name__}: {problem}".strip()
+    modules = sorted(watch.modules, key=lambda seen: seen.number)
+    return ScriptRun(modules=modules, error=error, imports_tensorflow=watch.imports_tensorflow)
+
+
+@contextmanager
+def _as_started(script: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """Inside, the process looks to a script as if it had been started with it. What it changes of torch's arithmetic
+    and threads, which are chosen by the measurement, is undone; its folder stays on the module path for later
+    imports."""
+    import torch
+
+    argv, stdin = sys.argv, sys.stdin
+    precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    sys.argv = [str(script), *arguments]
+    if str(script.parent) not in sys.path:
+        sys.path.insert(0, str(script.parent))
+    _seed()
+    try:
+        with open(os.devnull, encoding="utf-8") as nothing, torch.compiler.set_stance("force_eager"):
+            sys.stdin = nothing
+            yield
+    finally:
+        sys.argv, sys.stdin = argv, stdin
+        torch.set_float32_matmul_precision(precision)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+
+
+def _seed() -> None:
+    import numpy as np
+    import torch
+
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
+
+
+def _wait() -> None:
+    """Wait for the GPU, if the script uses one, so that a call's time is its own."""
+    import torch
+
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+
+
+def _line_in(script: str) -> int | None:
+    """The line of the script that is running."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_filename == script:
+            return frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def _ending(code: object) -> str:
+    """What sys.exit was given: a number, or a message."""
+    return f"it ended with exit code {code}" if isinstance(code, int) else f"it ended: {code}"
+
+
+def _place(script: Path, error: BaseException) -> str:
+    """The script, and its line in which an error came up."""
+    if isinstance(error, SyntaxError) and error.filename == str(script):
+        return f"{script.name}, line {error.lineno}"
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(script):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return script.name if line is None else f"{script.name}, line {line}"

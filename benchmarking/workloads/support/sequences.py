@@ -1,0 +1,124 @@
+"""A build of one's own: the stages that a user's file gives, in their order.
+
+    def get_sequence():
+        return ["export", "optimise", ("fold the scale", fold), "float16"]
+
+"export" comes first; the exporter of this program does it. "optimise" has ONNX Runtime rewrite the graph without the
+operators of one device. "float16" exports the model in half precision, "quantise" converts the graph to int8: both are
+the precision of what is built, and at most one of them is given, last. Anything else is a pair of a name and a function
+of the user's, which gets the path of the ONNX file and rewrites it in place. What is built is checked against the torch
+model like any export.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from benchmarking.core.errors import BenchhouseError, UsageError, first_line
+from benchmarking.core.records import Precision
+
+EXPORT, OPTIMISE = "export", "optimise"
+PRECISIONS: dict[str, Precision] = {"float16": "float16", "quantise": "int8"}
+SPELLINGS = {"optimize": OPTIMISE, "quantize": "quantise", "convert to float16": "float16"}
+ENTRY = "get_sequence"
+
+Rewrite = Callable[[Path], object]
+"""Rewrites an ONNX file in place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSequence:
+    """The stages of a file."""
+
+    path: str
+    """Absolute."""
+    sha256: str
+    """Of the file: another content is another build."""
+    stages: tuple[str, ...]
+    precision: Precision | None = None
+    """That of what is built; None leaves it as it is."""
+
+
+def read_sequence(path: Path) -> BuildSequence:
+    """The stages that a file gives. It is imported: only in child processes. Raises UsageError for another content."""
+    stages = [name for name, _ in _stages(path)]
+    chosen = [PRECISIONS[name] for name in stages if name in PRECISIONS]
+    if stages[:1] != [EXPORT] or stages.count(EXPORT) > 1:
+        raise UsageError(f"{path}: the first stage is {EXPORT!r}, once: got {', '.join(stages) or 'none'}")
+    if len(chosen) > 1 or (chosen and stages[-1] not in PRECISIONS):
+        raise UsageError(f"{path}: one of {', '.join(PRECISIONS)} may be the last stage: got {', '.join(stages)}")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return BuildSequence(path=str(path), sha256=digest, stages=tuple(stages), precision=chosen[0] if chosen else None)
+
+
+def rewrite(sequence: BuildSequence, graph: Path) -> None:
+    """Run the stages between export and conversion on an exported file. Raises BenchhouseError naming the stage that
+    failed, or when the file of the sequence has changed."""
+    path = Path(sequence.path)
+    if hashlib.sha256(path.read_bytes()).hexdigest() != sequence.sha256:
+        raise BenchhouseError(f"{path} changed since the run began: run it again")
+    for name, function in _stages(path):
+        if function is None:
+            continue
+        try:
+            function(graph)
+        except Exception as error:
+            raise BenchhouseError(
+                f"stage {name!r} of {path.name} failed: {type(error).__name__}: {first_line(error)}"
+            ) from error
+
+
+def optimise(graph: Path) -> None:
+    """Have ONNX Runtime rewrite a file without the operators of one device."""
+    import onnxruntime
+
+    target = graph.with_name(f"{graph.stem}.optimised.onnx")
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(target)
+    weights = f"{target.name}.data"
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", weights)
+    onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    graph.with_name(f"{graph.name}.data").unlink(missing_ok=True)
+    target.replace(graph)
+
+
+def _stages(path: Path) -> list[tuple[str, Rewrite | None]]:
+    """Name and function of each stage; None for what is no rewriting of the file."""
+    function = getattr(_module(path), ENTRY, None)
+    if not callable(function):
+        raise UsageError(f"{path}: no function {ENTRY}(), which returns the list of stages")
+    given = function()
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise UsageError(f"{path}: {ENTRY}() returns a list of stages: got {given!r}")
+    return [_stage(path, one) for one in given]
+
+
+def _stage(path: Path, given: object) -> tuple[str, Rewrite | None]:
+    known = (EXPORT, OPTIMISE, *PRECISIONS)
+    if isinstance(given, str):
+        name = SPELLINGS.get(given, given)
+        if name in known:
+            return name, optimise if name == OPTIMISE else None
+    elif isinstance(given, Sequence) and len(given) == 2 and isinstance(given[0], str) and callable(given[1]):
+        return given[0], given[1]
+    raise UsageError(f"{path}: a stage is one of {', '.join(known)}, or a pair (name, function): got {given!r}")
+
+
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"benchhouse_sequence_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except Exception as error:
+        raise UsageError(f"{path}: {type(error).__name__}: {first_line(error)}") from error
+    return module

@@ -1,0 +1,363 @@
+"""Scripts that know nothing of this program are run, and the models that they call are found and measured."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import torch
+
+from benchmarking import benchit, benchmark_model, benchmark_script, cli
+from benchmarking.builds.store import BuildStore
+from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.devices.support.kinds import device_named
+from benchmarking.runtimes.support.lookup import runtime_named
+from benchmarking.scripts import states
+from benchmarking.scripts.analysis import NO_MODELS, TENSORFLOW_MODELS, Analysis, ScriptRequest, analysed, choose
+from benchmarking.scripts.planning import targets
+from benchmarking.sweep.plan.foreign_code import check_read_plan
+from benchmarking.workloads.support.given_modules import PLUGIN
+from benchmarking.workloads.support.script_runs import captured
+from db.warehouse import Warehouse
+from tests.helpers.paths import ROOT
+from tests.helpers.run_schema import run_schema
+
+SCRIPTS = ROOT / "tests" / "fixtures" / "scripts"
+QUICK = ["--profile", "quick", "--iterations", "5", "--warmup-iterations", "1", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory, request):
+    """A cache folder of this file's, for this process and its children."""
+    patch = pytest.MonkeyPatch()
+    folder = tmp_path_factory.mktemp("cache")
+    patch.setenv("BENCHHOUSE_CACHE_DIR", str(folder))
+    yield folder
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def found(cache):
+    """A function that analyses a script in this process, each once."""
+    known: dict[object, Analysis] = {}
+
+    def analysis(name, *arguments, max_depth=0):
+        key = (name, arguments, max_depth)
+        if key not in known:
+            path = sys.path.copy()
+            request = ScriptRequest(path=str(SCRIPTS / f"{name}.py"), arguments=arguments, max_depth=max_depth)
+            known[key] = analysed(request)
+            sys.path[:] = path
+            sys.modules.pop("net", None)
+        return known[key]
+
+    return analysis
+
+
+def seen(analysis):
+    """(class, executions, kinds of input) of each model."""
+    return [(one.class_name, one.executions, [dict(call.signature) for call in one.calls]) for one in analysis.modules]
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "models"),
+    [
+        ("functional", (), [("Sequential", 1, [{"input": "float32[4, 8]"}])]),
+        ("net", (), [("Net", 3, [{"x": "float32[8, 8]", "scale": "2"}])]),
+        ("nested", (), [("Tower", 1, [{"x": "float32[2, 8]"}])]),
+        ("two_models", (), [("Net", 2, [{"x": "float32[4, 8]"}]), ("Net", 1, [{"x": "float32[4, 8]"}])]),
+        ("shapes", (), [("Embedding", 4, [{"input": f"int64[2, {length}]"} for length in (3, 5, 7)])]),
+        ("arguments", ("--width", "3"), [("Linear", 1, [{"input": "float32[1, 8]"}])]),
+        ("failing", (), [("Linear", 1, [{"input": "float32[2, 8]"}])]),
+        ("generator", (), [("GRUCell", 5, [{"input": "float32[1, 8]", "hx": "float32[1, 8]"}])]),
+        ("loader", (), [("Linear", 2, [{"input": "float32[2, 8]"}])]),
+    ],
+)
+def test_scripts_of_many_shapes_give_their_models_inputs_and_calls(found, script, arguments, models):
+    assert seen(found(script, *arguments)) == models
+
+
+def test_a_keras_model_on_the_torch_backend_is_found(found):
+    if importlib.util.find_spec("keras") is None:
+        pytest.skip("keras is not installed")
+    (model,) = found("keras_model").modules
+    assert (model.kind, model.executions) == ("keras model", 1)
+
+
+def test_a_model_is_described_with_its_place_size_and_times(found):
+    (net,) = found("net").modules
+    assert (net.module_class, net.kind, net.script, net.line) == ("__main__.Net", "torch module", "net.py", 16)
+    assert (net.parameter_count, net.weights_bytes, net.dtype) == (72, 288, "float32")
+    assert (net.depth, net.parent, net.calls[0].point.label) == (0, None, "b8")
+    assert net.seconds > 0
+
+
+def test_the_hash_is_that_of_structure_and_weights_in_every_process(found, cache):
+    (net,) = found("net").modules
+    first, second = found("two_models").modules
+    again = captured(SCRIPTS / "net.py", (), 0, number=1, calls=1)
+    assert again.hash == net.hash
+    assert len({net.hash, first.hash, second.hash}) == 3
+    again.module.layer.bias.data[0] += 1
+    from benchmarking.workloads.support.script_runs import module_hash
+
+    assert module_hash(again.module) != net.hash
+
+
+def test_sub_modules_are_found_down_to_the_depth(found):
+    deep = found("nested", max_depth=1).modules
+    assert [(one.class_name, one.depth, one.parent) for one in deep] == [
+        *(("Tower", 0, None), ("Block", 1, 1), ("Block", 1, 1)),
+    ]
+    everything = found("nested", max_depth=9).modules
+    assert sorted(one.class_name for one in everything) == sorted(["Tower", "Block", "Block", *["Linear"] * 4])
+
+
+def test_two_models_of_a_class_have_names_of_their_own(found):
+    analysis = found("two_models")
+    assert [analysis.workload(one).model_id for one in analysis.modules] == ["two_models.Net", "two_models.Net-2"]
+    assert [one.hash for one in analysis.modules if one.number in choose(analysis, [analysis.modules[1].hash[:5]])] == [
+        analysis.modules[1].hash
+    ]
+    with pytest.raises(UsageError, match=r"two_models\.py::ffff: no model with this hash; found "):
+        choose(analysis, ["ffff"])
+
+
+def test_a_script_that_fails_keeps_what_it_called_and_names_the_line(found):
+    assert found("failing").error == "failing.py, line 4: ValueError: the data are missing"
+    assert found("arguments").error == "it ended with exit code 2"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("import torch\ntorch.nn.functional.relu(torch.ones(2))", NO_MODELS),
+        ("try:\n    import tensorflow\nexcept ImportError:\n    pass", TENSORFLOW_MODELS),
+        ("def broken(:", "broken.py, line 1: SyntaxError: invalid syntax (broken.py, line 1)"),
+    ],
+    ids=["functions", "tensorflow", "syntax"],
+)
+def test_a_script_without_models_gives_the_reason(cache, tmp_path, text, error):
+    script = tmp_path / "broken.py"
+    script.write_text(text)
+    analysis = analysed(ScriptRequest(path=str(script)))
+    assert (analysis.modules, analysis.error) == ((), error)
+
+
+def test_varying_shapes_are_points_of_one_model_with_the_inputs_of_the_script(found):
+    analysis = found("shapes")
+    (model,) = analysis.modules
+    assert [call.point.label for call in model.calls] == ["b2 s3 call=1", "b2 s5 call=2", "b2 s7 call=3"]
+    assert [call.executions for call in model.calls] == [2, 1, 1]
+    workload = analysis.workload(model)
+    (ids,) = PLUGIN.inputs(workload, model.calls[1].point, 0).values()
+    assert ids.shape == (2, 5)
+
+
+def test_the_model_is_taken_out_of_the_running_script(found):
+    analysis = found("net")
+    workload = analysis.workload(analysis.modules[0])
+    (call,) = analysis.modules[0].calls
+    module, _ = PLUGIN.load(workload, dtype=torch.float32)
+    inputs = {name: torch.from_numpy(array) for name, array in PLUGIN.inputs(workload, call.point, 0).items()}
+    operation = PLUGIN.torch_operation(module, workload, call.point, inputs, {})
+    expected = torch.relu(module.layer(inputs["x"])) * 2
+    assert torch.equal(operation.run(lambda name: None), expected)
+    assert not module.training
+    assert list(operation.arrays(expected)) == ["output"]
+
+
+def test_a_script_that_makes_another_model_each_time_is_refused(cache, tmp_path):
+    script = tmp_path / "unsteady.py"
+    script.write_text(
+        "import os, torch\ntorch.manual_seed(int.from_bytes(os.urandom(4)))\ntorch.nn.Linear(2, 2)(torch.ones(1, 2))"
+    )
+    analysis = analysed(ScriptRequest(path=str(script)))
+    with pytest.raises(BenchhouseError, match=r"unsteady\.py made another model 1 than when it was analysed"):
+        PLUGIN.load(analysis.workload(analysis.modules[0]), dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def measured(cache, tmp_path_factory):
+    """A script measured by the command, with one that fails beside it: exit code, output and folder."""
+    folder = tmp_path_factory.mktemp("measured")
+    patch = pytest.MonkeyPatch()
+    patch.chdir(folder)
+    shutil.copy(SCRIPTS / "net.py", folder)
+    (folder / "hopeless.py").write_text("import sys\nprint('said')\nsys.exit('no data')")
+    capture = pytest.MonkeyPatch()
+    lines: list[str] = []
+    capture.setattr("builtins.print", lambda *words, **named: lines.append(" ".join(map(str, words))))
+    flags = ["--device", "x86", "--runtime", "pytorch", "--save", "--db-path", "scripts.duckdb", "--json"]
+    code = cli.main(["script", "net.py", "hopeless.py", *flags, *QUICK])
+    capture.undo()
+    patch.undo()
+    return code, json.loads(next(line for line in lines if line.startswith("{"))), lines, folder
+
+
+def test_a_script_is_measured_through_supervisor_and_warehouse(measured):
+    code, document, _, folder = measured
+    assert code == 1
+    (run,) = document["runs"]
+    assert (run["status"], run["cell"]["runtime"], run["cell"]["device"]["type"]) == ("ok", "eager", "cpu")
+    assert run["cell"]["workload"]["config"]["line"] == 16
+    (result,) = run["results"]
+    assert (result["point"]["batch_size"], result["iterations"]) == (8, 5)
+    assert run["loads"][0]["verified"]["parameter_count"] == 72
+    jsonschema.validate(run, run_schema())
+    with Warehouse.open(folder / "scripts.duckdb", read_only=True) as warehouse:
+        (row,) = warehouse.query("select model_id, weights, status from all_results").dicts()
+    assert row == {"model_id": "net.Net", "weights": "given", "status": "ok"}
+
+
+def test_one_scripts_failure_stops_no_other_and_its_output_is_kept_apart(measured, cache):
+    _, document, lines, _ = measured
+    assert [script["error"] for script in document["scripts"]] == [None, "it ended: no data"]
+    assert not [line for line in lines if "said" in line]
+    assert [Path(script["log"]).read_text().splitlines()[-1][:4] for script in document["scripts"]] == ["net ", "said"]
+
+
+def test_the_state_names_build_inputs_and_results(measured, cache, capsys):
+    _, document, _, _ = measured
+    (state,) = states.all_states()
+    assert state.name == f"net_{state.model.short_hash}"
+    assert (cache / "scripts" / state.name / "state.yaml").is_file()
+    assert [(one.runtime, one.kind, one.digests) for one in state.engines] == [("eager", None, ())]
+    (result,) = state.results
+    (metrics,) = (one["metrics"] for one in document["runs"][0]["results"])
+    assert (result.mean_latency, result.latency_units) == (metrics["latency_mean_ms"], "milliseconds")
+    assert (result.throughput, result.throughput_units) == (metrics["throughput_samples_per_sec"], "items per second")
+    assert cli.main(["cache", "list"]) == 0
+    assert f"{state.name}  net.Net" in capsys.readouterr().out
+    assert cli.main(["cache", "print", state.name[:6]]) == 0
+    assert "x: float32[8, 8], scale: 2" in capsys.readouterr().out
+    assert cli.main(["cache", "stats", state.name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["point"] == "b8"
+
+
+def test_a_state_is_stale_when_inputs_arguments_or_versions_change(measured, found, cache):
+    analysis = found("net")
+    (net,) = analysis.modules
+    kept, why = states.opened(SCRIPTS / "net.py", "net.Net", net)
+    assert (len(kept.results), why) == (1, None)
+    (call,) = net.calls
+    changes = {"signature": {"x": "float32[4, 8]"}}
+    other = type(net)(**{**fields(net), "calls": (type(call)(**{**fields(call), **changes}),)})
+    renewed, why = states.opened(SCRIPTS / "net.py", "net.Net", other)
+    assert (renewed.results, why) == ((), f"{kept.name} is stale: another input shapes")
+    other = type(net)(**{**fields(net), "script_arguments": ("--width", "3")})
+    assert states.opened(SCRIPTS / "net.py", "net.Net", other)[1] == f"{kept.name} is stale: another script arguments"
+
+
+def fields(record):
+    """The fields of a record by name."""
+    return {name: getattr(record, name) for name in type(record).__dataclass_fields__}
+
+
+def test_a_plan_that_was_read_runs_no_script(found, tmp_path):
+    class Plan:
+        class cell:  # noqa: N801 - stands in for a plan's cell
+            workload = found("net").workload(found("net").modules[0])
+            runtime = "eager"
+
+            class device:  # noqa: N801
+                type = "cpu"
+
+    with pytest.raises(UsageError, match="was read, not run: it runs the script"):
+        check_read_plan(Plan, {}, "RUN.partial.jsonl")
+
+
+@pytest.mark.parametrize("runtime", ["ort", "eager"])
+def test_a_module_is_measured_on_a_runtime_in_this_process(cache, runtime):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).train()
+    run = benchmark_model(
+        *(module, torch.randn(4, 8)), device="x86", runtime=runtime, profile="quick", iterations=5, warmup_iterations=1
+    )
+    (result,) = run.results
+    assert (run.status, run.error) == ("ok", None)
+    assert run.cell.runtime == runtime_named(runtime)
+    performance = run.performance
+    assert performance == result.performance
+    assert performance.mean_latency == result.metrics["latency_mean_ms"] > 0
+    assert (performance.latency_units, performance.throughput_units) == ("milliseconds", "items per second")
+    assert performance.throughput == result.metrics["throughput_samples_per_sec"] > 0
+    assert module.training
+    assert result.metrics.get("output_error", 0.0) < 1e-5
+    if runtime == "ort":
+        assert run.preparation.build["exporter"] == "torch.onnx"
+        assert "output_error" in result.metrics
+
+
+def test_build_only_makes_the_build_and_measures_nothing(cache):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    run = benchmark_model(module, torch.randn(4, 8), device="cpu", runtime="ort", build_only=True)
+    assert (run.status, run.results[0].error) == ("skipped", "build_only: not measured")
+    assert BuildStore().find_digest("onnx", str(run.preparation.build["digest"])) is not None
+    assert run.performance.mean_latency is None
+
+
+def test_scripts_measured_from_python_give_runs_on_every_device(cache, tmp_path):
+    script = tmp_path / "two words.py"
+    script.write_text("import sys, torch\nassert sys.argv[1:] == ['a b']\ntorch.nn.Linear(8, 8)(torch.ones(3, 8))")
+    report = benchmark_script(
+        script, script_args="'a b'", devices="null", launches=2, iterations=4, warmup_iterations=1
+    )
+    assert (report.failures, [one.error for one in report.scripts]) == ((), [None])
+    (run,) = report.runs
+    assert (run.status, run.cell.runtime, run.cell.subject) == ("ok", "null", "two words.Linear")
+    assert run.results[0].launches == 2
+    assert [state.script for state in states.all_states() if state.name.startswith("two_words_")] == [str(script)]
+
+
+@pytest.mark.parametrize(
+    ("given", "what"), [({"use_slurm": True}, "use_slurm"), ({"backend": "remote"}, "backend='remote'")]
+)
+def test_other_machines_are_refused_in_one_sentence(given, what):
+    message = f"^{what}: measuring on other machines comes with the engine for clusters, which is not built yet"
+    with pytest.raises(BenchhouseError, match=message):
+        benchmark_script("net.py", **given)
+    with pytest.raises(BenchhouseError, match=message):
+        benchmark_model(torch.nn.Linear(2, 2), torch.ones(1, 2), **given)
+
+
+def test_targets_are_scripts_hashes_and_folders(monkeypatch, tmp_path):
+    monkeypatch.chdir(SCRIPTS)
+    (one,) = targets(["net.py::ABC,d5"], None, everything=False)
+    assert (one.path, one.hashes) == (SCRIPTS / "net.py", ("abc", "d5"))
+    every = targets(["net.py::abc"], str(SCRIPTS), everything=True)
+    assert next(target.path.name for target in every) == "net.py"
+    assert len(every) == len(list(SCRIPTS.glob("*.py")))
+    for words, folder, everything, message in (
+        ([], None, True, "--all measures every script of a folder"),
+        ([], None, False, "which script"),
+        (["missing.py"], None, False, "missing.py: no such script"),
+        ([], str(tmp_path), True, "no script"),
+        ([], "nowhere", False, "--search-dir nowhere: no such folder"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            targets(words, folder, everything=everything)
+
+
+def test_aliases_are_names_that_other_tools_gave():
+    assert [device_named(name) for name in ("x86", "nvidia:1", "cpu", "auto")] == ["cpu", "cuda:1", "cpu", "auto"]
+    assert [runtime_named(name) for name in ("ort", "TRT", "pytorch")] == ["onnxruntime", "tensorrt", "eager"]
+    with pytest.raises(UsageError, match="unknown runtime 'otr'"):
+        runtime_named("otr")
+
+
+def test_wrong_arguments_are_usage_errors(capsys, monkeypatch):
+    monkeypatch.chdir(SCRIPTS)
+    assert benchit.main(["net.py", "--script-args", "'open"]) == 2
+    assert '--script-args "\'open": no closing quotation' in capsys.readouterr().err
+
+
+def test_version_is_a_command(capsys):
+    assert cli.main(["version"]) == 0
+    assert capsys.readouterr().out.startswith("benchhouse ")
