@@ -16,6 +16,9 @@ from benchmarking.core.records import Family, Json, Point, Workload
 
 PACKAGE = plugins.FAMILIES
 
+CALLS = "calls"
+"""The key of a configuration that holds recorded calls of a module."""
+
 ARCHITECTURE_TASKS = {"ForSequenceClassification": "text-classification"}
 """Endings of architecture names of models that were made for one task and lose their head at any other."""
 
@@ -37,8 +40,8 @@ def family_named(family: Family | None) -> WorkloadFamily | None:
 
 
 def is_given(workload: Workload) -> bool:
-    """Whether the workload is a torch module that comes with its inputs, instead of a configuration."""
-    return workload.source == "module"
+    """Whether the workload is a torch module with its recorded calls, which are its configuration."""
+    return workload.source == "module" and CALLS in workload.config
 
 
 def plugin_of(workload: Workload) -> WorkloadFamily:
@@ -55,7 +58,7 @@ def plugin_of(workload: Workload) -> WorkloadFamily:
 
 def recipe_of(workload: Workload) -> Recipe | str:
     """How the workload is exported to graphs, or why it cannot be."""
-    if workload.family is None and not is_given(workload):
+    if not is_given(workload) and (workload.family is None or workload.source == "module"):
         return f"graphs are exported from a model that has a configuration, not from a {workload.source}"
     return plugin_of(workload).recipe(workload)
 
