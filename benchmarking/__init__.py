@@ -6,25 +6,32 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from benchmarking.api import benchmark_model, benchmark_script
-    from benchmarking.benches import BenchmarkConfig, ModelBenchmark, create_config_variants
+    from benchmarking.api import benchmark_model, benchmark_script, measure_file
+    from benchmarking.benches import BenchmarkConfig, CustomMetric, ModelBenchmark, create_config_variants
+    from benchmarking.benches.runner import BenchmarkRunner
 
 __version__ = "0.2.0"
 __all__ = [
     "BenchmarkConfig",
+    "BenchmarkRunner",
+    "CustomMetric",
     "ModelBenchmark",
     "__version__",
     "benchmark_model",
     "benchmark_script",
     "create_config_variants",
+    "measure_file",
 ]
 
 HOMES = {
     "BenchmarkConfig": "benchmarking.benches",
+    "BenchmarkRunner": "benchmarking.benches.runner",
+    "CustomMetric": "benchmarking.benches",
     "ModelBenchmark": "benchmarking.benches",
     "benchmark_model": "benchmarking.api",
     "benchmark_script": "benchmarking.api",
     "create_config_variants": "benchmarking.benches",
+    "measure_file": "benchmarking.api",
 }
 """Public name -> its module."""
 

@@ -438,3 +438,14 @@ def _precision(dtypes: Json) -> Precision:
         if names in ([precision], []):
             return precision
     raise UsageError(f"the module's parameters are {', '.join(names)}: one of {', '.join(PRECISIONS)} is needed")
+
+
+def measure_file(path: str, argv: Sequence[str] | None = None) -> int:
+    """Measure the benchmarks of a file as `batch_benchmark --benches FILE` does; returns its exit code.
+
+    For the end of the file: `if __name__ == "__main__": sys.exit(measure_file(__file__))`. `argv` are flags of
+    batch_benchmark, by default those of the command line.
+    """
+    from benchmarking.batch_benchmark import main
+
+    return main(["--benches", path, *(sys.argv[1:] if argv is None else argv)])

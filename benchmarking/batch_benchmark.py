@@ -40,6 +40,7 @@ from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.warehouse import DATABASE_WAIT_S, Ingest, database
 from benchmarking.sweep.show.comparison import comparison_text
+from benchmarking.sweep.show.scaling import scaling_text
 
 NAME = "batch_benchmark"
 
@@ -53,6 +54,11 @@ def _run(argv: Sequence[str]) -> int:
     arguments = command_line.parser(NAME, __doc__).parse_args(argv)
     command_line.check(arguments)
     _check_report(arguments.report)
+    with flags.logging_to_stderr(arguments.log_level):
+        return _start(arguments, argv)
+
+
+def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     if arguments.models or arguments.model_list:  # people's own benchmarks may need none of it
         check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
@@ -191,6 +197,7 @@ def _report(batch: Batch, done: BatchSummary, arguments: argparse.Namespace) -> 
 def _show(done: BatchSummary, arguments: argparse.Namespace) -> None:
     page = stdout_page()
     tables = [cells_table(done.cells, page), *(comparison_text(one, page) for one in done.comparisons)]
+    tables += [scaling_text(one, page) for one in done.scalings]
     print(json.dumps(stored(to_json(done)), indent=1) if arguments.json else "\n\n".join(tables))
     if not arguments.quiet and not arguments.no_save:
         note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")
@@ -252,13 +259,16 @@ def _logging(batch: Batch) -> Iterator[None]:
     formatter = LogFormatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
-    logger = logging.getLogger("benchmarking")
-    logger.setLevel(logging.INFO)
+    logger = logging.getLogger(flags.OWN_LOGGER)
+    handler.setLevel(logging.INFO)
+    before = logger.level
+    logger.setLevel(min(before or logging.INFO, logging.INFO))
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(before)
         handler.close()
         stream.close()
 

@@ -34,7 +34,8 @@ from benchmarking.workloads.support.resolve import resolve
 NAME = "export_to_onnx"
 EXAMPLES = """\
 examples:
-  export_to_onnx bert-base-uncased --output-dir bert-onnx
+  export_to_onnx bert-base-uncased
+  export_to_onnx bert-base-uncased --output-dir onnx_models --output-name bert --max-length 128
   export_to_onnx gpt2 --output-dir gpt2-int8 --precision int8
   export_to_onnx gpt2 --output-dir gpt2-openvino --format openvino --precision float16
 """
@@ -53,6 +54,8 @@ def _run(argv: Sequence[str]) -> int:
     flags.use_cache_dir(arguments.cache_dir)
     export = _export(arguments)
     check_request(export)
+    if arguments.output_dir is None and not arguments.quiet:
+        note(f"folder: {export.folder}")
     delivered = deliver(export, notes(quiet=arguments.quiet))
     print(_json(export, delivered) if arguments.json else _text(delivered, stdout_page()))
     return EXIT_OK
@@ -61,7 +64,7 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=NAME,
-        usage=f"{NAME} MODEL --output-dir DIR [flags]",
+        usage=f"{NAME} MODEL [--output-dir DIR] [flags]",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -74,7 +77,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     flags.add_model(model)
     files = parser.add_argument_group("files")
-    files.add_argument("--output-dir", required=True, metavar="DIR", help="folder of the files; new, or empty")
+    files.add_argument(
+        "--output-dir",
+        metavar="DIR",
+        help="folder of the files, new or empty; with --output-name the folder that theirs is in (default: a folder "
+        "named after model, precision and format)",
+    )
+    files.add_argument("--output-name", metavar="NAME", help="name of the folder of the files (default: see above)")
     files.add_argument("--format", choices=FORMATS, default="onnx", help="file format (default: %(default)s)")
     precisions = "; ".join(f"{name}: {', '.join(known)}" for name, known in EXPORTED_PRECISIONS.items())
     files.add_argument("--precision", default="float32", metavar="P", help=f"{precisions} (default: float32)")
@@ -106,6 +115,8 @@ def _export(arguments: argparse.Namespace) -> Export:
     workload = resolve(arguments.model, task=arguments.task, weights=arguments.weights)
     if workload.weights_reason is not None and not arguments.quiet:
         note(f"{workload.model_id}: random weights: {workload.weights_reason}")
+    if workload.source == "file":
+        raise UnsupportedError(f"{workload.model_id} is a graph in a file already: there is no model to export")
     if (reason := why_not(workload)) is not None:
         raise UnsupportedError(f"{workload.model_id} ({workload.task}): {reason}")
     (device,) = processor().probe()
@@ -120,9 +131,22 @@ def _export(arguments: argparse.Namespace) -> Export:
         cell=cell,
         point=_point(workload, arguments.max_length),
         format=arguments.format,
-        folder=Path(arguments.output_dir),
+        folder=_folder(arguments, workload),
         opset=arguments.opset or DEFAULT_OPSET,
     )
+
+
+def _folder(arguments: argparse.Namespace, workload: Workload) -> Path:
+    """The folder of the files: "bert-base-uncased-onnx", "gpt2-int8-onnx". Raises UsageError for a name with folders in
+    it."""
+    name, parent = arguments.output_name, arguments.output_dir
+    if name is None and parent is not None:
+        return Path(parent)
+    if name is not None and (Path(name).name != name or name in ("", ".", "..")):
+        raise UsageError(f"--output-name {name!r} is a name without folders: give those with --output-dir")
+    model = Path(workload.model_id.rstrip("/")).name
+    precision = "" if arguments.precision == "float32" else f"-{arguments.precision}"
+    return Path(parent or ".") / (name or f"{model}{precision}-{arguments.format}")
 
 
 def _point(workload: Workload, max_length: int | None) -> Point:

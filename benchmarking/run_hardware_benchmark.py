@@ -21,8 +21,8 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import to_json
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.options import add_runtime_options, runtime_help
-from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.plan.request import plan_cell
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.plan.request import plan_cell, workload_of
 from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes, show_runtimes
 from benchmarking.sweep.run import session
 from benchmarking.sweep.run.turns import take_turn, without_turn_flag
@@ -47,7 +47,8 @@ def _run(argv: Sequence[str]) -> int:
     flags.use_cache_dir(arguments.cache_dir)
     if (listing := _listing(arguments)) is not None:
         return listings.show(listing, as_json=arguments.json)
-    with lean_cache(is_lean=arguments.lean_cache and not arguments.dry_run, say=note):
+    is_lean = arguments.lean_cache and not arguments.dry_run
+    with lean_cache(is_lean=is_lean, say=note), flags.logging_to_stderr(arguments.log_level):
         return _measure(arguments, argv)
 
 
@@ -81,7 +82,7 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     ab.check_comparison_flags(arguments)
     if arguments.interleave and not arguments.dry_run:
         return _measure_in_turns(arguments, argv)
-    if arguments.launches is None and (arguments.compare_to is not None or _names_several(arguments.runtime or ())):
+    if arguments.launches is None and (arguments.compare_to is not None or _compares(arguments)):
         arguments.launches = ab.DEFAULT_ROUNDS  # what is compared needs launches rather than long ones
     plans, show = _plans(arguments, argv, show)
     if arguments.dry_run:
@@ -103,13 +104,27 @@ def _plans(
     arguments: argparse.Namespace, argv: Sequence[str], show: session.Show
 ) -> tuple[Sequence[CellPlan], session.Show]:
     """The plans, and how their runs are shown."""
-    request = flags.request(arguments, arguments.model_id, (NAME, *without_turn_flag(argv)))
-    if _names_several(arguments.runtime or ()):
-        planned = plan_runtimes(request, arguments.runtime, uuid7())
-        planned.tell(note)
-        return flags.named_plans(arguments, planned.plans), show_runtimes(show, planned.refused)
-    (runtime,) = arguments.runtime or (None,)
-    return flags.named_plans(arguments, [plan_cell(replace(request, runtime=runtime), uuid7())]), show
+    requests = flags.requests(arguments, arguments.model_id, (NAME, *without_turn_flag(argv)))
+    session_id, workload, machine = uuid7(), workload_of(requests[0]), Machine()
+    if not _names_several(arguments.runtime or ()):
+        (runtime,) = arguments.runtime or (None,)
+        chosen = [replace(request, runtime=runtime) for request in requests]
+        plans = [plan_cell(request, session_id, workload=workload, machine=machine) for request in chosen]
+        return flags.named_plans(arguments, plans), show
+    planned = [
+        plan_runtimes(request, arguments.runtime, session_id, workload=workload, machine=machine)
+        for request in requests
+    ]
+    planned[0].tell(note)
+    plans = [plan for one in planned for plan in one.plans]
+    # Several numbers of threads are several comparisons of runtimes, which the tables of a session are.
+    show = show_runtimes(show, planned[0].refused) if len(planned) == 1 else show
+    return flags.named_plans(arguments, plans), show
+
+
+def _compares(arguments: argparse.Namespace) -> bool:
+    """Whether the command measures several runtimes or numbers of threads."""
+    return _names_several(arguments.runtime or ()) or len(arguments.num_threads or ()) > 1
 
 
 def _names_several(runtimes: Sequence[str]) -> bool:
@@ -178,7 +193,7 @@ def _parser() -> Parser:
     several = "several, or all, to compare them"
     hardware.add_argument("--runtime", type=names, metavar="R,R", help=runtime_help(several=several))
     flags.add_precision(hardware)
-    flags.add_threads(hardware)
+    flags.add_threads(hardware, several=True)
     add_runtime_options(parser)
     flags.add_grid(parser)
     flags.add_measuring(parser)
@@ -187,6 +202,7 @@ def _parser() -> Parser:
     flags.add_save(output)
     flags.add_keeping(output)
     flags.add_output_format(output)
+    flags.add_log_level(output)
     output.add_argument("--resume", action="store_true", help="finish and store the unfinished runs of --output-dir")
     output.add_argument(
         "--benches",

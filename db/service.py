@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarking.core.codec import to_json
-from benchmarking.core.command_line import Parser, choice, non_negative_seconds, one_line
+from benchmarking.core.command_line import Parser, non_negative_seconds, one_line
 from benchmarking.core.errors import (
     EXIT_NOT_ENOUGH_DATA,
     EXIT_OK,
@@ -68,16 +68,15 @@ def _runs(arguments: argparse.Namespace) -> int:
 
 def _compare(arguments: argparse.Namespace) -> int:
     """Everything but the point may differ between the selections."""
-    from benchmarking.core.metrics import JUDGED
     from benchmarking.core.terminal import stdout_page
     from db.analysis.compare.comparison import compare
     from db.analysis.compare.matching import across_column
     from db.analysis.compare.text import comparison_text
-    from db.analysis.selection import Selection
+    from db.analysis.selection import Selection, judged_metric
 
-    metric = JUDGED[choice(arguments.metric, tuple(JUDGED), "metric")]
     before, after = (Selection.parse(text).resolved(arguments.database) for text in (arguments.before, arguments.after))
     with Warehouse.open(arguments.database, read_only=True) as warehouse:
+        metric = judged_metric(warehouse, arguments.metric)
         comparison = compare(warehouse, before, after, metric, [across_column("all")])
     if arguments.json:
         print(json.dumps(to_json(comparison), indent=2, ensure_ascii=False))

@@ -21,7 +21,7 @@ from benchmarking.sweep.run.session import finish_run, store_run
 from benchmarking.sweep.run.spool import read_run
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 from benchmarking.sweep.run.warehouse import Ingest
-from benchmarking.sweep.show.comparison import comparisons, condensed
+from benchmarking.sweep.show.comparison import condensed
 from benchmarking.sweep.show.progress import Progress, cell_name
 
 LOG = logging.getLogger(__name__)
@@ -165,8 +165,8 @@ class Batch:
 
     def _write(self, status: BatchState) -> BatchSummary:
         is_over = status != "running"
-        finished_at, compared = (utc_now(), comparisons(self._condensed)) if is_over else (None, ())
-        written = summaries.summary(self.manifest.about, self.cells, status, finished_at, compared)
+        finished_at, runs = (utc_now(), self._condensed) if is_over else (None, [])
+        written = summaries.summary(self.manifest.about, self.cells, status, finished_at, runs)
         summaries.write(self.folder, written)
         return written
 

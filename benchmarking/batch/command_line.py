@@ -27,7 +27,17 @@ examples:
   batch_benchmark --model-list models.yaml --report report.html
   batch_benchmark --resume
 """
-OF_MODELS = ("runtimes", "weights", "num_threads", "cpu_list", "rebuild", *BY_KEY)
+DEFAULT_BENCHES = "benches"
+OF_BENCHES = ("new_tokens",)
+"""Axes that a command may set for people's own benchmarks, too."""
+OF_MODELS = (
+    "runtimes",
+    "weights",
+    "num_threads",
+    "cpu_list",
+    "rebuild",
+    *(key for key in BY_KEY if key not in OF_BENCHES),
+)
 """Settings that people's own benchmarks do not have; no options of runtimes either."""
 
 
@@ -48,7 +58,17 @@ def parser(name: str, description: str | None) -> Parser:
     source.add_argument(
         "--model-list", metavar="FILE", help="file of models: text, or YAML (.yaml, .yml) with settings; see below"
     )
-    models.add_argument("--benches", metavar="DIR", help="folder of Python files with your own benchmarks")
+    models.add_argument(
+        "--benches",
+        nargs="?",
+        const=DEFAULT_BENCHES,
+        metavar="DIR",
+        help=f"folder of Python files with your own benchmarks, or one file (default: ./{DEFAULT_BENCHES}, if there is "
+        "one and neither models nor --resume are given)",
+    )
+    models.add_argument(
+        "--model-id", metavar="MODEL", help="model that the benchmarks load, in place of the model_id of their configs"
+    )
     pattern = "the models, or with --benches the benchmarks, that match a pattern; repeatable"
     models.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"only {pattern}")
     models.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"without {pattern}")
@@ -64,7 +84,7 @@ def parser(name: str, description: str | None) -> Parser:
     hardware.add_argument(
         "--precisions", type=_choices(PRECISIONS), metavar="P,P", help=f"{', '.join(PRECISIONS)} (default: float32)"
     )
-    flags.add_threads(hardware)
+    flags.add_threads(hardware, several=True)
     add_runtime_options(parser)
     flags.add_grid(parser)
     flags.add_measuring(parser)
@@ -81,18 +101,24 @@ def parser(name: str, description: str | None) -> Parser:
         help="continue the newest unfinished batch of --output-dir; with models, that of this command",
     )
     flags.add_output_format(output)
+    flags.add_log_level(output)
     flags.add_dry_run(output)
     parser.set_defaults(db_path=None, **dict.fromkeys(BUILT_IN))  # None: the model list decides
     return parser
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check the flags against each other. Raises UsageError."""
+    """Check the flags against each other, and take ./benches where nothing else is named. Raises UsageError."""
     models = arguments.models or arguments.model_list
+    if not models and not arguments.resume and arguments.benches is None and Path(DEFAULT_BENCHES).is_dir():
+        arguments.benches = DEFAULT_BENCHES
+        note(f"benchmarks: ./{DEFAULT_BENCHES}")
     if arguments.resume and (arguments.no_save or arguments.dry_run):
         raise UsageError("--resume continues a batch that was saved: leave --no-save and --dry-run out")
     if not models and not arguments.benches and not arguments.resume:
         raise UsageError("--models a,b, --model-list FILE or --benches DIR is needed")
+    if arguments.model_id is not None and not arguments.benches:
+        raise UsageError(f"--model-id {arguments.model_id} is for benchmarks: measure models with --models")
     if not models and not arguments.resume:
         _check_benches_alone(arguments)
 
@@ -146,7 +172,7 @@ def _bench_plans(
     if arguments.benches is None:
         return ()
     from benchmarking.benches.discovery import discover
-    from benchmarking.benches.planning import BenchPlanning, plan_benches
+    from benchmarking.benches.planning import BenchPlanning, plan_benches, replaced_configs
 
     found = discover(
         Path(arguments.benches),
@@ -173,11 +199,14 @@ def _bench_plans(
             precision=precision,
             timeout_s=chosen["timeout"],
             skip_unsupported=chosen["skip_unsupported"],
+            model_id=arguments.model_id,
+            new_tokens=arguments.new_tokens,
             command=command,
             tags=chosen["tags"],
             description=chosen.get("description"),
         )
-        planned += plan_benches(found.benches, wishes, machine)
+        benches = replaced_configs(found.benches, wishes, is_shared=bool(arguments.models or arguments.model_list))
+        planned += plan_benches(benches, wishes, machine)
     return planned
 
 

@@ -195,7 +195,7 @@ def readers() -> Mapping[str, Callable[[Node], Any]]:
         "task": _word,
         "weights": _one_of(WEIGHTS_CHOICES, "kind of weights"),
         **dict.fromkeys(runtime_options(), _option),
-        "num_threads": _whole(1),
+        "num_threads": NUMBERS,
         "cpu_list": _option,
         "rebuild": _one_of(REBUILDS, "rebuild"),
         "profile": _one_of(tuple(PROFILES), "profile"),

@@ -175,7 +175,8 @@ class CellRequest:
     def name(self) -> str:
         """The cell as requested, and where: "gpt2 on cuda (eager, float16) [models.yaml:3]"."""
         first = self.requests[0]
-        how = ", ".join(part for part in (first.runtime, first.precision) if part)
+        threads = None if first.num_threads is None else f"{first.num_threads} threads"
+        how = ", ".join(part for part in (first.runtime, first.precision, threads) if part)
         return f"{first.model_id} on {first.device} ({how}) [{self.where}]"
 
 
@@ -191,8 +192,9 @@ def _of_entry(entry: Entry, flags: Values, command: tuple[str, ...]) -> Iterator
     shared = frozenset(axis.name for key, axis in FAMILY_AXES.items() if key in flags or key not in _keys(entry.own))
     common = _common(entry.model_id, chosen, shared, command)
     own_options = frozenset(runtime_options().keys() & entry.own.keys() - flags.keys())
-    for device, runtime, precision in itertools.product(chosen["devices"], chosen["runtimes"], chosen["precisions"]):
-        cell = {**common, "device": device, "runtime": runtime, "precision": precision}
+    lists = (chosen["devices"], chosen["runtimes"], chosen["precisions"], chosen.get("num_threads") or (None,))
+    for values in itertools.product(*lists):
+        cell = {**common, **dict(zip(("device", "runtime", "precision", "num_threads"), values, strict=True))}
         requests = tuple(Request(**cell, **_grid({**chosen, **grid})) for grid in chosen["grids"])
         yield CellRequest(where=entry.where, requests=requests, own_options=own_options)
 
@@ -209,7 +211,6 @@ def _common(model_id: str, chosen: Values, shared: frozenset[str], command: tupl
         "task": chosen.get("task"),
         "weights": chosen["weights"],
         "shared_axes": shared,
-        "num_threads": chosen.get("num_threads"),
         "cpu_list": chosen.get("cpu_list"),
         "options": options_in(chosen),
         "shared_options": frozenset(options_in(chosen)),

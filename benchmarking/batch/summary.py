@@ -21,9 +21,10 @@ from benchmarking.core.text import duration, number, wrapped
 from benchmarking.core.untrusted.redaction import stored
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.run import journal
-from benchmarking.sweep.show.comparison import Comparison
+from benchmarking.sweep.show.comparison import Comparison, comparisons
 from benchmarking.sweep.show.progress import cell_name
 from benchmarking.sweep.show.report import items_unit
+from benchmarking.sweep.show.scaling import Scaling, scalings
 
 FILE_NAME = "benchmark_summary.json"
 
@@ -92,6 +93,8 @@ class CellSummary:
     device_name: str | None
     runtime: str
     precision: str
+    num_threads: int | None = None
+    """Requested; None leaves the choice to the runtime."""
     status: CellState
     """That of the run; pending before there is one; stored if it is in the database and its file was removed."""
     run_file: str | None = None
@@ -130,6 +133,8 @@ class BatchSummary:
     cells: tuple[CellSummary, ...] = field(default_factory=tuple)
     comparisons: tuple[Comparison, ...] = ()
     """For models that several runtimes ran; empty while the batch runs."""
+    scalings: tuple[Scaling, ...] = ()
+    """For models with several numbers of threads; empty while the batch runs."""
 
 
 def pending(plan: CellPlan) -> CellSummary:
@@ -161,9 +166,9 @@ def summary(
     cells: Sequence[CellSummary],
     status: BatchState,
     finished_at: str | None,
-    comparisons: Sequence[Comparison] = (),
+    runs: Sequence[Run] = (),
 ) -> BatchSummary:
-    """The summary of the batch in its current state."""
+    """The summary of the batch in its current state; `runs` are those that are compared, none while it runs."""
     return BatchSummary(
         session_id=about.session_id,
         command=about.command,
@@ -173,7 +178,8 @@ def summary(
         database=about.db_path,
         cells_by_status=dict(Counter(cell.status for cell in cells)),
         cells=tuple(cells),
-        comparisons=tuple(comparisons),
+        comparisons=comparisons(runs),
+        scalings=scalings(runs),
     )
 
 
@@ -210,6 +216,7 @@ def _named(run_id: str, cell: Cell, status: CellState) -> CellSummary:
         device_name=cell.device.name,
         runtime=cell.runtime,
         precision=cell.precision,
+        num_threads=cell.num_threads,
         status=status,
     )
 
@@ -244,6 +251,7 @@ CELL_COLUMNS: tuple[Column[CellSummary], ...] = (
     Column(heading="device", text=lambda cell: cell.device, is_key=True),
     Column(heading="runtime", text=lambda cell: cell.runtime, is_key=True),
     Column(heading="precision", text=lambda cell: cell.precision, is_key=True),
+    Column(heading="threads", text=lambda cell: _threads(cell.num_threads), is_number=True, is_key=True),
     Column(heading="points", text=lambda cell: points_text(cell)),
     Column(heading="best throughput", text=lambda cell: best_text(cell)),
     Column(heading="doubts", text=lambda cell: _validity(cell), is_state=True),
@@ -281,11 +289,16 @@ def _plan_columns(estimate: Estimate) -> list[Column[CellPlan]]:
         Column(heading="device", text=lambda plan: plan.cell.device.selector, is_key=True),
         Column(heading="runtime", text=lambda plan: plan.cell.runtime, is_key=True),
         Column(heading="precision", text=lambda plan: plan.cell.precision, is_key=True),
+        Column(heading="threads", text=lambda plan: _threads(plan.cell.num_threads), is_number=True, is_key=True),
         Column(heading="weights", text=lambda plan: plan.cell.workload.weights, is_key=True),
         Column(heading="launches", text=lambda plan: str(plan.settings.launches), is_number=True, is_key=True),
         Column(heading="points", text=_labels),
         Column(heading="time", text=lambda plan: _time(estimate.cells_s.get(plan.run_id))),
     ]
+
+
+def _threads(count: int | None) -> str | None:
+    return None if count is None else str(count)
 
 
 def _time(seconds: float | None) -> str:

@@ -6,5 +6,6 @@
 from __future__ import annotations
 
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, create_config_variants
+from benchmarking.core.metrics import CustomMetric
 
-__all__ = ["BenchmarkConfig", "ModelBenchmark", "create_config_variants"]
+__all__ = ["BenchmarkConfig", "CustomMetric", "ModelBenchmark", "create_config_variants"]

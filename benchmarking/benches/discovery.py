@@ -14,13 +14,22 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
+from benchmarking.benches.entry_points import (
+    Asked,
+    FunctionBenchmark,
+    asked_by,
+    entry_point,
+    function_benchmark,
+    is_driver,
+    loading,
+)
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, TimedBy, configs_of, timed_by
 from benchmarking.core.child_process import run_module
 from benchmarking.core.errors import BenchhouseError, UsageError
@@ -91,15 +100,19 @@ def discover(
 
 
 def _files(folder: Path) -> list[Path]:
+    if folder.is_file() and folder.suffix == ".py":
+        return [folder.resolve()]
     if not folder.is_dir():
-        raise UsageError(f"--benches {folder}: no such folder")
+        raise UsageError(f"--benches {folder}: no such folder or Python file")
     root = folder.resolve()
     found = sorted(root.rglob("*.py"))
     return [path for path in found if not any(part[0] in "._" for part in path.relative_to(root).parts)]
 
 
 def _names_of_file(path: Path, folder: Path) -> tuple[str, ...]:
-    return (path.stem, path.name, path.relative_to(folder.resolve()).as_posix())
+    root = folder.resolve()
+    is_inside = folder.is_dir() and path.is_relative_to(root)  # a driver may ask for a class of another file
+    return (path.stem, path.name, path.relative_to(root).as_posix() if is_inside else path.as_posix())
 
 
 def _wanted(
@@ -172,19 +185,54 @@ def _write(home: IO[str], answer: dict[str, Any]) -> None:
 
 def _contents(path: Path) -> dict[str, Any]:
     try:
-        return {"benches": [_described(path, bench) for bench in classes(load_module(path))]}
+        return {"benches": [_described(path, bench, configs) for bench, configs in _found(path)]}
     except BenchhouseError as error:
         return {"error": str(error)}
 
 
-def _described(path: Path, bench: type[ModelBenchmark]) -> dict[str, Any]:
+def _found(path: Path) -> Iterator[tuple[type[ModelBenchmark], Sequence[BenchmarkConfig] | None]]:
+    """The benchmarks of a file: those that its driver asks for, else its classes, else its timed function; with their
+    configs, None for the class's own."""
+    module = load_module(path)
+    function = entry_point(module, path)
+    if function is not None and is_driver(function):
+        yield from _driven(path, function)
+        return
+    found = classes(module)
+    yield from ((bench, None) for bench in found)
+    if function is not None and not found:
+        yield function_benchmark(function), None
+
+
+def _driven(path: Path, driver: Callable[..., Any]) -> Asked:
+    try:
+        return asked_by(driver)
+    except BenchhouseError:
+        raise
+    except Exception as error:
+        why = f"{driver.__name__}: {type(error).__name__}: {error}"
+        raise BenchhouseError(f"{error_location(path, error)}: {why}") from error
+
+
+def described(bench: type[ModelBenchmark], configs: Sequence[BenchmarkConfig] | None = None) -> Bench:
+    """A class as a benchmark, with its own configs or these. Raises UsageError for one that no file defines."""
+    try:
+        path = Path(inspect.getfile(bench)).resolve()
+    except (TypeError, OSError) as error:
+        raise UsageError(f"{bench.__name__} is in no file, from which other processes could load it") from error
+    return from_json(Bench, _described(path, bench, configs))
+
+
+def _described(
+    path: Path, bench: type[ModelBenchmark], configs: Sequence[BenchmarkConfig] | None = None
+) -> dict[str, Any]:
     """A benchmark as JSON of a `Bench`. Errors of the class name its line in the file."""
-    line = inspect.getsourcelines(bench)[1]
+    line = _line(bench)
     try:
         return {
-            "path": str(path),
+            "path": str(path if issubclass(bench, FunctionBenchmark) else Path(inspect.getfile(bench)).resolve()),
             "class_name": bench.__name__,
-            "configs": to_json(configs_of(bench)),
+            "configs": to_json(configs_of(bench) if configs is None else tuple(configs)),
             "devices": list(bench.devices),
             "timed_by": timed_by(bench),
             "task": bench.task,
@@ -196,6 +244,12 @@ def _described(path: Path, bench: type[ModelBenchmark]) -> dict[str, Any]:
         raise BenchhouseError(
             f"{error_location(path, error)}: {bench.__name__}: {type(error).__name__}: {error}"
         ) from error
+
+
+def _line(bench: type[ModelBenchmark]) -> int:
+    """Where its class or function begins."""
+    source: Any = bench.function if issubclass(bench, FunctionBenchmark) else bench
+    return inspect.getsourcelines(source)[1]
 
 
 def load_module(path: Path) -> ModuleType:
@@ -212,7 +266,8 @@ def load_module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look up a class's module by name
     try:
-        spec.loader.exec_module(module)
+        with loading():
+            spec.loader.exec_module(module)
     except FileNotFoundError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     except Exception as error:
@@ -234,9 +289,13 @@ def classes(module: ModuleType) -> tuple[type[ModelBenchmark], ...]:
 
 def load_class(path: Path, name: str) -> type[ModelBenchmark]:
     """A benchmark by its file and class. Raises BenchhouseError when it no longer exists."""
-    for each in classes(load_module(path)):
+    module = load_module(path)
+    for each in classes(module):
         if each.__name__ == name:
             return each
+    function = entry_point(module, path)
+    if function is not None and function.__name__ == name:
+        return function_benchmark(function)
     raise BenchhouseError(f"{path} has no ModelBenchmark {name}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
+from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.records import PRECISIONS, Point, Precision, Scalar, available
 
 TimedBy = Literal["benchhouse", "bench"]
@@ -81,6 +83,11 @@ class ModelBenchmark(ABC):
         """`flops` and `bytes_accessed` of a call, if known. Missing ones are counted if `run()` uses torch."""
         return {}
 
+    def metrics(self) -> Iterable[CustomMetric]:
+        """Numbers of its own for this launch, each with a name, a unit and the better direction: the share of right
+        answers, tokens accepted a step. Called once after the timed calls."""
+        return ()
+
 
 def _nothing() -> None:
     """`synchronize` before a device is open."""
@@ -123,16 +130,63 @@ def configs_of(bench: type[ModelBenchmark]) -> tuple[BenchmarkConfig, ...]:
     return configs
 
 
+OTHER_NAMES: Mapping[str, str] = {
+    "measurement_iterations": "iterations",
+    "num_tokens_to_generate": "new_tokens",
+    "torch_dtype": "precision",
+}
+"""Name in older benchmark scripts -> field of a config."""
+OF_OPTIONS = ("attn_implementation", "sdpa_backend", "use_cache")
+"""Settings of older scripts that become options of the same name."""
+
+
+def own_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a config by its fields. Raises UsageError for one that is given by two names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        own = OTHER_NAMES.get(name, name)
+        if own in found:
+            raise UsageError(f"BenchmarkConfig: {name} is another name of {own}: give one of them")
+        found[own] = value
+    options = {name: found.pop(name) for name in OF_OPTIONS if name in found}
+    options = {name: value for name, value in options.items() if value is not None}
+    if options or found.get("custom_params") is not None:
+        found["options"] = {**found.get("options", {}), **(found.get("custom_params") or {}), **options}
+    found.pop("custom_params", None)
+    if found.get("model_id") is not None:
+        found.setdefault("name", found["model_id"])
+    return found
+
+
+def _with_other_names(config: type[BenchmarkConfig]) -> type[BenchmarkConfig]:
+    """The class, whose constructor takes the other names too. They are no fields, which copies would carry along with
+    the values that they stand for."""
+    plain = config.__init__
+
+    @functools.wraps(plain)
+    def init(self: BenchmarkConfig, **values: Any) -> None:
+        plain(self, **own_names(values))
+
+    config.__init__ = init  # type: ignore[method-assign]
+    return config
+
+
 COUNTS = ("batch_size", "sequence_length", "new_tokens", "iterations")
 """Fields that are whole numbers from 1, or None if that is their default."""
 
 
+@_with_other_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkConfig:
-    """One thing to measure. Raises UsageError for an invalid value."""
+    """One thing to measure. Raises UsageError for an invalid value.
+
+    Fields may also be given by the names in `OTHER_NAMES`, which other benchmark scripts use.
+    """
 
     name: str
-    """The model_id of the results."""
+    """The model_id of the results; by default `model_id`."""
+    model_id: str | None = None
+    """The model that the benchmark loads, for itself; `--model-id` replaces it."""
     variant: str | None = None
     """The implementation ("compiled", "static cache"); each variant is a series of its own."""
     batch_size: int = 1
@@ -146,6 +200,8 @@ class BenchmarkConfig:
     device: str = "auto"
     """A value of `--device`."""
     precision: Precision = "float32"
+    compile_mode: str | None = None
+    """How the benchmark compiles its model, for itself ("default", "reduce-overhead"); None: not at all."""
     iterations: int | None = None
     """Exactly this many timed calls per launch; None: as the profile requires."""
     warmup_iterations: int | None = None
@@ -162,8 +218,27 @@ class BenchmarkConfig:
         for count in COUNTS:
             _check_count(self, count, least=1)
         _check_count(self, "warmup_iterations", least=0)
+        for name in ("model_id", "compile_mode"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and value.strip()):
+                raise UsageError(f"{name} of {self.name} takes a name: got {value!r}")
         for mapping, kinds in (("axes", (int, float)), ("options", (bool, int, float, str)), ("tags", (str,))):
             _check_mapping(self, mapping, kinds)
+
+    @property
+    def measurement_iterations(self) -> int | None:
+        """`iterations`, by the name in older scripts."""
+        return self.iterations
+
+    @property
+    def num_tokens_to_generate(self) -> int | None:
+        """`new_tokens`, by the name in older scripts."""
+        return self.new_tokens
+
+    @property
+    def torch_dtype(self) -> str:
+        """`precision`, by the name in older scripts."""
+        return self.precision
 
     @property
     def point(self) -> Point:
@@ -183,12 +258,13 @@ def create_config_variants(base: BenchmarkConfig, values: Mapping[str, Sequence[
     Raises UsageError for an unknown field, with similar names, and for values that are not a list.
     """
     known = tuple(f.name for f in dataclasses.fields(BenchmarkConfig))
-    for name, listed in values.items():
+    listed_by_field = {OTHER_NAMES.get(name, name): listed for name, listed in values.items()}
+    for name, listed in listed_by_field.items():
         choice(name, known, "field of BenchmarkConfig")
         if isinstance(listed, str | bytes | Mapping) or not isinstance(listed, Sequence) or not listed:
             raise UsageError(f"create_config_variants: {name} takes a list of values: got {listed!r}")
-    combinations = itertools.product(*values.values())
-    return tuple(dataclasses.replace(base, **dict(zip(values, each, strict=True))) for each in combinations)
+    combinations = itertools.product(*listed_by_field.values())
+    return tuple(dataclasses.replace(base, **dict(zip(listed_by_field, each, strict=True))) for each in combinations)
 
 
 def _check_count(config: BenchmarkConfig, name: str, *, least: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +14,9 @@ from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.bench import PLUGIN as BENCH_RUNTIME
 from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
 from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request, plan_points
+
+OF_MODEL = ("model_id", "compile_mode")
+"""Fields of a config that distinguish series where they are given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,10 @@ class BenchPlanning:
     """A value of `--device` that replaces the configs' device."""
     precision: Precision | None = None
     """Replaces the configs' precision."""
+    model_id: str | None = None
+    """Replaces the model of the configs that name one."""
+    new_tokens: tuple[int, ...] | None = None
+    """Replaces the number of tokens of the configs that generate: a config for each."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     skip_unsupported: bool = False
     command: tuple[str, ...] = ()
@@ -42,6 +49,40 @@ def plan_benches(
     configs."""
     machine = Machine() if machine is None else machine
     return tuple(_plan(bench, configs, planning, machine) for bench in benches for configs in _cells(bench.configs))
+
+
+def replaced_configs(
+    benches: Sequence[Bench], planning: BenchPlanning, *, is_shared: bool = False
+) -> tuple[Bench, ...]:
+    """The benchmarks with the model and number of tokens of the command. Raises UsageError where no config has one to
+    replace, unless the command `is_shared` with models, which it may be meant for."""
+    configs = [config for bench in benches for config in bench.configs]
+    if not is_shared:
+        if planning.model_id is not None and all(config.model_id is None for config in configs):
+            raise UsageError(f"--model-id {planning.model_id}: no config of these benchmarks has a model_id")
+        if planning.new_tokens is not None and all(config.new_tokens is None for config in configs):
+            raise UsageError("--new-tokens: no config of these benchmarks generates tokens (new_tokens)")
+    return tuple(
+        replace(bench, configs=tuple(_distinct(each for one in bench.configs for each in _replaced(one, planning))))
+        for bench in benches
+    )
+
+
+def _replaced(config: BenchmarkConfig, planning: BenchPlanning) -> Iterator[BenchmarkConfig]:
+    if planning.model_id is not None and config.model_id is not None:
+        name = planning.model_id if config.name == config.model_id else config.name
+        config = replace(config, model_id=planning.model_id, name=name)
+    if planning.new_tokens is None or config.new_tokens is None:
+        yield config
+        return
+    yield from (replace(config, new_tokens=count) for count in planning.new_tokens)
+
+
+def _distinct(configs: Iterable[BenchmarkConfig]) -> list[BenchmarkConfig]:
+    found: list[BenchmarkConfig] = []
+    for config in configs:
+        found += [] if config in found else [config]
+    return found
 
 
 def _cells(configs: Sequence[BenchmarkConfig]) -> list[list[BenchmarkConfig]]:
@@ -87,6 +128,7 @@ def workload_of(bench: Bench, config: BenchmarkConfig) -> Workload:
         "timed_by": bench.timed_by,
         "devices": list(bench.devices),
         "options": dict(config.options),
+        **{name: value for name in OF_MODEL if (value := getattr(config, name)) is not None},
     }
     return Workload(
         model_id=config.name,

@@ -20,6 +20,8 @@ class Axis:
     """The name of a list of values: the field of `Request`, the key in a YAML list, the flag with `-` for `_`."""
     kind: type[int] | type[float] = int
     """int: whole numbers from 1; float: numbers above 0."""
+    other_flags: tuple[str, ...] = ()
+    """Further names of the flag."""
     is_field: bool = False
     """Whether it is a field of `Point` and `Request` rather than a key of their `axes`."""
     of_every_model: bool = False
@@ -93,6 +95,7 @@ AXES: Mapping[str, Axis] = MappingProxyType(
             Axis(
                 name="new_tokens",
                 key="new_tokens",
+                other_flags=("--num-tokens-to-generate",),
                 is_field=True,
                 letter="n",
                 selected_as="new_tokens",

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Rebuild, Scalar, Workload
 
 if TYPE_CHECKING:
@@ -91,6 +92,11 @@ class FamilyOperation(ABC):
         ...; a list is the raw samples in ms of the metric of that name (tokenize). Called once, outside the timed
         region; may run parts of the model again."""
         return Readings()
+
+    def metrics(self) -> Sequence[CustomMetric]:
+        """Numbers of its own, with unit and direction: one value of each for a launch, read once after the timed calls
+        and outside of any timed region."""
+        return ()
 
     @abstractmethod
     def arrays(self, output: Any) -> Mapping[str, np.ndarray]:

@@ -1,7 +1,8 @@
 """The metrics of a result: measuring, storing, comparing, printing and drawing all derive from this table.
 
 A new metric with a column needs one entry here, one migration that adds the column, and code that measures it.
-Metrics without an entry (of a user-written benchmark or another tool) are stored in the column other_metrics.
+Metrics without an entry (of a user-written benchmark or another tool) are stored in the column other_metrics; those of
+a benchmark or workload bring their unit and direction with them (`CustomMetric`).
 
 Vendor calls and columns have units of their own, converted by the constants and functions at the top. Everything in
 between is in s, B, J, W, Hz, and integer ns from the clock.
@@ -9,11 +10,14 @@ between is in s, B, J, W, Hz, and integer ns from the clock.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
+from benchmarking.core.errors import UsageError
 from benchmarking.core.sample_statistics import PERCENTILES
 
 NS_PER_S = 1_000_000_000
@@ -38,10 +42,10 @@ def bytes_to_mb(size_bytes: float) -> float:
     return size_bytes / BYTES_PER_MB
 
 
-Source = Literal["samples", "reading", "first_call", "verified", "load_memory", "load_time", "derived"]
+Source = Literal["samples", "reading", "first_call", "verified", "load_memory", "load_time", "derived", "custom"]
 """Where a launch's value comes from: raw samples; one reading (`Measurement.metrics`); the first call; what an
 operation or session read back (`verified`); memory or time of the load (`LaunchLoad`). A derived metric is computed
-from the result's median latency and a reading or another column."""
+from the result's median latency and a reading or another column. A custom one is a `CustomMetric`, without a column."""
 Statistic = Literal[
     "mean", "median", "sd", "mad", "min", "p25", "p75", "p90", "p95", "p99", "max", "ci_low", "ci_high", "rate"
 ]
@@ -82,7 +86,7 @@ class Metric:
     @property
     def is_in_bytes(self) -> bool:
         """Whether launches report it in bytes although the column is in MB."""
-        return self.of.endswith("_bytes") and self.unit == "MB"
+        return self.of.endswith("_bytes") and self.unit == "MB" and self.source != "custom"
 
     @property
     def is_of_single_calls(self) -> bool:
@@ -335,3 +339,66 @@ DEFAULT_METRIC = "latency_median_ms"
 def from_source(source: Source) -> dict[str, Metric]:
     """The metrics from a source, by column."""
     return {name: metric for name, metric in METRICS.items() if metric.source == source}
+
+
+CUSTOM_METRICS = "custom_metrics"
+"""The key, in a measurement's and a result's details, of units and directions: name -> {"unit", "better"}."""
+CUSTOM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+"""A name can be a column of a table, a key of JSON and a word of a command without quotes."""
+MAX_UNIT_CHARACTERS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomMetric:
+    """A number of a launch that no column exists for, of a user-written benchmark or a workload.
+
+    Stored in `other_metrics` under its name, as the median over the launches. With a direction it is compared, gated
+    and followed over time as the metrics with a column are. Raises UsageError for an invalid value.
+    """
+
+    name: str
+    """Lower case, digits and "_"; no column of ours."""
+    value: float
+    """Finite. Comparisons are ratios, so only values above 0 are judged."""
+    unit: str = ""
+    """Empty for counts and ratios."""
+    better: Direction | None = None
+    """Which direction is better; None for a neutral fact, which is shown and never judged."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not CUSTOM_NAME.fullmatch(self.name):
+            raise UsageError(f"a metric's name has lower-case letters, digits and _, at most 63: got {self.name!r}")
+        if self.name in METRICS or self.name == LOAD_TIME.column:
+            raise UsageError(f"metric {self.name} is measured by benchhouse: choose another name")
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float) or not math.isfinite(self.value):
+            raise UsageError(f"metric {self.name} takes a finite number: got {self.value!r}")
+        if self.better not in (None, *get_args(Direction)):
+            raise UsageError(f"metric {self.name}: better is 'lower', 'higher' or None: got {self.better!r}")
+        if not isinstance(self.unit, str) or not self.unit.isprintable() or len(self.unit) > MAX_UNIT_CHARACTERS:
+            raise UsageError(f"metric {self.name}: a unit has at most {MAX_UNIT_CHARACTERS} characters: {self.unit!r}")
+
+
+def custom_metric(name: str, unit: str, better: Direction | None) -> Metric:
+    """The metric of a custom number, as comparisons, gates and histories use it."""
+    return Metric(
+        column=name, source="custom", of=name, unit=unit, better=better, is_judged=better is not None, heading=name
+    )
+
+
+UNITS_BY_ENDING: Mapping[str, tuple[str, Direction]] = MappingProxyType(
+    {
+        "_per_sec": ("/s", "higher"),
+        "_ms": ("ms", "lower"),
+        "_s": ("s", "lower"),
+        "_mb": ("MB", "lower"),
+        "_j": ("J", "lower"),
+        "_w": ("W", "lower"),
+    }
+)
+"""Ending of a name -> unit and direction, for numbers of other tools, whose files have neither. The first match."""
+
+
+def metric_by_ending(name: str) -> Metric | None:
+    """The metric of a number that is stored without unit and direction, as its name tells; None where it does not."""
+    found = next((each for ending, each in UNITS_BY_ENDING.items() if name.endswith(ending)), None)
+    return None if found is None else custom_metric(name, *found)

@@ -173,6 +173,10 @@ class WorkloadFamily(ABC):
         """The longest input in tokens, including new tokens where they share its positions; None without a limit."""
         return None
 
+    def only_batch_size(self, workload: Workload) -> int | None:
+        """The batch size that the workload is limited to; None for any."""
+        return None
+
     def default_attention(self, config: Mapping[str, Json]) -> str | None:
         """The default attention implementation, by transformers' name; None when the model offers no choice."""
         return None

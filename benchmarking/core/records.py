@@ -164,12 +164,12 @@ class Workload:
     model_id: str
     """As requested: hub name, folder, or catalog name."""
     family: Family | None
-    """None for a user-written benchmark and for a torch module whose configuration names none."""
+    """None for a user-written benchmark, a graph in a file, and a torch module whose configuration names none."""
     task: str
     """Hugging Face task name: feature-extraction, text-generation, text2text-generation, ..."""
-    source: Literal["catalog", "local", "hub", "module", "bench", "import"]
+    source: Literal["catalog", "local", "hub", "module", "bench", "import", "file"]
     """Where the configuration came from. "module": a torch module passed to `benchmark_model`; "bench": a user-written
-    benchmark, in the file `path`; "import": another tool's file."""
+    benchmark, in the file `path`; "import": another tool's file; "file": a graph in the file `path`."""
     config: Mapping[str, Json]
     """The model's configuration as in transformers' `to_diff_dict`, with `model_type`."""
     config_hash: str

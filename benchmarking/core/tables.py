@@ -27,7 +27,7 @@ GAP = "  "
 NARROW, LONG_WORD = 12, 24
 """Widths down to which a text column is narrowed: its usual minimum, and the longest word that is not broken."""
 FAILURES = ("failed", "timed out", "out of memory", "invalid", "regressed", "slower", "unfit", "worse", "broken")
-FINE = ("ok", "fine", "valid", "equivalent", "faster", "improved", "confirmed", NOTHING)
+FINE = ("ok", "fine", "valid", "equivalent", "faster", "improved", "better", "confirmed", NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

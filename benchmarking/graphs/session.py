@@ -24,6 +24,7 @@ from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Wor
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
 from benchmarking.graphs.export.exporter import OPTIMUM, converted, export_bundle, given_file, given_file_identity
 from benchmarking.workloads.support.families import plugin_of, recipe_of
+from benchmarking.workloads.support.graph_file import format_of
 from benchmarking.workloads.support.processing import Processing, open_processing
 
 if TYPE_CHECKING:
@@ -46,8 +47,11 @@ INPUTS = "inputs."
 """Begins the source of a feed that is one of the family's inputs."""
 
 
-def why_not(workload: Workload) -> str | None:
-    """None, or why this model and task cannot be exported."""
+def why_not(workload: Workload, reads: Sequence[str] = ("onnx",)) -> str | None:
+    """None, or why this model and task cannot be exported; `reads` are the formats of graphs' files that the runtime
+    reads."""
+    if workload.source == "file" and format_of(workload) not in reads:
+        return f"{workload.model_id} is a file of {format_of(workload)}, which this runtime does not read"
     recipe = recipe_of(workload)
     return recipe if isinstance(recipe, str) else None
 

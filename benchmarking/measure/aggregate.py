@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 
 from benchmarking.core.doubts import validity
 from benchmarking.core.metrics import (
+    CUSTOM_METRICS,
     DESCRIBED,
     METRICS,
     OF_SINGLE_CALLS,
@@ -25,6 +26,7 @@ from benchmarking.core.records import (
     FAILED,
     NOT_APPLICABLE,
     NOT_RUN,
+    NOT_SUPPORTED,
     TOO_FEW_SAMPLES,
     Doubt,
     Json,
@@ -72,7 +74,9 @@ def summarise(
         **_combined("load_memory", [load.memory_bytes for load in own_loads]),
         **energy_shares(measured),
     }
-    reasons = _reasons(measured, own_loads, described)
+    custom, unlike = _custom(measured)
+    metrics |= {name: median(one.metrics[name] for one in measured if name in one.metrics) for name in custom}
+    reasons = _reasons(measured, own_loads, described) | unlike
     metrics |= {name: value for name, value in derived(metrics, point.concurrency).items() if name not in reasons}
     found = _doubts(measurements, measured, statistics, own_loads, context)
     return Result(
@@ -90,8 +94,17 @@ def summarise(
         metrics=metrics,
         missing=_complete(metrics, reasons),
         samples=tuple(samples for one in measured for samples in one.samples),
-        extra=_extra(measurements, measured, statistics),
+        extra={**_extra(measurements, measured, statistics), **({CUSTOM_METRICS: custom} if custom else {})},
     )
+
+
+def _custom(measured: Sequence[Measurement]) -> tuple[dict[str, Json], dict[str, str]]:
+    """Unit and direction of each custom metric; and why some have no value."""
+    given = [stated for one in measured if isinstance(stated := one.extra.get(CUSTOM_METRICS), dict)]
+    custom: dict[str, Json] = {name: about for stated in given for name, about in stated.items()}
+    why = f"{NOT_SUPPORTED}: its unit or direction differs between the launches"
+    unlike = {name: why for stated in given for name, about in stated.items() if about != custom[name]}
+    return {name: about for name, about in custom.items() if name not in unlike}, unlike
 
 
 def _without_numbers(result_id: str, point: Point, measurements: Sequence[Measurement]) -> Result:
@@ -265,5 +278,5 @@ def _launch_facts(measurement: Measurement) -> dict[str, Any]:
         "relative_half_width": measurement.relative_half_width,
         "metrics": dict(measurement.metrics),
         "window": dict(measurement.window),
-        **measurement.extra,
+        **{name: value for name, value in measurement.extra.items() if name != CUSTOM_METRICS},
     }

@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED, Operation
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import UnsupportedError, first_line, is_device_lost, is_out_of_memory
-from benchmarking.core.metrics import ns_to_ms, ns_to_s
+from benchmarking.core.errors import UnsupportedError, UsageError, first_line, is_device_lost, is_out_of_memory
+from benchmarking.core.metrics import CUSTOM_METRICS, ns_to_ms, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     NOT_APPLICABLE,
@@ -126,6 +126,7 @@ def measure_point(
         *passed,
         compile_pass(bench, first.wall_ns, first.compiles, latency, verified),
     )
+    result = _joined(result, _custom_metrics(operation, result))
     missing = {**result.missing, **_missing_series(bench, latency.watch)}
     return Measurement(
         point=point,
@@ -205,6 +206,21 @@ def _count_pass(bench: Bench, launch: int) -> PassResult:
         return PassResult()
     bench.live("count")
     return _numbers(bench.operation.count())
+
+
+def _custom_metrics(operation: Operation, measured: PassResult) -> PassResult:
+    """The operation's own numbers, with their units and directions in the details. Raises UsageError for a name that is
+    given twice, and for one of our readings."""
+    found = operation.metrics()
+    names = [one.name for one in found]
+    for name in names:
+        if name in measured.metrics or names.count(name) > 1:
+            why = "is one of benchhouse's own readings" if name in measured.metrics else "is given twice"
+            raise UsageError(f"metrics(): {name} {why}: choose another name")
+    if not found:
+        return PassResult()
+    about: dict[str, Json] = {one.name: {"unit": one.unit, "better": one.better} for one in found}
+    return PassResult(metrics={one.name: float(one.value) for one in found}, extra={CUSTOM_METRICS: about})
 
 
 def _numbers(readings: Readings) -> PassResult:

@@ -21,7 +21,7 @@ from benchmarking.core.errors import (
     memory_errors,
     out_of_memory,
 )
-from benchmarking.core.metrics import NS_PER_MS
+from benchmarking.core.metrics import NS_PER_MS, CustomMetric
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     NOT_SUPPORTED,
@@ -121,6 +121,12 @@ class BenchOperation(Operation):
     def readings(self, output: Any) -> Readings:
         """`setup_s`, the seconds `setup_model` took."""
         return Readings(values={"setup_s": self._setup_s})
+
+    def metrics(self) -> tuple[CustomMetric, ...]:
+        found = tuple(self.bench.metrics())
+        if wrong := [one for one in found if not isinstance(one, CustomMetric)]:
+            raise BenchhouseError(f"metrics() of {type(self.bench).__name__} gives CustomMetrics: got {wrong[0]!r}")
+        return found
 
     def count(self) -> Readings:
         """The benchmark's `work()` of a call; the rest is counted, where torch runs it. Raises UnsupportedError when
@@ -226,9 +232,13 @@ class BenchSession(Session):
 
     def _config(self, point: Point) -> BenchmarkConfig:
         workload, mode = self._cell.workload, self._cell.runtime_mode
-        options = workload.config["options"]
+        options, model_id, compile_mode = (
+            workload.config.get(name) for name in ("options", "model_id", "compile_mode")
+        )
         return BenchmarkConfig(
             name=workload.model_id,
+            model_id=model_id if isinstance(model_id, str) else None,
+            compile_mode=compile_mode if isinstance(compile_mode, str) else None,
             variant=str(mode["variant"]) if "variant" in mode else None,
             batch_size=point.batch_size,
             sequence_length=point.sequence_length,

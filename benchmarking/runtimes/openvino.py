@@ -46,6 +46,8 @@ QUANTIZATION = Option(
     is_filled_in=False,
 )
 """Weights are quantized by nncf beforehand; with dynamic the activations too, in groups, while a call runs."""
+FORMATS = ("onnx", "openvino")
+"""Formats of files with graphs that OpenVINO reads."""
 LOOPS = frozenset({"new_tokens", "steps"})
 """Axes of tasks whose calls are several passes through a model, each depending on the one before."""
 CACHE = Option(name="cache", help="key-value cache of models that generate", values=("dynamic",))
@@ -85,7 +87,12 @@ class OpenVino(Runtime):
             return elsewhere
         if precision not in PRECISIONS:
             return f"runtime openvino has {', '.join(PRECISIONS)}, not {precision}"
-        return _emulated(device, precision) or missing_for(precision) or _grows(device, workload) or why_not(workload)
+        return (
+            _emulated(device, precision)
+            or missing_for(precision)
+            or _grows(device, workload)
+            or why_not(workload, FORMATS)
+        )
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
         on_npu = device is not None and _is_npu(device)

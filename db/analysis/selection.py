@@ -21,13 +21,17 @@ import re
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import Metric
+from benchmarking.core.metrics import CUSTOM_METRICS, JUDGED, Metric, custom_metric, metric_by_ending
 from benchmarking.core.untrusted.redaction import readable, stored_name
 from db.connection import literal
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
 
 AXIS_FIELDS = {axis.selected_as: name for name, axis in AXES.items() if axis.selected_as is not None}
 FIELDS = {
@@ -70,7 +74,10 @@ differs from that of percentiles inside launches."""
 
 
 def judged_value(metric: Metric) -> str:
-    """SQL of the value by which a result is judged: the metric's column; NULL for a pooled percentile (`POOLED`)."""
+    """SQL of the value by which a result is judged: the metric's column or entry in other_metrics; NULL for a pooled
+    percentile (`POOLED`)."""
+    if metric.source == "custom":
+        return f"other_metrics[{literal(metric.column)}]"
     if not metric.is_percentile:
         return metric.column
     return f"CASE WHEN NOT list_contains(pooled_quantiles, {literal(metric.column)}) THEN {metric.column} END"
@@ -233,3 +240,34 @@ def _number(word: str, text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text):
         raise UsageError(f"{word!r}: expected a whole number, found {text!r}")
     return int(text)
+
+
+CUSTOM_NAMES = "SELECT DISTINCT unnest(map_keys(other_metrics)) AS name FROM benchmark_results ORDER BY name"
+CUSTOM_DEFINITIONS = """
+SELECT DISTINCT extra->>$unit AS unit, extra->>$better AS better
+FROM benchmark_results WHERE other_metrics[$name] IS NOT NULL
+ORDER BY unit, better
+"""
+
+
+def judged_metric(warehouse: Warehouse, name: str) -> Metric:
+    """The metric of a name: a column, or a number that results in the warehouse brought with unit and direction.
+
+    Of a number of another tool, which has neither, the name's ending tells them ("_ms"). Raises UsageError for an
+    unknown name, for one that has two units or directions in the warehouse, and for one without a direction.
+    """
+    if name in JUDGED:
+        return JUDGED[name]
+    choice(name, (*JUDGED, *(row["name"] for row in warehouse.query(CUSTOM_NAMES).dicts())), "metric")
+    paths = {part: f'$.{CUSTOM_METRICS}."{name}".{part}' for part in ("unit", "better")}
+    rows = warehouse.query(CUSTOM_DEFINITIONS, {"name": name, **paths}).dicts()
+    stated = [(row["unit"], row["better"]) for row in rows if row["unit"] is not None]
+    if len(stated) > 1:
+        words = " and ".join(f"{better or 'no direction'} in {unit or 'no unit'}" for unit, better in stated)
+        raise UsageError(f"metric {name} is stored as {words}: one name has one unit and direction, so rename one")
+    found = custom_metric(name, *stated[0]) if stated else metric_by_ending(name)
+    if found is None or found.better is None:
+        raise UsageError(
+            f"metric {name} is stored without a direction, so it is not judged: give it better='lower' or 'higher'"
+        )
+    return found

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.command_line import (
@@ -64,9 +65,16 @@ def add_database(parser: argparse.ArgumentParser, what: str = "DuckDB file of th
     )
 
 
-def chosen_metrics(columns: Sequence[str]) -> list[Metric]:
-    """The metrics of the columns, each once. Raises UsageError, with near names, for one that is unknown."""
-    return [JUDGED[choice(name, tuple(JUDGED), "metric")] for name in dict.fromkeys(columns)]
+def chosen_metrics(arguments: argparse.Namespace, columns: Sequence[str]) -> list[Metric]:
+    """The metrics of the names, each once: columns, or numbers that results in the database brought with them. Raises
+    UsageError, with near names, for one that is unknown."""
+    known = list(dict.fromkeys(columns))
+    if all(name in JUDGED for name in known) or not Path(arguments.db_path).exists():
+        return [JUDGED[choice(name, tuple(JUDGED), "metric")] for name in known]
+    from db.analysis.selection import judged_metric
+
+    with open_to_read(arguments) as warehouse:
+        return [judged_metric(warehouse, name) for name in known]
 
 
 def selection_in(arguments: argparse.Namespace, text: str) -> Selection:

@@ -36,6 +36,7 @@ from db.commands.arguments import (
 )
 
 if TYPE_CHECKING:
+    from benchmarking.core.metrics import Metric
     from db.analysis.gate.findings import Finding, FlaggedRun
 
 NAME = "benchhouse check"
@@ -62,14 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    chosen_metrics(arguments.metric)
+    metrics = chosen_metrics(arguments, arguments.metric)
     selection = selection_in(arguments, arguments.selection)
 
     from db.analysis.gate.findings import exit_code
 
     if not arguments.no_alerts:
-        _find_changes(arguments)
-    findings, flagged = _findings(arguments, selection)
+        _find_changes(arguments, metrics)
+    findings, flagged = _findings(arguments, selection, metrics)
     if not findings:
         return _no_findings(arguments)
     if arguments.confirm:
@@ -107,16 +108,15 @@ def _parser() -> Parser:
     return parser
 
 
-def _find_changes(arguments: argparse.Namespace) -> None:
+def _find_changes(arguments: argparse.Namespace, metrics: Sequence[Metric]) -> None:
     """Update the change points that segments begin at."""
     from db.analysis.history.changes import refresh_changes
 
-    metrics = chosen_metrics(arguments.metric)
     refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
 
 
 def _findings(
-    arguments: argparse.Namespace, selection: Selection
+    arguments: argparse.Namespace, selection: Selection, metrics: Sequence[Metric]
 ) -> tuple[tuple[Finding, ...], tuple[FlaggedRun, ...]]:
     """The findings, and the runs with a regression."""
     from db.analysis.gate.candidates import Scope, candidates
@@ -124,7 +124,7 @@ def _findings(
 
     scope = Scope(run=arguments.run, session=arguments.session)
     with open_to_read(arguments) as warehouse:
-        findings = found(candidates(warehouse, selection, scope, chosen_metrics(arguments.metric)))
+        findings = found(candidates(warehouse, selection, scope, metrics))
         flagged = flagged_runs(warehouse, findings)
     return with_commands(findings, flagged, _command), flagged
 

@@ -23,13 +23,14 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.core.command_line import Parser, choice, names, note, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
-from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.terminal import stdout_page
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import EVERYTHING, FIELDS, Selection
-from db.commands.arguments import add_database, command_parser, open_to_read, print_json, selection_in
+from db.commands.arguments import add_database, chosen_metrics, command_parser, open_to_read, print_json, selection_in
 
 if TYPE_CHECKING:
+    from benchmarking.core.metrics import Metric
     from db.analysis.compare.comparison import Comparison
     from db.warehouse import Warehouse
 
@@ -54,11 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     _check(arguments)
+    (metric,) = chosen_metrics(arguments, [arguments.metric])
     across = [across_column(word) for word in arguments.across]
     selections = [selection_in(arguments, text) for text in arguments.selections]
 
     with open_to_read(arguments) as warehouse:
-        comparison = _comparison(warehouse, selections, across, arguments)
+        comparison = _comparison(warehouse, selections, metric, across, arguments)
     _print(comparison, arguments)
     if comparison.is_empty:
         note(f"{NAME}: no point has a verdict: {_why_empty(comparison)}")
@@ -93,7 +95,6 @@ def _parser() -> Parser:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Check the arguments before anything is opened. Raises UsageError."""
-    choice(arguments.metric, tuple(JUDGED), "metric")
     given = len(arguments.selections)
     if arguments.by is not None:
         choice(arguments.by, BY, "field of --by")
@@ -106,11 +107,14 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _comparison(
-    warehouse: Warehouse, selections: Sequence[Selection], across: Sequence[str], arguments: argparse.Namespace
+    warehouse: Warehouse,
+    selections: Sequence[Selection],
+    metric: Metric,
+    across: Sequence[str],
+    arguments: argparse.Namespace,
 ) -> Comparison:
     from db.analysis.compare.comparison import compare, compare_within
 
-    metric = JUDGED[arguments.metric]
     if arguments.by is None:
         before, after = selections
         return compare(warehouse, before, after, metric, across)

@@ -17,7 +17,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.core.command_line import Parser, note, positive_int, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
-from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.terminal import stdout_page
 from db.commands.arguments import (
     add_database,
@@ -31,6 +31,7 @@ from db.commands.arguments import (
 )
 
 if TYPE_CHECKING:
+    from benchmarking.core.metrics import Metric
     from db.analysis.history.histories import History
 
 NAME = "benchhouse history"
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    (metric,) = chosen_metrics([arguments.metric])
+    (metric,) = chosen_metrics(arguments, [arguments.metric])
     selection = selection_in(arguments, arguments.selection)
 
     from db.analysis.history.changes import refresh_changes
@@ -64,7 +65,7 @@ def _run(argv: Sequence[str]) -> int:
         note(f"{NAME}: {done.text}")
     with open_to_read(arguments) as warehouse:
         found, count = histories(warehouse, selection, metric, limit=arguments.limit)
-    _show(found, arguments)
+    _show(found, metric, arguments)
     if not found:
         note(f"{NAME}: no series has {metric.column} in {arguments.selection or 'this database'}")
         return EXIT_NOT_ENOUGH_DATA
@@ -91,26 +92,26 @@ def _parser() -> Parser:
     return parser
 
 
-def _show(found: Sequence[History], arguments: argparse.Namespace) -> None:
+def _show(found: Sequence[History], metric: Metric, arguments: argparse.Namespace) -> None:
     shown = [history for history in found if history.change_points or not arguments.only_changes]
     if arguments.json:
-        print_json([_json(history, arguments.metric) for history in shown])
+        print_json([_json(history, metric) for history in shown])
     elif shown:
         from db.analysis.history.text import bars_for, histories_text
 
         bars = bars_for(sys.stdout.encoding)
-        print(histories_text(shown, JUDGED[arguments.metric], bars=bars, page=stdout_page()))
+        print(histories_text(shown, metric, bars=bars, page=stdout_page()))
     elif found:
         print(f"no changes in {len(found)} series")
 
 
-def _json(history: History, metric: str) -> dict[str, Any]:
+def _json(history: History, metric: Metric) -> dict[str, Any]:
     from benchmarking.core.records import to_json
 
     return {
         "series_id": history.series_id,
-        "metric": metric,
-        "unit": JUDGED[metric].unit,
+        "metric": metric.column,
+        "unit": metric.unit,
         **history.subject,
         "point": to_json(history.point),
         "points": [_fields(point) for point in history.points],

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    (metric,) = chosen_metrics([arguments.metric])
+    (metric,) = chosen_metrics(arguments, [arguments.metric])
     selection = selection_in(arguments, arguments.selection)
     from db.analysis.history.newest import newest_results
 
@@ -121,12 +121,16 @@ def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
             for name in SUBJECTS
         ),
         key(heading="point", text=_point),
-        *(value(heading=METRICS[name].heading or name, text=partial(_number, name=name)) for name in numbers),
+        *(value(heading=_heading(name), text=partial(_number, name=name)) for name in numbers),
         value(heading="peak MB", text=_peak_memory, spare=1),
         Column(heading="trend", text=lambda row: sparkline(row["trend"], TREND_WIDTH, bars) or None),
         Column(heading="age", text=lambda row: age((now - row["started_at"]).total_seconds())),
         Column(heading="state", text=_state, is_state=True),
     )
+
+
+def _heading(name: str) -> str:
+    return (METRICS[name].heading if name in METRICS else "") or name
 
 
 def _subject(row: Row, name: str) -> str | None:

@@ -44,6 +44,7 @@ HOMONYMS = {
     },
     "benchmarking/devices/support/torch_gpu.py": {"cuda": "torch's device"},
     "benchmarking/export_to_onnx.py": {"openvino": "a file format, and the package that writes it"},
+    "benchmarking/workloads/support/graph_file.py": {"openvino": "a file format, and the package that reads it"},
     "benchmarking/graphs/delivery.py": {"openvino": "a file format"},
     "benchmarking/graphs/export/agreement.py": {"onnxruntime": "a package"},
     "benchmarking/graphs/session.py": {"onnxruntime": "a package"},

@@ -137,7 +137,7 @@ def tone_of(word: str) -> Tone:
     plain = word.replace("_", " ")
     if plain in FAILURES:
         return "bad"
-    if plain in ("faster", "improved"):
+    if plain in ("faster", "improved", "better"):
         return "good"
     return "" if plain in FINE else "muted" if plain in ("skipped", "not judged", "not comparable") else "warn"
 

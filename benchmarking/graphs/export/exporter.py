@@ -31,6 +31,7 @@ from benchmarking.core.model_contracts import ExportPlan, Recipe
 from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor, read_bundle, write_bundle
 from benchmarking.graphs.export import files
+from benchmarking.workloads.support import graph_file
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 GIVEN_FILE = "model.onnx"
 GIVEN_FOLDERS = ("", "onnx")
+GIVEN = "given"
+"""The exporter of a bundle that is a graph in a file of somebody's."""
 OPTIMUM = "optimum"
 """The exporter of a bundle that was read from the model's own file."""
 GIVEN_PLANS = frozenset({"forward", "decoder", "picture-prompt"})
@@ -56,6 +59,8 @@ def export_bundle(
 
     The graphs are checked, and compared with the torch model at shapes that they were not traced at. Raises
     UnsupportedError for a workload without graphs, BenchhouseError when the export fails or the outputs differ."""
+    if workload.source == "file":
+        return _given_file(workload, folder)
     from benchmarking.graphs.export.agreement import check_agreement
     from benchmarking.runtimes.support.torch.model_loading import load_model, parameter_count
 
@@ -72,6 +77,37 @@ def export_bundle(
     write_bundle(folder, bundle)
     agreement = check_agreement(model, workload, bundle, folder, point, recipe, precision)
     return {**summary(bundle), "opset": opset, "agreement": agreement}
+
+
+def _given_file(workload: Workload, folder: Path) -> dict[str, Json]:
+    """Fill an empty folder with the bundle of a graph's file, which is called once with all its inputs."""
+    copy = graph_file.copy_checked(workload, folder)
+    inputs: Any = workload.config["inputs"]
+    outputs: Any = workload.config["outputs"]
+    is_onnx = graph_file.format_of(workload) == "onnx"
+    if is_onnx:
+        files.check(copy)
+    weights = files.weights([copy]) if is_onnx else None
+    names = [one["name"] for one in outputs]
+    graph = Graph(
+        file=copy.name,
+        inputs=tuple(Tensor(name=one["name"], dtype=one["dtype"], shape=tuple(one["shape"])) for one in inputs),
+        outputs=tuple(Tensor(name=one["name"], dtype=one["dtype"], shape=tuple(one["shape"])) for one in outputs),
+        feeds={one["name"]: f"inputs.{one['name']}" for one in inputs},
+        result=names[0],
+        result_name=names[0],
+        more_results={name: name for name in names[1:]},
+    )
+    bundle = Bundle(
+        kind="forward",
+        graphs={"model": graph},
+        exporter=GIVEN,
+        parameter_count=workload.parameter_count,
+        weights_bytes=None if weights is None else weights.size_bytes,
+        weight_dtypes={} if weights is None else weights.values_by_dtype,
+    )
+    write_bundle(folder, bundle)
+    return summary(bundle)
 
 
 def summary(bundle: Bundle) -> dict[str, Json]:

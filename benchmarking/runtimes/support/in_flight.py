@@ -8,6 +8,7 @@ from itertools import count as numbers
 from typing import Any
 
 from benchmarking.core.contracts import Completion, Mark, Operation
+from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.records import Json, Readings
 from benchmarking.runtimes.support.torch.several_devices import Crew
 
@@ -57,6 +58,9 @@ class WorkersOperation(Operation):
 
     def readings(self, output: Any) -> Readings:
         return self._first.readings(output)
+
+    def metrics(self) -> Sequence[CustomMetric]:
+        return self._first.metrics()
 
     def arrays(self, output: Any) -> Mapping[str, Any]:
         return self._first.arrays(output)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarking.builds.store import CACHE_VARIABLE
@@ -23,6 +25,7 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES, available
+from benchmarking.core.text import visible
 from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES, Settings, settings
 from benchmarking.sweep.plan.options import options_in, runtimes
 from benchmarking.sweep.plan.plan import CellPlan
@@ -71,10 +74,13 @@ def add_precision(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_threads(group: argparse._ArgumentGroup) -> None:
-    """The processors and threads of the measuring process."""
+def add_threads(group: argparse._ArgumentGroup, *, several: bool = False) -> None:
+    """The processors and threads of the measuring process; `several` for a command that takes a list of numbers."""
     group.add_argument(
-        "--num-threads", type=positive_int, metavar="N", help="threads inside an operator (default: the runtime's)"
+        "--num-threads",
+        type=positive_ints if several else positive_int,
+        metavar="N,N" if several else "N",
+        help=f"threads inside an operator{'; each number is a run of its own' * several} (default: the runtime's)",
     )
     group.add_argument("--cpu-list", metavar="LIST", help="logical processors to run on, such as 0-3,8 (default: all)")
 
@@ -92,7 +98,9 @@ def add_grid(parser: argparse.ArgumentParser) -> None:
         read, metavar = (positive_numbers, "S,S") if axis.kind is float else (positive_ints, "N,N")
         shown = f" (default: {','.join(map(str, axis.default))})" if axis.default else ""
         text = axis.help + shown + notes.get(axis.name, "")
-        grid.add_argument(axis.flag, type=read, default=axis.default, metavar=metavar, help=text)
+        grid.add_argument(
+            axis.flag, *axis.other_flags, type=read, dest=axis.key, default=axis.default, metavar=metavar, help=text
+        )
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
@@ -215,6 +223,45 @@ def add_output_format(group: argparse._ArgumentGroup | argparse.ArgumentParser) 
     group.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+OWN_LOGGER = "benchmarking"
+
+
+def add_log_level(group: argparse._ArgumentGroup) -> None:
+    """What is logged on stderr."""
+    group.add_argument(
+        "--log-level",
+        choices=LOG_LEVELS,
+        default="warning",
+        help="least severe messages that are logged on stderr; debug also shows what the measuring processes print "
+        "(default: %(default)s)",
+    )
+
+
+@contextmanager
+def logging_to_stderr(level: str) -> Iterator[None]:
+    """Inside, what our packages log at this level or above goes to stderr, a line each, with control characters as
+    escapes: what a model or benchmark prints is not ours."""
+    import logging
+
+    def as_shown(record: logging.LogRecord) -> bool:
+        record.msg, record.args = visible(record.getMessage()), ()
+        return True
+
+    handler, logger = logging.StreamHandler(), logging.getLogger(OWN_LOGGER)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    handler.setLevel(level.upper())
+    handler.addFilter(as_shown)
+    before = logger.level
+    logger.setLevel(handler.level)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
 def add_dry_run(group: argparse._ArgumentGroup) -> None:
     """Whether only the plan is wanted."""
     group.add_argument("--dry-run", action="store_true", help="print the plan and measure nothing")
@@ -242,8 +289,19 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
     )
 
 
+def requests(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> tuple[Request, ...]:
+    """What the flags of a command that measures one model ask for, its runtime left open: a request for each number of
+    threads."""
+    first = _request(arguments, model_id, command)
+    return tuple(replace(first, num_threads=count) for count in arguments.num_threads or (None,))
+
+
 def request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> Request:
-    """What the flags of a command that measures one model ask for, its runtime left open."""
+    """The request of a command that takes one number of threads."""
+    return replace(_request(arguments, model_id, command), num_threads=arguments.num_threads)
+
+
+def _request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> Request:
     return Request(
         model_id=model_id,
         device=arguments.device,
@@ -252,7 +310,6 @@ def request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ..
         weights=arguments.weights,
         **{AXES[name].key: getattr(arguments, AXES[name].key) for name in POINT_FIELDS},
         axes=axes(arguments),
-        num_threads=arguments.num_threads,
         cpu_list=arguments.cpu_list,
         options=options_in(vars(arguments)),
         rebuild=arguments.rebuild,

@@ -255,7 +255,10 @@ def _lacks_options(request: Request, runtime: Runtime, workload: Workload) -> st
 def requested_points(request: Request, workload: Workload, family: WorkloadFamily) -> tuple[Point, ...]:
     """The grid of a request: requested values, and the family's defaults. Default sequence lengths without a valid
     point are left out; requested ones never are."""
-    axes = {"batch_size": request.batch_sizes, **family.axes(workload), **_asked(request, workload, family)}
+    only = family.only_batch_size(workload)
+    is_default = request.batch_sizes == DEFAULT_BATCH_SIZES
+    batch_sizes = (only,) if is_default and only is not None else request.batch_sizes
+    axes = {"batch_size": batch_sizes, **family.axes(workload), **_asked(request, workload, family)}
     axes |= {} if request.concurrency is None else {"concurrency": request.concurrency}
     points = grid(axes)
     if request.sequence_lengths is None and "sequence_length" in axes:

@@ -24,7 +24,13 @@ from benchmarking.measure.correctness import about_difference, compare
 from benchmarking.measure.memory import PassResult
 from benchmarking.measure.point import Checked
 from benchmarking.sweep.run.process import Job
-from benchmarking.sweep.run.reference import is_reference, load_reference, needs_reference, reference_flops
+from benchmarking.sweep.run.reference import (
+    has_reference,
+    is_reference,
+    load_reference,
+    needs_reference,
+    reference_flops,
+)
 
 COLUMNS = ("output_error", "output_max_abs_error", "output_cosine_similarity", "output_equal_token_share")
 
@@ -51,7 +57,7 @@ class Check:
             family=job.cell.workload.family,
             digest=digest,
             why_not=None if digest is not None else _why_not(job, point),
-            is_wanted=needs_reference(job.cell),
+            is_wanted=needs_reference(job.cell) or not has_reference(job.cell),
         )
 
     def __call__(self, arrays: Mapping[str, Any]) -> Checked:
@@ -104,6 +110,8 @@ def _why_not(job: Job, point: Point) -> str:
         return job.preparation.missing[point.label]
     if needs_reference(job.cell):
         return NOT_RUN
+    if not has_reference(job.cell):
+        return f"{NOT_SUPPORTED}: a graph in a file has no torch model to compare with"
     if is_reference(job.cell):
         return f"{NOT_APPLICABLE}: it is the reference"
     return f"{NOT_APPLICABLE}: runtime {job.cell.runtime} has no reference"

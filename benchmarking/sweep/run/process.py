@@ -6,6 +6,7 @@ Each message is one line of JSON: the supervisor sends the job, the worker sends
 from __future__ import annotations
 
 import json
+import logging
 import os
 import queue
 import signal
@@ -26,7 +27,12 @@ from benchmarking.core.records import Cell, Json, LaunchLoad, Measurement, Point
 from benchmarking.measure.bench import Live
 from benchmarking.measure.settings import Settings
 
+LOG = logging.getLogger(__name__)
+
 STDERR_TAIL_BYTES = 4000
+
+MAX_LOGGED_BYTES = 1_000_000
+"""Of what a process prints between two messages."""
 
 END_TIMEOUT_S = 10.0
 
@@ -49,6 +55,7 @@ class WorkerProcess:
     def __init__(self, job: Job | PreparationJob) -> None:
         module, launch = ("worker", job.launch) if isinstance(job, Job) else ("preparation", 0)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
+        self._logged_bytes = 0
         self._messages: queue.Queue[str | None] = queue.Queue()
         self._process = start(
             module_command(f"benchmarking.sweep.run.{module}"),
@@ -67,6 +74,7 @@ class WorkerProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+        self._log_printed(is_over=True)
         self._stderr.close()
 
     def receive(self, deadline_s: float | None) -> Message | None:
@@ -76,7 +84,18 @@ class WorkerProcess:
             line = self._messages.get(timeout=wait_s)
         except queue.Empty:
             raise TimeLimitError from None
+        self._log_printed(is_over=line is None)
         return None if line is None else decode(line)
+
+    def _log_printed(self, *, is_over: bool) -> None:
+        """Log the lines that the process has printed since the last message; an unfinished one once it `is_over`."""
+        if not LOG.isEnabledFor(logging.DEBUG) or not hasattr(os, "pread"):  # a seek would move the process's own place
+            return
+        text = os.pread(self._stderr.fileno(), MAX_LOGGED_BYTES, self._logged_bytes)
+        whole = len(text) if is_over or len(text) == MAX_LOGGED_BYTES else text.rfind(b"\n") + 1
+        self._logged_bytes += whole
+        for line in text[:whole].decode(errors="replace").splitlines():
+            LOG.debug("process %d: %s", self.pid, line)
 
     def kill(self) -> None:
         """Kill the process and those it started."""

@@ -52,7 +52,12 @@ def is_reference(cell: Cell) -> bool:
 def needs_reference(cell: Cell) -> bool:
     """Whether the outputs of a cell are compared with a reference."""
     runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
-    return runtime.is_compared and not is_reference(cell)
+    return runtime.is_compared and has_reference(cell) and not is_reference(cell)
+
+
+def has_reference(cell: Cell) -> bool:
+    """Whether there is a torch model to compare with: not for a graph in a file."""
+    return cell.workload.source != "file"
 
 
 def _reference_runtime(cell: Cell) -> str:

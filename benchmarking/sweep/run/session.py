@@ -159,12 +159,14 @@ def _print(runs: Sequence[Run], show: Show) -> None:
 
 
 def tables(runs: Sequence[Run], page: Page = PLAIN) -> str:
-    """A table for each run, then a comparison for each model that several runtimes ran."""
+    """A table for each run, a comparison for each model that several runtimes ran, and the scaling over threads."""
     from benchmarking.sweep.show.comparison import comparison_text, comparisons
     from benchmarking.sweep.show.report import table
+    from benchmarking.sweep.show.scaling import scaling_text, scalings
 
     texts = [table(run, page) for run in runs]
-    return "\n\n".join([*texts, *(comparison_text(one, page) for one in comparisons(runs))])
+    texts += [comparison_text(one, page) for one in comparisons(runs)]
+    return "\n\n".join([*texts, *(scaling_text(one, page) for one in scalings(runs))])
 
 
 def _note_weights(plan: CellPlan) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import gc
+import io
 import json
 import os
 import signal
@@ -262,6 +263,8 @@ def claim_stdout() -> IO[str]:
     """The pipe to the supervisor, protected from libraries that print: file descriptor 1 becomes a second stderr."""
     private = os.dup(1)
     os.dup2(2, 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what is printed is shown while it happens, with --log-level debug
     return os.fdopen(private, "w", encoding="utf-8")
 
 

@@ -207,7 +207,8 @@ class Progress(Observer):
 
 def cell_name(cell: Cell) -> str:
     """A cell in one line: "gpt2 on cuda:0 (eager, float16)"."""
-    return f"{cell.subject} on {cell.device.selector} ({cell.runtime}, {cell.precision})"
+    threads = "" if cell.num_threads is None else f", {cell.num_threads} thread{'s' * (cell.num_threads > 1)}"
+    return f"{cell.subject} on {cell.device.selector} ({cell.runtime}, {cell.precision}{threads})"
 
 
 def _points(count: int) -> str:

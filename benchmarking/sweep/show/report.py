@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarking.core.axes import AXES, Axis
 from benchmarking.core.doubts import KINDS, sentence
-from benchmarking.core.metrics import METRICS, PEAK_MEMORY
+from benchmarking.core.metrics import CUSTOM_METRICS, METRICS, PEAK_MEMORY
 from benchmarking.core.records import Doubt, Family, Result, Run
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
@@ -75,8 +75,21 @@ def _columns(run: Run) -> list[Column[Result]]:
         Column(heading="peak MB", text=_peak_memory, is_number=True),
         Column(heading="error", text=_output_error, is_number=True, spare=1),
         Column(heading="compile s", text=_compile_time, is_number=True, spare=3),
+        *(_custom(name, unit) for name, unit in _custom_units(run).items()),
         Column(heading="doubts", text=_verdict, is_state=True),
     ]
+
+
+def _custom_units(run: Run) -> dict[str, str]:
+    """Name -> unit of the custom metrics that results of the run have."""
+    stated = (result.extra.get(CUSTOM_METRICS) for result in run.results)
+    found = (item for about in stated if isinstance(about, dict) for item in about.items())
+    return {name: str(about.get("unit") or "") if isinstance(about, dict) else "" for name, about in found}
+
+
+def _custom(name: str, unit: str) -> Column[Result]:
+    heading = " ".join(filter(None, (name.replace("_", " "), unit)))
+    return Column(heading=heading, text=lambda result: _number(result.metrics, name), is_number=True)
 
 
 def _axis(axis: Axis) -> Column[Result]:

@@ -45,12 +45,16 @@ def is_given(workload: Workload) -> bool:
 
 
 def plugin_of(workload: Workload) -> WorkloadFamily:
-    """The plugin of the workload's family, or what runs modules that come with their inputs. Raises UnsupportedError
-    when there is none."""
+    """The plugin of the workload's family, or what stands for one: of modules that come with their inputs, and of a graph
+    in a file. Raises UnsupportedError when there is none."""
     if is_given(workload):
         from benchmarking.workloads.support.given_modules import PLUGIN
 
         return PLUGIN
+    if workload.source == "file":
+        from benchmarking.workloads.support.graph_file import FAMILY
+
+        return FAMILY
     if (plugin := family_named(workload.family)) is None:
         raise UnsupportedError(f"{workload.model_id}: this version does not run family {workload.family}")
     return plugin
@@ -58,7 +62,8 @@ def plugin_of(workload: Workload) -> WorkloadFamily:
 
 def recipe_of(workload: Workload) -> Recipe | str:
     """How the workload is exported to graphs, or why it cannot be."""
-    if not is_given(workload) and (workload.family is None or workload.source == "module"):
+    has_recipe = is_given(workload) or workload.source == "file"
+    if not has_recipe and (workload.family is None or workload.source == "module"):
         return f"graphs are exported from a model that has a configuration, not from a {workload.source}"
     return plugin_of(workload).recipe(workload)
 

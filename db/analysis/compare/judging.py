@@ -48,10 +48,12 @@ MIN_LAUNCHES = 3
 SMALL = f"the change is significant, but may be smaller than {MIN_CHANGE:.0%}"
 WIDE = f"the interval is too wide to tell a change of {MIN_CHANGE:.0%} from none"
 DECIDES = "`benchhouse ab` decides"
-Word = Literal["faster", "slower", "more", "less", "equivalent", "inconclusive", "not judged", "not comparable"]
+Word = Literal[
+    "faster", "slower", "better", "worse", "more", "less", "equivalent", "inconclusive", "not judged", "not comparable"
+]
 Scope = Literal["in turns", "between sessions"]
 WORDS: Mapping[str, tuple[Word, Word]] = {"MB": ("more", "less")}
-"""Unit -> words for a rise and a fall; other units have faster and slower."""
+"""Unit -> words for a rise and a fall; other units have faster and slower, custom metrics better and worse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +150,8 @@ def word(change: float, metric: Metric) -> Word:
     if metric.unit in WORDS:
         rise, fall = WORDS[metric.unit]
         return rise if change > 0 else fall
+    if metric.source == "custom":
+        return "worse" if metric.is_worse(change) else "better"
     return "slower" if metric.is_worse(change) else "faster"
 
 

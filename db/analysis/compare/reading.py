@@ -253,7 +253,7 @@ OF_LAUNCH = {
 }
 """SQL of a launch's statistic; the least numbers of samples are those of `sample_statistics.TAIL_MIN_SAMPLES`. A sketch
 has the quantiles 0, 0.05, ..., 1."""
-PATHS = {"first_call": "$.{name}", "reading": "$.metrics.{name}"}
+PATHS = {"first_call": "$.{name}", "reading": "$.metrics.{name}", "custom": "$.metrics.{name}"}
 """Path of a reading in a launch's JSON, by the metric's source."""
 
 

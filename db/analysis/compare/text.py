@@ -17,7 +17,7 @@ from db.values import doubt_word, heading, optional_number, percent_change
 
 MAX_NAMES = 8
 """Points that are listed in a note; the others are counted."""
-CHANGED = ("slower", "faster", "more", "less")
+CHANGED = ("slower", "faster", "worse", "better", "more", "less")
 ORDER = (*CHANGED, "inconclusive", "equivalent", "not judged", "not comparable")
 SCOPES: Mapping[Scope, str] = {
     "in turns": "A and B were measured in turns, and are compared by rounds: a drift of the machine affects both",

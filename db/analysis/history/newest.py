@@ -44,7 +44,8 @@ def newest_results(
     Each row has, as `trend`, the values of its series' fit results up to the newest selected one, oldest first.
     """
     heads = warehouse.query(NEWEST.format(condition=selection.condition), [*selection.values, limit]).dicts()
-    columns = (*SUBJECTS, *POINT_COLUMNS, *STATE, DEFAULT_METRIC, metric.column, *RATES, *PEAK_MEMORY)
+    named = (*SUBJECTS, *POINT_COLUMNS, *STATE, DEFAULT_METRIC, *RATES, *PEAK_MEMORY)
+    columns = [*named, f"{judged_value(metric)} AS {metric.column}" if metric.source == "custom" else metric.column]
     sql = RESULTS.format(columns=", ".join(dict.fromkeys(columns)))
     rows = warehouse.query(sql, [[head["result_id"] for head in heads]]).dicts()
     trends = warehouse.query(TRENDS.format(value=judged_value(metric)), [[row["series_id"] for row in rows]]).dicts()

@@ -84,13 +84,29 @@ def test_transformers_format_has_text_generation_on_torch_in_seconds(export, cap
     ]
 
 
+def test_the_first_layout_has_statistics_of_all_calls_in_seconds(export, capsys):
+    export("benchmark_scenarios", None, "model=gpt2,runtime=eager")
+    document = json.loads(capsys.readouterr().out)
+    assert document["model_name"] == "gpt2"
+    scenario = document["benchmark_scenarios"][0]
+    latency = scenario["measurements"]["latency"]
+    assert latency["measurements"] == [0.01, 0.02, 0.01, 0.02]
+    assert (latency["mean"], latency["median"], latency["std"], latency["p90"]) == pytest.approx(
+        (0.015, 0.015, 0.005, 0.02)
+    )
+    assert scenario["measurements"]["tokens_per_second"]["measurements"] == [400, 200, 400, 200]
+    assert scenario["measurements"]["time_per_output_token_seconds"]["measurements"][0] == 0.0025
+    assert scenario["metadata"]["config"]["num_tokens_to_generate"] == 4
+    assert scenario["gpu_metrics"]["gpu_monitoring_status"] in ("disabled", "failed")
+
+
 def test_without_a_supported_result_no_file_is_created(export, tmp_path):
     with pytest.raises(UsageError, match="the selection has no result that the format can hold"):
         export("transformers_benchmark_v2", tmp_path / "out.json", "model=vit")
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["transformers_benchmark_v2", "llama_bench_sql"])
+@pytest.mark.parametrize("name", ["transformers_benchmark_v2", "benchmark_scenarios", "llama_bench_sql"])
 def test_an_export_can_be_imported(export, tmp_path, name):
     path = tmp_path / "out"
     export(name, path, "model=gpt2,runtime=eager")

@@ -79,6 +79,8 @@ class TorchRuntime(Runtime):
             return why_not
         if precision == "tf32" and not has(device.type, lambda kind: kind.has_tf32):
             return f"tf32 is a mode of NVIDIA's tensor cores (cuda), not of {device.type}"
+        if workload.source == "file":
+            return f"{workload.model_id} is a graph in a file, which has no torch model: choose a runtime on graphs"
         if workload.source != "module" and workload.family not in {plugin.name for plugin in families()}:
             return f"runtime {self.name} does not run family {workload.family}"
         if precision in quantization.METHODS and quantization.QUANTIZATION not in self.declared_options:

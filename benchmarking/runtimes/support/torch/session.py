@@ -12,6 +12,7 @@ from typing import Any
 from benchmarking.builds.store import BuildKey
 from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Session
 from benchmarking.core.errors import BenchhouseError, UsageError, is_out_of_memory, memory_errors, out_of_memory
+from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.model_contracts import WorkloadFamily
 from benchmarking.core.records import Cell, Family, Json, Point, Readings, Workload, canonical_hash
 from benchmarking.runtimes.support.torch import attention_kernels
@@ -102,6 +103,10 @@ class TorchOperation(Operation):
     def readings(self, output: Any) -> Readings:
         with self._inference_mode():
             return self._preparation() | self.inner.readings(output)
+
+    def metrics(self) -> Sequence[CustomMetric]:
+        with self._inference_mode():
+            return self.inner.metrics()
 
     def count(self) -> Readings:
         from benchmarking.runtimes.support.torch.counting import counted, counted_once

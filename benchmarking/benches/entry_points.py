@@ -1,0 +1,123 @@
+"""Benchmarks that are functions: `run_<name>` in a file <name>.py, or `run_benchmark`.
+
+A function with a parameter `output_dir` measures by a `BenchmarkRunner` itself: it is called once while the benchmarks
+are listed, when the runner only notes what it is asked for. Any other function is the timed call: it gets, by name, the
+fields of the config that it has parameters for, and its defaults are the config.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+from benchmarking.benches.model_benchmark import OF_OPTIONS, OTHER_NAMES, BenchmarkConfig, ModelBenchmark, own_names
+from benchmarking.core.errors import UsageError
+
+Asked = list[tuple[type[ModelBenchmark], Sequence[BenchmarkConfig]]]
+"""Benchmarks and their configs, as a runner was asked for them."""
+FIELDS = frozenset(field.name for field in dataclasses.fields(BenchmarkConfig))
+NAMES = (*FIELDS, *OTHER_NAMES, *OF_OPTIONS)
+"""Parameters whose defaults are a config."""
+OWN = ("config", "torch_device", "logger")
+"""Further parameters of a timed function."""
+_asked: ContextVar[Asked | None] = ContextVar("asked", default=None)
+_is_loading: ContextVar[bool] = ContextVar("is_loading", default=False)
+
+
+class FunctionBenchmark(ModelBenchmark):
+    """A function whose call is timed."""
+
+    function: ClassVar[Callable[..., Any]]
+
+    def setup_model(self) -> None:
+        known = {**self.config.options, **_values(self.config)}
+        known |= {"config": self.config, "torch_device": self.torch_device, "logger": logging.getLogger("bench")}
+        parameters = inspect.signature(type(self).function).parameters
+        self._arguments = {name: known[name] for name in parameters if known.get(name) is not None}
+
+    def run(self) -> Any:
+        return type(self).function(**self._arguments)
+
+
+def _values(config: BenchmarkConfig) -> dict[str, Any]:
+    """The fields of a config, under all their names."""
+    found = {name: getattr(config, name) for name in FIELDS}
+    return {**found, **{other: found[own] for other, own in OTHER_NAMES.items()}}
+
+
+def entry_point(module: ModuleType, path: Path) -> Callable[..., Any] | None:
+    """The function of a file that is a benchmark; None without one."""
+    for name in (f"run_{path.stem}", "run_benchmark"):
+        found = vars(module).get(name)
+        if inspect.isfunction(found) and found.__module__ == module.__name__:
+            return found
+    return None
+
+
+def is_driver(function: Callable[..., Any]) -> bool:
+    """Whether the function measures by a runner itself."""
+    return "output_dir" in inspect.signature(function).parameters
+
+
+def function_benchmark(function: Callable[..., Any]) -> type[ModelBenchmark]:
+    """The class of a timed function. Raises UsageError for a parameter that nothing gives a value."""
+    parameters = inspect.signature(function).parameters.values()
+    defaults: dict[str, Any] = {}
+    for one in parameters:
+        has_default = one.default is not inspect.Parameter.empty
+        is_rest = one.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        if not has_default and not is_rest and one.name not in (*NAMES, *OWN):
+            raise UsageError(
+                f"{function.__name__}: parameter {one.name!r} is no field of BenchmarkConfig: give it a default"
+            )
+        if has_default and one.name in NAMES and one.default is not None:
+            defaults[one.name] = one.default
+    defaults.setdefault("name", defaults.get("model_id") or function.__name__.removeprefix("run_"))
+    config = BenchmarkConfig(**own_names(defaults))
+    members = {
+        "function": staticmethod(function),
+        "configs": [config],
+        "__module__": function.__module__,
+        "__doc__": function.__doc__,
+    }
+    return type(function.__name__, (FunctionBenchmark,), members)
+
+
+def asked_by(driver: Callable[..., Any]) -> Asked:
+    """What a driver asks its runner for; nothing is measured. Errors of the driver pass through."""
+    given: Mapping[str, Any] = {"logger": logging.getLogger("bench"), "output_dir": "."}
+    parameters = inspect.signature(driver).parameters
+    asked: Asked = []
+    token = _asked.set(asked)
+    try:
+        driver(**{name: value for name, value in given.items() if name in parameters})
+    finally:
+        _asked.reset(token)
+    return asked
+
+
+def being_asked() -> Asked | None:
+    """Where a runner notes what it is asked for, instead of measuring; None while it is to measure."""
+    return _asked.get()
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Inside, a file of benchmarks is being imported, which must not measure."""
+    token = _is_loading.set(True)
+    try:
+        yield
+    finally:
+        _is_loading.reset(token)
+
+
+def is_loading() -> bool:
+    """Whether a file of benchmarks is being imported."""
+    return _is_loading.get()

@@ -1,0 +1,153 @@
+"""Measuring a benchmark's class from Python, as `batch_benchmark --benches` measures it: in fresh processes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarking.benches.discovery import described
+from benchmarking.benches.entry_points import being_asked, is_loading
+from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, configs_of
+from benchmarking.benches.planning import BenchPlanning, plan_benches
+from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.provenance import utc_now, uuid7
+from benchmarking.core.records import Result, Run
+from benchmarking.core.scenario_file import scenario_file
+from benchmarking.core.temporary import temporary_folder
+from benchmarking.measure.settings import DEFAULT_PROFILE, ProfileName, settings
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.run import journal
+from benchmarking.sweep.run.supervisor import Observer, Track, sweep
+
+Scenarios = Mapping[str, Any] | Sequence[BenchmarkConfig]
+"""Configs, or by name configs or objects with a `config`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioResult:
+    """What was measured of one config."""
+
+    run: Run
+    """Can be stored: `Warehouse.ingest(run)`."""
+    result: Result
+
+
+class BenchmarkRunner:
+    """Measures a benchmark's class, each config in fresh processes, and writes the results as JSON.
+
+    `profile` and `launches` are those of the command; `device` replaces the configs' device.
+    """
+
+    def __init__(
+        self,
+        logger: logging.Logger | None = None,
+        output_dir: str | Path = "benchmark_results",
+        *,
+        profile: ProfileName = DEFAULT_PROFILE,
+        launches: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        self.logger = logger or logging.getLogger(__name__)
+        self.output_dir = Path(output_dir)
+        self._settings = settings(profile, iterations=None, warmup_iterations=None, launches=launches, cold_cache=False)
+        self._device = device
+
+    def run_benchmark(
+        self,
+        benchmark: ModelBenchmark | type[ModelBenchmark],
+        scenarios: Scenarios | None = None,
+        *,
+        commit_id: str | None = None,
+    ) -> dict[str, ScenarioResult]:
+        """Measure the configs (by default the class's own): the results by the name of the scenario, without those that
+        failed, whose reasons are logged as warnings.
+
+        `commit_id` replaces the commit of the working folder. Raises UsageError for invalid configs, for a class that
+        is in no file, and while the file is being imported: measuring there would never end.
+        """
+        kind = benchmark if isinstance(benchmark, type) else type(benchmark)
+        configs = _by_name(kind, scenarios)
+        if (asked := being_asked()) is not None:
+            asked.append((kind, list(configs.values())))
+            return {}
+        if is_loading():
+            raise UsageError('run_benchmark while the file is imported: put it below if __name__ == "__main__":')
+        found: dict[str, ScenarioResult] = {}
+        for name, run in zip(configs, self._measured(self._plans(kind, configs, commit_id)), strict=True):
+            (result,) = run.results
+            if result.status == "ok":
+                found[name] = ScenarioResult(run=run, result=result)
+            else:
+                self.logger.warning("%s: %s: %s", name, result.status.replace("_", " "), result.error)
+        return found
+
+    def save_results(self, model_name: str, results: Mapping[str, ScenarioResult]) -> str:
+        """Write results into `<output_dir>/<model_name>/`, in the layout of `core.scenario_file`: the file's path.
+
+        Raises StorageError for a folder that cannot be written to.
+        """
+        if being_asked() is not None:
+            return ""
+        document = scenario_file(model_name, [(one.run, one.result) for one in results.values()])
+        for scenario, name in zip(document["benchmark_scenarios"], results, strict=False):
+            scenario["scenario_name"] = name
+        folder = self.output_dir / model_name.replace("/", "_")
+        time = datetime.now().strftime("%Y%m%d_%H%M%S")
+        path = folder / f"{folder.name}_benchmark_{time}.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            journal.replace(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error.strerror}: choose another output_dir") from error
+        self.logger.info("results: %s", path)
+        return str(path)
+
+    def _plans(
+        self, kind: type[ModelBenchmark], configs: Mapping[str, BenchmarkConfig], commit_id: str | None
+    ) -> tuple[CellPlan, ...]:
+        """A plan for each config."""
+        planning = BenchPlanning(
+            session_id=uuid7(), settings=self._settings, device=self._device, command=tuple(sys.argv)
+        )
+        machine, whole = Machine(), described(kind, list(configs.values()))
+        each = (replace(whole, configs=(config,)) for config in configs.values())
+        plans = tuple(plan for one in each for plan in plan_benches([one], planning, machine))
+        if commit_id is None:
+            return plans
+        return tuple(replace(plan, provenance=replace(plan.provenance, git_commit=commit_id)) for plan in plans)
+
+    def _measured(self, plans: Sequence[CellPlan]) -> list[Run]:
+        with temporary_folder("benchhouse-run") as folder:
+            tracks = [Track.start(folder, plan) for plan in plans]
+            sweep(tracks, Observer())
+            return [track.run(utc_now()) for track in tracks]
+
+
+def _by_name(kind: type[ModelBenchmark], scenarios: Scenarios | None) -> dict[str, BenchmarkConfig]:
+    """The configs by the name of their scenario. Raises UsageError for anything but configs."""
+    named: dict[str, Any]
+    if isinstance(scenarios, Mapping):
+        named = {name: getattr(each, "config", each) for name, each in scenarios.items()}
+    else:
+        configs = configs_of(kind) if scenarios is None else tuple(scenarios)
+        named = {_name(config, place): config for place, config in enumerate(configs, 1)}
+    for name, config in named.items():
+        if not isinstance(config, BenchmarkConfig):
+            raise UsageError(f"scenario {name} takes a BenchmarkConfig: got {config!r}")
+    if not named:
+        raise UsageError(f"{kind.__name__}: no scenario to run")
+    return named
+
+
+def _name(config: Any, place: int) -> str:
+    """The name of a config among others: "gpt2 compiled b1 s128 (2)"."""
+    if not isinstance(config, BenchmarkConfig):
+        return str(place)
+    words = (config.name, config.variant, config.precision, config.point.label)
+    return f"{' '.join(filter(None, words))} ({place})"

@@ -1,0 +1,165 @@
+"""The JSON of benchmark_v2's first layout: a model's name, and a scenario for each result with its times in seconds.
+
+    {"model_name": ..., "benchmark_scenarios": [
+        {"scenario_name": ..., "metadata": {timestamp, commit_id, hardware_info, config},
+         "measurements": {"latency": {measurements, mean, median, std, min, max, p25, ..., p99, unit}, ...},
+         "gpu_metrics": {gpu_utilization_mean, ..., gpu_memory_used_mean, ..., sample_count, gpu_monitoring_status}}]}
+
+Its statistics are over all iterations together, its standard deviation is the population's, its memory is in MiB, and
+its time per output token is the latency over all tokens, the first one included: as its own code computes them. It has
+no field for launches, validity or doubts: they are in the metadata, under "benchhouse".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean, median, pstdev
+from typing import Any
+
+from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB
+from benchmarking.core.records import Result, Run
+
+MS_PER_S = 1000
+QUANTILES = {"p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+GPU_SERIES = {
+    "gpu_utilization": ("utilization", 1.0),
+    "gpu_memory_used": ("memory_device_used", BYTES_PER_MB / BYTES_PER_MIB),
+}
+"""Its name -> the raw metric, and its unit over the metric's."""
+NO_GPU = {"gpu_monitoring_status": "disabled", "gpu_monitoring_reason": "no_gpus_available"}
+NO_SAMPLES = {"gpu_monitoring_status": "failed", "gpu_monitoring_reason": "no_samples_collected"}
+
+
+def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dict[str, Any]:
+    """The document of results that have raw samples of their latency; others are left out."""
+    scenarios = [_scenario(run, result) for run, result in results if raw_values(result, "latency_wall")]
+    return {"model_name": model_name, "benchmark_scenarios": scenarios}
+
+
+def raw_values(result: Result, metric: str) -> list[float]:
+    """The timed raw samples of a metric, launch by launch; empty without any."""
+    samples = (one for one in result.samples if one.metric == metric and one.phase == "measure")
+    return [value for one in sorted(samples, key=lambda one: one.launch) for value in one.values]
+
+
+def scenario_name(run: Run, result: Result) -> str:
+    """The scenario of a result: "eager float32 b1 s128"."""
+    cell = run.cell
+    variant = str(cell.runtime_mode.get("variant", cell.runtime))
+    return f"{variant} {cell.precision} {result.point.label}"
+
+
+def _scenario(run: Run, result: Result) -> dict[str, Any]:
+    return {
+        "scenario_name": scenario_name(run, result),
+        "metadata": {
+            "timestamp": run.started_at.replace("Z", "+00:00"),
+            "commit_id": run.provenance.git_commit,
+            "hardware_info": _hardware(run, result),
+            "config": _config(run, result),
+            "benchhouse": {
+                "run_id": run.run_id,
+                "result_id": result.result_id,
+                "launches": result.launches,
+                "validity": result.validity,
+                "doubts": [doubt.kind for doubt in result.doubts],
+            },
+        },
+        "measurements": _measurements(result),
+        "gpu_metrics": gpu_metrics(result),
+    }
+
+
+def _measurements(result: Result) -> dict[str, Any]:
+    latency_s = [value / MS_PER_S for value in raw_values(result, "latency_wall")]
+    series = {"latency": (latency_s, "seconds")}
+    if first_ms := raw_values(result, "time_to_first_token"):
+        series["time_to_first_token"] = ([value / MS_PER_S for value in first_ms], "seconds")
+    if (tokens := result.point.new_tokens) is not None:
+        series["tokens_per_second"] = ([tokens / value for value in latency_s if value > 0], "tokens/sec")
+        series["time_per_output_token_seconds"] = ([value / tokens for value in latency_s], "seconds/token")
+    return {name: _statistics(name, values, unit) for name, (values, unit) in series.items() if values}
+
+
+def _statistics(name: str, values: Sequence[float], unit: str) -> dict[str, Any]:
+    ordered = sorted(values)
+    return {
+        "name": name,
+        "measurements": list(values),
+        "mean": fmean(values),
+        "median": median(values),
+        "std": pstdev(values),
+        "min": ordered[0],
+        "max": ordered[-1],
+        **{name: _quantile(ordered, share) for name, share in QUANTILES.items()},
+        "unit": unit,
+    }
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """With linear interpolation between the two nearest values, as numpy does by default."""
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def gpu_metrics(result: Result) -> dict[str, Any]:
+    """Use of the GPU over the monitored calls, memory in MiB; why not where there is none."""
+    found = {name: [value * by for value in raw_values(result, metric)] for name, (metric, by) in GPU_SERIES.items()}
+    if not _has_gpu(result):
+        return dict(NO_GPU)
+    if not any(found.values()):
+        return dict(NO_SAMPLES)
+    filled = {name: values for name, values in found.items() if values}
+    return {
+        **{f"{name}_mean": fmean(values) for name, values in filled.items()},
+        **{f"{name}_max": max(values) for name, values in filled.items()},
+        **{f"{name}_min": min(values) for name, values in filled.items()},
+        "sample_count": max(map(len, filled.values())),
+        "gpu_monitoring_status": "success",
+    }
+
+
+def _has_gpu(result: Result) -> bool:
+    """Whether it was measured on a device with memory of its own, which only such devices report."""
+    is_of_device = any(name.startswith("memory_device_") for name in result.metrics)
+    return is_of_device or bool(raw_values(result, "memory_device_used"))
+
+
+def _hardware(run: Run, result: Result) -> dict[str, Any]:
+    device, versions = run.cell.device, run.provenance.versions
+    memory_bytes = device.memory_bytes if _has_gpu(result) else None
+    host_bytes = run.hardware.memory_bytes
+    return {
+        "gpu_name": device.name if _has_gpu(result) else "unknown",
+        "gpu_memory_total": 0 if memory_bytes is None else memory_bytes // BYTES_PER_MIB,
+        "cpu_count": run.hardware.cpu_threads,
+        "memory_total": None if host_bytes is None else host_bytes // BYTES_PER_MIB,
+        "python_version": versions.get("python"),
+        "torch_version": versions.get("torch"),
+        "cuda_version": versions.get("cuda"),
+    }
+
+
+def _config(run: Run, result: Result) -> dict[str, Any]:
+    cell, point, mode = run.cell, result.point, run.cell.runtime_mode
+    model_id = cell.workload.config.get("model_id")
+    return {
+        "name": cell.workload.model_id,
+        "model_id": model_id if isinstance(model_id, str) else cell.workload.model_id,
+        "variant": str(mode.get("variant", cell.runtime)),
+        "warmup_iterations": result.warmup_iterations,
+        "measurement_iterations": result.iterations,
+        "num_tokens_to_generate": point.new_tokens,
+        "device": cell.device.selector,
+        "torch_dtype": cell.precision,
+        "compile_mode": mode.get("compile_mode"),
+        "batch_size": point.batch_size,
+        "sequence_length": point.sequence_length,
+        "attn_implementation": mode.get("attention"),
+        "custom_params": {
+            name: value for name, value in mode.items() if name not in ("variant", "compile_mode", "attention")
+        },
+    }

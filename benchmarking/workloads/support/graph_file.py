@@ -1,0 +1,423 @@
+"""A model that is a graph in a file: an `.onnx` file, an `.xml` file of OpenVINO, or a folder that was exported to one.
+
+Nothing is known of it but its graph, so its inputs are made from the shapes and types there: the first free dimension
+is the batch, dimensions named after height or width are the image's, those named after the past are 0, and any other
+free dimension is the sequence. Whole numbers stay below the number of rows of the table that they index.
+
+The file may be a stranger's. It is read by a process of its own, this module's `main`, which gets its path on stdin and
+answers in JSON. Weights in further files are read only where they lie beside it; a link, a path with folders in it and
+an operator of no known domain are refused, and no library of operators is ever loaded. Protobuf itself reads at most
+2 GB and 100 levels. What is measured is a copy in the build cache, made of what was checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import stat
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.child_process import ChildError, ask
+from benchmarking.core.contracts import FamilyOperation
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
+from benchmarking.core.model_contracts import Recipe, WorkloadFamily
+from benchmarking.core.records import Json, Point, Scalar, Workload, canonical_hash
+from benchmarking.core.untrusted.redaction import stored_name
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MODULE = "benchmarking.workloads.support.graph_file"
+TASK = "graph"
+SUFFIXES = {".onnx": "onnx", ".xml": "openvino"}
+"""Suffix -> format. The weights of the second are in a .bin of the same name."""
+MANIFEST = "bundle.json"
+"""In the folder of an export."""
+MAX_BYTES = {"onnx": 2_000_000_000, "openvino": 200_000_000}
+"""Of the file itself: what Protobuf reads; XML is larger in memory by a factor of ten and more."""
+MAX_TENSORS = 1000
+"""Inputs and outputs. Decoders with a cache have some hundred."""
+TIME_LIMIT_S = 300.0
+DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
+"""Domains of operators that runtimes have without further libraries."""
+EMBEDDED_ENGINE = "EPContext"
+"""An operator that names a file with a vendor's compiled engine."""
+DEFAULT_SEQUENCE, DEFAULT_IMAGE = 128, 224
+DEFAULT_ROWS = 100
+"""Bound of whole numbers whose use is unknown."""
+IMAGE_SIDES = re.compile(r"height|width|(^|_)[hw]$", re.IGNORECASE)
+SAMPLED = ("float16", "float32", "float64", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """An input of the graph."""
+
+    name: str
+    dtype: str
+    """numpy's name."""
+    shape: tuple[int | str, ...]
+    rows: int | None = None
+    """Rows of the table that it indexes; None where that is unknown."""
+
+
+class GraphFileFamily(WorkloadFamily):
+    """What a family tells of its models, for a graph in a file. It is no plugin: no configuration names it."""
+
+    name = TASK
+    model_types = frozenset()
+    tasks = (TASK,)
+
+    def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
+        kinds = {kind for one in inputs_of(workload) for kind in _free_kinds(one)}
+        defaults = {"sequence_length": (DEFAULT_SEQUENCE,), "image_size": (DEFAULT_IMAGE,)}
+        return {name: values for name, values in defaults.items() if name in kinds}
+
+    def only_batch_size(self, workload: Workload) -> int | None:
+        if any(kind == "batch_size" for one in inputs_of(workload) for kind in _free_kinds(one)):
+            return None
+        first = [one.shape[0] for one in inputs_of(workload) if one.shape]
+        return first[0] if first and isinstance(first[0], int) and first[0] > 0 else 1
+
+    def check(self, workload: Workload, point: Point) -> str | None:
+        only = self.only_batch_size(workload)
+        if only is not None and point.batch_size != only:
+            return f"{workload.model_id} has a fixed batch of {only}: --batch-sizes {only}"
+        return None
+
+    def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
+        import numpy as np
+
+        random = np.random.default_rng(seed)
+        return {one.name: _array(one, point, random) for one in inputs_of(workload)}
+
+    def recipe(self, workload: Workload) -> Recipe | str:
+        return Recipe(plan="forward", exporter="the file itself")
+
+    def model_class(self, workload: Workload) -> Any:
+        raise _no_torch(workload)
+
+    def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
+        raise _no_torch(workload)
+
+    def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
+        raise _no_torch(workload)
+
+    def torch_operation(
+        self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
+    ) -> FamilyOperation:
+        raise _no_torch(workload)
+
+
+FAMILY = GraphFileFamily()
+
+
+def graph_file_of(model_id: str) -> Path | None:
+    """The graph's file that a model id names: itself, or the one graph of an exported folder; None for anything else.
+
+    Raises UsageError for an export of several graphs, which work together only for a model with a configuration.
+    """
+    path = Path(model_id).expanduser()
+    if path.suffix in SUFFIXES and path.is_file():
+        return path.absolute()
+    if not (path / MANIFEST).is_file() or (path / "config.json").is_file():
+        return None
+    graphs = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    if len(graphs) != 1:
+        raise UsageError(
+            f"--model-id {model_id} is an export of {len(graphs)} graphs, which are called one after the other: give "
+            "the name of its model and a runtime on graphs, which makes the same files, or one graph's file"
+        )
+    return graphs[0].absolute()
+
+
+def graph_file_workload(model_id: str, path: Path, *, task: str | None, seed: int) -> Workload:
+    """A graph's file as a workload. Raises UsageError for another task and for a file that is refused."""
+    if task not in (None, TASK):
+        raise UsageError(f"--task {task}: {model_id} is a graph in a file, whose task nobody knows: leave it out")
+    try:
+        config: dict[str, Json] = ask(MODULE, question=json.dumps(str(path)), limit_s=TIME_LIMIT_S)
+    except ChildError as error:
+        raise UsageError(f"--model-id {model_id}: {error}") from error
+    count = config.get("parameter_count")
+    return Workload(
+        model_id=stored_name(model_id),
+        family=None,
+        task=TASK,
+        source="file",
+        config=config,
+        config_hash=canonical_hash(config),
+        weights="given",
+        seed=seed,
+        path=str(path),
+        parameter_count=count if isinstance(count, int) else None,
+    )
+
+
+def format_of(workload: Workload) -> str:
+    """The format of a graph's file."""
+    return str(workload.config["format"])
+
+
+def inputs_of(workload: Workload) -> tuple[Input, ...]:
+    """The inputs of a graph's file."""
+    listed: Any = workload.config["inputs"]
+    return tuple(Input(**{**one, "shape": tuple(one["shape"])}) for one in listed)
+
+
+def copy_checked(workload: Workload, folder: Path) -> Path:
+    """Copy a graph's file, with its weights, into a folder: the copy. Raises BenchhouseError where it is not what was
+    described."""
+    source, digest = Path(workload.path or ""), hashlib.sha256()
+    names: Any = workload.config["files"]
+    for name in names:
+        _check_beside(source, name)
+        shutil.copyfile(source.parent / name, folder / name, follow_symlinks=False)
+        _hash_into(digest, folder / name)
+    if digest.hexdigest() != workload.config["sha256"]:
+        raise BenchhouseError(f"{source} has changed since it was described: start again")
+    return folder / source.name
+
+
+def _no_torch(workload: Workload) -> UnsupportedError:
+    return UnsupportedError(f"{workload.model_id} is a graph in a file, which has no torch model")
+
+
+def _free_kinds(one: Input) -> Iterator[str]:
+    """The axis of each free dimension, in their order; "past" for one that is empty before the first call."""
+    for place, size in enumerate(one.shape):
+        if isinstance(size, str):
+            yield _kind(size, place)
+
+
+def _kind(name: str, place: int) -> str:
+    if place == 0 or "batch" in name.lower():
+        return "batch_size"
+    if "past" in name.lower() and "+" not in name:
+        return "past"
+    return "image_size" if IMAGE_SIDES.search(name) else "sequence_length"
+
+
+def _size(name: str, place: int, point: Point) -> int:
+    """The size of a free dimension; of a sum such as "past_length + sequence_length" that of its parts."""
+    if place and "+" in name:
+        parts = [part.strip() for part in name.split("+")]
+        return sum(int(part) if part.isdigit() else _size(part, place, point) for part in parts)
+    kind = _kind(name, place)
+    return 0 if kind == "past" else int(point.value(kind) or 1)
+
+
+def _array(one: Input, point: Point, random: np.random.Generator) -> np.ndarray:
+    import numpy as np
+
+    shape = tuple(size if isinstance(size, int) else _size(size, place, point) for place, size in enumerate(one.shape))
+    name = one.name.lower()
+    if one.dtype == "bool" or "mask" in name:
+        return np.ones(shape, dtype=one.dtype)
+    if one.dtype in SAMPLED:
+        return random.standard_normal(shape).astype("float32" if one.dtype == "bfloat16" else one.dtype)
+    if "position" in name and shape:
+        return np.broadcast_to(np.arange(shape[-1]), shape).astype(one.dtype)
+    if "type" in name:
+        return np.zeros(shape, dtype=one.dtype)
+    return random.integers(0, one.rows or DEFAULT_ROWS, size=shape).astype(one.dtype)
+
+
+# In the process that reads the file.
+
+
+def main() -> int:
+    """Describe the file on stdin, on stdout."""
+    try:
+        print(json.dumps(described(Path(json.load(sys.stdin)))))
+    except BenchhouseError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def described(path: Path) -> dict[str, Json]:
+    """What is known of a graph's file: format, inputs, outputs, files, their hash and the number of parameters. Raises
+    BenchhouseError for a file that is refused."""
+    kind = SUFFIXES[path.suffix]
+    _check_beside(path, path.name)
+    if path.stat().st_size > MAX_BYTES[kind]:
+        raise BenchhouseError(f"{path.name} is larger than {MAX_BYTES[kind] / 1e6:g} MB, which is more than is read")
+    found = _onnx(path) if kind == "onnx" else _openvino(path)
+    digest = hashlib.sha256()
+    for name in found["files"]:
+        _hash_into(digest, path.parent / name)
+    for what in ("inputs", "outputs"):
+        if not 0 < len(found[what]) <= MAX_TENSORS:
+            raise BenchhouseError(f"{path.name} has {len(found[what])} {what}: 1 to {MAX_TENSORS} are measured")
+    return {"format": kind, **found, "sha256": digest.hexdigest()}
+
+
+def _hash_into(digest: Any, path: Path) -> None:
+    with path.open("rb") as opened:
+        while block := opened.read(1 << 20):
+            digest.update(block)
+
+
+def _check_beside(path: Path, name: str) -> None:
+    """Raise BenchhouseError unless the name is that of a plain file in the folder of the graph's."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise BenchhouseError(f"{path.name} keeps weights in {name!r}: only files beside it are read")
+    try:
+        status = (path.parent / name).lstat()
+    except OSError as error:
+        raise BenchhouseError(f"{path.name} needs {name!r} beside it: {error.strerror}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise BenchhouseError(f"{name!r} is a link or no plain file: copy the file itself there")
+
+
+def _onnx(path: Path) -> dict[str, Any]:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except DecodeError as error:
+        raise BenchhouseError(f"{path.name} is no ONNX file: {first_line(error)}") from error
+    _check_operators(path, model)
+    tensors = list(_tensors(model))
+    files = dict.fromkeys((path.name, *(_location(path, one) for one in tensors if one.data_location == one.EXTERNAL)))
+    for name in files:
+        _check_beside(path, name)
+    weights = {one.name for one in model.graph.initializer}
+    tables = _rows(model.graph)
+    return {
+        "opset": max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0),
+        "inputs": [
+            {**_tensor(value), "rows": tables.get(value.name)}
+            for value in model.graph.input
+            if value.name not in weights
+        ],
+        "outputs": [_tensor(value) for value in model.graph.output],
+        "parameter_count": sum(prod(one.dims) for one in model.graph.initializer),
+        "files": list(files),
+    }
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """All nodes, also those of graphs inside them."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    """All tensors: weights, and values of attributes, in the graph, in graphs inside it and in functions."""
+    yield from _weights(model.graph)
+    for node in (*_nodes(model.graph), *(node for function in model.functions for node in _nodes(function))):
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _weights(inner)
+
+
+def _weights(graph: Any) -> Iterator[Any]:
+    yield from graph.initializer
+    for one in graph.sparse_initializer:
+        yield from (one.values, one.indices)
+
+
+def _check_operators(path: Path, model: Any) -> None:
+    """Raise BenchhouseError for operators that need a library, and for engines in files of their own."""
+    own = {function.domain for function in model.functions}
+    nodes = [*_nodes(model.graph), *(node for function in model.functions for node in _nodes(function))]
+    unknown = sorted({f"{node.domain}.{node.op_type}" for node in nodes if node.domain not in DOMAINS | own})
+    if unknown:
+        named = ", ".join(unknown[:3])
+        raise BenchhouseError(f"{path.name} has operators of its own ({named}), whose libraries are not loaded")
+    if any(node.op_type == EMBEDDED_ENGINE for node in nodes):
+        raise BenchhouseError(f"{path.name} holds a vendor's compiled engine ({EMBEDDED_ENGINE}), which is not loaded")
+
+
+def _location(path: Path, tensor: Any) -> str:
+    """The file of a tensor's values. Raises BenchhouseError for a place that the file does not have."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    name = str(entries.get("location", ""))
+    _check_beside(path, name)
+    begin, length = (int(entries.get(key) or 0) for key in ("offset", "length"))
+    if begin < 0 or length < 0 or begin + length > (path.parent / name).stat().st_size:
+        raise BenchhouseError(f"{name!r} is shorter than {path.name} says: it is truncated, or another model's")
+    return name
+
+
+def _tensor(value: Any) -> dict[str, Json]:
+    import onnx
+
+    kind = value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
+        raise BenchhouseError(f"{value.name!r} is no tensor, which is all that is measured")
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name
+    if dtype == "object":
+        raise BenchhouseError(f"{value.name!r} takes text, which nothing can be made for")
+    sizes = [
+        one.dim_value if one.HasField("dim_value") and one.dim_value > 0 else one.dim_param or f"{value.name}_{place}"
+        for place, one in enumerate(kind.shape.dim)
+    ]
+    return {"name": value.name, "dtype": dtype, "shape": list[Json](sizes)}
+
+
+PASSED_ON = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten")
+"""Operators whose output has the values of their first input."""
+
+
+def _rows(graph: Any) -> dict[str, int]:
+    """Input -> rows of the smallest table that it indexes (Gather of a weight)."""
+    origin = {value.name: value.name for value in graph.input}
+    sizes = {one.name: one.dims[0] for one in graph.initializer if one.dims}
+    found: dict[str, int] = {}
+    for node in graph.node:
+        if node.op_type in PASSED_ON and node.input[0] in origin:
+            origin |= dict.fromkeys(node.output, origin[node.input[0]])
+        if node.op_type == "Gather" and node.input[0] in sizes and node.input[1] in origin:
+            name, rows = origin[node.input[1]], sizes[node.input[0]]
+            found[name] = min(rows, found.get(name, rows))
+    return found
+
+
+def _openvino(path: Path) -> dict[str, Any]:
+    import openvino
+
+    if b"<!DOCTYPE" in path.read_bytes() or b"<!ENTITY" in path.read_bytes():
+        raise BenchhouseError(f"{path.name} defines entities, which no model of OpenVINO does: it is not read")
+    weights = path.with_suffix(".bin").name
+    _check_beside(path, weights)
+    try:
+        model = openvino.Core().read_model(str(path))
+    except RuntimeError as error:  # what OpenVINO raises for everything
+        raise BenchhouseError(f"OpenVINO does not read {path.name}: {first_line(error)}") from error
+    constants = [one for one in model.get_ops() if one.get_type_name() == "Constant"]
+    return {
+        "inputs": [_port(port, place) for place, port in enumerate(model.inputs)],
+        "outputs": [_port(port, place) for place, port in enumerate(model.outputs)],
+        "parameter_count": sum(prod(int(size) for size in one.shape) for one in constants),
+        "files": [path.name, weights],
+    }
+
+
+def _port(port: Any, place: int) -> dict[str, Json]:
+    """An input or output of OpenVINO's model."""
+    names: Sequence[str] = sorted(port.get_names())
+    name = names[0] if names else f"tensor_{place}"
+    sizes = [
+        int(one.get_length()) if one.is_static else f"{name}_{axis}"
+        for axis, one in enumerate(port.get_partial_shape())
+    ]
+    return {"name": name, "dtype": port.get_element_type().to_dtype().name, "shape": list[Json](sizes)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

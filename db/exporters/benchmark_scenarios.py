@@ -1,0 +1,44 @@
+"""The JSON of benchmark_v2's first layout: one scenario for each result, times in seconds (`core.scenario_file`)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarking.core.records import Result, Run
+from benchmarking.core.scenario_file import raw_values, scenario_file
+from db.exporters.support.exporting import ExportRequest, Tables, text_output
+from db.exporters.support.selected_runs import Scope, selected_runs, supported_results
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenariosExporter:
+    """One JSON object: the models' name, and a scenario for each result."""
+
+    name: str = "benchmark_scenarios"
+    summary: str = "what benchmark_v2 wrote at first (model_name, benchmark_scenarios, gpu_metrics)"
+    tables: tuple[Tables, ...] = ("results",)
+
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        runs = (stored.run for stored in selected_runs(Scope(warehouse, request.selection)))
+        found = [(one.run, one.result) for one in supported_results(runs, _why_not, request)]
+        names = dict.fromkeys(run.cell.workload.model_id for run, _ in found)
+        document = scenario_file(", ".join(names), found)
+        with text_output(request.output) as stream:
+            json.dump(document, stream, indent=2, ensure_ascii=False, allow_nan=False)
+            stream.write("\n")
+        return request.made
+
+
+def _why_not(run: Run, result: Result) -> str | None:
+    if result.status != "ok":
+        return "not measured (failed, skipped or timed out)"
+    return None if raw_values(result, "latency_wall") else "no raw samples stored"
+
+
+PLUGIN = ScenariosExporter()

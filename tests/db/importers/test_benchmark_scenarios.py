@@ -1,0 +1,65 @@
+"""benchmark_v2's first layout: scenarios with statistics, raw times in seconds and the use of the GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.core.errors import FormatError
+from db.importers.benchmark_scenarios import PLUGIN
+from db.importers.support.files import read_file
+from tests.helpers.paths import FIXTURES
+
+FILE = FIXTURES / "imports/benchmark_scenarios/gpt2_benchmark_20250915_101500.json"
+
+
+@pytest.fixture(scope="module")
+def imported():
+    return list(PLUGIN.runs(read_file(FILE)))
+
+
+def test_seconds_become_milliseconds_and_the_use_of_the_gpu_has_its_columns(imported):
+    (result,) = imported[0].results
+    by_metric = {one.metric: one.values for one in result.samples}
+    assert by_metric["latency_wall"] == (200.0, 220.0, 210.0, 250.0)
+    assert by_metric["time_to_first_token"] == (20.0, 30.0, 20.0, 20.0)
+    assert by_metric["time_per_output_token"] == pytest.approx((20.0, 22.0, 21.0, 25.0))
+    assert result.metrics["latency_median_ms"] == 215
+    assert result.metrics["throughput_tokens_per_sec"] == pytest.approx(2 * 10 / 0.215)
+    assert (result.metrics["utilization_mean_percent"], result.metrics["utilization_max_percent"]) == (81.5, 93)
+    assert result.metrics["memory_device_used_mean_mb"] == pytest.approx(1500 * 1.048576)
+    assert [doubt.kind for doubt in result.doubts] == ["local_time", "token_divisor"] or [
+        doubt.kind for doubt in result.doubts
+    ] == ["no_time_zone", "token_divisor"]
+
+
+def test_the_run_has_the_scenarios_settings_and_keeps_the_rest(imported):
+    run = imported[0]
+    assert (run.cell.workload.model_id, run.cell.runtime, run.cell.precision) == (
+        "openai-community/gpt2",
+        "compiled",
+        "float16",
+    )
+    assert run.cell.runtime_mode == {
+        "attn_implementation": "sdpa",
+        "sdpa_backend": "math",
+        "compile_mode": "max-autotune",
+    }
+    assert (run.cell.device.type, run.cell.device.name) == ("cuda", "NVIDIA A10G")
+    assert run.provenance.tags == {"scenario": "compiled_compile_max-autotune_sdpa_math"}
+    kept = run.origin.kept
+    assert kept["gpu_metrics"]["gpu_utilization_min"] == 64
+    assert kept["measurements"]["tokens_per_second"]["measurements"][0] == 50.0
+
+
+def test_a_scenario_without_a_number_is_a_failed_result(imported):
+    run = imported[1]
+    assert (run.status, run.cell.runtime, run.cell.device.type) == ("failed", "eager", "cpu")
+    assert run.cell.runtime_mode == {"attn_implementation": "eager", "use_cache": False}
+    assert run.results[0].error == "the file has no number of this result"
+
+
+def test_a_wrong_field_is_named_with_its_place(tmp_path):
+    path = tmp_path / "broken.json"
+    path.write_text(FILE.read_text().replace('"gpu_utilization_mean": 81.5', '"gpu_utilization_mean": "high"'))
+    with pytest.raises(FormatError, match="gpu_utilization_mean"):
+        list(PLUGIN.runs(read_file(path)))
