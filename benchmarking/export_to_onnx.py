@@ -34,8 +34,7 @@ from benchmarking.workloads.support.resolve import resolve
 NAME = "export_to_onnx"
 EXAMPLES = """\
 examples:
-  export_to_onnx bert-base-uncased
-  export_to_onnx bert-base-uncased --output-dir onnx_models --output-name bert --max-length 128
+  export_to_onnx bert-base-uncased --output-name bert --max-length 128
   export_to_onnx gpt2 --output-dir gpt2-int8 --precision int8
   export_to_onnx gpt2 --output-dir gpt2-openvino --format openvino --precision float16
 """

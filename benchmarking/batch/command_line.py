@@ -67,7 +67,7 @@ def parser(name: str, description: str | None) -> Parser:
         "one and neither models nor --resume are given)",
     )
     models.add_argument(
-        "--model-id", metavar="MODEL", help="model that the benchmarks load, in place of the model_id of their configs"
+        "--model-id", metavar="MODEL", help="model that the benchmarks load (default: the model_id of their configs)"
     )
     pattern = "the models, or with --benches the benchmarks, that match a pattern; repeatable"
     models.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"only {pattern}")

@@ -38,7 +38,7 @@ class FunctionBenchmark(ModelBenchmark):
 
     def setup_model(self) -> None:
         known = {**self.config.options, **_values(self.config)}
-        known |= {"config": self.config, "torch_device": self.torch_device, "logger": logging.getLogger("bench")}
+        known |= {"config": self.config, "torch_device": self.torch_device, "logger": logging.getLogger(__name__)}
         parameters = inspect.signature(type(self).function).parameters
         self._arguments = {name: known[name] for name in parameters if known.get(name) is not None}
 
@@ -92,7 +92,7 @@ def function_benchmark(function: Callable[..., Any]) -> type[ModelBenchmark]:
 
 def asked_by(driver: Callable[..., Any]) -> Asked:
     """What a driver asks its runner for; nothing is measured. Errors of the driver pass through."""
-    given: Mapping[str, Any] = {"logger": logging.getLogger("bench"), "output_dir": "."}
+    given: Mapping[str, Any] = {"logger": logging.getLogger(__name__), "output_dir": "."}
     parameters = inspect.signature(driver).parameters
     asked: Asked = []
     token = _asked.set(asked)

@@ -33,6 +33,7 @@ HOMONYMS = {
         "openvino": "a package",
     },
     "benchmarking/core/records.py": {"bench": "the source of a workload"},
+    "benchmarking/core/scenario_file.py": {"cuda": "a version of software"},
     "benchmarking/devices/cpu.py": {"onnxruntime": "a package"},
     "benchmarking/devices/mps.py": {"onnxruntime": "a package"},
     "benchmarking/devices/qnn.py": {"cpu": "a backend of QNN", "onnxruntime": "a package"},

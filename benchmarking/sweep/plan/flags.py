@@ -292,13 +292,15 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
 def requests(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> tuple[Request, ...]:
     """What the flags of a command that measures one model ask for, its runtime left open: a request for each number of
     threads."""
+    given = arguments.num_threads
     first = _request(arguments, model_id, command)
-    return tuple(replace(first, num_threads=count) for count in arguments.num_threads or (None,))
+    return tuple(replace(first, num_threads=count) for count in (given if isinstance(given, tuple) else (given,)))
 
 
 def request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> Request:
     """The request of a command that takes one number of threads."""
-    return replace(_request(arguments, model_id, command), num_threads=arguments.num_threads)
+    (only,) = requests(arguments, model_id, command)
+    return only
 
 
 def _request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> Request:

@@ -75,7 +75,7 @@ def test_a_link_and_truncated_weights_are_refused(tmp_path):
         described(path)
     weights.unlink()
     weights.write_bytes(b"short")
-    with pytest.raises(BenchhouseError, match="is shorter than model.onnx says"):
+    with pytest.raises(BenchhouseError, match=r"is shorter than model.onnx says"):
         described(path)
 
 

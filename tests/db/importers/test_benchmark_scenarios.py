@@ -27,9 +27,7 @@ def test_seconds_become_milliseconds_and_the_use_of_the_gpu_has_its_columns(impo
     assert result.metrics["throughput_tokens_per_sec"] == pytest.approx(2 * 10 / 0.215)
     assert (result.metrics["utilization_mean_percent"], result.metrics["utilization_max_percent"]) == (81.5, 93)
     assert result.metrics["memory_device_used_mean_mb"] == pytest.approx(1500 * 1.048576)
-    assert [doubt.kind for doubt in result.doubts] == ["local_time", "token_divisor"] or [
-        doubt.kind for doubt in result.doubts
-    ] == ["no_time_zone", "token_divisor"]
+    assert [doubt.kind for doubt in result.doubts] == ["time_zone_unknown", "token_divisor"]
 
 
 def test_the_run_has_the_scenarios_settings_and_keeps_the_rest(imported):

@@ -67,7 +67,7 @@ def test_the_command_of_a_run_requests_the_same_points_again():
         ("compiled",),
     )
     assert (arguments.precision, arguments.task, arguments.weights) == ("bfloat16", "text-generation", "pretrained")
-    assert (arguments.num_threads, arguments.cpu_list) == (4, "0-3")
+    assert (arguments.num_threads, arguments.cpu_list) == ((4,), "0-3")
     assert (arguments.attention, arguments.compile_mode, arguments.dynamic) == ("sdpa", "default", "auto")
     assert arguments.cache == "static"
     assert (arguments.batch_sizes, arguments.sequence_lengths, arguments.new_tokens) == ((1, 4), (32, 128), (16,))
