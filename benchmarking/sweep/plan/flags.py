@@ -232,16 +232,18 @@ def add_log_level(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--log-level",
         choices=LOG_LEVELS,
-        default="warning",
-        help="least severe messages that are logged on stderr; debug also shows what the measuring processes print "
-        "(default: %(default)s)",
+        help="log what happens on stderr from this severity on; debug also shows what the measuring processes print "
+        "(default: no log)",
     )
 
 
 @contextmanager
-def logging_to_stderr(level: str) -> Iterator[None]:
+def logging_to_stderr(level: str | None) -> Iterator[None]:
     """Inside, what our packages log at this level or above goes to stderr, a line each, with control characters as
-    escapes: what a model or benchmark prints is not ours."""
+    escapes: what a model or benchmark prints is not ours. Nothing does without a level."""
+    if level is None:
+        yield
+        return
     import logging
 
     def as_shown(record: logging.LogRecord) -> bool:
