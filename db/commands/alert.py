@@ -97,7 +97,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _raise(arguments: argparse.Namespace) -> int:
-    metrics = chosen_metrics(arguments.metric)
+    metrics = chosen_metrics(arguments, arguments.metric)
     selection = selection_in(arguments, arguments.selection)
     dates = EVERYTHING if arguments.since is None else Selection.parse(f"since={arguments.since}")
 

@@ -16,7 +16,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, note, run_command
-from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.terminal import stdout_page
 from db.commands.arguments import (
     add_database,
@@ -31,7 +31,6 @@ from db.commands.arguments import (
 )
 
 if TYPE_CHECKING:
-    from benchmarking.core.metrics import Metric
     from db.analysis.history.regressions import Regression
 
 NAME = "benchhouse regressions"
@@ -53,7 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     metrics = chosen_metrics(arguments, arguments.metric)
-    _check_columns(metrics)
     dates, selection = selection_in(arguments, _dates(arguments)), selection_in(arguments, arguments.selection)
 
     from db.analysis.history.changes import refresh_changes
@@ -67,16 +65,6 @@ def _run(argv: Sequence[str]) -> int:
         found = regressions(warehouse, metrics, dates=dates, selection=selection)
     _show(found, arguments)
     return EXIT_OK
-
-
-def _check_columns(metrics: Sequence[Metric]) -> None:
-    """Raise UsageError for a custom metric: the view `regressions` knows the directions of columns."""
-    for metric in metrics:
-        if metric.source == "custom":
-            raise UsageError(
-                f"--metric {metric.column}: regressions are listed of columns: benchhouse history --metric "
-                f"{metric.column} shows the changes of this one"
-            )
 
 
 def _parser() -> Parser:

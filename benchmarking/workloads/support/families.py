@@ -45,8 +45,8 @@ def is_given(workload: Workload) -> bool:
 
 
 def plugin_of(workload: Workload) -> WorkloadFamily:
-    """The plugin of the workload's family, or what stands for one: of modules that come with their inputs, and of a graph
-    in a file. Raises UnsupportedError when there is none."""
+    """The plugin of the workload's family, or what stands for one for modules that come with their inputs and graphs in
+    files. Raises UnsupportedError when there is none."""
     if is_given(workload):
         from benchmarking.workloads.support.given_modules import PLUGIN
 

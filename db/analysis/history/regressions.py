@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import JUDGED, Metric
 from benchmarking.core.records import Point
 from db.analysis.environment import Shift, Together, moved_together
@@ -85,7 +86,14 @@ class Regression:
 def regressions(
     warehouse: Warehouse, metrics: Sequence[Metric], *, dates: Selection = EVERYTHING, selection: Selection = EVERYTHING
 ) -> tuple[Regression, ...]:
-    """The regressions whose first changed result is within the dates (since, until) and selected, worst first."""
+    """The regressions whose first changed result is within the dates (since, until) and selected, worst first. Raises
+    UsageError for a custom metric: the view `regressions` knows the directions of columns."""
+    for metric in metrics:
+        if metric.source == "custom":
+            raise UsageError(
+                f"--metric {metric.column}: regressions are listed of columns: benchhouse history --metric "
+                f"{metric.column} shows the changes of this one"
+            )
     chosen = "TRUE" if selection == EVERYTHING else SELECTED.format(condition=selection.condition)
     sql = REGRESSIONS.format(dates=dates.condition, selected=chosen)
     asked = [[metric.column for metric in metrics], *dates.values, *selection.values]
