@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from benchmarking.api import benchmark_model, benchmark_script, measure_file
     from benchmarking.benches import BenchmarkConfig, CustomMetric, ModelBenchmark, create_config_variants
     from benchmarking.benches.runner import BenchmarkRunner
+    from benchmarking.profiler import MLRuntimeProfiler
 
 __version__ = "0.2.0"
 __all__ = [
     "BenchmarkConfig",
     "BenchmarkRunner",
     "CustomMetric",
+    "MLRuntimeProfiler",
     "ModelBenchmark",
     "__version__",
     "benchmark_model",
@@ -27,6 +29,7 @@ HOMES = {
     "BenchmarkConfig": "benchmarking.benches",
     "BenchmarkRunner": "benchmarking.benches.runner",
     "CustomMetric": "benchmarking.benches",
+    "MLRuntimeProfiler": "benchmarking.profiler",
     "ModelBenchmark": "benchmarking.benches",
     "benchmark_model": "benchmarking.api",
     "benchmark_script": "benchmarking.api",

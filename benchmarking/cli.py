@@ -14,11 +14,17 @@ COMMANDS = {
     "batch_benchmark": ("benchmarking.batch_benchmark", "measure many models on many devices in one command"),
     "compare_onnx": ("benchmarking.compare_onnx", "compare the speed of PyTorch, ONNX Runtime and OpenVINO"),
     "export_to_onnx": ("benchmarking.export_to_onnx", "export a model to ONNX or OpenVINO files, and verify them"),
+    "profile_model": ("benchmarking.profile_model", "show where a call's time goes, by part, layer and operator"),
     "manage_cache": ("benchmarking.manage_cache", "list and delete cached exports, engines and compiled code"),
     "benchit": ("benchmarking.benchit", "measure the models that any Python script calls"),
     "visualize_benchmarks": ("visualize.visualize_benchmarks", "draw charts from the warehouse or from run files"),
 }
-SHORT_NAMES = {"compare-runtimes": "compare_onnx", "cache": "manage_cache", "script": "benchit"}
+SHORT_NAMES = {
+    "compare-runtimes": "compare_onnx",
+    "cache": "manage_cache",
+    "script": "benchit",
+    "profile": "profile_model",
+}
 """Names after `benchhouse` that differ from the names of the scripts."""
 HOUSE_COMMANDS = {
     "show": ("db.commands.show", "show the newest results, with the trend of each series"),

@@ -47,6 +47,9 @@ CONTENTS = {
     "change_points": Content(key=("change_point_id",), only=("series_id", "metric", "result_id")),
     "alerts": Content(key=("alert_id",), only=("series_id", "metric")),
     "annotations": Content(key=("annotation_id",)),
+    "profiles": Content(key=("profile_id",), ignored=("source", "source_sha256", "ingested_at")),
+    "profile_modules": Content(key=("profile_id", "module")),
+    "profile_ops": Content(key=("profile_id", "module", "operator", "placed")),
 }
 RAW = {
     "samples": "mine.compacted_at IS NULL AND theirs.compacted_at IS NULL AND mine.samples <> theirs.samples",
@@ -83,6 +86,9 @@ WORDS = {
     "change_points": "change point",
     "alerts": "alert",
     "annotations": "annotation",
+    "profiles": "profile",
+    "profile_modules": "module of profile",
+    "profile_ops": "operator of profile",
 }
 """Table -> one of its rows in words."""
 

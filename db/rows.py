@@ -83,9 +83,9 @@ def run_rows(
     Raises FormatError for NaN, infinity and times that are not ISO 8601.
     """
     runs = _run_row(run) | {"source": source, "source_sha256": source_sha256, "ingested_at": ingested_at}
-    series = {row["series_id"]: row for row in (_series_row(run, result.point) for result in run.results)}
+    series = {row["series_id"]: row for row in (series_row(run, result.point) for result in run.results)}
     return {
-        "hardware_info": [_hardware_row(run)],
+        "hardware_info": [hardware_row(run)],
         "benchmark_runs": [runs],
         "series": list(series.values()),
         "benchmark_results": [_result_row(run, result, metric_columns) for result in run.results],
@@ -110,14 +110,16 @@ def utc(text: str, where: str) -> datetime:
         raise FormatError(f"{where}: expected a time in ISO 8601, found {text!r}") from error
 
 
-def _fields(record: object, columns: Columns) -> Row:
+def record_columns(record: object, columns: Columns) -> Row:
+    """The columns that hold fields of a record unchanged."""
     return {column: getattr(record, field) for column, field in columns.items()}
 
 
-def _hardware_row(run: Run) -> Row:
+def hardware_row(run: Run) -> Row:
+    """The row of hardware_info."""
     hardware, device = run.hardware, run.hardware.device
     return {
-        **_fields(hardware, HARDWARE_COLUMNS),
+        **record_columns(hardware, HARDWARE_COLUMNS),
         "device_type": device.type,
         "device_name": device.name,
         "vendor": device.vendor,
@@ -132,7 +134,7 @@ def _hardware_row(run: Run) -> Row:
 
 def _run_row(run: Run) -> Row:
     return {
-        **_fields(run, RUN_COLUMNS),
+        **record_columns(run, RUN_COLUMNS),
         "hardware_id": run.hardware.hardware_id,
         "started_at": utc(run.started_at, f"run {run.run_id}: started_at"),
         "finished_at": utc(run.finished_at, f"run {run.run_id}: finished_at"),
@@ -152,13 +154,13 @@ def _run_row(run: Run) -> Row:
 
 def _workload_columns(run: Run) -> Row:
     workload = run.cell.workload
-    return {**_fields(workload, WORKLOAD_COLUMNS), "config": json_text(workload.config)}
+    return {**record_columns(workload, WORKLOAD_COLUMNS), "config": json_text(workload.config)}
 
 
 def _cell_columns(run: Run) -> Row:
     cell, device = run.cell, run.cell.device
     return {
-        **_fields(cell, CELL_COLUMNS),
+        **record_columns(cell, CELL_COLUMNS),
         "device": device.selector,
         "driver": device.driver,
         "device_details": json_text(device),
@@ -212,7 +214,7 @@ def _provenance_columns(run: Run) -> Row:
     origin = run.provenance
     commit_time = origin.git_commit_time
     return {
-        **_fields(origin, PROVENANCE_COLUMNS),
+        **record_columns(origin, PROVENANCE_COLUMNS),
         "git_commit_time": utc(commit_time, f"run {run.run_id}: git_commit_time") if commit_time else None,
         "versions": list(origin.versions.items()),
         "tags": list(origin.tags.items()),
@@ -242,7 +244,8 @@ def _axis(point: Point, name: str) -> float | None:
     return value
 
 
-def _series_row(run: Run, point: Point) -> Row:
+def series_row(run: Run, point: Point) -> Row:
+    """The row of series."""
     keys = series_keys(run, point)
     return {
         **keys,
@@ -260,7 +263,7 @@ def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Ro
     if "doubts" in result.extra:
         raise FormatError(f'result {result.result_id}: extra has the reserved key "doubts"')
     return {
-        **_fields(result, RESULT_COLUMNS),
+        **record_columns(result, RESULT_COLUMNS),
         "run_id": run.run_id,
         "series_id": series_id(series_keys(run, result.point)),
         **_point_columns(result.point),
@@ -277,7 +280,7 @@ def _raw_rows(result: Result, now: datetime) -> list[Row]:
     return [
         {
             "result_id": result.result_id,
-            **_fields(samples, SAMPLES_COLUMNS),
+            **record_columns(samples, SAMPLES_COLUMNS),
             "started_at": utc(samples.started_at, f"result {result.result_id}: started_at"),
             **_sample_columns(result, samples, now),
         }

@@ -85,6 +85,18 @@ def _compare(arguments: argparse.Namespace) -> int:
     return EXIT_NOT_ENOUGH_DATA if comparison.is_empty else EXIT_OK
 
 
+def _peaks(arguments: argparse.Namespace) -> int:
+    """Of a device that was never calibrated, and without a database, there are none."""
+    from db.profiles import measured_peaks
+
+    found = {}
+    if Path(arguments.database).is_file():
+        with Warehouse.open(arguments.database, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+            found = measured_peaks(warehouse, arguments.hardware_id)
+    print(json.dumps(found))
+    return EXIT_OK
+
+
 def _parser() -> Parser:
     parser = Parser(prog="db.service", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = parser.add_subparsers(required=True, metavar="TASK")
@@ -92,11 +104,15 @@ def _parser() -> Parser:
     store = tasks.add_parser("store", help="store a run file, unless its run is stored")
     runs = tasks.add_parser("runs", help="the runs with results of a selection, oldest first, as JSON (MeasuredRun)")
     compare = tasks.add_parser("compare", help="compare two selections, as benchhouse compare does")
-    for task, answer in ((prepare, _prepare), (store, _store), (runs, _runs), (compare, _compare)):
+    peaks = tasks.add_parser("peaks", help="the measured peak rates of a device, as JSON")
+    tasks_of = ((prepare, _prepare), (store, _store), (runs, _runs), (compare, _compare), (peaks, _peaks))
+    for task, answer in tasks_of:
         task.add_argument("database", metavar="DATABASE", help="DuckDB file")
         task.set_defaults(answer=answer)
     store.add_argument("run_file", type=Path, metavar="RUN_FILE", help="JSON file of a run")
     store.add_argument("--lock-timeout", type=non_negative_seconds, default=30.0, metavar="S", help="seconds to wait")
+    peaks.add_argument("hardware_id", metavar="HARDWARE_ID", help="as in hardware_info")
+    peaks.add_argument("--lock-timeout", type=non_negative_seconds, default=30.0, metavar="S", help="seconds to wait")
     runs.add_argument("selection", metavar="SELECTION", help="as benchhouse compare takes it")
     compare.add_argument("before", metavar="A", help="selection")
     compare.add_argument("after", metavar="B", help="selection")

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from benchmarking.core import profiles
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.records import Run, run_from_json
 from benchmarking.core.untrusted.input_files import open_regular, parse_json
 from db.large_samples import LargeSamples, read_large
+from db.profiles import ProfileFile
 from db.run_faults import check_run
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ UNFINISHED = ".partial.jsonl"
 """Suffix of the file of an unfinished run."""
 SUMMARY = "benchmark_summary.json"
 """The summary that `batch_benchmark` writes into the folder of its runs."""
+BESIDE = ("trace_", "onnx_comparison_")
+"""Begins the names of what `benchhouse profile` writes next to its profiles."""
 LARGE_BYTES = 16_000_000
 """Run files above this size are read block by block."""
 
@@ -58,10 +62,21 @@ class Loaded:
 def read_run(path: Path) -> RunFile:
     """The run in a file. Raises FormatError, with the field, for a truncated, foreign or too new file and for values
     that the warehouse could not take; UnreadableError."""
+    found = read_file(path)
+    if isinstance(found, ProfileFile):
+        raise FormatError(f"{path}: a profile, not a run: it has no latency results")
+    return found
+
+
+def read_file(path: Path) -> RunFile | ProfileFile:
+    """The run or the profile in a file. Raises as `read_run` does."""
     with open_regular(path) as opened:
         content = opened.read(LARGE_BYTES + 1)
         if len(content) <= LARGE_BYTES:
-            run, sha256 = run_from_json(parse_json(content, str(path)), str(path)), hashlib.sha256(content).hexdigest()
+            data, sha256 = parse_json(content, str(path)), hashlib.sha256(content).hexdigest()
+            if isinstance(data, dict) and data.get("format") == profiles.FORMAT:
+                return ProfileFile(path=path, sha256=sha256, profile=profiles.profile_from_json(data, str(path)))
+            run = run_from_json(data, str(path))
         else:
             opened.seek(0)
             del content
@@ -70,10 +85,18 @@ def read_run(path: Path) -> RunFile:
     return RunFile(path=path, sha256=sha256, run=run)
 
 
+def store(warehouse: Warehouse, file: RunFile | ProfileFile) -> bool:
+    """Store the run or profile of a file; False if it is stored already. Raises as `Warehouse.ingest` does."""
+    source = str(file.path.resolve())
+    if isinstance(file, ProfileFile):
+        return warehouse.ingest_profile(file.profile, source=source, source_sha256=file.sha256)
+    return warehouse.ingest(file.run, source=source, source_sha256=file.sha256)
+
+
 def run_files(places: Sequence[Path]) -> tuple[Path, ...]:
     """The run files among the places, and those in folders among them at any depth, each once. Raises StorageError."""
     files = (path for place in places for path in (_entries(place, ".json") if place.is_dir() else [place]))
-    return tuple(dict.fromkeys(path for path in files if path.name != SUMMARY))
+    return tuple(dict.fromkeys(path for path in files if path.name != SUMMARY and not path.name.startswith(BESIDE)))
 
 
 def unfinished_files(places: Sequence[Path]) -> tuple[Path, ...]:
@@ -89,13 +112,13 @@ def ingest_files(warehouse: Warehouse, paths: Sequence[Path]) -> Loaded:
     compacted: list[Path] = []
     for path in paths:
         try:
-            file = read_run(path)
-            is_new = warehouse.ingest(file.run, source=str(path.resolve()), source_sha256=file.sha256)
+            file = read_file(path)
+            is_new = store(warehouse, file)
         except (FormatError, UnreadableError) as error:
             refused.append((path, str(error)))
             continue
         (loaded if is_new else present).append(path)
-        if is_new and file.is_compacted:
+        if is_new and isinstance(file, RunFile) and file.is_compacted:
             compacted.append(path)
         del file  # the next one may be large too
     return Loaded(loaded=tuple(loaded), present=tuple(present), refused=tuple(refused), compacted=tuple(compacted))

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, get_args
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.profiles import Profile
 from benchmarking.core.records import Precision, Run
 from benchmarking.core.temporary import remove_leftovers
-from db import catalog, latest_results, migrate
+from db import catalog, latest_results, migrate, profiles
 from db.connection import (
     FILE_FORMAT,
     QUESTIONS,
@@ -35,7 +36,7 @@ from db.files import make_folder, publish, temporary_sibling
 from db.large_samples import large_samples
 from db.latest_results import latest_rows
 from db.rows import Row, arrow_table, run_rows
-from db.spool import read_run
+from db.spool import read_file, store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -210,10 +211,26 @@ class Warehouse:
                 latest_results.apply_calibration(connection, run)
         return len(new)
 
+    def ingest_profile(self, profile: Profile, *, source: str | None = None, source_sha256: str | None = None) -> bool:
+        """Store a profile, completely or not at all; False if it, or its file (`source_sha256`), is already stored.
+
+        Raises FormatError for an unknown family and for another profile of the same id; StorageError.
+        """
+        plugins.check_family(profile.run.cell.workload.family, f"profile {profile.profile_id}")
+        with self._using() as connection, migrate.transaction(connection):
+            if profiles.is_stored(connection, profile, source_sha256):
+                return False
+            now = datetime.now(UTC).replace(tzinfo=None)
+            rows = profiles.profile_rows(profile, source=source, source_sha256=source_sha256, now=now)
+            for table, key in SHARED_TABLES.items():
+                self._insert(table, self._new(table, key, rows[table]))
+            for table in profiles.TABLES:
+                self._insert(table, rows[table])
+        return True
+
     def ingest_file(self, path: Path) -> bool:
-        """Store the run of a run file, as `ingest` does; FormatError for a bad file too."""
-        file = read_run(path)
-        return self.ingest(file.run, source=str(path.resolve()), source_sha256=file.sha256)
+        """Store the run or profile of a file, as `ingest` does; FormatError for a bad file too."""
+        return store(self, read_file(path))
 
     def query(self, sql: str, params: Parameters | None = None) -> Table:
         """The answer to a statement, with `params` bound to its `?` or `$name`. Raises StorageError."""

@@ -27,10 +27,13 @@ from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Rebuild, Scalar, Workload
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
 
     from benchmarking.builds.store import BuildStore
     from benchmarking.core.device_contracts import DeviceHandle
+    from benchmarking.core.profiles import CallProfiler
 
 TOKEN = "token"  # noqa: S105 - the name of a mark
 
@@ -169,6 +172,11 @@ class Operation(FamilyOperation):
         """The other processes that do the work: their waits for a CPU and their page faults count as the call's."""
         return ()
 
+    def profiler(self, folder: Path, synchronize: Callable[[], None]) -> CallProfiler | None:
+        """What profiles single calls of it: times by module and operator. Its files go to `folder`, the last trace
+        under the name `TRACE_FILE`; `synchronize` waits for the device. None where nothing sees inside the calls."""
+        return None
+
     def close(self) -> None:
         """Release what the operation holds. Always called when its point is done, also after a failure."""
 
@@ -305,6 +313,8 @@ class Runtime(ABC):
     """Distributions whose versions affect its results; `--list-runtimes` shows the installed ones."""
     declared_options: tuple[Option, ...] = ()
     """All its options, for any workload and device."""
+    profiler: str | None = None
+    """The profiler that sees inside its calls (`Operation.profiler`); None for none."""
 
     @property
     def is_compared(self) -> bool:

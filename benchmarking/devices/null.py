@@ -55,6 +55,10 @@ class Script:
     """What calls read back, by point label; "*" is any other point, "load" the load."""
     compiles: list[int] = field(default_factory=list)
     """Compilations of the successive calls of a process, then 0; empty for a runtime that never compiles."""
+    modules: Mapping[str, float] = field(default_factory=lambda: {"layers.0.attention": 0.3, "layers.1.attention": 0.5})
+    """Shares of a profiled call by path of a module; the rest is in no module."""
+    profiler_overhead: float = 0.0
+    """What the profiler adds to a call, as a share of it."""
     tokenize_ms: list[float] = field(default_factory=list)
     """Times to tokenize the inputs of a call, one after another; empty where nothing is tokenized."""
     flops: float | None = None

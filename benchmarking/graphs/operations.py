@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import numpy as np
 from benchmarking.core.contracts import TOKEN, Mark, Operation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.model_contracts import GraphRunner, Placed
+from benchmarking.core.profiles import CallProfiler
 from benchmarking.core.records import NOT_SUPPORTED, Json, Point, Readings, Workload
 from benchmarking.graphs.bundle import Bundle, Graph
 from benchmarking.workloads.support.denoising import Step, step_between
@@ -67,6 +69,8 @@ class GraphOperation(Operation):
         self.items_per_call = point.batch_size
         self.more_readings: Callable[[], Readings] = Readings
         """Readings besides the times: how long the inputs take to make, seconds of audio, ..."""
+        self.make_profiler: Callable[[Path], CallProfiler] | None = None
+        """Makes what profiles the call, its files in a folder; None for a runtime without a profiler."""
         self._bundle = bundle
         self._runner = runner
 
@@ -81,6 +85,9 @@ class GraphOperation(Operation):
 
     def readings(self, output: Any) -> Readings:
         return self.more_readings()
+
+    def profiler(self, folder: Path, synchronize: Callable[[], None]) -> CallProfiler | None:
+        return None if self.make_profiler is None else self.make_profiler(folder)
 
     def count(self) -> Readings:
         why = f"{NOT_SUPPORTED}: operators are counted in torch's models, not in graphs"

@@ -7,19 +7,23 @@ prepared in the build cache and found there.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core.contracts import Mark, Operation, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
+from benchmarking.core.profiles import OTHER, OUTSIDE, TRACE_FILE, Breakdown, CallProfiler, ModuleTime
 from benchmarking.core.records import NOT_APPLICABLE, Cell, Device, Json, Point, Precision, Readings, Rebuild, Workload
 from benchmarking.devices.null import Fault, NullHandle, Script, read_script
+from benchmarking.runtimes.support.module_kinds import Described, places
 
 MS_PER_TOKEN = 0.01
 BUILD_BYTES = 1000
@@ -85,8 +89,51 @@ class NullOperation(Operation):
             return Readings(values={"flops": self._flops}, missing={"bytes_accessed": NOT_APPLICABLE})
         return Readings(missing=dict.fromkeys(("flops", "bytes_accessed"), f"{NOT_APPLICABLE}: nothing is computed"))
 
+    def profiler(self, folder: Path, synchronize: Callable[[], None]) -> CallProfiler | None:
+        return NullProfiler(self, self._handle, folder)
+
     def problem(self, output: Any) -> str | None:
         return "NaN in the output" if output == "NaN" else None
+
+
+class NullProfiler(CallProfiler):
+    """Calls that the script divides among modules."""
+
+    def __init__(self, operation: NullOperation, handle: NullHandle, folder: Path) -> None:
+        self._operation = operation
+        self._handle = handle
+        self._folder = folder
+        self._kept_ms: list[float] = []
+
+    def run(self, *, is_kept: bool = True) -> int:
+        begin_ns = self._handle.now_ns()
+        self._operation.run(lambda name: None)
+        self._handle.spend(round((self._handle.now_ns() - begin_ns) * self._handle.script.profiler_overhead))
+        elapsed_ns = self._handle.now_ns() - begin_ns
+        self._kept_ms += [elapsed_ns / 1e6] if is_kept else []
+        return elapsed_ns
+
+    def breakdown(self) -> Breakdown:
+        mean_ms, shares = fmean(self._kept_ms), self._handle.script.modules
+        described = {path: Described(class_name=path.rpartition(".")[2].title()) for path in shares}
+        found = [
+            ModuleTime(
+                module=path,
+                class_name=place.class_name,
+                kind=place.kind,
+                layer=place.layer,
+                calls=1.0,
+                inclusive_ms=shares[path] * mean_ms,
+                exclusive_ms=shares[path] * mean_ms,
+                inclusive_samples_ms=tuple(shares[path] * ms for ms in self._kept_ms),
+            )
+            for path, place in places(described).items()
+        ]
+        outside_ms = (1 - sum(shares.values())) * mean_ms
+        whole = ModuleTime(module=OUTSIDE, kind=OTHER, calls=1.0, inclusive_ms=mean_ms, exclusive_ms=outside_ms)
+        event = {"ph": "X", "name": "call", "pid": 1, "tid": 1, "ts": 0, "dur": mean_ms * 1e3}
+        (self._folder / TRACE_FILE).write_text(json.dumps({"traceEvents": [event]}))
+        return Breakdown(host_ms=mean_ms, modules=(*found, whole))
 
 
 class NullSession(Session):
@@ -112,6 +159,7 @@ class NullRuntime(Runtime):
 
     name = "null"
     runs_models = False
+    profiler = "null"
     reference = "null"
     prepares = True
 

@@ -46,6 +46,7 @@ class OnnxRuntime(shared.OrtRuntime):
 
     name = "onnxruntime"
     aliases = ("ort",)
+    profiler = "ONNX Runtime"
     export_format = "onnx"
     concurrency_flag = ""
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnx")

@@ -58,6 +58,7 @@ class OpenVino(Runtime):
     whether shapes are dynamic, the quantization, and the cache of generation."""
 
     name = "openvino"
+    profiler = "OpenVINO"
     export_format = "openvino"
     prepares = True
     packages: tuple[str, ...] = ("openvino", "nncf", "onnx")

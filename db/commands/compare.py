@@ -40,6 +40,7 @@ examples:
   benchhouse compare 1f0c2ab 9be4410
   benchhouse compare runtime=eager runtime=onnxruntime --metric throughput_samples_per_sec
   benchhouse compare model=gpt2 --by precision --baseline float32 --markdown
+  benchhouse compare --profile tag.version=1 tag.version=2
 """
 EXIT_CODES = """
 exit codes: 0 compared; 2 usage; 3 no point has a verdict
@@ -55,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     _check(arguments)
+    if arguments.profile:
+        return _compare_profiles(arguments)
     (metric,) = chosen_metrics(arguments, [arguments.metric])
     across = [across_column(word) for word in arguments.across]
     selections = [selection_in(arguments, text) for text in arguments.selections]
@@ -68,6 +71,20 @@ def _run(argv: Sequence[str]) -> int:
     return EXIT_OK
 
 
+def _compare_profiles(arguments: argparse.Namespace) -> int:
+    """Compare the newest profile of each selection."""
+    from db.analysis.compare.profiles import compare_profiles, comparison_json, comparison_text
+
+    before, after = map(Selection.parse, arguments.selections)
+    with open_to_read(arguments) as warehouse:
+        comparison = compare_profiles(warehouse, before, after)
+    if arguments.json:
+        print_json(comparison_json(comparison))
+    else:
+        print(comparison_text(comparison, stdout_page()))
+    return EXIT_OK
+
+
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     what = parser.add_argument_group("what is compared")
@@ -76,6 +93,9 @@ def _parser() -> Parser:
     )
     what.add_argument("--by", metavar="FIELD", help=f"field whose values are compared: {', '.join(BY)}")
     what.add_argument("--baseline", metavar="VALUE", help="--by: the value to compare with (default: the first)")
+    what.add_argument(
+        "--profile", action="store_true", help="the newest profiles of two selections, by layer, module and operator"
+    )
     what.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric (default: %(default)s)")
     what.add_argument(
         "--across",
@@ -96,6 +116,8 @@ def _parser() -> Parser:
 def _check(arguments: argparse.Namespace) -> None:
     """Check the arguments before anything is opened. Raises UsageError."""
     given = len(arguments.selections)
+    if arguments.profile and (given != 2 or arguments.by is not None or arguments.markdown or arguments.only_changes):
+        raise UsageError("--profile takes two selections, and of the other flags --json")
     if arguments.by is not None:
         choice(arguments.by, BY, "field of --by")
         if given > 1:

@@ -38,6 +38,7 @@ WORDS = (
     ("change_points", "change point", "change points"),
     ("alerts", "alert", "alerts"),
     ("annotations", "annotation", "annotations"),
+    ("profiles", "profile", "profiles"),
 )
 """Table, and its rows in words; tables without new rows are not listed."""
 

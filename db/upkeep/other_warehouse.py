@@ -15,6 +15,12 @@ from db.contents import CONTENTS, Conflict, Relation
 
 RAW = "raw_benchmark_data"
 
+NEW_PROFILES = """
+SELECT profile_id FROM {theirs}.profiles WHERE profile_id NOT IN (SELECT profile_id FROM profiles)
+    AND (source_sha256 IS NULL OR source_sha256 NOT IN (
+        SELECT source_sha256 FROM profiles WHERE source_sha256 IS NOT NULL
+    ))
+"""
 NEW = {
     "hardware_info": "hardware_id NOT IN (SELECT hardware_id FROM hardware_info)",
     "series": "series_id NOT IN (SELECT series_id FROM series)",
@@ -24,6 +30,10 @@ NEW = {
     "change_points": "change_point_id NOT IN (SELECT change_point_id FROM change_points)",
     "alerts": "alert_id NOT IN (SELECT alert_id FROM alerts)",
     "annotations": "annotation_id NOT IN (SELECT annotation_id FROM annotations)",
+    # The parts before the wholes, which then are not new any more.
+    "profile_modules": f"profile_id IN ({NEW_PROFILES})",
+    "profile_ops": f"profile_id IN ({NEW_PROFILES})",
+    "profiles": f"profile_id IN ({NEW_PROFILES})",
 }
 """Table -> condition of the other warehouse's rows that are new here."""
 

@@ -30,7 +30,7 @@ class Finding:
 
     kind: str
     """damage, schema, orphan, duplicate, raw_count, raw_statistics, missing_value, series, change_point, axes,
-    calibration, heads, name, hash, checksum."""
+    calibration, profile, heads, name, hash, checksum."""
     subject: str
     """The faulty table or row."""
     problem: str
@@ -154,6 +154,9 @@ def _file_problem(row: dict[str, Any]) -> str | None:
     return None if digest == row["source_sha256"] else f"run {row['run_id']}: its file {path} was changed after loading"
 
 
+MOST_UNACCOUNTED = 0.03
+"""Of a profiled call: the share by which the exclusive times of modules may miss it."""
+
 REFERENCES = (
     # table, its key, column, table it refers to, column there
     ("benchmark_runs", "run_id", "hardware_id", "hardware_info", "hardware_id"),
@@ -170,6 +173,10 @@ REFERENCES = (
     ("alerts", "alert_id", "change_point_id", "change_points", "change_point_id"),
     ("alerts", "alert_id", "result_id", "benchmark_results", "result_id"),
     ("alerts", "alert_id", "confirmed_by", "benchmark_results", "result_id"),
+    ("profiles", "profile_id", "hardware_id", "hardware_info", "hardware_id"),
+    ("profiles", "profile_id", "series_id", "series", "series_id"),
+    ("profile_modules", "profile_id", "profile_id", "profiles", "profile_id"),
+    ("profile_ops", "profile_id", "profile_id", "profiles", "profile_id"),
 )
 
 KEYS = (
@@ -179,6 +186,10 @@ KEYS = (
     ("benchmark_results", "result_id", "TRUE"),
     ("raw_benchmark_data", "result_id, launch, phase, metric", "TRUE"),
     ("series", "series_id", "TRUE"),
+    ("profiles", "profile_id", "TRUE"),
+    ("profiles", "source_sha256", "TRUE"),
+    ("profile_modules", "profile_id, module", "TRUE"),
+    ("profile_ops", "profile_id, module, operator, placed", "TRUE"),
 )
 """(table, unique columns, condition); checked by reading all rows, since an index may be damaged."""
 
@@ -293,6 +304,20 @@ WHERE c.series_id <> r.series_id OR c.run_id <> r.run_id OR c.last_good_run_id <
 ORDER BY change_point_id
 """
 
+PROFILES = f"""
+WITH parts AS (SELECT profile_id, sum(exclusive_ms) AS exclusive_ms FROM profile_modules GROUP BY profile_id)
+SELECT profile_id AS subject, 'profile ' || profile_id || ': ' || unnest(list_filter([
+    CASE WHEN abs(coalesce(parts.exclusive_ms, 0) - host_ms) > {MOST_UNACCOUNTED} * host_ms THEN format(
+        'the exclusive times of its modules sum to {{:.3g}} ms, but a call took {{:.3g}} ms',
+        coalesce(parts.exclusive_ms, 0), host_ms) END,
+    CASE WHEN len(profiled_samples_ms) <> calls OR len(latency_samples_ms) <> calls
+        THEN format('{{}} calls, but {{}} samples of calls under the profiler and {{}} without', calls,
+            len(profiled_samples_ms), len(latency_samples_ms)) END
+], lambda text: text IS NOT NULL)) AS problem
+FROM profiles LEFT JOIN parts USING (profile_id)
+ORDER BY ALL
+"""
+
 ALIASES = """
 SELECT a.series_id AS subject, 'series ' || a.series_id || ' is an alias of an alias' AS problem
 FROM series_alias a JOIN series_alias b ON b.series_id = a.canonical_series_id
@@ -356,6 +381,7 @@ CHECKS: tuple[tuple[str, str], ...] = (
     ("change_point", CHANGE_POINTS),
     ("axes", AXIS_COLUMNS),
     ("calibration", CALIBRATION),
+    ("profile", PROFILES),
     ("heads", LATEST_RESULTS),
 )
 """(kind of finding, query)."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from benchmarking.core.profiles import Breakdown, CallProfile, ModuleTime, OperatorTime, Profile
 from benchmarking.core.records import (
     Cell,
     Device,
@@ -282,3 +283,43 @@ def make_run(
         "results": tuple(results),
     }
     return Run(**{**defaults, **fields})
+
+
+def make_profile(factor: float = 1.0, **fields: Any) -> Profile:
+    """A profile of two layers, the second `factor` times as slow as the first, of 8 calls of (2 + factor) ms."""
+    run = replace(make_run(launches=1), results=())
+    times = {"layers.0": 1.0, "layers.1": factor, "": 1.0}
+    modules = tuple(
+        ModuleTime(
+            module=path,
+            kind="attention" if path else "other",
+            layer=path or None,
+            calls=1.0,
+            inclusive_ms=ms if path else sum(times.values()),
+            exclusive_ms=ms,
+            inclusive_samples_ms=tuple(ms * (1 + step / 1000) for step in range(8)),
+        )
+        for path, ms in times.items()
+    )
+    operators = tuple(
+        OperatorTime(
+            module=path,
+            operator="aten::addmm",
+            kind="attention",
+            layer=path,
+            placed="cpu",
+            calls=1.0,
+            exclusive_ms=times[path] / 2,
+            inclusive_ms=times[path] / 2,
+        )
+        for path in ("layers.0", "layers.1")
+    )
+    call = CallProfile(
+        profiler="torch.profiler",
+        breakdown=Breakdown(host_ms=2 + factor, modules=modules, operators=operators),
+        latency_ms=(1.5 + factor,) * 8,
+        profiled_ms=(2 + factor,) * 8,
+        missing={"tokenize": "not_applicable"},
+    )
+    point = Point(batch_size=1, sequence_length=32)
+    return Profile(**{"profile_id": str(uuid.uuid4()), "run": run, "point": point, "call": call, **fields})

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.model_contracts import TORCH_EXPORTER, TRANSFORMERS_EXPORTER
 from benchmarking.graphs.bundle import Tensor
+from benchmarking.graphs.profiling import KEPT_METADATA
 
 if TYPE_CHECKING:
     from benchmarking.graphs.export.plans import Traced
@@ -134,7 +135,8 @@ def check_opset(path: Path, opset: int, exporter: str) -> None:
 
 
 def tidy(path: Path, axes: Axes) -> None:
-    """Name the free dimensions, and remove which line of which source file each node came from.
+    """Name the free dimensions, and remove which line of which source file each node came from; the modules stay, for
+    profiles.
 
     Raises BenchhouseError when an axis that should be free was fixed by the exporter."""
     import onnx
@@ -146,7 +148,9 @@ def tidy(path: Path, axes: Axes) -> None:
             if dimension.HasField("dim_param"):
                 dimension.dim_param = SYMBOL.sub(lambda found: names.get(found[0], found[0]), dimension.dim_param)
     for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
+        kept = [entry for entry in node.metadata_props if entry.key in KEPT_METADATA]
         del node.metadata_props[:]
+        node.metadata_props.extend(kept)
         node.doc_string = ""
     onnx.save(model, str(path))
 

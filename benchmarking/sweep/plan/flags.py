@@ -154,14 +154,19 @@ def add_builds(parser: argparse.ArgumentParser) -> None:
     """When exports, engines and reference outputs are built, and where they are cached."""
     group = parser.add_argument_group("builds")
     add_cache_dir(group)
+    add_rebuild(group)
+    group.add_argument(
+        "--lean-cache", action="store_true", help="delete the artifacts that this command built when it ends"
+    )
+
+
+def add_rebuild(group: argparse._ArgumentGroup) -> None:
+    """When cached artifacts are rebuilt."""
     group.add_argument(
         "--rebuild",
         choices=REBUILDS,
         default="if_needed",
         help="when to rebuild cached artifacts: exports, engines and reference outputs (default: if_needed)",
-    )
-    group.add_argument(
-        "--lean-cache", action="store_true", help="delete the artifacts that this command built when it ends"
     )
 
 
@@ -190,6 +195,11 @@ def add_keeping(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--output-dir", default=DEFAULT_OUTPUT_DIR, metavar="DIR", help="folder of run files (default: %(default)s)"
     )
+    add_database_and_labels(group)
+
+
+def add_database_and_labels(group: argparse._ArgumentGroup) -> None:
+    """Where the database is, and what runs are labelled with."""
     group.add_argument(
         "--db-path",
         default=default_database(),

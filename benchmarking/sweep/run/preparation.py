@@ -47,13 +47,15 @@ def has_build(cell: Cell) -> bool:
     return runtime.has_build(cell)
 
 
-def prepare(plan: CellPlan, say: Callable[[str], None]) -> Preparation | LoadFailed:
+def prepare(plan: CellPlan, say: Callable[[str], None], *, with_references: bool = True) -> Preparation | LoadFailed:
     """What was built, or why the build failed. The plan's time limit applies to the build and to each reference."""
     made: Preparation | LoadFailed | None = None
     left = plan.runnable
     while made is None or (isinstance(made, Preparation) and left):
         build = None if made is None else made.build
-        job = PreparationJob(cell=plan.cell, points=left, rebuild=plan.rebuild, build=build)
+        job = PreparationJob(
+            cell=plan.cell, points=left, rebuild=plan.rebuild, build=build, with_references=with_references
+        )
         made, is_done = _prepared(job, made, plan.timeout_s, say)
         if is_done or isinstance(made, LoadFailed):
             return made
@@ -139,7 +141,7 @@ def make_all(job: PreparationJob, send: Send) -> bool:
     store = BuildStore()
     if job.build is None:
         send(Built(build=_build(job, store, send)))
-    if not needs_reference(job.cell):
+    if not (job.with_references and needs_reference(job.cell)):
         return True
     maker = ReferenceMaker(job.cell, store, job.rebuild)
     for point in job.points:

@@ -23,6 +23,7 @@ from typing import Any
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.command_line import ENDING_SIGNALS
 from benchmarking.core.errors import FormatError
+from benchmarking.core.profiles import CallProfile, ProfileSettings
 from benchmarking.core.records import Cell, Json, LaunchLoad, Measurement, Point, Preparation, Rebuild, dumps, from_json
 from benchmarking.measure.bench import Live
 from benchmarking.measure.settings import Settings
@@ -177,6 +178,8 @@ class Job:
     spawned_at_ns: int
     """`time.monotonic_ns()` just before the process was started; that clock is shared by all processes."""
     preparation: Preparation | None = None
+    profile: ProfileSettings | None = None
+    """How the one point is profiled instead of measured; None to measure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +191,8 @@ class PreparationJob:
     rebuild: Rebuild
     build: Mapping[str, Json] | None = None
     """What an earlier process of the same preparation built; None when the build is still to be made."""
+    with_references: bool = True
+    """Whether reference outputs are made, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,15 +243,25 @@ class LoadFailed:
     """Of a bug; None for an expected error."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """The point of a job is profiled, or cannot be. One of the two is None."""
+
+    call: CallProfile | None = None
+    error: str | None = None
+    traceback: str | None = None
+    """Of a bug; None for an expected error."""
+
+
 OfPreparation = Preparing | Built | Referenced | Prepared
 
-Message = OfPreparation | PointStarted | Live | LoadFailed | LaunchLoad | Measurement
+Message = OfPreparation | PointStarted | Live | LoadFailed | LaunchLoad | Measurement | Profiled
 
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(Preparing, Built, Referenced, Prepared),
-        *(PointStarted, Live, LoadFailed, LaunchLoad, Measurement),
+        *(PointStarted, Live, LoadFailed, LaunchLoad, Measurement, Profiled),
     )
 }
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.records import (
+    Cell,
     LaunchLoad,
     Measurement,
     Preparation,
@@ -194,17 +195,21 @@ def unfinished(folder: Path) -> Sequence[PartialRun]:
 
 def _names(plan: CellPlan) -> Iterator[str]:
     """File names for the run, without a number first."""
-    cell = plan.cell
-    stamp = re.sub(r"[-:]", "", plan.started_at.split(".")[0].removesuffix("Z")) + "Z"
+    base = file_name(plan.cell, plan.started_at)
+    yield base
+    number = 1
+    while True:
+        number += 1
+        yield f"{base}-{number}"
+
+
+def file_name(cell: Cell, started_at: str) -> str:
+    """The name of a file about a cell, without an ending: model, device, runtime, precision and time."""
+    stamp = re.sub(r"[-:]", "", started_at.split(".")[0].removesuffix("Z")) + "Z"
     parts = (cell.workload.model_id, cell.device.selector, cell.runtime, cell.precision, stamp)
     model, *others = (re.sub(r"[^A-Za-z0-9.-]+", "-", part).strip("-.") for part in parts)
     room = MAX_NAME_LENGTH - sum(len(other) + 1 for other in others)
     if len(model) > room:
         digest = hashlib.sha256(cell.workload.model_id.encode()).hexdigest()[:8]
         model = f"{model[: room - 9]}-{digest}"
-    base = "_".join((model, *others))
-    yield base
-    number = 1
-    while True:
-        number += 1
-        yield f"{base}-{number}"
+    return "_".join((model, *others))

@@ -71,6 +71,15 @@ def compare_stored(before: str, after: str, db_path: str, *flags: str) -> Stored
     return StoredComparison(text=done.stdout.rstrip("\n"), exit_code=done.exit_code or EXIT_OK)
 
 
+def measured_peaks(hardware_id: str, db_path: str) -> dict[str, float]:
+    """The measured peak rates of a device: FLOP/s by precision, and copy_bytes_per_sec; empty where it was never
+    calibrated, and without duckdb. Raises StorageError."""
+    if importlib.util.find_spec("duckdb") is None:
+        return {}
+    found: dict[str, float] = json.loads(_ask("peaks", db_path, hardware_id).stdout)
+    return found
+
+
 def selection_of(run_ids: Sequence[str]) -> str:
     """The selection of these runs."""
     return f"run={'|'.join(run_ids)}"

@@ -25,6 +25,7 @@ from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.contracts import Runtime, Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_device_lost
+from benchmarking.core.profiles import ProfileSettings
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     FAILED,
@@ -39,7 +40,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.devices.support.binding import affinity, bind, memory_by_node
 from benchmarking.runtimes.support.lookup import open_device
-from benchmarking.sweep.run.process import Job, LoadFailed, Message, PointStarted, encode, ends_worker
+from benchmarking.sweep.run.process import Job, LoadFailed, Message, PointStarted, Profiled, encode, ends_worker
 
 PR_SET_PDEATHSIG = 1
 
@@ -72,6 +73,11 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
         session, handle = load(job, stages, send)
     except Exception as error:  # noqa: BLE001 - whatever a model's code raises must become a stored reason
         send(LoadFailed(error=error_text(error), traceback=error_traceback(error)))
+        return
+    if job.profile is not None:
+        send(profiled(job, session, handle, job.profile))
+        session.close()
+        handle.close()
         return
     from benchmarking.sweep.run.budget import Budget
 
@@ -216,6 +222,16 @@ def measure(
     except Exception as error:  # noqa: BLE001 - a point that raises costs that point and is stored with its reason
         return _failure(job, point, started_at, error, is_device_lost(error) or not handle.answers())
     return _with_time_to_ready(check.with_work(measurement), ready_s)
+
+
+def profiled(job: Job, session: Session, handle: DeviceHandle, settings: ProfileSettings) -> Profiled:
+    """The profile of the job's point, or its failure with the reason."""
+    from benchmarking.sweep.run.profiling import profile_in_worker
+
+    try:
+        return Profiled(call=profile_in_worker(job, session, handle, settings))
+    except Exception as error:  # noqa: BLE001 - whatever a model or profiler raises must become the command's error
+        return Profiled(error=error_text(error), traceback=error_traceback(error))
 
 
 def _failure(job: Job, point: Point, started_at: str, error: Exception, lost: bool) -> Measurement:

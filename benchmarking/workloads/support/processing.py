@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -312,6 +312,33 @@ def _milliseconds(makers: Mapping[Modality, Make]) -> dict[Modality, list[float]
             spent_ns += elapsed_ns
         repeats += 1
     return found
+
+
+def text_maker(tokenizer: Any, texts: Sequence[str], length: int | None) -> Callable[[], object]:
+    """What tokenizes these texts, each truncated to `length` tokens; None for no limit."""
+    batch = list(texts)
+    return lambda: tokenizer(
+        batch,
+        truncation=length is not None,
+        max_length=length,
+        padding=False,
+        return_attention_mask=False,
+        verbose=False,
+    )
+
+
+def token_count(tokenizer: Any, texts: Sequence[str]) -> int:
+    """Tokens of the longest of the texts, with the tokenizer's special ones."""
+    ids: list[list[int]] = text_maker(tokenizer, texts, None)()["input_ids"]  # type: ignore[index]
+    return max(map(len, ids))
+
+
+def seconds_to_make(makers: Sequence[Callable[[], object]]) -> float:
+    """Seconds that the inputs of a call take to be made once."""
+    start_ns = time.perf_counter_ns()
+    for make in makers:
+        make()
+    return (time.perf_counter_ns() - start_ns) / 1e9
 
 
 MOST_WORDS_PER_TOKEN = 4

@@ -17,6 +17,8 @@ from benchmarking.core.records import Json
 from benchmarking.runtimes.support.onnxruntime.runtime import CPU
 
 KERNEL_SUFFIX = "_kernel_time"
+RUN = "model_run"
+"""Name of the event around a run of a graph."""
 
 WHOLE = frozenset({"int32", "int64", "uint8", "bool"})
 PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "NhwcFusedConv", "Attention"})
@@ -42,6 +44,13 @@ class Kernel:
     """ONNX Runtime's names: "float", "float16", "int64"."""
     outputs: tuple[tuple[str, int], ...]
     """Type and number of dimensions of each."""
+    began_us: int = 0
+    """By the profile's clock."""
+
+    @property
+    def node(self) -> str:
+        """The node's own name, without those of the graph and its number."""
+        return self.name.split("/", 2)[-1]
 
     @property
     def is_about_shapes(self) -> bool:
@@ -57,6 +66,23 @@ def read_profile(path: Path, graph: str) -> tuple[Kernel, ...]:
         return tuple(_kernel(event, graph) for event in events if _is_kernel(event))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"{path}: not a profile of ONNX Runtime ({type(error).__name__}: {error})") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphProfile:
+    """The profile of a session."""
+
+    kernels: tuple[Kernel, ...]
+    runs_us: tuple[int, ...]
+    """When each run of the graph began."""
+
+
+def read_graph_profile(path: Path, graph: str) -> GraphProfile:
+    """The kernels in a profile and the runs that they are of. Raises FormatError for any other file."""
+    kernels = read_profile(path, graph)
+    events = json.loads(path.read_text(encoding="utf-8"))
+    runs = sorted(int(event["ts"]) for event in events if event.get("name") == RUN)
+    return GraphProfile(kernels=kernels, runs_us=tuple(runs))
 
 
 def placement(kernels: Sequence[Kernel], wanted: str) -> dict[str, Json]:
@@ -95,6 +121,7 @@ def _kernel(event: Mapping[str, Any], graph: str) -> Kernel:
         operator=str(details.get("op_name", "")),
         provider=str(details["provider"]),
         duration_us=int(event["dur"]),
+        began_us=int(event["ts"]),
         input_types=tuple(kind for kind, _ in _typed(details.get("input_type_shape", ()))),
         outputs=_typed(details.get("output_type_shape", ())),
     )

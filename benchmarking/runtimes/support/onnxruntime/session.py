@@ -36,6 +36,9 @@ from benchmarking.workloads.support.processing import open_processing
 if TYPE_CHECKING:
     import numpy as np
 
+    from benchmarking.core.profiles import CallProfiler
+    from benchmarking.graphs.operations import GraphOperation
+
 IoMode = Literal["device", "host"]
 GRAPH_ID, NOT_CAPTURED = "gpu_graph_id", "-1"
 """Entry of a run's configuration that tells captured graphs apart, and its value for a run without one."""
@@ -92,14 +95,21 @@ class OrtSession(Session):
     def operation(self, point: Point) -> Operation:
         loaded = self._load(point)
 
-        def operation_on(runner: GraphRunner) -> Operation:
+        def operation_on(runner: GraphRunner) -> GraphOperation:
             return graph_operation(loaded.source.bundle, runner, self._cell.workload, point, self._processing)
 
         def replay(runner: GraphRunner) -> None:
             operation_on(runner).run(lambda name: None)
 
+        def profiler(folder: Path) -> CallProfiler:
+            from benchmarking.runtimes.support.onnxruntime.profiling import OrtProfiler
+
+            return OrtProfiler(loaded.source, self._io_mode, operation_on, folder)
+
         def one() -> Operation:
-            return operation_on(runner_of(loaded, self._io_mode, replay))
+            operation = operation_on(runner_of(loaded, self._io_mode, replay))
+            operation.make_profiler = profiler
+            return operation
 
         return one() if point.concurrency == 1 else WorkersOperation([one() for _ in range(point.concurrency)])
 

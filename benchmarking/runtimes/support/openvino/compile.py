@@ -189,9 +189,17 @@ def properties(cell: Cell, point: Point, *, has_states: bool) -> dict[str, Scala
 
 
 def compile_graph(
-    core: Any, model: Any, cell: Cell, point: Point, *, has_states: bool, cache: Path | None = None
+    core: Any,
+    model: Any,
+    cell: Cell,
+    point: Point,
+    *,
+    has_states: bool,
+    cache: Path | None = None,
+    is_profiled: bool = False,
 ) -> Compiled:
-    """The model on the cell's device; `cache` is OpenVINO's folder of compiled models.
+    """The model on the cell's device; `cache` is OpenVINO's folder of compiled models, and `is_profiled` turns its
+    performance counters on, which slows it.
 
     Raises BenchhouseError when it does not compile, UnsupportedError when its properties are not the requested ones.
     """
@@ -199,7 +207,7 @@ def compile_graph(
     asked = properties(cell, point, has_states=has_states)
     started_ns = time.perf_counter_ns()
     try:
-        compiled = core.compile_model(model, name, _compile_properties(name, asked, cache))
+        compiled = core.compile_model(model, name, _compile_properties(name, asked, cache, is_profiled=is_profiled))
     except (RuntimeError, MemoryError) as error:  # what OpenVINO raises for everything
         if is_out_of_memory(error):
             raise OutOfMemoryError(f"out of memory while compiling for {name}: {last_line(error)}") from error
@@ -245,11 +253,15 @@ def check_devices(found: Json, name: str) -> None:
         raise UnsupportedError(f"asked for OpenVINO's {name}, but the model runs on {', '.join(devices) or 'nothing'}")
 
 
-def _compile_properties(name: str, asked: Mapping[str, Scalar], cache: Path | None) -> dict[str, Any]:
+def _compile_properties(
+    name: str, asked: Mapping[str, Scalar], cache: Path | None, *, is_profiled: bool
+) -> dict[str, Any]:
     """The properties in the form of `compile_model`: AUTO passes a processor's on to it."""
     taken: dict[str, Any] = dict(asked)
     if cache is not None:
         taken["CACHE_DIR"] = str(cache)
+    if is_profiled:
+        taken["PERF_COUNT"] = True
     if name == AUTO and "INFERENCE_NUM_THREADS" in taken:
         taken["DEVICE_PROPERTIES"] = {"CPU": {"INFERENCE_NUM_THREADS": taken.pop("INFERENCE_NUM_THREADS")}}
     return taken
@@ -337,12 +349,22 @@ def read(core: Any, folder: Path) -> Loaded:
     return Loaded(folder=folder, bundle=bundle, models=models)
 
 
-def compile_for(cell: Cell, core: Any, loaded: Loaded, point: Point, cache: Path | None = None) -> dict[str, Compiled]:
+def compile_for(
+    cell: Cell, core: Any, loaded: Loaded, point: Point, cache: Path | None = None, *, is_profiled: bool = False
+) -> dict[str, Compiled]:
     """Every graph on the cell's device, for any shape or for the point's. Raises BenchhouseError as `compile_graph`
     does, and for a graph whose shapes at the point are unknown."""
     models = _reshaped(cell, loaded, point) if is_fixed(cell) else loaded.models
     return {
-        name: compile_graph(core, model, cell, point, has_states=bool(loaded.bundle.graphs[name].states), cache=cache)
+        name: compile_graph(
+            core,
+            model,
+            cell,
+            point,
+            has_states=bool(loaded.bundle.graphs[name].states),
+            cache=cache,
+            is_profiled=is_profiled,
+        )
         for name, model in models.items()
     }
 

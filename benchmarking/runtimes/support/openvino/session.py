@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Completion, Mark, Operation, Session, Stage
@@ -40,6 +41,7 @@ from benchmarking.workloads.support.weights import page_cache
 if TYPE_CHECKING:
     import numpy as np
 
+    from benchmarking.core.profiles import CallProfiler
     from benchmarking.graphs.operations import GraphOperation
     from benchmarking.workloads.support.processing import Processing
 
@@ -284,6 +286,8 @@ class OpenVinoOperation(Operation):
         self._runner = runner
         self._is_one_run = is_one_run
         self._compile_s = compile_s
+        self.make_profiler: Callable[[], CallProfiler | None] = lambda: None
+        """Makes what profiles the call; None where nothing does."""
 
     def reset(self) -> None:
         self._inner.reset()
@@ -320,6 +324,9 @@ class OpenVinoOperation(Operation):
 
     def verified(self) -> Mapping[str, Json]:
         return self._runner.verified()
+
+    def profiler(self, folder: Path, synchronize: Callable[[], None]) -> CallProfiler | None:
+        return self.make_profiler()
 
     def runtime_times_ns(self) -> Mapping[str, int]:
         """The request's time by OpenVINO's clock, without Python's overhead, where it is one run of a graph."""
@@ -358,8 +365,25 @@ class OpenVinoSession(Session):
         ready = self._ready or self._compile(point)
         bundle = self._loaded.bundle
         runner = self._runner(ready, point)
-        inner = graph_operation(bundle, runner, self._cell.workload, point, self._processing)
-        return OpenVinoOperation(inner, runner, ready.compile_times[COLD], is_one_run=bundle.kind == "forward")
+        inner = self._operation_on(runner, point)
+        operation = OpenVinoOperation(inner, runner, ready.compile_times[COLD], is_one_run=bundle.kind == "forward")
+        operation.make_profiler = partial(self._profiler, point)
+        return operation
+
+    def _operation_on(self, runner: GraphRunner, point: Point) -> GraphOperation:
+        return graph_operation(self._loaded.bundle, runner, self._cell.workload, point, self._processing)
+
+    def _profiler(self, point: Point) -> CallProfiler | None:
+        """What profiles a point's calls; None for calls of several requests."""
+        from benchmarking.runtimes.support.openvino import profiling
+
+        if is_concurrent(self._cell):
+            return None
+        graphs = self._loaded.bundle.graphs
+        origins = profiling.source_origins(self._cell, point, graphs)
+        compiled = compile_for(self._cell, self._core, self._loaded, point, is_profiled=True)
+        runner = profiling.ProfilingRunner({name: each.model for name, each in compiled.items()}, graphs, origins)
+        return profiling.OpenVinoProfiler(runner, lambda runner: self._operation_on(runner, point), origins)
 
     def close(self) -> None:
         self._ready = None

@@ -116,8 +116,13 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
 
 
-def counted(call: Callable[[], Any]) -> Readings:
-    """`flops` and `bytes_accessed` of one call, run without compilation in the caller's modes.
+Seen = Callable[[str, int, int], None]
+"""Receives each operator that ran a kernel, with its FLOPs (0 without a formula) and its bytes."""
+
+
+def counted(call: Callable[[], Any], seen: Seen | None = None) -> Readings:
+    """`flops` and `bytes_accessed` of one call, run without compilation in the caller's modes; `seen` receives those of
+    its operators.
 
     flops: two for each multiply-add of matrix products, convolutions and attention, by the formulas of torch's
     FlopCounterMode and `FORMULAS`; element-wise operators, normalisation and softmax are left out. Causal attention
@@ -134,7 +139,7 @@ def counted(call: Callable[[], Any]) -> Readings:
     with one, a call that fails when watched. Out of memory is raised."""
     import torch
 
-    counter = _counter_class()()
+    counter = _counter_class()(seen)
     try:
         with memory_errors("counting"), torch.compiler.set_stance("force_eager"), counter:
             call()
@@ -177,7 +182,7 @@ def _counter_class() -> type[Any]:
 
         supports_higher_order_operators = True
 
-        def __init__(self) -> None:
+        def __init__(self, seen: Seen | None) -> None:
             super().__init__()
             self.flops = 0
             self.bytes_accessed = 0
@@ -185,6 +190,7 @@ def _counter_class() -> type[Any]:
             self.uncounted: dict[str, str] = {}
             """Operator -> why its FLOPs are unknown."""
             self._formulas = _formulas()
+            self._seen = seen
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
@@ -195,26 +201,32 @@ def _counter_class() -> type[Any]:
                 if parts is not NotImplemented:
                     return parts
             result = func(*args, **kwargs)
-            self._count(func, args, kwargs, result)
-            self.bytes_accessed += _moved_bytes(None if is_higher else func, args, kwargs, result)
+            flops = self._count(func, args, kwargs, result)
+            moved_bytes = _moved_bytes(None if is_higher else func, args, kwargs, result)
+            self.bytes_accessed += moved_bytes
+            if self._seen is not None and (flops or moved_bytes):
+                self._seen(_name(func), flops, moved_bytes)
             return result
 
         def _formula(self, func: Any) -> Callable[..., int] | None:
             return self._formulas.get(getattr(func, "_overloadpacket", func))
 
-        def _count(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        def _count(self, func: Any, args: Any, kwargs: Any, result: Any) -> int:
+            """The operator's FLOPs; 0 where they are not counted."""
             formula, name = self._formula(func), _name(func)
             if formula is None:
                 if name in WITHOUT_FORMULA or name.partition("::")[0] not in TORCH_NAMESPACES:
                     self.uncounted[name] = "no formula"
-                return
+                return 0
             try:
-                flops = formula(*args, **kwargs, out_val=result)
+                flops = int(formula(*args, **kwargs, out_val=result))
                 self.flops += flops
                 if (place := _device_type(result)) is not None:
                     self.flops_by_device[place] = self.flops_by_device.get(place, 0) + flops
+                return flops
             except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                 self.uncounted[name] = f"its formula does not fit: {str(error)[:80] or type(error).__name__}"
+                return 0
 
     return Counter
 

@@ -48,6 +48,7 @@ class TorchRuntime(Runtime):
     declared_options: tuple[Option, ...] = (*SHARED_OPTIONS, quantization.QUANTIZATION)
     compiles: bool = False
     """Whether the model's code is compiled."""
+    profiler = "torch.profiler"
 
     def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
         """Prepare the process before torch runs anything, until `cleanup`; the result is passed to `session`."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.store import BuildKey
 from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Session
@@ -34,6 +35,9 @@ from benchmarking.runtimes.support.torch.settings import (
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.generation import host_array, main_tensor, non_finite
 from benchmarking.workloads.support.processing import Prepared, Processing
+
+if TYPE_CHECKING:
+    from benchmarking.core.profiles import CallProfiler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,8 @@ class TorchOperation(Operation):
         self._attention = attention
         self.count_key: BuildKey | None = None
         """What the counts of the call depend on; None where nobody knows, as of a user's module."""
+        self.model: Any = None
+        """What the call runs, for profiles; None where there is no torch module."""
         self._inference_mode = torch.inference_mode
 
     def reset(self) -> None:
@@ -122,6 +128,11 @@ class TorchOperation(Operation):
     def arrays(self, output: Any) -> Mapping[str, Any]:
         return self.inner.arrays(output)
 
+    def profiler(self, folder: Path, synchronize: Callable[[], None]) -> CallProfiler | None:
+        from benchmarking.runtimes.support.torch.profiling import TorchProfiler
+
+        return None if self.model is None else TorchProfiler(self, self.model, folder, synchronize)
+
     def verified(self) -> Mapping[str, Json]:
         """`attention_kernels`: the kernels of a call's attention -> how often each ran; and whether one was named and
         another ran."""
@@ -151,6 +162,7 @@ class TorchSession(Session):
         inner = self.family_operation(plugin, self.model, point, prepared.arrays, self._torch_name)
         operation = self.wrapped(inner, point, prepared.readings)
         operation.count_key = count_key(self._cell, point, prepared.arrays)
+        operation.model = self.model
         return operation
 
     def family_operation(
@@ -231,7 +243,9 @@ class ModuleSession(Session):
         operation = ModuleOperation(self._module, self._positional, self._named)
         if point.batch_size != operation.items_per_call:
             raise UsageError(f"the inputs have batch size {operation.items_per_call}, the point {point.batch_size}")
-        return TorchOperation(operation, point.label)
+        called = TorchOperation(operation, point.label)
+        called.model = self._module
+        return called
 
     def point(self) -> Point:
         """The point of the inputs: their first dimension is the batch, the second of token ids the sequence."""

@@ -1,0 +1,201 @@
+"""Profiles: where the time and the memory of a call go, by module and by operator.
+
+A profile is kept apart from latency results: it is measured under a profiler, which slows calls, and it is a file and
+tables of its own. All times are means over the profiled calls, in ms per call, unless a field says otherwise. The
+exclusive times of all modules, with `OUTSIDE`, sum to `Breakdown.host_ms`.
+
+Format versions
+    1  first published format
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from benchmarking.core.codec import from_json
+from benchmarking.core.errors import FormatError
+from benchmarking.core.records import Json, Number, Point, PositiveCount, Run
+
+FORMAT, FORMAT_VERSION = "benchhouse-profile", 1
+
+EMBEDDING, ATTENTION, FEED_FORWARD, NORMALISATION = "embedding", "attention", "feed_forward", "normalisation"
+MIXER, CONVOLUTION, HEAD, OTHER = "mixer", "convolution", "head", "other"
+KINDS = (EMBEDDING, ATTENTION, FEED_FORWARD, NORMALISATION, MIXER, CONVOLUTION, HEAD, OTHER)
+"""What a module is for; a mixer is what a state-space model has in the place of attention. `other` is what neither its
+type, its name nor its place says."""
+
+TRACE_FILE = "trace.json"
+"""Name of the trace of the last profiled call, in a profiler's folder."""
+
+OUTSIDE = ""
+"""The path of time in no module: the call's own code, such as the loop of a generation."""
+Bound = Literal["compute", "memory"]
+COMPUTE: Bound = "compute"
+MEMORY: Bound = "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleTime:
+    """What a module took of a call, over all its calls."""
+
+    module: str
+    """Its path in the model ("encoder.layer.0.attention"); `OUTSIDE` for none."""
+    class_name: str | None = None
+    kind: str
+    layer: str | None = None
+    """The path of the layer it is in: up to the first numbered part. None outside of layers."""
+    calls: Number
+    inclusive_ms: Number
+    """On the host, with the modules inside it; a module inside itself counts once."""
+    exclusive_ms: Number
+    """On the host, without the modules inside it."""
+    outside_operators_ms: Number | None = None
+    """Of the exclusive time, what no operator ran in: Python, and the framework between operators."""
+    device_inclusive_ms: Number | None = None
+    """On an accelerator: the times of the kernels that it launched. None on a processor."""
+    device_exclusive_ms: Number | None = None
+    inclusive_samples_ms: tuple[Number, ...] = ()
+    """`inclusive_ms` of each profiled call; where an accelerator computes, `device_inclusive_ms`."""
+    allocations: Number | None = None
+    """Allocations by the module itself."""
+    allocated_bytes: Number | None = None
+    """Bytes of these, also if they were freed again."""
+    peak_bytes: Number | None = None
+    """Most bytes allocated above what was in use when it began, with the modules inside it."""
+    flops: Number | None = None
+    """Counted FLOPs of its own operators, two for each multiply-add."""
+    bytes_accessed: Number | None = None
+    """Bytes that its own operators read and write, without any cache between them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTime:
+    """What an operator took in one module, over all its calls there."""
+
+    module: str
+    operator: str
+    """As the runtime names it: "aten::addmm", "FusedMatMul"."""
+    kind: str
+    layer: str | None = None
+    placed: str
+    """Where it ran, as the runtime says: "cpu", "cuda", "CPUExecutionProvider"."""
+    calls: Number
+    exclusive_ms: Number
+    """On the host, without the operators inside it."""
+    inclusive_ms: Number
+    device_ms: Number | None = None
+    """The times of the kernels that it launched itself; None on a processor."""
+    device_inclusive_ms: Number | None = None
+    """Of the kernels that it and the operators inside it launched."""
+    flops: Number | None = None
+    """Counted FLOPs; None for an operator without a formula, as element-wise ones are."""
+    bytes_accessed: Number | None = None
+    bound: Bound | None = None
+    """Whether its FLOPs or its bytes take longer at the device's measured peak rates; None where they are unknown."""
+
+    @property
+    def work_ms(self) -> float:
+        """The time of its work: on the accelerator if there is one, else on the host."""
+        return self.inclusive_ms if self.device_inclusive_ms is None else self.device_inclusive_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """What a profiler says of the profiled calls."""
+
+    host_ms: Number
+    """A call by the profiler's clock."""
+    modules: tuple[ModuleTime, ...] = ()
+    """In the order of the model, `OUTSIDE` last."""
+    operators: tuple[OperatorTime, ...] = ()
+    """The longest first."""
+    metrics: Mapping[str, Number] = field(default_factory=dict)
+    """operator_calls, kernel_launches, device_busy_ms, device_idle_ms, largest_gap_ms, peak_bytes, allocated_bytes,
+    allocations, graph_count, graph_break_count, flops, bytes_accessed."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Metric -> why it is not known."""
+    details: Mapping[str, Json] = field(default_factory=dict)
+    """Phases of the call, reasons of graph breaks, how operators were matched to modules."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallProfile:
+    """What a worker reports: calls with and without the profiler, in turns."""
+
+    profiler: str = ""
+    """The profiler, as the runtime names it."""
+    breakdown: Breakdown
+    latency_ms: tuple[Number, ...]
+    """Calls without the profiler."""
+    profiled_ms: tuple[Number, ...]
+    """Calls with it, by the same clock, without starting the profiler and reading it."""
+    tokenize_ms: tuple[Number, ...] = ()
+    """Making the inputs of one call; empty without a tokenizer or processor."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def total_ms(self) -> tuple[float, ...]:
+        """Making the inputs and the call, of each round; empty where nothing is tokenized."""
+        return tuple(a + b for a, b in zip(self.tokenize_ms, self.latency_ms, strict=True)) if self.tokenize_ms else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSettings:
+    """How a worker profiles."""
+
+    num_runs: PositiveCount
+    """Rounds of a call without and one with the profiler."""
+    folder: str
+    """Where its traces go."""
+    texts: tuple[str, ...] = ()
+    """Texts to tokenize in place of the built-in one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A profile of one point: the content of a profile's file."""
+
+    format: str = FORMAT
+    format_version: int = FORMAT_VERSION
+    profile_id: str
+    """UUIDv7."""
+    run: Run
+    """What was profiled, where and with which versions: a run without results."""
+    point: Point
+    call: CallProfile
+    peaks: Mapping[str, Number] = field(default_factory=dict)
+    """The device's measured peak rates: copy_bytes_per_sec, and flops_per_sec by precision."""
+
+
+class CallProfiler(ABC):
+    """A runtime's profiler around single calls of one operation."""
+
+    @abstractmethod
+    def run(self, *, is_kept: bool = True) -> int:
+        """One call under the profiler, to its end: its nanoseconds, without starting the profiler and reading it. A
+        call that is not kept has no part in the breakdown."""
+
+    @abstractmethod
+    def breakdown(self) -> Breakdown:
+        """What the calls that were kept spent. Called once, after them."""
+
+
+def profile_from_json(data: Any, where: str) -> Profile:
+    """A profile of this format. Raises FormatError for any other file, and for one of a newer program."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise FormatError(f'{where}: not a benchhouse profile (no "format": "{FORMAT}")')
+    version = data.get("format_version")
+    if version != FORMAT_VERSION:
+        raise FormatError(f"{where}: format_version is {version!r}: this program knows {FORMAT_VERSION}")
+    return from_json(Profile, data, where)
+
+
+def in_layer(path: str) -> str | None:
+    """The path of the layer that a module is in, up to its first numbered part: "encoder.layer.0" of
+    "encoder.layer.0.attention"; None outside of layers."""
+    parts = path.split(".")
+    number = next((index for index, part in enumerate(parts) if part.isdecimal()), None)
+    return None if number is None else ".".join(parts[: number + 1])

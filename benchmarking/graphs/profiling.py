@@ -1,0 +1,176 @@
+"""Profiles of exported graphs: the times of nodes as a runtime's own profiler tells them, and the modules of the model
+that the nodes came from.
+
+An export keeps in each node which modules of the model it was traced in. A runtime fuses nodes and names the result
+after one of them ("node_linear_3/MatMulAddFusion/"), so a node that runs belongs to the longest name of the file that
+its own begins with. What cannot be matched counts as in no module, and `matched_share` says how much could.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarking.core.profiles import OTHER, OUTSIDE, Breakdown, ModuleTime, OperatorTime
+from benchmarking.core.records import NOT_SUPPORTED
+from benchmarking.runtimes.support.module_kinds import Described, Place, places
+
+SCOPES, CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
+"""Keys of a node's metadata: the paths, and the classes, of the modules around it; the last of each is the node's."""
+KEPT_METADATA = (SCOPES, CLASSES)
+PRODUCTS = ("MatMul", "Gemm", "Conv")
+"""Operators whose module has weights, unless it is an attention's product of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTime:
+    """One execution of a node."""
+
+    name: str
+    operator: str
+    placed: str
+    ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origins:
+    """The modules that the nodes of a bundle's files came from."""
+
+    modules: Mapping[str, str]
+    """Name of a node -> path of its module."""
+    places: Mapping[str, Place]
+
+    @classmethod
+    def of(cls, files: Iterable[Path]) -> Origins:
+        """Read from ONNX files; empty for those without the metadata."""
+        import onnx
+
+        modules: dict[str, str] = {}
+        described: dict[str, Described] = {}
+        for path in files:
+            for node in onnx.load(str(path), load_external_data=False).graph.node:
+                metadata = {entry.key: entry.value for entry in node.metadata_props}
+                scopes, classes = (_listed(metadata.get(key)) for key in KEPT_METADATA)
+                if len(scopes) < 2 or len(scopes) != len(classes):
+                    continue
+                modules[node.name] = scopes[-2]
+                has_weights = node.op_type in PRODUCTS
+                for scope, name in zip(scopes[:-1], classes[:-1], strict=True):
+                    _describe(described, scope, name, node.op_type, has_weights=has_weights)
+        return cls(modules=modules, places=places(described))
+
+    def module(self, node: str) -> str:
+        """The module of a node that ran, by the longest name that its own begins with; `OUTSIDE` if there is none."""
+        name = node
+        while name and name not in self.modules:
+            name = name[: max(name.rfind("/"), name.rfind("_"), 0)]
+        return self.modules.get(name, OUTSIDE)
+
+
+def breakdown(calls: Sequence[Sequence[NodeTime]], call_ms: Sequence[float], origins: Origins) -> Breakdown:
+    """The means over calls. `call_ms` are the calls' times; what no node took of them is outside of operators."""
+    host_ms = sum(call_ms) / len(call_ms)
+    placed = {node.name: origins.module(node.name) for call in calls for node in call}
+    operators = _operators(calls, placed, origins)
+    in_nodes = sum(one.exclusive_ms for one in operators)
+    outside_ms = max(host_ms - in_nodes, 0.0)
+    matched = sum(one.exclusive_ms for one in operators if one.module != OUTSIDE)
+    names = ("allocations", "allocated_bytes", "peak_bytes", "flops", "bytes_accessed", "kernel_launches")
+    return Breakdown(
+        host_ms=max(host_ms, in_nodes),
+        modules=_modules(calls, placed, origins, outside_ms),
+        operators=operators,
+        metrics={"operator_calls": sum(map(len, calls)) / len(calls), "outside_operators_ms": outside_ms},
+        missing=dict.fromkeys(names, f"{NOT_SUPPORTED}: the profiler tells the times of nodes only"),
+        details={"matched_share": matched / in_nodes if in_nodes else 0.0},
+    )
+
+
+def _operators(
+    calls: Sequence[Sequence[NodeTime]], placed: Mapping[str, str], origins: Origins
+) -> tuple[OperatorTime, ...]:
+    spent: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for call in calls:
+        for node in call:
+            spent[placed[node.name], node.operator, node.placed].append(node.ms)
+    found = [
+        OperatorTime(
+            module=module,
+            operator=operator,
+            kind=_place(origins, module).kind,
+            layer=_place(origins, module).layer,
+            placed=where,
+            calls=len(times) / len(calls),
+            exclusive_ms=sum(times) / len(calls),
+            inclusive_ms=sum(times) / len(calls),
+        )
+        for (module, operator, where), times in spent.items()
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.exclusive_ms, one.module, one.operator)))
+
+
+def _modules(
+    calls: Sequence[Sequence[NodeTime]], placed: Mapping[str, str], origins: Origins, outside_ms: float
+) -> tuple[ModuleTime, ...]:
+    """Modules with nodes in them, in the order of the model. How often one was called a graph does not tell: it is the
+    most that one of its nodes ran."""
+    own: dict[str, float] = defaultdict(float)
+    inclusive: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(calls))
+    runs: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for number, call in enumerate(calls):
+        for node in call:
+            module = placed[node.name]
+            own[module] += node.ms / len(calls)
+            for around in _outwards(module):
+                inclusive[around][number] += node.ms
+                runs[around][node.name] += 1
+    own[OUTSIDE] += outside_ms
+    order = [*(path for path in origins.places if path in inclusive and path != OUTSIDE), OUTSIDE]
+    return tuple(
+        ModuleTime(
+            module=path,
+            class_name=_place(origins, path).class_name or None,
+            kind=_place(origins, path).kind,
+            layer=_place(origins, path).layer,
+            calls=max(runs[path].values(), default=len(calls)) / len(calls),
+            inclusive_ms=sum(inclusive[path]) / len(calls) + (outside_ms if path == OUTSIDE else 0.0),
+            exclusive_ms=own[path],
+            outside_operators_ms=outside_ms if path == OUTSIDE else 0.0,
+            inclusive_samples_ms=tuple(inclusive[path]),
+        )
+        for path in order
+    )
+
+
+def _describe(described: dict[str, Described], path: str, class_name: str, operator: str, *, has_weights: bool) -> None:
+    before = described.get(path)
+    described[path] = Described(
+        class_name=class_name.rpartition(".")[2],
+        is_lookup=class_name.endswith(".Embedding"),
+        is_convolution=class_name.rpartition(".")[2] in ("Conv1d", "Conv2d", "Conv3d"),
+        is_activation="activation" in class_name,
+        has_weights=has_weights or (before is not None and before.has_weights),
+    )
+
+
+def _place(origins: Origins, path: str) -> Place:
+    place = origins.places.get(path) if path != OUTSIDE else None
+    return place or Place(path=path, class_name="", kind=OTHER, layer=None)
+
+
+def _outwards(path: str) -> list[str]:
+    """A path and those around it, down to `OUTSIDE`, the call."""
+    parts = path.split(".") if path else []
+    return [".".join(parts[:count]) for count in range(len(parts), -1, -1)]
+
+
+def _listed(text: str | None) -> list[str]:
+    """The names in a list that was written as Python writes it; empty for anything else."""
+    try:
+        value = ast.literal_eval(text or "")
+    except (ValueError, SyntaxError):
+        return []
+    return [str(one) for one in value] if isinstance(value, list) else []

@@ -1,0 +1,226 @@
+"""Shows where the time and the memory of a model's call go: by part of the model, by layer and by operator.
+
+The model runs under its runtime's own profiler in a fresh process, in turns with calls without it, which tell what the
+profiler costs. Profiles are files and tables of their own and never mix with latency results; benchhouse compare
+--profile finds the layer that got slower between two of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarking.core.axes import AXES
+from benchmarking.core.command_line import Parser, note, notes, positive_int, positive_seconds, run_command
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK
+from benchmarking.core.plugins import check_measuring
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import to_json
+from benchmarking.core.terminal import stdout_page
+from benchmarking.core.untrusted.redaction import stored
+from benchmarking.measure.settings import settings
+from benchmarking.profiler import (
+    DEFAULT_RUNS,
+    Profiled,
+    comparison_text,
+    on_exported,
+    plan_profile,
+    profiled,
+    save,
+    save_comparison,
+)
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.options import add_runtime_options, options_in, runtime_help
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request
+from benchmarking.sweep.run.session import store_run
+from benchmarking.sweep.run.warehouse import Ingest, database
+from benchmarking.sweep.show.profile_report import profile_text
+
+NAME = "profile_model"
+EXAMPLES = """\
+examples:
+  benchhouse profile bert-base-uncased --batch-size 8 --sequence-length 128
+  benchhouse profile gpt2 --new-tokens 16 --output profiles --tensorboard logs
+  benchhouse profile bert-base-uncased --runtime onnxruntime --save --tag version=2
+"""
+AXIS_FLAGS = ("batch_size", "sequence_length", "new_tokens")
+"""Axes with a flag, which takes one value here."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    check_measuring("profiling")
+    flags.use_cache_dir(arguments.cache_dir)
+    say = notes(quiet=arguments.quiet)
+    request = _request(arguments, (NAME, *argv))
+    plan = plan_profile(request, uuid7())
+    ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
+    if (reason := plan.cell.workload.weights_reason) is not None:
+        say(f"{plan.cell.workload.model_id}: random weights (seed {plan.cell.workload.seed}): {reason}")
+
+    def one(plan: CellPlan) -> Profiled:
+        plan = plan.anonymous() if arguments.anonymous else plan
+        return profiled(plan, arguments.num_runs, arguments.db_path, say, device_wait_s=arguments.lock_timeout)
+
+    found = [one(plan)]
+    if arguments.compare_onnx:
+        found += on_exported(request, one, note)
+    _print(found, as_json=arguments.json)
+    return _keep(found, arguments, ingest)
+
+
+def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request:
+    """What the flags ask for."""
+    return Request(
+        model_id=arguments.model,
+        device=arguments.device,
+        runtime=arguments.runtime,
+        precision=arguments.precision,
+        task=arguments.task,
+        weights=arguments.weights,
+        batch_sizes=(arguments.batch_size,),
+        sequence_lengths=None if arguments.sequence_length is None else (arguments.sequence_length,),
+        new_tokens=None if arguments.new_tokens is None else (arguments.new_tokens,),
+        num_threads=arguments.num_threads,
+        cpu_list=arguments.cpu_list,
+        options=options_in(vars(arguments)),
+        rebuild=arguments.rebuild,
+        settings=settings("quick"),
+        timeout_s=arguments.timeout,
+        command=command,
+        tags=dict(arguments.tag),
+        description=arguments.description,
+    )
+
+
+def _print(found: Sequence[Profiled], *, as_json: bool) -> None:
+    profiles = [one.profile for one in found]
+    if as_json:
+        document = [stored(to_json(one), anonymous=not one.run.provenance.host) for one in profiles]
+        print(json.dumps(document if len(document) > 1 else document[0], indent=1))
+        return
+    page = stdout_page()
+    print("\n\n".join(profile_text(one, page) for one in profiles))
+    if len(profiles) > 1:
+        print("\n" + comparison_text(profiles, page))
+
+
+def _keep(found: Sequence[Profiled], arguments: argparse.Namespace, ingest: Ingest | None) -> int:
+    """Write the files, and store the profiles; the exit code."""
+    folder = arguments.output or (flags.DEFAULT_OUTPUT_DIR if arguments.save else None)
+    tensorboard = None if arguments.tensorboard is None else Path(arguments.tensorboard)
+    code = EXIT_OK
+    if folder is None and tensorboard is None:
+        return code
+    for one in found:
+        has_trace = one is found[0] or one.trace is not None
+        paths = save(one, Path(folder or str(tensorboard)), tensorboard if has_trace else None)
+        for kind, path in paths.items():
+            _say(arguments, f"{kind}: {path}")
+        problem = store_run(paths["results"], ingest)
+        if problem is not None:
+            note(f"not stored: {problem}")
+            code = EXIT_FAILED
+    if len(found) > 1:
+        path = save_comparison([one.profile for one in found], Path(folder or str(tensorboard)))
+        _say(arguments, f"comparison: {path}")
+    return code
+
+
+def _say(arguments: argparse.Namespace, text: str) -> None:
+    if not arguments.quiet:
+        note(text)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME,
+        usage=f"{NAME} MODEL [flags]",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "model",
+        metavar="MODEL",
+        help="name on the Hugging Face hub, local folder, or a name from run_hardware_benchmark --list-models",
+    )
+    flags.add_model(model)
+    hardware = parser.add_argument_group("device and runtime")
+    flags.add_device(hardware)
+    hardware.add_argument("--runtime", metavar="R", help=runtime_help(several="one with a profiler"))
+    flags.add_precision(hardware)
+    flags.add_threads(hardware)
+    add_runtime_options(parser)
+    _add_measuring(parser)
+    _add_builds(parser)
+    _add_output(parser)
+    return parser
+
+
+def _add_measuring(parser: argparse.ArgumentParser) -> None:
+    """The point, and how often it is called."""
+    group = parser.add_argument_group("what is profiled")
+    for name in AXIS_FLAGS:
+        axis = AXES[name]
+        default = 1 if name == "batch_size" else None
+        shown = "1" if default else "the first of the model's family"
+        flag = f"--{name.replace('_', '-')}"
+        group.add_argument(
+            flag, type=positive_int, default=default, metavar="N", help=f"{axis.help} (default: {shown})"
+        )
+    group.add_argument(
+        "--num-runs",
+        type=positive_int,
+        default=DEFAULT_RUNS,
+        metavar="N",
+        help="calls under the profiler, and as many without it (default: %(default)s)",
+    )
+    group.add_argument(
+        "--compare-onnx", action="store_true", help="profile the runtimes of exported graphs too, and compare them"
+    )
+    group.add_argument(
+        "--timeout",
+        type=positive_seconds,
+        default=DEFAULT_TIMEOUT_S,
+        metavar="S",
+        help="time limit in seconds for loading, and for all calls (default: %(default)g)",
+    )
+
+
+def _add_builds(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("builds")
+    flags.add_cache_dir(group)
+    flags.add_rebuild(group)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    """What is written, stored and printed."""
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--output",
+        metavar="DIR",
+        help="folder of profiling_results_*.json, trace_*.json (Chrome, Perfetto) and onnx_comparison_*.json "
+        f"(default: none, with --save {flags.DEFAULT_OUTPUT_DIR})",
+    )
+    group.add_argument("--tensorboard", metavar="DIR", help="log folder that gets the trace for TensorBoard")
+    group.add_argument("--save", action="store_true", help="store the profile in the database too")
+    flags.add_database_and_labels(group)
+    flags.add_output_format(group)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,273 @@
+"""Profiles from Python, and their files: what `benchhouse profile` does.
+
+profiler = MLRuntimeProfiler("bert-base-uncased", device="cpu")
+profiler.profile_inference(["What takes the time?"], num_runs=20)
+profiler.print_summary()
+profiler.save_results("profiles")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarking.core import plugins
+from benchmarking.core.command_line import default_database, note
+from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError, UsageError
+from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import Json, to_json
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.terminal import PLAIN, Page, stdout_page
+from benchmarking.core.text import number
+from benchmarking.core.untrusted.redaction import stored
+from benchmarking.measure.settings import settings
+from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
+from benchmarking.sweep.run import journal, spool
+from benchmarking.sweep.run.profiling import profile_cell, profiler_of
+from benchmarking.sweep.run.warehouse import measured_peaks
+from benchmarking.sweep.show.profile_report import kind_shares, profile_text
+
+DEFAULT_RUNS = 20
+TENSORBOARD_ENDING = ".pt.trace.json"
+"""What TensorBoard's plug-in for torch's profiler looks for: WORKER.TIME.pt.trace.json."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """A profile, and the trace of its last call."""
+
+    profile: Profile
+    trace: str | None
+    """JSON in Chrome's format; None for a profiler that writes none."""
+
+
+def plan_profile(request: Request, session_id: str) -> CellPlan:
+    """The plan of a request's first point. Raises UsageError, also for a runtime without a profiler."""
+    plan = plan_cell(request, session_id)
+    profiler_of(plan.cell.runtime)
+    return dataclasses.replace(plan, points=plan.points[:1])
+
+
+def profiled(
+    plan: CellPlan,
+    num_runs: int,
+    db_path: str,
+    say: Say,
+    *,
+    texts: Sequence[str] = (),
+    device_wait_s: float | None = None,
+) -> Profiled:
+    """Profile a plan in a worker; the device's peak rates are those that the database has. Raises as `profile_cell`
+    does, and StorageError for a file that is no warehouse."""
+    peaks = measured_peaks(plan.hardware.hardware_id, db_path)
+    with temporary_folder("benchhouse-profile") as folder:
+        wanted = ProfileSettings(num_runs=num_runs, folder=str(folder), texts=tuple(texts))
+        profile = profile_cell(plan, wanted, peaks, say, device_wait_s=device_wait_s)
+        trace = folder / TRACE_FILE
+        return Profiled(profile=profile, trace=trace.read_text(encoding="utf-8") if trace.is_file() else None)
+
+
+def on_exported(request: Request, profile: Callable[[CellPlan], Profiled], say: Say) -> list[Profiled]:
+    """The same request on each runtime of exported graphs that has a profiler and can run it here; the others are
+    reported with the reason."""
+    found, session_id = list[Profiled](), uuid7()
+    for name in export_runtimes().values():
+        try:
+            plan = plan_profile(dataclasses.replace(request, runtime=name, options={}), session_id)
+            found.append(profile(plan))
+        except BenchhouseError as error:
+            say(f"without {name}: {error}")
+    return found
+
+
+def save(found: Profiled, folder: Path, tensorboard: Path | None = None) -> dict[str, Path]:
+    """Write `profiling_results_*.json` and `trace_*.json` to a folder, and the trace once more for TensorBoard: kind of
+    file -> path, the results first. Raises StorageError, and UnsupportedError where there is no trace for
+    TensorBoard."""
+    name = _name(found.profile)
+    folders = [folder, *(() if tensorboard is None else (tensorboard,))]
+    for each in folders:
+        spool.prepare(each)
+    document = stored(to_json(found.profile), anonymous=not found.profile.run.provenance.host)
+    paths = {"results": folder / f"profiling_results_{name}.json"}
+    _write(paths["results"], json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+    if found.trace is not None:
+        paths["trace"] = folder / f"trace_{name}.json"
+        _write(paths["trace"], found.trace)
+    if tensorboard is not None:
+        if found.trace is None:
+            raise UnsupportedError(f"--tensorboard: the profiler of {found.profile.run.cell.runtime} writes no trace")
+        paths["tensorboard"] = tensorboard / f"{name}{TENSORBOARD_ENDING}"
+        _write(paths["tensorboard"], found.trace)
+    return paths
+
+
+def save_comparison(profiles: Sequence[Profile], folder: Path) -> Path:
+    """Write `onnx_comparison_*.json`. Raises StorageError."""
+    path = folder / f"onnx_comparison_{_name(profiles[0])}.json"
+    spool.prepare(folder)
+    _write(path, json.dumps(stored(comparison(profiles)), ensure_ascii=False, indent=1) + "\n")
+    return path
+
+
+def comparison(profiles: Sequence[Profile]) -> dict[str, Json]:
+    """Profiles of one model on several runtimes: medians without the profiler, the speed-up over the first, and the
+    share of each part of the model."""
+    first = median(profiles[0].call.latency_ms)
+    rows: list[Json] = [
+        {
+            "runtime": profile.run.cell.runtime,
+            "profile_id": profile.profile_id,
+            "latency_median_ms": (own := median(profile.call.latency_ms)),
+            "speedup": first / own if own else None,
+            "shares": dict[str, Json](kind_shares(profile)),
+        }
+        for profile in profiles
+    ]
+    return {"model_id": profiles[0].run.cell.workload.model_id, "point": profiles[0].point.label, "runtimes": rows}
+
+
+def comparison_text(profiles: Sequence[Profile], page: Page = PLAIN) -> str:
+    """That comparison as a table."""
+    rows: Any = comparison(profiles)["runtimes"]
+    kinds = list(dict.fromkeys(kind for row in rows for kind in row["shares"]))
+    return table_text(
+        Table(
+            headings=("runtime", "median ms", "speed-up", *kinds),
+            rows=tuple(
+                (
+                    row["runtime"],
+                    number(row["latency_median_ms"], 4),
+                    f"{row['speedup']:.2f}x",
+                    *(f"{row['shares'].get(kind, 0):.0%}" for kind in kinds),
+                )
+                for row in rows
+            ),
+            numbers=tuple(range(1, 3 + len(kinds))),
+        ),
+        page,
+    )
+
+
+class MLRuntimeProfiler:
+    """Profiles one model on one device, in a process of its own each time."""
+
+    def __init__(self, model_name: str, device: str = "auto", **fields: Any) -> None:
+        """`fields` are further ones of a request: runtime, precision, weights, options, num_threads, tags, ..."""
+        self._fields = {"model_id": model_name, "device": device, "settings": settings("quick"), **fields}
+        self._request: Request | None = None
+        self._found: Profiled | None = None
+        self._compared: list[Profiled] = []
+        self._num_runs = DEFAULT_RUNS
+
+    def profile_inference(
+        self, texts: str | Sequence[str] | None = None, num_runs: int = DEFAULT_RUNS, **axes: Any
+    ) -> Profile:
+        """Profile a call on a batch of these texts: one sequence each, as long as the longest of them in tokens,
+        without padding. Without texts `axes` are the fields of the point (batch_size, sequence_length, new_tokens).
+
+        The texts are tokenized as they are; the model runs on ids of that shape, since what the ids are makes no
+        difference to the time of a dense model. Without a tokenizer in the model's folder a word counts as a token, and
+        `missing["tokenize"]` has the reason. Raises UsageError, BenchhouseError.
+        """
+        plugins.check_measuring()
+        given = (texts,) if isinstance(texts, str) else tuple(texts or ())
+        try:
+            request = Request(**self._fields, **_sizes(axes))
+        except TypeError as error:
+            raise UsageError(f"profile_inference: {error}") from error
+        if given:
+            tokens = _tokens(request, given)
+            request = dataclasses.replace(request, batch_sizes=(len(given),), sequence_lengths=(tokens,))
+        request = dataclasses.replace(request, command=tuple(sys.argv))
+        self._num_runs, self._request, self._compared = num_runs, request, []
+        plan = plan_profile(request, uuid7())
+        self._found = profiled(plan, num_runs, default_database(), lambda message: None, texts=given)
+        return self._found.profile
+
+    @property
+    def profile(self) -> Profile:
+        """The last profile. Raises UsageError before the first."""
+        return self._last.profile
+
+    def print_summary(self) -> None:
+        """Where the time of the last profile goes, and what to try."""
+        print(profile_text(self.profile, stdout_page()))
+        if self._compared:
+            print("\n" + comparison_text([self.profile, *(one.profile for one in self._compared)], stdout_page()))
+
+    def save_results(self, path: str | Path) -> dict[str, Path]:
+        """Write the files of the last profile, and those it was compared with, to a folder: kind of file -> path."""
+        folder = Path(path)
+        paths = save(self._last, folder)
+        for one in self._compared:
+            save(one, folder)
+        if self._compared:
+            profiles = [self.profile, *(one.profile for one in self._compared)]
+            paths["onnx_comparison"] = save_comparison(profiles, folder)
+        return paths
+
+    def compare_onnx(self) -> dict[str, Json]:
+        """Profile the last point on the runtimes of exported graphs too: medians, speed-ups, and the share of each part
+        of the model. Raises UsageError before the first profile, BenchhouseError when none of them runs here."""
+        request, runs = self._request, self._num_runs
+        if request is None:
+            raise UsageError("compare_onnx compares with a profile: call profile_inference first")
+        self._compared = on_exported(
+            request, lambda plan: profiled(plan, runs, default_database(), lambda message: None), note
+        )
+        if not self._compared:
+            raise BenchhouseError(f"nothing to compare {default_runtime()} with: the reasons are above")
+        return comparison([self.profile, *(one.profile for one in self._compared)])
+
+    @property
+    def _last(self) -> Profiled:
+        if self._found is None:
+            raise UsageError("there is no profile yet: call profile_inference first")
+        return self._found
+
+
+def _sizes(axes: Mapping[str, Any]) -> dict[str, Any]:
+    """The axes of a point as fields of a request; a batch of one without another number."""
+    known = ("batch_size", "sequence_length", "new_token")
+    named = {name.removesuffix("s"): value for name, value in axes.items()}
+    if unknown := sorted(set(named) - set(known)):
+        raise UsageError(
+            f"profile_inference has no axis {unknown[0]!r}: it has batch_size, sequence_length, new_tokens"
+        )
+    return {f"{name}s": (value,) for name, value in {"batch_size": 1, **named}.items()}
+
+
+def _tokens(request: Request, texts: Sequence[str]) -> int:
+    """Tokens of the longest text: the model's limit at most."""
+    from benchmarking.workloads.support.processing import load, present, token_count
+
+    workload = workload_of(request)
+    if workload.path is not None and present(Path(workload.path), "text"):
+        count = token_count(load(Path(workload.path), "text"), texts)
+    else:
+        count = max(1, *(len(text.split()) for text in texts))
+    return min(count, workload.max_sequence_length or count)
+
+
+def _name(profile: Profile) -> str:
+    """What the names of a profile's files share; the end of the id keeps those of one second apart."""
+    return f"{spool.file_name(profile.run.cell, profile.run.started_at)}_{profile.profile_id[-8:]}"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        journal.replace(path, text)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}; choose another path") from error

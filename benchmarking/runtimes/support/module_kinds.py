@@ -1,0 +1,116 @@
+"""What each module of a model is for: attention, feed-forward, normalisation, ...
+
+There is no table of models. The innermost module that says so decides, by its type, its class name or its name in its
+parent; then the structure does: in a numbered layer that has attention, what has weights of its own and is no part of
+the attention is the feed-forward network; weights after the last layer are the head. What is left is `other`.
+
+Modules are described without torch: those of a torch model, and those that an exported graph still names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from benchmarking.core.profiles import (
+    ATTENTION,
+    CONVOLUTION,
+    EMBEDDING,
+    FEED_FORWARD,
+    HEAD,
+    MIXER,
+    NORMALISATION,
+    OTHER,
+    in_layer,
+)
+
+SAYS = (
+    (NORMALISATION, re.compile(r"norm(alization)?(\d*d)?$|(^|_)(ln|norm)(_?\w)?$", re.IGNORECASE)),
+    (EMBEDDING, re.compile(r"embed(ding)?s?$", re.IGNORECASE)),
+    (ATTENTION, re.compile(r"(attention|attn)\d*$", re.IGNORECASE)),
+    (MIXER, re.compile(r"(mixer|ssm|mamba\d?)$", re.IGNORECASE)),
+    (
+        FEED_FORWARD,
+        re.compile(r"(mlp|feed_?forward|ffn|experts?|moe|moe_?block|router)\d*$|(^|_)ff$|FF$", re.IGNORECASE),
+    ),
+    (HEAD, re.compile(r"(^|_)(lm_)?head$|LMHead$|^(classifier|score|qa_outputs|pooler)$|Pooler$|ClassificationHead$")),
+)
+"""Kind -> what the class of a module, or its name in its parent, ends in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """What is known of a module besides its path."""
+
+    class_name: str
+    is_lookup: bool = False
+    """Whether it is a table that rows are taken from."""
+    is_convolution: bool = False
+    is_activation: bool = False
+    has_weights: bool = False
+    """Whether it, or a module inside it, has a matrix."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A module of a model."""
+
+    path: str
+    class_name: str
+    kind: str
+    layer: str | None
+
+
+def places(modules: Mapping[str, Described]) -> dict[str, Place]:
+    """Modules by path, in the model's order, with their kinds. The whole model may be among them as the path ""."""
+    own = {path: _said(path, module) for path, module in modules.items()}
+    own[""] = None  # the name of a whole model says nothing about its parts
+    by_names = {path: _by_names(path, own) for path in modules}
+    attending = [path for path in modules if by_names[path] == ATTENTION]
+    holders = {around for path in attending for around in _outwards(path)}
+    attended = {layer for path in attending if (layer := in_layer(path)) is not None}
+    last = max((index for index, path in enumerate(modules) if in_layer(path) is not None), default=-1)
+    found: dict[str, Place] = {}
+    for index, (path, module) in enumerate(modules.items()):
+        is_part = in_layer(path) in attended and path not in holders
+        kind = by_names[path] or _by_structure(module, is_part=is_part, is_after=index > last)
+        around = found.get(path.rpartition(".")[0])
+        if kind is None and around is not None and around.kind in (FEED_FORWARD, HEAD):
+            kind = around.kind
+        found[path] = Place(path=path, class_name=module.class_name, kind=kind or OTHER, layer=in_layer(path))
+    return found
+
+
+def _said(path: str, module: Described) -> str | None:
+    """The kind that a module's type and names say; None where they say nothing."""
+    if module.is_lookup:
+        return EMBEDDING
+    for text in (module.class_name, path.rpartition(".")[2]):
+        found = next((kind for kind, pattern in SAYS if pattern.search(text)), None)
+        if found is not None:
+            return found
+    return None
+
+
+def _by_names(path: str, own: Mapping[str, str | None]) -> str | None:
+    """The kind of the innermost module around a path that says one. Lookups in an attention (positions) are its own."""
+    kinds = [kind for each in _outwards(path) if (kind := own.get(each)) is not None]
+    if kinds and kinds[0] == EMBEDDING and ATTENTION in kinds:
+        return ATTENTION
+    return kinds[0] if kinds else None
+
+
+def _outwards(path: str) -> list[str]:
+    """A path and those around it: "a.b.c", "a.b", "a"."""
+    parts = path.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+
+
+def _by_structure(module: Described, *, is_part: bool, is_after: bool) -> str | None:
+    """`is_part`: in a layer with attention, and no attention is in it; `is_after`: behind the last layer."""
+    if is_part and (module.has_weights or module.is_activation):
+        return FEED_FORWARD
+    if module.is_convolution:
+        return CONVOLUTION
+    return HEAD if is_after and module.has_weights else None

@@ -1,0 +1,73 @@
+"""Calls under ONNX Runtime's own profiler: sessions of their own, which write a profile each, on the same graphs.
+
+A profile has no calls, only runs of a graph one after the other; every call makes equally many of them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarking.core.contracts import Operation
+from benchmarking.core.metrics import ns_to_ms
+from benchmarking.core.model_contracts import GraphRunner
+from benchmarking.core.profiles import TRACE_FILE, Breakdown, CallProfiler
+from benchmarking.graphs.profiling import NodeTime, Origins, breakdown
+from benchmarking.runtimes.support.onnxruntime.profile import GraphProfile, read_graph_profile
+from benchmarking.runtimes.support.onnxruntime.session import GraphSource, IoMode, load_graphs, runner_of
+
+US_PER_MS = 1000
+
+
+class OrtProfiler(CallProfiler):
+    """A point's call on profiled sessions."""
+
+    def __init__(
+        self, source: GraphSource, io_mode: IoMode, operation_on: Callable[[GraphRunner], Operation], folder: Path
+    ) -> None:
+        self._source = source
+        self._folder = folder
+        self._loaded = load_graphs(source, folder)
+        self._operation = operation_on(runner_of(self._loaded, io_mode))
+        self._calls: list[tuple[int, bool]] = []
+        """Nanoseconds of each call, and whether it is kept."""
+
+    def run(self, *, is_kept: bool = True) -> int:
+        self._operation.reset()
+        begin_ns = time.perf_counter_ns()
+        self._operation.run(lambda name: None)
+        elapsed_ns = time.perf_counter_ns() - begin_ns
+        self._calls.append((elapsed_ns, is_kept))
+        return elapsed_ns
+
+    def breakdown(self) -> Breakdown:
+        written = {graph: Path(session.end_profiling()) for graph, session in self._loaded.sessions.items()}
+        by_call = _by_call([read_graph_profile(path, graph) for graph, path in written.items()], len(self._calls))
+        kept = [index for index, (_, is_kept) in enumerate(self._calls) if is_kept]
+        files = [self._source.folder / graph.file for graph in self._source.bundle.graphs.values()]
+        next(iter(written.values())).replace(
+            self._folder / TRACE_FILE
+        )  # a list of events, which Chrome's format allows
+        return breakdown(
+            [by_call[index] for index in kept], [ns_to_ms(self._calls[i][0]) for i in kept], Origins.of(files)
+        )
+
+
+def _by_call(profiles: Sequence[GraphProfile], calls: int) -> list[list[NodeTime]]:
+    """The nodes of each call, of all graphs."""
+    found: list[list[NodeTime]] = [[] for _ in range(calls)]
+    for profile in profiles:
+        runs_a_call = max(len(profile.runs_us) // calls, 1)
+        for kernel in profile.kernels:
+            run = max(bisect.bisect_right(profile.runs_us, kernel.began_us) - 1, 0)
+            found[min(run // runs_a_call, calls - 1)].append(
+                NodeTime(
+                    name=kernel.node,
+                    operator=kernel.operator,
+                    placed=kernel.provider,
+                    ms=kernel.duration_us / US_PER_MS,
+                )
+            )
+    return found

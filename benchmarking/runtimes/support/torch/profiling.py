@@ -1,0 +1,337 @@
+"""Calls of torch models under torch's profiler, with every module's forward as a range in the trace.
+
+The ranges are hooks on all modules, there only while a call is profiled: some microseconds a module, where stacks of
+Python (`with_stack`) would cost many times that, and `with_modules` sees modules of TorchScript alone. Compiled code
+calls no hooks and would be compiled anew for them: there the compiled modules are the ranges.
+
+FLOPs and bytes of operators are counted in one further call (`counting`), whose modules are followed by the same hooks.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.contracts import TOKEN
+from benchmarking.core.metrics import ns_to_ms
+from benchmarking.core.profiles import OTHER, OUTSIDE, TRACE_FILE, Breakdown, CallProfiler, ModuleTime, OperatorTime
+from benchmarking.core.records import NOT_APPLICABLE, Json
+from benchmarking.devices.support.kinds import processor
+from benchmarking.devices.support.torch_gpu import TORCH_TYPE
+from benchmarking.runtimes.support.module_kinds import Described, Place, places
+from benchmarking.runtimes.support.torch import trace
+from benchmarking.runtimes.support.torch.counting import counted
+from benchmarking.runtimes.support.torch.trace import CALL, MARK, CallTrace
+
+if TYPE_CHECKING:
+    from benchmarking.runtimes.support.torch.session import TorchOperation
+
+GRAPHS = ("graph_count", "graph_break_count", "recompile_count")
+"""Numbers of a compiled call, read back by its operation."""
+
+
+class TorchProfiler(CallProfiler):
+    """torch's profiler around an operation's calls."""
+
+    def __init__(self, operation: TorchOperation, model: Any, folder: Path, synchronize: Callable[[], None]) -> None:
+        self._operation = operation
+        self._model = model
+        self._folder = folder
+        self._synchronize = synchronize
+        self._places = places_in(model)
+        self._labels = {path: f"{path} ({place.class_name})" for path, place in self._places.items()}
+        self._calls: list[CallTrace] = []
+
+    def run(self, *, is_kept: bool = True) -> int:
+        from torch.profiler import ProfilerActivity, profile
+
+        activities = [ProfilerActivity.CPU]
+        device = _device_of(self._model)
+        if device == TORCH_TYPE:
+            activities.append(ProfilerActivity.CUDA)
+        self._operation.reset()
+        self._synchronize()
+        with ExitStack() as inside:
+            inside.enter_context(self._ranges())
+            profiler = inside.enter_context(profile(activities=activities, profile_memory=True))
+            elapsed_ns = self._call()
+        path = self._folder / TRACE_FILE
+        if is_kept:
+            profiler.export_chrome_trace(str(path))
+            names = {label: path for path, label in self._labels.items()}
+            self._calls.append(trace.read_call(json.loads(path.read_text(encoding="utf-8")), names))
+        return elapsed_ns
+
+    def breakdown(self) -> Breakdown:
+        calls = self._calls
+        host_ms = ns_to_ms(sum(call.duration_ns for call in calls) / len(calls))
+        on_device = any(call.kernels for call in calls)
+        work, counts = self._counted()
+        read_back = self._read_back()
+        metrics = {**_metrics(calls, on_device=on_device), **counts, **_numbers(read_back)}
+        return Breakdown(
+            host_ms=host_ms,
+            modules=self._modules(on_device=on_device, work=work),
+            operators=self._operators(on_device=on_device, work=work),
+            metrics=metrics,
+            missing=_missing(on_device=on_device, has_graphs="graph_count" in metrics),
+            details={**_phases(calls), **read_back},
+        )
+
+    def _call(self) -> int:
+        """The call in its range, to the device's end."""
+        with _range(CALL):
+            begin_ns = time.perf_counter_ns()
+            self._operation.run(self._mark)
+            self._synchronize()
+            return time.perf_counter_ns() - begin_ns
+
+    def _mark(self, name: str) -> None:
+        """As when calls are timed: a token is on the host, the end of a phase may still be in the queue."""
+        if name != TOKEN:
+            self._synchronize()
+        with _range(f"{MARK}{name}"):
+            pass
+
+    @contextmanager
+    def _ranges(self) -> Iterator[None]:
+        """Inside, the forwards of modules are ranges with the modules' labels."""
+        if self._operation.is_compiled:
+            with _compiled_ranges(self._model, self._labels):
+                yield
+            return
+        opened: list[Any] = []
+
+        def enter(path: str) -> None:
+            opened.append(_range(self._labels[path]))
+            opened[-1].__enter__()
+
+        with followed(self._model, enter, lambda path: opened.pop().__exit__(None, None, None)):
+            yield
+
+    def _modules(self, *, on_device: bool, work: Mapping[tuple[str, str], _Work]) -> tuple[ModuleTime, ...]:
+        means = trace.mean_of([call.modules for call in self._calls])
+        own: dict[str, _Work] = defaultdict(_Work)
+        for (module, _), done in work.items():
+            own[module].add(done.flops, done.bytes_accessed)
+        order = [*(path for path in self._places if path in means), OUTSIDE]
+        return tuple(
+            self._module(path, means[path], own.get(path), on_device=on_device) for path in order if path in means
+        )
+
+    def _module(self, path: str, mean: Mapping[str, float], work: _Work | None, *, on_device: bool) -> ModuleTime:
+        place = self._place(path)
+        name = "device_inclusive_ns" if on_device else "inclusive_ns"
+        samples = tuple(ns_to_ms(getattr(call.modules[path], name)) for call in self._calls if path in call.modules)
+        return ModuleTime(
+            module=path,
+            class_name=place.class_name or None,
+            kind=place.kind,
+            layer=place.layer,
+            calls=mean["calls"],
+            inclusive_ms=mean["inclusive_ms"],
+            exclusive_ms=mean["exclusive_ms"],
+            outside_operators_ms=mean["outside_ms"],
+            device_inclusive_ms=mean["device_inclusive_ms"] if on_device else None,
+            device_exclusive_ms=mean["device_exclusive_ms"] if on_device else None,
+            inclusive_samples_ms=samples,
+            allocations=mean["allocations"],
+            allocated_bytes=mean["allocated_bytes"],
+            peak_bytes=mean["peak_bytes"],
+            flops=work.flops or None if work is not None else None,
+            bytes_accessed=work.bytes_accessed or None if work is not None else None,
+        )
+
+    def _operators(self, *, on_device: bool, work: Mapping[tuple[str, str], _Work]) -> tuple[OperatorTime, ...]:
+        means = trace.mean_of([call.operators for call in self._calls])
+        device = _device_of(self._model)
+        found = [
+            OperatorTime(
+                module=module,
+                operator=name,
+                kind=self._place(module).kind,
+                layer=self._place(module).layer,
+                placed=device,
+                calls=mean["calls"],
+                exclusive_ms=mean["exclusive_ms"],
+                inclusive_ms=mean["inclusive_ms"],
+                device_ms=mean["device_exclusive_ms"] if on_device else None,
+                device_inclusive_ms=mean["device_inclusive_ms"] if on_device else None,
+                flops=done.flops or None,
+                bytes_accessed=done.bytes_accessed or None,
+            )
+            for (module, name), mean in means.items()
+            for done in (work.get((module, name)) or _Work(),)
+        ]
+        return tuple(sorted(found, key=lambda one: (-one.work_ms, one.module, one.operator)))
+
+    def _place(self, path: str) -> Place:
+        return self._places.get(path) or Place(path=path, class_name="", kind=OTHER, layer=None)
+
+    def _counted(self) -> tuple[dict[tuple[str, str], _Work], dict[str, float]]:
+        """FLOPs and bytes by module and operator, and of the whole call as far as they are known."""
+        around = [OUTSIDE]
+        found: dict[tuple[str, str], _Work] = defaultdict(_Work)
+
+        def seen(operator: str, flops: int, bytes_accessed: int) -> None:
+            found[around[-1], operator].add(flops, bytes_accessed)
+
+        self._operation.reset()
+        with followed(self._model, around.append, lambda path: around.pop()):
+            readings = counted(lambda: self._operation.run(lambda name: None), seen)
+        self._operation.reset()
+        return dict(found), _numbers(readings.values)
+
+    def _read_back(self) -> dict[str, Json]:
+        """What the operation tells of compiled graphs, their breaks and the reasons."""
+        if not self._operation.is_compiled:
+            return {}
+        return {
+            name: value for name, value in self._operation.verified().items() if name.startswith(("graph", "recom"))
+        }
+
+
+class _Work:
+    """FLOPs and bytes of an operator."""
+
+    def __init__(self) -> None:
+        self.flops = 0
+        self.bytes_accessed = 0
+
+    def add(self, flops: int, bytes_accessed: int) -> None:
+        self.flops += flops
+        self.bytes_accessed += bytes_accessed
+
+
+def root_name(model: Any) -> str:
+    """The path of the model itself, which has none among its own modules."""
+    return type(model).__name__
+
+
+def places_in(model: Any) -> dict[str, Place]:
+    """Every module of a torch model by its path, in the model's order; the model itself is the path of its class."""
+    found = places({path: _described(module) for path, module in model.named_modules()})
+    return {path or root_name(model): replace(place, path=path or root_name(model)) for path, place in found.items()}
+
+
+def _described(module: Any) -> Described:
+    import torch
+
+    return Described(
+        class_name=type(module).__name__,
+        is_lookup=isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag),
+        is_convolution=isinstance(module, torch.nn.modules.conv._ConvNd),
+        is_activation="activation" in type(module).__module__,
+        has_weights=any(parameter.dim() > 1 for parameter in module.parameters()),
+    )
+
+
+@contextmanager
+def followed(model: Any, enter: Callable[[str], None], leave: Callable[[str], object]) -> Iterator[None]:
+    """Inside, `enter` and `leave` are called around the forward of each of the model's modules, with its path."""
+    from torch.nn.modules import module as modules
+
+    paths = {id(module): path or root_name(model) for path, module in model.named_modules()}
+
+    def before(module: Any, arguments: Any) -> None:
+        if (path := paths.get(id(module))) is not None:
+            enter(path)
+
+    def after(module: Any, arguments: Any, output: Any) -> None:
+        if (path := paths.get(id(module))) is not None:
+            leave(path)
+
+    with ExitStack() as hooks:
+        hooks.callback(modules.register_module_forward_pre_hook(before).remove)
+        hooks.callback(modules.register_module_forward_hook(after, always_call=True).remove)
+        yield
+
+
+@contextmanager
+def _compiled_ranges(model: Any, labels: Mapping[str, str]) -> Iterator[None]:
+    """Inside, the calls of compiled modules are ranges."""
+
+    def in_range(label: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def ranged(*arguments: Any, **named: Any) -> Any:
+            with _range(label):
+                return call(*arguments, **named)
+
+        return ranged
+
+    with ExitStack() as restored:
+        for path, module in model.named_modules():
+            if (call := module._compiled_call_impl) is not None:
+                module._compiled_call_impl = in_range(labels[path or root_name(model)], call)
+                restored.callback(setattr, module, "_compiled_call_impl", call)
+        yield
+
+
+def _range(name: str) -> Any:
+    """A range of the trace: torch's own fast one, as its compiler writes them, a tenth of the public one's cost."""
+    import torch
+
+    return torch._C._profiler._RecordFunctionFast(name)
+
+
+def _device_of(model: Any) -> str:
+    """torch's type of the device that the model is on; of one without parameters, the processor."""
+    return next((str(parameter.device.type) for parameter in model.parameters()), str(processor().torch_type))
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+
+
+def _metrics(calls: Sequence[CallTrace], *, on_device: bool) -> dict[str, float]:
+    """The means over calls, of the accelerator as far as there is one."""
+
+    def mean(values: Sequence[float]) -> float:
+        return sum(values) / len(values)
+
+    metrics = {
+        "operator_calls": mean([call.operator_calls for call in calls]),
+        "outside_operators_ms": ns_to_ms(mean([sum(o.outside_ns for o in call.modules.values()) for call in calls])),
+        "allocations": mean([sum(one.allocations for one in call.modules.values()) for call in calls]),
+        "allocated_bytes": mean([sum(one.allocated_bytes for one in call.modules.values()) for call in calls]),
+        "peak_bytes": mean([call.peak_bytes for call in calls]),
+    }
+    if not on_device:
+        return metrics
+    return metrics | {
+        "kernel_launches": mean([len(call.kernels) for call in calls]),
+        "device_busy_ms": ns_to_ms(mean([call.busy_ns for call in calls])),
+        "device_idle_ms": ns_to_ms(mean([max(call.duration_ns - call.busy_ns, 0.0) for call in calls])),
+        "largest_gap_ms": ns_to_ms(mean([call.largest_gap_ns for call in calls])),
+    }
+
+
+def _missing(*, on_device: bool, has_graphs: bool) -> dict[str, str]:
+    names = ("kernel_launches", "device_busy_ms", "device_idle_ms", "largest_gap_ms")
+    missing = {} if on_device else dict.fromkeys(names, f"{NOT_APPLICABLE}: no kernels were launched on an accelerator")
+    if not has_graphs:
+        missing |= dict.fromkeys(GRAPHS, f"{NOT_APPLICABLE}: nothing is compiled")
+    return missing
+
+
+def _phases(calls: Sequence[CallTrace]) -> dict[str, Json]:
+    """The phases of the last call, with ms, and bytes at the peak above the call's begin. Of the tokens the first is
+    the prefill, and all others are one phase, the decoding."""
+    last = calls[-1]
+    if not last.phases:
+        return {"phases": {"call": {"ms": ns_to_ms(last.duration_ns), "peak_bytes": last.peak_bytes}}}
+    found: dict[str, dict[str, float]] = {}
+    begin, tokens = 0.0, 0
+    for (name, end), peak in zip(last.phases, last.phase_peaks, strict=False):
+        tokens += name == TOKEN
+        phase = name if name != TOKEN else "prefill" if tokens == 1 else "decode"
+        known = found.setdefault(phase, {"ms": 0.0, "peak_bytes": 0})
+        known["ms"] += ns_to_ms(end - begin)
+        known["peak_bytes"] = max(known["peak_bytes"], peak)
+        begin = end
+    return {"phases": dict[str, Json](found)}

@@ -1,0 +1,271 @@
+"""A call in the trace of torch's profiler (Kineto), in Chrome's format: times and memory by module and by operator.
+
+The trace is read from the file that the profiler exports: the objects in memory differ between versions of torch, the
+file does not. Every module's forward is a range in it (`profiling.Ranges`), and what the host does in a call is nested:
+a range, the operators in it, the operators in those, the driver's calls that launch kernels. Time is exclusive to the
+innermost one, so that all of it has exactly one place, and the sum is the call. A kernel belongs to where it was
+launched.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from benchmarking.core.errors import FormatError
+from benchmarking.core.metrics import ns_to_ms
+from benchmarking.core.profiles import OUTSIDE
+from benchmarking.devices.support.kineto import NS_PER_US, WORK
+
+CALL = "benchhouse call"
+"""Name of the range around a profiled call."""
+MARK = "mark: "
+"""Begins the names of the empty ranges that a call marks the ends of its phases with."""
+HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"})
+DRIVER = frozenset({"cuda_runtime", "cuda_driver"})
+MEMORY_EVENT = "[memory]"
+HOST_MEMORY = 0
+"""torch's number of the processor among its types of device."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """What one module, or one operator in one module, took of one call, in ns of the trace and in bytes."""
+
+    calls: int = 0
+    inclusive_ns: float = 0.0
+    exclusive_ns: float = 0.0
+    outside_ns: float = 0.0
+    """Of a module's exclusive time, that in no operator."""
+    device_inclusive_ns: float = 0.0
+    device_exclusive_ns: float = 0.0
+    allocations: int = 0
+    allocated_bytes: int = 0
+    peak_bytes: int = 0
+
+
+@dataclass(slots=True)
+class CallTrace:
+    """One call."""
+
+    duration_ns: float
+    modules: dict[str, Spent] = field(default_factory=dict)
+    operators: dict[tuple[str, str], Spent] = field(default_factory=dict)
+    """(module, operator) -> what it took."""
+    phases: list[tuple[str, float]] = field(default_factory=list)
+    """The marks of the call, with ns since its begin."""
+    operator_calls: int = 0
+    """Calls of operators that called no other."""
+    kernels: list[tuple[float, float]] = field(default_factory=list)
+    """Begin and end of what ran on an accelerator, in ns since the call's begin."""
+    peak_bytes: int = 0
+    phase_peaks: list[int] = field(default_factory=list)
+    """Of each phase, and of what follows the last one."""
+
+    @property
+    def busy_ns(self) -> float:
+        """The time in which an accelerator worked."""
+        return sum(end - begin for begin, end in united(self.kernels))
+
+    @property
+    def largest_gap_ns(self) -> float:
+        """The longest time between two kernels."""
+        spans = united(self.kernels)
+        return max((after[0] - before[1] for before, after in pairwise(spans)), default=0.0)
+
+
+@dataclass(slots=True)
+class _Open:
+    """Something on the host that has begun."""
+
+    name: str
+    module: str
+    is_range: bool
+    begin: float
+    end: float
+    exclusive: float
+    is_outermost: bool
+    """Whether no other of its name is around it."""
+    began_with: int
+    """Bytes in use at its begin."""
+    peak: int
+    has_children: bool = False
+
+
+def read_call(trace: Mapping[str, Any], ranges: Mapping[str, str]) -> CallTrace:
+    """The call in a trace; `ranges` are the names of modules' ranges -> their paths. Raises FormatError without one."""
+    events = trace["traceEvents"]
+    root = next((one for one in events if one.get("name") == CALL and one.get("cat") in HOST), None)
+    if root is None:
+        raise FormatError("the profiler's trace has no call: torch recorded nothing on the host")
+    begin, end = _span(root)
+    thread = root["pid"], root["tid"]
+    host = [one for one in events if one.get("ph") == "X" and one.get("cat") in HOST]
+    own = [one for one in host if (one["pid"], one["tid"]) == thread and begin <= one["ts"] * NS_PER_US < end]
+    memory = [one for one in events if one.get("name") == MEMORY_EVENT and (one["pid"], one["tid"]) == thread]
+    sweep = _Sweep(ranges, begin, CallTrace(duration_ns=end - begin))
+    sweep.run(own, [one for one in memory if begin <= one["ts"] * NS_PER_US < end])
+    sweep.launch(one for one in events if one.get("ph") == "X" and one.get("cat") in WORK)
+    return sweep.call
+
+
+class _Launch:
+    """Where on the host a kernel is launched."""
+
+    def __init__(self, around: Sequence[_Open]) -> None:
+        self.modules = tuple(one.module for one in around if one.is_range) or (OUTSIDE,)
+        self.operators = tuple((one.module, one.name) for one in around if not one.is_range)
+        """With their modules, the innermost last."""
+
+
+class _Sweep:
+    """Goes over the events of a call in the order of time, with a stack of what is open."""
+
+    def __init__(self, ranges: Mapping[str, str], begin: float, call: CallTrace) -> None:
+        self.call = call
+        self._ranges = ranges
+        self._begin = begin
+        self._open: list[_Open] = []
+        self._in_use = 0
+        self._launches: dict[Any, _Launch] = {}
+        """By the correlation of a call of the driver."""
+        self._operators: dict[Any, _Launch] = {}
+        """The same by the "External id" of an operator: not every launch has its call of the driver in the trace."""
+
+    def run(self, host: Sequence[Mapping[str, Any]], memory: Sequence[Mapping[str, Any]]) -> None:
+        # Of two that begin together the longer one is around the other.
+        steps = [((_span(one)[0], 0, -one["dur"]), one) for one in host]
+        steps += [((one["ts"] * NS_PER_US, 1, 0), one) for one in memory]
+        self.call.phase_peaks.append(0)
+        device = {one["args"].get("Device Type", HOST_MEMORY) for one in memory}
+        kind = max(device, default=HOST_MEMORY)
+        for (at, *_), one in sorted(steps, key=lambda step: step[0]):
+            self._close_before(at)
+            if one.get("name") != MEMORY_EVENT:
+                self._enter(one)
+            elif one["args"].get("Device Type", HOST_MEMORY) == kind:
+                self._allocate(int(one["args"]["Bytes"]))
+        self._close_before(float("inf"))
+
+    def launch(self, kernels: Iterable[Mapping[str, Any]]) -> None:
+        """Give the kernels to the modules and operators that launched them."""
+        for kernel in kernels:
+            about = kernel.get("args", {})
+            place = self._launches.get(about.get("correlation")) or self._operators.get(about.get("External id"))
+            if place is None:
+                continue  # of another call, or of the profiler itself
+            begin, end = _span(kernel)
+            self.call.kernels.append((begin - self._begin, end - self._begin))
+            for module in set(place.modules):
+                self._of_module(module).device_inclusive_ns += end - begin
+            self._of_module(place.modules[-1]).device_exclusive_ns += end - begin
+            for operator in set(place.operators):
+                self._of_operator(*operator).device_inclusive_ns += end - begin
+            if place.operators:
+                self._of_operator(*place.operators[-1]).device_exclusive_ns += end - begin
+
+    def _enter(self, event: Mapping[str, Any]) -> None:
+        begin, end = _span(event)
+        name, around = str(event["name"]), self._open[-1] if self._open else None
+        if name.startswith(MARK):
+            self.call.phases.append((name.removeprefix(MARK), begin - self._begin))
+            self.call.phase_peaks.append(self._in_use)
+            return
+        path = OUTSIDE if name == CALL else self._ranges.get(name)
+        module = path if path is not None else OUTSIDE if around is None else around.module
+        key = module if path is not None else name
+        if around is not None:
+            around.exclusive -= min(end, around.end) - begin
+            around.has_children = True
+        self._open.append(
+            _Open(
+                name=key,
+                module=module,
+                is_range=path is not None,
+                begin=begin,
+                end=end,
+                exclusive=end - begin,
+                is_outermost=not any(one.name == key and one.module == module for one in self._open),
+                began_with=self._in_use,
+                peak=self._in_use,
+            )
+        )
+        about = event.get("args", {})
+        if event["cat"] in DRIVER:
+            self._launches[about.get("correlation")] = _Launch(self._open[:-1])
+        elif "External id" in about:
+            self._operators[about["External id"]] = _Launch(self._open)
+
+    def _close_before(self, at: float) -> None:
+        """Close what has ended by a time. A child may end a rounding error after what is around it."""
+        while self._open and self._open[-1].end <= at:
+            one = self._open.pop()
+            spent = self._of_module(one.module)
+            spent.exclusive_ns += max(one.exclusive, 0.0)
+            if self._open:
+                self._open[-1].peak = max(self._open[-1].peak, one.peak)
+            if one.is_range:
+                spent.calls += 1
+                spent.outside_ns += max(one.exclusive, 0.0)
+                spent.inclusive_ns += one.end - one.begin if one.is_outermost else 0.0
+                spent.peak_bytes = max(spent.peak_bytes, one.peak - one.began_with)
+                continue
+            self.call.operator_calls += not one.has_children
+            operator = self._of_operator(one.module, one.name)
+            operator.calls += 1
+            operator.exclusive_ns += max(one.exclusive, 0.0)
+            operator.inclusive_ns += one.end - one.begin if one.is_outermost else 0.0
+
+    def _allocate(self, size: int) -> None:
+        """An allocation, or with a negative size the release of one."""
+        self._in_use += size
+        self.call.peak_bytes = max(self.call.peak_bytes, self._in_use)
+        self.call.phase_peaks[-1] = max(self.call.phase_peaks[-1], self._in_use)
+        if not self._open:
+            return
+        self._open[-1].peak = max(self._open[-1].peak, self._in_use)
+        if size > 0:
+            spent = self._of_module(self._open[-1].module)
+            spent.allocations += 1
+            spent.allocated_bytes += size
+
+    def _of_module(self, path: str) -> Spent:
+        return self.call.modules.setdefault(path, Spent())
+
+    def _of_operator(self, module: str, name: str) -> Spent:
+        return self.call.operators.setdefault((module, name), Spent())
+
+
+def united(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The spans in order, those that overlap as one."""
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def mean_of(calls: Sequence[Mapping[Any, Spent]]) -> dict[Any, dict[str, float]]:
+    """The means over calls of everything spent, by module or operator; times in ms."""
+    together: dict[Any, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for call in calls:
+        for key, spent in call.items():
+            for name in Spent.__slots__:
+                together[key][name] += getattr(spent, name) / len(calls)
+    return {
+        key: {
+            name.replace("_ns", "_ms"): ns_to_ms(value) if name.endswith("_ns") else value
+            for name, value in values.items()
+        }
+        for key, values in together.items()
+    }
+
+
+def _span(event: Mapping[str, Any]) -> tuple[float, float]:
+    """Begin and end in ns. A trace's times are in microseconds, with three decimals."""
+    return event["ts"] * NS_PER_US, (event["ts"] + event.get("dur", 0)) * NS_PER_US

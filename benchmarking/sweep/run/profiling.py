@@ -1,0 +1,151 @@
+"""A profile under the supervisor: a fresh worker loads the cell and profiles its one point instead of measuring it.
+
+Locks, preparation, time limits and the worker are those of a sweep; the record is another, so that no profiled call can
+become a latency.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from benchmarking.core import plugins
+from benchmarking.core.contracts import Runtime, Session
+from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.profiles import CallProfile, Profile, ProfileSettings
+from benchmarking.core.provenance import utc_now, uuid7
+from benchmarking.core.records import LaunchLoad, Point, Preparation
+from benchmarking.measure.profiling import Tokenize, profile_point, with_bounds
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
+from benchmarking.sweep.run.preparation import has_build, prepare
+from benchmarking.sweep.run.process import Job, LoadFailed, Profiled, TimeLimitError, WorkerProcess
+from benchmarking.sweep.run.supervisor import finished_run
+
+RUNTIMES = "benchmarking.runtimes"
+
+
+def profiler_of(runtime: str) -> str:
+    """The name of the profiler of a runtime. Raises UnsupportedError for one without, naming those that have one."""
+    found: Runtime = plugins.load(RUNTIMES, runtime)
+    if found.profiler is not None:
+        return found.profiler
+    able = [
+        name
+        for name in plugins.names(RUNTIMES)
+        if (one := plugins.load(RUNTIMES, name)).profiler is not None and one.runs_models
+    ]
+    raise UnsupportedError(f"runtime {runtime} has no profiler that sees inside its calls: take {', '.join(able)}")
+
+
+def profile_cell(
+    plan: CellPlan,
+    settings: ProfileSettings,
+    peaks: Mapping[str, float],
+    say: Callable[[str], None],
+    *,
+    device_wait_s: float | None = None,
+) -> Profile:
+    """Profile the one point of a plan in a worker; traces go to the folder of the settings.
+
+    Raises UnsupportedError for a runtime without a profiler, BenchhouseError when the worker or a call fails, and
+    LockedError for a device that stays in use.
+    """
+    profiler_of(plan.cell.runtime)
+    if plan.skipped or len(plan.points) != 1:
+        raise BenchhouseError(next(iter(plan.skipped.values()), f"{len(plan.points)} points: a profile is of one"))
+    (point,) = plan.points
+    plan = dataclasses.replace(plan, started_at=utc_now())
+    locks, wait_s = lock_names(plan.cell.device), WAIT_S if device_wait_s is None else device_wait_s
+    with device_locks(locks, say, wait_s):
+        preparation = _prepared(plan, say)
+        say(f"profiling {plan.cell.subject} at {point.label}")
+        job = Job(
+            cell=plan.cell,
+            launch=0,
+            points=(point,),
+            settings=plan.settings,
+            spawned_at_ns=time.monotonic_ns(),
+            preparation=preparation,
+            profile=settings,
+        )
+        load, call = _attended(job, plan.timeout_s)
+    run = finished_run(plan, [load], [], utc_now(), preparation)
+    breakdown = with_bounds(call.breakdown, peaks, plan.cell.precision)
+    return Profile(
+        profile_id=uuid7(),
+        run=dataclasses.replace(run, status="ok", error=None, results=()),
+        point=point,
+        call=dataclasses.replace(call, breakdown=breakdown),
+        peaks=dict(peaks),
+    )
+
+
+def _prepared(plan: CellPlan, say: Callable[[str], None]) -> Preparation | None:
+    """The build that the worker loads. Raises BenchhouseError when it cannot be built."""
+    if not has_build(plan.cell):
+        return None
+    made = prepare(plan, lambda what: say(f"building {what}"), with_references=False)
+    if isinstance(made, LoadFailed):
+        raise BenchhouseError(made.error)
+    return made
+
+
+def _attended(job: Job, timeout_s: float | None) -> tuple[LaunchLoad, CallProfile]:
+    """What the worker found, loading and profiling each within the time limit."""
+    load: LaunchLoad | None = None
+    with WorkerProcess(job) as worker:
+        while True:
+            try:
+                message = worker.receive(None if timeout_s is None else time.monotonic() + timeout_s)
+            except TimeLimitError:
+                what = "loaded" if load is None else "profiled"
+                raise BenchhouseError(f"{job.cell.subject} was not {what} within {timeout_s:g} s: --timeout") from None
+            if isinstance(message, LaunchLoad):
+                load = message
+            elif isinstance(message, LoadFailed):
+                raise BenchhouseError(message.error)
+            elif isinstance(message, Profiled) and load is not None:
+                if message.call is None:
+                    raise BenchhouseError(message.error or "the profile failed")
+                return load, message.call
+            else:
+                raise BenchhouseError(worker.why_it_ended())
+
+
+def profile_in_worker(job: Job, session: Session, handle: DeviceHandle, settings: ProfileSettings) -> CallProfile:
+    """The worker's part: the job's point, profiled. Exceptions of the model pass through."""
+    from benchmarking.core.errors import always_after
+
+    (point,) = job.points
+    operation = session.operation(point)
+    with always_after(operation.close):
+        profiler = operation.profiler(Path(settings.folder), handle.synchronize)
+        if profiler is None:
+            raise UnsupportedError(
+                f"runtime {job.cell.runtime} has no profiler for {job.cell.subject} at {point.label}"
+            )
+        tokenize, missing = _tokenizing(job, point, settings.texts)
+        call = profile_point(operation, handle, profiler, settings.num_runs, tokenize)
+        return dataclasses.replace(call, missing=missing, profiler=profiler_of(job.cell.runtime))
+
+
+def _tokenizing(job: Job, point: Point, texts: Sequence[str]) -> tuple[Tokenize | None, Mapping[str, str]]:
+    """What makes the inputs of a call: of the given texts, else of the built-in one; or why nothing does."""
+    from benchmarking.workloads.support.families import plugin_of
+    from benchmarking.workloads.support.processing import open_processing, seconds_to_make, text_maker
+
+    workload = job.cell.workload
+    processing = open_processing(workload, lambda name: nullcontext())
+    if texts and "text" in processing.processors:
+        make = text_maker(processing.processors["text"], texts, point.sequence_length or workload.max_sequence_length)
+        return (lambda: 1e3 * seconds_to_make([make])), {}
+    prepared = processing.inputs(plugin_of(workload), workload, point)
+    makers = list(prepared.makers.values())
+    if not makers:
+        return None, {"tokenize": "; ".join(dict.fromkeys(prepared.why_not.values()))}
+    return (lambda: 1e3 * seconds_to_make(makers)), {}

@@ -1,0 +1,362 @@
+"""A profile in words and tables: where the time goes, and what to try, each with the measured evidence for it.
+
+Advice without evidence in the profile is not given: a share of the time, a count, or a measured peak rate stands behind
+every line.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, stdev
+
+from benchmarking.core.metrics import BYTES_PER_MB
+from benchmarking.core.profiles import ATTENTION, COMPUTE, MEMORY, OTHER, OUTSIDE, ModuleTime, OperatorTime, Profile
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import listed, number, visible, wrapped
+from benchmarking.measure.profiling import COPY_RATE
+from benchmarking.runtimes.support.lookup import default_runtime
+
+MOST_LAYERS, MOST_OPERATORS = 12, 10
+NOTABLE = 0.15
+"""Of a call: a share from which on a part of it is worth a remedy."""
+NOTABLE_ATTENTION = 0.05
+FASTER_PEAK = 1.3
+"""A precision whose measured peak is higher by this factor is worth trying."""
+WORDS = {"feed_forward": "feed-forward", "mixer": "mixer (state space)"}
+HALVES = ("bfloat16", "float16")
+SOFTMAX = ("softmax", "bmm", "baddbmm")
+FUSED_ATTENTION = ("scaled_dot_product", "flash", "attention")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """Something to try."""
+
+    what: str
+    """batch, compile, precision, attention, quantise, memory, tokenize or graph breaks."""
+    text: str
+    """In words, with the evidence."""
+
+
+def profile_text(profile: Profile, page: Page = PLAIN) -> str:
+    """The summary of a profile."""
+    tips = [f"{one.what}: {one.text}" for one in advice(profile)] or ["nothing stands out in this profile"]
+    parts = [
+        "\n".join(_head(profile)),
+        table_text(_times(profile), page),
+        table_text(_kinds(profile), page),
+        table_text(_layers(profile), page) if _by_layer(profile) else "",
+        table_text(_operators(profile), page),
+        "Where the time goes\n" + wrapped("\n".join(_where(profile)), page.text_width),
+        "What to try\n" + wrapped("\n".join(f"- {visible(tip)}" for tip in tips), page.text_width),
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def advice(profile: Profile) -> tuple[Advice, ...]:
+    """What to try, as far as the profile has evidence for it."""
+    return tuple(found for ask in ADVISERS for found in ask(profile))
+
+
+def _head(profile: Profile) -> list[str]:
+    cell, call = profile.run.cell, profile.call
+    plain, profiled = median(call.latency_ms), median(call.profiled_ms)
+    overhead = f"{profiled / plain - 1:+.0%}" if plain else "unknown"
+    return [
+        visible(f"{cell.subject} on {cell.device.selector}, {cell.runtime} {cell.precision}, {profile.point.label}"),
+        f"profiler {call.profiler}: a call takes {number(profiled, 3)} ms under it, {number(plain, 3)} ms "
+        f"without ({overhead}), {len(call.latency_ms)} calls each, in turns",
+    ]
+
+
+def _times(profile: Profile) -> Table:
+    """Tokenizing and everything together, without the profiler."""
+    call = profile.call
+    rows = [("tokenize", call.tokenize_ms), ("inference", call.latency_ms), ("total", call.total_ms)]
+    return Table(
+        headings=("ms", "mean", "std", "min", "max", "median"),
+        rows=tuple((name, *_statistics(values)) for name, values in rows if values),
+        numbers=(1, 2, 3, 4, 5),
+    )
+
+
+def _statistics(values: Sequence[float]) -> tuple[str, ...]:
+    spread = number(stdev(values), 3) if len(values) > 1 else "-"
+    return (
+        number(fmean(values), 4),
+        spread,
+        *(number(each, 4) for each in (min(values), max(values), median(values))),
+    )
+
+
+def time_ms(module: ModuleTime) -> float:
+    """A module's own time: on the accelerator if there is one, else on the host."""
+    return module.exclusive_ms if module.device_exclusive_ms is None else module.device_exclusive_ms
+
+
+def whole_ms(module: ModuleTime) -> float:
+    """A module's time with the modules inside it, where `time_ms` is."""
+    return module.inclusive_ms if module.device_inclusive_ms is None else module.device_inclusive_ms
+
+
+def _all_ms(profile: Profile) -> float:
+    return sum(map(time_ms, profile.call.breakdown.modules)) or profile.call.breakdown.host_ms
+
+
+def _kinds(profile: Profile) -> Table:
+    modules = profile.call.breakdown.modules
+    grouped: dict[str, list[ModuleTime]] = defaultdict(list)
+    for module in modules:
+        grouped[module.kind].append(module)
+    total = _all_ms(profile)
+    rows = []
+    for kind, own in sorted(grouped.items(), key=lambda item: -sum(map(time_ms, item[1]))):
+        spent, outermost = sum(map(time_ms, own)), sum(whole_ms(one) for one in own if _is_outermost(one, own))
+        flops = sum(one.flops or 0 for one in own)
+        rows.append(
+            (
+                WORDS.get(kind, kind),
+                number(spent, 3),
+                f"{spent / total:.1%}" if total else "-",
+                number(outermost, 3) if kind != OTHER else "-",
+                f"{sum(one.calls for one in own):.0f}",
+                number(flops / 1e9, 3) if flops else "-",
+                _limited(profile, kind),
+            )
+        )
+    return Table(
+        headings=("part", "exclusive ms", "share", "inclusive ms", "calls", "GFLOP", "limited by"),
+        rows=tuple(rows),
+        numbers=(1, 2, 3, 4, 5),
+    )
+
+
+def kind_shares(profile: Profile) -> dict[str, float]:
+    """The share of each part of the model in the time of its modules, the largest first."""
+    kinds, total = defaultdict[str, float](float), _all_ms(profile)
+    for module in profile.call.breakdown.modules:
+        kinds[module.kind] += time_ms(module) / total if total else 0.0
+    return dict(sorted(kinds.items(), key=lambda item: -item[1]))
+
+
+def _is_outermost(module: ModuleTime, own: Sequence[ModuleTime]) -> bool:
+    return not any(module.module.startswith(f"{one.module}.") for one in own if one.module)
+
+
+def _limited(profile: Profile, kind: str) -> str:
+    """What limits most of the operators' time in a part."""
+    spent: dict[str, float] = defaultdict(float)
+    for operator in profile.call.breakdown.operators:
+        if operator.kind == kind and operator.bound is not None:
+            spent[operator.bound] += operator.work_ms
+    return max(spent, key=lambda name: spent[name]) if spent else "-"
+
+
+def _by_layer(profile: Profile) -> dict[str, float]:
+    """Exclusive time by layer, in the model's order."""
+    found: dict[str, float] = defaultdict(float)
+    for module in profile.call.breakdown.modules:
+        if module.layer is not None:
+            found[module.layer] += time_ms(module)
+    return dict(found)
+
+
+def _layers(profile: Profile) -> Table:
+    layers, total = _by_layer(profile), _all_ms(profile)
+    longest = sorted(layers, key=lambda name: -layers[name])[:MOST_LAYERS]
+    inclusive = {one.module: whole_ms(one) for one in profile.call.breakdown.modules}
+    return Table(
+        headings=(f"layer ({len(layers)})", "exclusive ms", "share", "inclusive ms"),
+        rows=tuple(
+            (
+                name,
+                number(layers[name], 3),
+                f"{layers[name] / total:.1%}" if total else "-",
+                number(inclusive[name], 3) if name in inclusive else "-",
+            )
+            for name in layers
+            if name in longest
+        ),
+        numbers=(1, 2, 3),
+    )
+
+
+def _operators(profile: Profile) -> Table:
+    """The operators that take longest, over all modules."""
+    spent: dict[str, list[OperatorTime]] = defaultdict(list)
+    for operator in profile.call.breakdown.operators:
+        spent[operator.operator].append(operator)
+    longest = sorted(spent.values(), key=lambda own: -sum(map(_own_ms, own)))[:MOST_OPERATORS]
+    total = _all_ms(profile)
+    return Table(
+        headings=("operator", "exclusive ms", "share", "calls", "GFLOP/s", "GB/s", "limited by"),
+        rows=tuple(_operator_row(own, total) for own in longest),
+        numbers=(1, 2, 3, 4, 5),
+    )
+
+
+def _own_ms(operator: OperatorTime) -> float:
+    return operator.exclusive_ms if operator.device_ms is None else operator.device_ms
+
+
+def _operator_row(own: Sequence[OperatorTime], total: float) -> tuple[str, ...]:
+    spent = sum(map(_own_ms, own))
+    bounds = {one.bound for one in own if one.bound is not None}
+    return (
+        own[0].operator,
+        number(spent, 3),
+        f"{spent / total:.1%}" if total else "-",
+        f"{sum(one.calls for one in own):.0f}",
+        _rate([(one.flops, one.work_ms) for one in own]),
+        _rate([(one.bytes_accessed, one.work_ms) for one in own]),
+        " and ".join(sorted(bounds)) or "-",
+    )
+
+
+def _rate(done: Sequence[tuple[float | None, float]]) -> str:
+    """Thousand millions a second, of what was counted."""
+    amount, spent_ms = sum(one or 0 for one, _ in done), sum(ms for one, ms in done if one)
+    return number(amount / spent_ms / 1e6, 3) if amount and spent_ms else "-"
+
+
+def _where(profile: Profile) -> Iterator[str]:
+    """The time in sentences."""
+    breakdown = profile.call.breakdown
+    shares = [f"{WORDS.get(kind, kind)} {share:.0%}" for kind, share in kind_shares(profile).items()]
+    yield f"{listed(shares, 4)} of a call."
+    layers = _by_layer(profile)
+    if len(layers) > 1:
+        slowest = max(layers, key=lambda name: layers[name])
+        usual = median(layers.values())
+        factor = f", {layers[slowest] / usual:.1f} times the median layer" if usual else ""
+        yield visible(f"The slowest layer is {slowest}: {number(layers[slowest], 3)} ms{factor}.")
+    if (outside := _outside_ms(profile)) is not None:
+        yield f"Outside of all operators (Python and the framework): {outside / breakdown.host_ms:.0%}."
+    if (idle := breakdown.metrics.get("device_idle_ms")) is not None:
+        launches = breakdown.metrics["kernel_launches"]
+        yield f"The accelerator waits for {idle / breakdown.host_ms:.0%} of a call, in {launches:.0f} launches."
+    if (peak := breakdown.metrics.get("peak_bytes")) is not None:
+        yield f"A call allocates at most {peak / BYTES_PER_MB:.1f} MB at a time{_at_peak(breakdown.modules)}."
+    if "bound" in breakdown.missing:
+        yield f"Whether operators are limited by arithmetic or by memory is not known: {breakdown.missing['bound']}."
+
+
+def _at_peak(modules: Sequence[ModuleTime]) -> str:
+    inner = [one for one in modules if one.module != OUTSIDE and one.layer is not None and one.peak_bytes]
+    if not inner:
+        return ""
+    most = max(inner, key=lambda one: one.peak_bytes or 0)
+    return visible(f", {(most.peak_bytes or 0) / BYTES_PER_MB:.1f} MB of it in {most.module}")
+
+
+def _outside_ms(profile: Profile) -> float | None:
+    """Time in no operator, less what the profiler adds to a call; None where the profiler does not tell."""
+    breakdown, call = profile.call.breakdown, profile.call
+    outside = breakdown.metrics.get("outside_operators_ms")
+    return None if outside is None else max(0.0, outside - max(0.0, median(call.profiled_ms) - median(call.latency_ms)))
+
+
+def _is_plain(profile: Profile) -> bool:
+    """Whether torch runs the model operator by operator."""
+    return profile.run.cell.runtime == default_runtime()
+
+
+def _batch(profile: Profile) -> Iterator[Advice]:
+    outside, host_ms = _outside_ms(profile), profile.call.breakdown.host_ms
+    idle = profile.call.breakdown.metrics.get("device_idle_ms")
+    if idle is not None and idle >= NOTABLE * host_ms:
+        text = f"a larger batch: the accelerator waits for the host for {idle / host_ms:.0%} of a call"
+        yield Advice(what="batch", text=text)
+    elif outside is not None and idle is None and outside >= NOTABLE * host_ms:
+        text = f"a larger batch: {outside / host_ms:.0%} of a call runs no operator, and hardly grows with the batch"
+        yield Advice(what="batch", text=text)
+
+
+def _compile(profile: Profile) -> Iterator[Advice]:
+    breakdown = profile.call.breakdown
+    breaks = breakdown.metrics.get("graph_break_count")
+    if breaks:
+        reasons = breakdown.details.get("graph_break_reasons")
+        first = f", the first: {reasons[0]}" if isinstance(reasons, list) and reasons else ""
+        yield Advice(what="graph breaks", text=f"remove graph breaks: the compiler found {breaks:.0f}{first}")
+    if not _is_plain(profile):
+        return
+    small = sum(one.work_ms for one in breakdown.operators if one.bound == MEMORY and not one.flops)
+    outside, total = _outside_ms(profile) or 0.0, _all_ms(profile)
+    calls = breakdown.metrics.get("operator_calls", 0.0)
+    if small >= NOTABLE * total:
+        text = (
+            f"--runtime compiled: operators without matrix products, limited by memory, take {small / total:.0%} of a "
+            "call, and a compiler fuses them"
+        )
+        yield Advice(what="compile", text=text)
+    elif outside >= NOTABLE * breakdown.host_ms:
+        text = f"--runtime compiled: {calls:.0f} calls of operators, and {outside / breakdown.host_ms:.0%} between them"
+        yield Advice(what="compile", text=text)
+
+
+def _precision(profile: Profile) -> Iterator[Advice]:
+    precision, peaks, total = profile.run.cell.precision, profile.peaks, _all_ms(profile)
+    own = peaks.get(precision)
+    products = sum(one.work_ms for one in profile.call.breakdown.operators if one.bound == COMPUTE)
+    better = {name: peaks[name] / own for name in HALVES if own and name in peaks and name != precision}
+    if precision in HALVES or not better or products < NOTABLE * total:
+        return
+    name = max(better, key=lambda one: better[one])
+    if better[name] >= FASTER_PEAK:
+        text = (
+            f"--precision {name}: {products / total:.0%} of a call is limited by arithmetic, and the measured peak of "
+            f"{name} is {better[name]:.1f} times that of {precision} here"
+        )
+        yield Advice(what="precision", text=text)
+
+
+def _quantise(profile: Profile) -> Iterator[Advice]:
+    total, rate = _all_ms(profile), profile.peaks.get(COPY_RATE)
+    products = [one for one in profile.call.breakdown.operators if one.flops and one.bound == MEMORY]
+    spent = sum(one.work_ms for one in products)
+    if rate and spent >= NOTABLE * total and profile.run.cell.precision not in ("int8", "int4"):
+        moved = sum(one.bytes_accessed or 0 for one in products)
+        text = (
+            f"--precision int8: matrix products limited by memory take {spent / total:.0%} of a call; they move "
+            f"{moved / BYTES_PER_MB:.0f} MB, {1e3 * moved / rate:.3g} ms at the measured {rate / 1e9:.3g} GB/s, and "
+            "int8 weights are smaller"
+        )
+        yield Advice(what="quantise", text=text)
+
+
+def _attention(profile: Profile) -> Iterator[Advice]:
+    operators = [one for one in profile.call.breakdown.operators if one.kind == ATTENTION]
+    is_fused = any(word in one.operator.lower() for one in operators for word in FUSED_ATTENTION)
+    unfused = sum(_own_ms(one) for one in operators if any(word in one.operator.lower() for word in SOFTMAX))
+    if not is_fused and unfused >= NOTABLE_ATTENTION * _all_ms(profile):
+        share = unfused / _all_ms(profile)
+        text = f"--attention sdpa: softmax and products of scores run one by one, and take {share:.0%} of a call"
+        yield Advice(what="attention", text=text)
+
+
+def _memory(profile: Profile) -> Iterator[Advice]:
+    loads, peak = profile.run.loads, profile.call.breakdown.metrics.get("peak_bytes", 0.0)
+    weights = loads[0].memory_bytes.get("weights_bytes", 0) if loads else 0
+    if weights and peak > weights:
+        text = (
+            f"a smaller batch, or shorter sequences: a call allocates {peak / BYTES_PER_MB:.0f} MB, more than the "
+            f"weights' {weights / BYTES_PER_MB:.0f} MB{_at_peak(profile.call.breakdown.modules)}"
+        )
+        yield Advice(what="memory", text=text)
+
+
+def _tokenize(profile: Profile) -> Iterator[Advice]:
+    call = profile.call
+    if call.tokenize_ms and median(call.tokenize_ms) >= NOTABLE * median(call.total_ms):
+        share = median(call.tokenize_ms) / median(call.total_ms)
+        text = f"tokenize while the model runs: making the inputs takes {share:.0%} of the total"
+        yield Advice(what="tokenize", text=text)
+
+
+ADVISERS: tuple[Callable[[Profile], Iterator[Advice]], ...] = (
+    *(_batch, _compile, _precision, _attention, _quantise, _memory, _tokenize),
+)

@@ -1,0 +1,254 @@
+"""Two profiles compared: which layer, module and operator takes more time in the second.
+
+Each profile is of one process, so that its intervals speak of its own calls, and a shift of all layers alike may be the
+machine's. What changed against the other layers is named: the layer, and in it the module whose own time changed most.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal
+
+from benchmarking.core.records import Json
+from benchmarking.core.sample_statistics import median_interval
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import number, visible, wrapped
+from db.analysis.compare.judging import MIN_CHANGE
+from db.profiles import chosen_profile, parts_of
+from db.values import percent_change
+
+if TYPE_CHECKING:
+    from db.analysis.selection import Selection
+    from db.rows import Row
+    from db.warehouse import Warehouse
+
+MOST_LAYERS, MOST_OPERATORS = 12, 8
+STANDS_OUT = 0.1
+"""A layer whose change differs by this from the median change of all layers stands out."""
+IDENTITY = ("model_id", "device", "runtime", "precision", "batch_size", "sequence_length", "new_tokens", "git_commit")
+Verdict = Literal["slower", "faster", "unclear", "equal"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One layer, part, module or operator in both profiles; 0 ms where one does not have it."""
+
+    name: str
+    before_ms: float
+    after_ms: float
+    verdict: Verdict | None = None
+    """Whether the intervals of both medians are apart; None where there are no samples of single calls."""
+
+    @property
+    def difference_ms(self) -> float:
+        """What it takes more."""
+        return self.after_ms - self.before_ms
+
+    @property
+    def ratio(self) -> float | None:
+        """After over before; None where it took nothing before."""
+        return self.after_ms / self.before_ms if self.before_ms else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileComparison:
+    """Two profiles, each list of changes with the largest first."""
+
+    before: Mapping[str, Json]
+    after: Mapping[str, Json]
+    differs: Mapping[str, list[Json]] = field(default_factory=dict)
+    """What was profiled differently: column -> both values; versions by package."""
+    parts: tuple[Change, ...] = ()
+    layers: tuple[Change, ...] = ()
+    modules: tuple[Change, ...] = ()
+    """By their own time, without the modules inside them."""
+    operators: tuple[Change, ...] = ()
+    only_before: tuple[str, ...] = ()
+    only_after: tuple[str, ...] = ()
+    """Layers of one profile only, as between runtimes that name them differently."""
+
+    @property
+    def usual_ratio(self) -> float | None:
+        """The median change of all layers; None without layers."""
+        ratios = [one.ratio for one in self.layers if one.ratio is not None]
+        return median(ratios) if ratios else None
+
+    @property
+    def outstanding(self) -> tuple[Change, ...]:
+        """The layers that changed against the others, largest difference first."""
+        usual = self.usual_ratio
+        return tuple(
+            one
+            for one in self.layers
+            if usual and one.ratio is not None and one.verdict in (None, "slower", "faster")
+            if abs(one.ratio / usual - 1) >= STANDS_OUT
+        )
+
+
+def compare_profiles(warehouse: Warehouse, before: Selection, after: Selection) -> ProfileComparison:
+    """The newest profile of each selection, compared. Raises UsageError for a selection without profiles."""
+    first, second = chosen_profile(warehouse, before), chosen_profile(warehouse, after)
+    ids = first["profile_id"], second["profile_id"]
+    modules, operators = ([parts_of(warehouse, t, i) for i in ids] for t in ("profile_modules", "profile_ops"))
+    layers = [_layers(rows) for rows in modules]
+    return ProfileComparison(
+        before=_shown(first),
+        after=_shown(second),
+        differs=_differences(first, second),
+        parts=_changes(*(_sums(rows, lambda row: row["kind"], _own_ms) for rows in modules)),
+        layers=_layer_changes(*layers),
+        modules=_changes(*(_sums(rows, lambda row: row["module"], _own_ms) for rows in modules)),
+        operators=_changes(*(_sums(rows, lambda row: row["operator"], _operator_ms) for rows in operators)),
+        only_before=tuple(name for name in layers[0] if name not in layers[1]),
+        only_after=tuple(name for name in layers[1] if name not in layers[0]),
+    )
+
+
+def comparison_text(comparison: ProfileComparison, page: Page = PLAIN) -> str:
+    """For a terminal: the layers that changed most, operators, and what stands out in words."""
+    layers = [one for one in comparison.layers if one.before_ms and one.after_ms][:MOST_LAYERS]
+    parts = [
+        wrapped("\n".join(_head(comparison)), page.text_width),
+        _table("part", comparison.parts, page),
+        _table("layer", layers, page) if layers else "",
+        _table("operator", comparison.operators[:MOST_OPERATORS], page),
+        wrapped("\n".join(_words(comparison)), page.text_width),
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def _table(heading: str, changes: Sequence[Change], page: Page) -> str:
+    rows = tuple(
+        (
+            one.name or "(in no module)",
+            number(one.before_ms, 3),
+            number(one.after_ms, 3),
+            f"{one.difference_ms:+.3g}",
+            percent_change(one.ratio - 1) if one.ratio is not None else "-",
+            one.verdict or "-",
+        )
+        for one in changes
+    )
+    headings = (heading, "A ms", "B ms", "B - A", "change", "")
+    return table_text(Table(headings=headings, rows=rows, numbers=(1, 2, 3, 4), states=(5,)), page)
+
+
+def _head(comparison: ProfileComparison) -> list[str]:
+    sides = (("A", comparison.before), ("B", comparison.after))
+    lines = [visible(f"{side}: {shown['subject']}, profile {shown['profile_id']}") for side, shown in sides]
+    differs = (f"{name} {both[0]} -> {both[1]}" for name, both in comparison.differs.items())
+    return [*lines, *([visible("differs: " + "; ".join(differs))] if comparison.differs else [])]
+
+
+def _words(comparison: ProfileComparison) -> list[str]:
+    lines = []
+    for one in comparison.outstanding[:3]:
+        inner = next((m for m in comparison.modules if m.name == one.name or m.name.startswith(f"{one.name}.")), None)
+        where = f", most of it in {inner.name} ({inner.difference_ms:+.3g} ms of its own)" if inner is not None else ""
+        lines.append(
+            f"{one.name} takes {one.difference_ms:+.3g} ms, {percent_change((one.ratio or 1) - 1)}{where}; "
+            f"the median layer {percent_change((comparison.usual_ratio or 1) - 1)}."
+        )
+    if not lines and comparison.layers:
+        lines.append("No layer changed against the others.")
+    for side, names in (("A", comparison.only_before), ("B", comparison.only_after)):
+        if names:
+            lines.append(f"{len(names)} layers are in {side} only, the first: {names[0]}.")
+    lines.append("Each side is one process: the verdicts speak of its calls, and a shift of all layers may be noise.")
+    return list(map(visible, lines))
+
+
+def _shown(row: Row) -> dict[str, Json]:
+    """What identifies a profile."""
+    point = f"b{row['batch_size']}" + (f" s{row['sequence_length']}" if row["sequence_length"] else "")
+    subject = f"{row['model_id']} on {row['device']}, {row['runtime']} {row['precision']}, {point}"
+    return {
+        "profile_id": row["profile_id"],
+        "subject": subject,
+        "started_at": row["started_at"].isoformat(),
+        "latency_median_ms": row["latency_median_ms"],
+        "host_ms": row["host_ms"],
+    }
+
+
+def _differences(first: Row, second: Row) -> dict[str, list[Json]]:
+    found: dict[str, list[Json]] = {
+        name: [first[name], second[name]] for name in IDENTITY if first[name] != second[name]
+    }
+    if first["hardware_id"] != second["hardware_id"]:
+        found["hardware"] = [first["hardware_id"], second["hardware_id"]]
+    modes = [json.loads(row["runtime_mode"]) for row in (first, second)]
+    versions = [row["versions"] for row in (first, second)]
+    for before, after in (modes, versions):
+        for name in sorted({*before, *after}):
+            if before.get(name) != after.get(name):
+                found[name] = [before.get(name), after.get(name)]
+    return found
+
+
+def _own_ms(row: Row) -> float:
+    return float(row["exclusive_ms"] if row["device_exclusive_ms"] is None else row["device_exclusive_ms"])
+
+
+def _operator_ms(row: Row) -> float:
+    return float(row["exclusive_ms"] if row["device_ms"] is None else row["device_ms"])
+
+
+def _sums(rows: Iterable[Row], key: Callable[[Row], str], value: Callable[[Row], float]) -> dict[str, float]:
+    found: dict[str, float] = defaultdict(float)
+    for row in rows:
+        found[key(row)] += value(row)
+    return found
+
+
+def _changes(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Change, ...]:
+    """Everything that one of them has, the largest difference first."""
+    names = dict.fromkeys([*before, *after])
+    found = [Change(name=name, before_ms=before.get(name, 0.0), after_ms=after.get(name, 0.0)) for name in names]
+    return tuple(sorted(found, key=lambda one: -abs(one.difference_ms)))
+
+
+def _layers(rows: Sequence[Row]) -> dict[str, list[float]]:
+    """The times of each layer: of every call where its module was profiled as one, else one sum of its parts."""
+    whole = {row["module"]: list(row["inclusive_samples_ms"]) for row in rows if row["module"] == row["layer"]}
+    sums = _sums([row for row in rows if row["layer"]], lambda row: row["layer"], _own_ms)
+    return {name: whole.get(name) or [spent] for name, spent in sums.items()}
+
+
+def _layer_changes(before: Mapping[str, list[float]], after: Mapping[str, list[float]]) -> tuple[Change, ...]:
+    both = [name for name in before if name in after]
+    found = [
+        Change(
+            name=name,
+            before_ms=median(before[name]),
+            after_ms=median(after[name]),
+            verdict=_verdict(before[name], after[name]),
+        )
+        for name in both
+    ]
+    return tuple(sorted(found, key=lambda one: -abs(one.difference_ms)))
+
+
+def _verdict(before: Sequence[float], after: Sequence[float]) -> Verdict | None:
+    """Whether the 95 % intervals of two medians are apart; None with too few calls for an interval."""
+    intervals = [median_interval(values, tau=1.0) for values in (before, after)]
+    if intervals[0] is None or intervals[1] is None:
+        return None
+    first, second = median(before), median(after)
+    if first and abs(second / first - 1) < MIN_CHANGE:
+        return "equal"
+    if intervals[1][0] > intervals[0][1]:
+        return "slower"
+    return "faster" if intervals[1][1] < intervals[0][0] else "unclear"
+
+
+def comparison_json(comparison: ProfileComparison) -> dict[str, Any]:
+    """As JSON, with what stands out."""
+    from benchmarking.core.records import to_json
+
+    return {**to_json(comparison), "outstanding": to_json(comparison.outstanding)}

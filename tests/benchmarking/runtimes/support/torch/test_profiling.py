@@ -1,0 +1,243 @@
+"""Two real profiles of a small seeded transformer, one of them with a planted slow layer: what the profiler says of
+them, how they are stored, and what a comparison names."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import replace
+from statistics import median
+
+import pytest
+
+from benchmarking.core.codec import dumps
+from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.profiles import TRACE_FILE, Profile
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import Point
+from benchmarking.measure.profiling import profile_point, with_bounds
+from benchmarking.sweep.show.profile_report import advice, profile_text
+from db.commands import compare
+from db.upkeep.verify import verify
+from db.warehouse import Warehouse
+from tests.helpers.records import make_run
+
+WIDTH, LAYERS, SLOW, CALLS = 64, 4, 2, 12
+PEAKS = {"float32": 1e11, "bfloat16": 3e11, "copy_bytes_per_sec": 1e10}
+
+
+def small_model(torch, *, slow):
+    """Embedding, four layers of attention and a feed-forward network, and a head; the second's network may be slow."""
+    nn = torch.nn
+    torch.manual_seed(0)
+
+    class SelfAttention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, hidden):
+            query, key, value = self.qkv(hidden).chunk(3, dim=-1)
+            return self.out(nn.functional.scaled_dot_product_attention(query, key, value))
+
+    class Network(nn.Module):
+        def __init__(self, times):
+            super().__init__()
+            self.wide, self.act, self.narrow = nn.Linear(WIDTH, 256), nn.GELU(), nn.Linear(256, WIDTH)
+            self.times = times
+
+        def forward(self, hidden):
+            for _ in range(self.times):
+                hidden = self.narrow(self.act(self.wide(hidden)))
+            return hidden
+
+    class Layer(nn.Module):
+        def __init__(self, times):
+            super().__init__()
+            self.norm, self.attention, self.network = nn.LayerNorm(WIDTH), SelfAttention(), Network(times)
+
+        def forward(self, hidden):
+            hidden = hidden + self.attention(self.norm(hidden))
+            return hidden + self.network(hidden)
+
+    class Small(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(100, WIDTH)
+            self.layers = nn.ModuleList(Layer(30 if slow and n == SLOW else 1) for n in range(LAYERS))
+            self.head = nn.Linear(WIDTH, 10)
+
+        def forward(self, ids):
+            hidden = self.words(ids)
+            for layer in self.layers:
+                hidden = layer(hidden)
+            return self.head(hidden)
+
+    return Small().eval()
+
+
+def profile_of(torch, folder, *, slow):
+    """A complete profile of the model, as a worker and its supervisor make it."""
+    from benchmarking.runtimes.support.torch.session import ModuleOperation, TorchOperation
+
+    model = small_model(torch, slow=slow)
+    operation = TorchOperation(ModuleOperation(model, (torch.arange(64).reshape(2, 32),), {}), "b2 s32")
+    operation.model = model
+    handle = DeviceHandle()
+    profiler = operation.profiler(folder, handle.synchronize)
+    call = profile_point(operation, handle, profiler, CALLS, iter([0.25] * CALLS).__next__)
+    call = replace(call, profiler="torch.profiler", breakdown=with_bounds(call.breakdown, PEAKS, "float32"))
+    run = make_run(model_id="small", launches=1, run_id=uuid7())
+    run = replace(run, results=(), provenance=replace(run.provenance, tags={"version": "2" if slow else "1"}))
+    point = Point(batch_size=2, sequence_length=32)
+    return Profile(profile_id=uuid7(), run=run, point=point, call=call, peaks=PEAKS)
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory):
+    """The plain and the slow one, and the folder with the trace of the latter's last call."""
+    torch = pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("profile")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return profile_of(torch, folder, slow=False), profile_of(torch, folder, slow=True), folder
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def database(profiles, tmp_path_factory):
+    """A warehouse with both, from their files."""
+    folder = tmp_path_factory.mktemp("stored")
+    with Warehouse.open(folder / "db.duckdb") as warehouse:
+        for number, profile in enumerate(profiles[:2]):
+            path = folder / f"profiling_results_{number}.json"
+            path.write_text(dumps(profile))
+            assert warehouse.ingest_file(path)
+            assert not warehouse.ingest_file(path)
+    return folder / "db.duckdb"
+
+
+@contextmanager
+def opened(path):
+    with Warehouse.open(path, read_only=True) as warehouse:
+        yield lambda sql: warehouse.query(sql).dicts()
+
+
+def test_exclusive_times_of_all_modules_sum_to_the_call_within_3_percent(profiles):
+    for profile in profiles[:2]:
+        breakdown = profile.call.breakdown
+        total = sum(one.exclusive_ms for one in breakdown.modules)
+        assert total == pytest.approx(breakdown.host_ms, rel=0.001)
+        assert total == pytest.approx(sum(profile.call.profiled_ms) / CALLS, rel=0.03)
+        operators = sum(one.exclusive_ms for one in breakdown.operators)
+        assert operators + breakdown.metrics["outside_operators_ms"] == pytest.approx(breakdown.host_ms, rel=0.001)
+
+
+def test_operators_belong_to_the_modules_that_call_them(profiles):
+    breakdown = profiles[0].call.breakdown
+    kinds = {one.module: one.kind for one in breakdown.modules}
+    assert list(kinds)[-1] == ""
+    assert (kinds["words"], kinds["head"], kinds["layers.0.norm"]) == ("embedding", "head", "normalisation")
+    assert kinds["layers.3.attention.qkv"] == "attention"
+    assert kinds["layers.3.network.act"] == kinds["layers.3.network.narrow"] == "feed_forward"
+    places = {(one.module, one.operator) for one in breakdown.operators}
+    assert {("words", "aten::embedding"), ("layers.1.network.act", "aten::gelu"), ("head", "aten::addmm")} <= places
+    assert {module for module, name in places if "scaled_dot_product" in name} == {
+        f"layers.{n}.attention" for n in range(LAYERS)
+    }
+    by_path = {one.module: one for one in breakdown.modules}
+    layer, parts = by_path["layers.1"], [one for one in breakdown.modules if one.layer == "layers.1"]
+    assert layer.inclusive_ms == pytest.approx(sum(one.exclusive_ms for one in parts), rel=0.01)
+    assert len(layer.inclusive_samples_ms) == CALLS
+    assert sum(layer.inclusive_samples_ms) / CALLS == pytest.approx(layer.inclusive_ms)
+
+
+def test_flops_and_bytes_are_counted_by_module_and_say_what_limits_an_operator(profiles):
+    breakdown = profiles[0].call.breakdown
+    by_place = {(one.module, one.operator): one for one in breakdown.operators}
+    wide = by_place["layers.0.network.wide", "aten::addmm"]
+    rows = 2 * 32
+    assert wide.flops == 2 * rows * WIDTH * 256
+    assert wide.bytes_accessed == 4 * (256 + rows * WIDTH + WIDTH * 256 + rows * 256)
+    assert wide.bound == ("compute" if wide.flops / 1e11 > wide.bytes_accessed / 1e10 else "memory")
+    assert by_place["layers.0.network.act", "aten::gelu"].flops is None
+    assert by_place["layers.0.network.act", "aten::gelu"].bound == "memory"
+    assert breakdown.metrics["flops"] == sum(one.flops or 0 for one in breakdown.modules)
+
+
+def test_a_planted_slow_layer_is_named_by_the_profiler_with_its_allocations(profiles):
+    plain, slow, _ = profiles
+    text = profile_text(slow)
+    assert f"The slowest layer is layers.{SLOW}:" in text
+    assert "feed-forward" in text
+    allocations = {one.module: one.allocations for one in slow.call.breakdown.modules}
+    assert allocations[f"layers.{SLOW}.network.wide"] == 30 * allocations["layers.0.network.wide"] > 0
+    assert {one.module: one.calls for one in slow.call.breakdown.modules}[f"layers.{SLOW}.network.act"] == 30
+    assert all(one.peak_bytes >= 0 for one in plain.call.breakdown.modules)
+    assert plain.call.total_ms == tuple(0.25 + one for one in plain.call.latency_ms)
+
+
+def test_advice_states_its_evidence_and_nothing_is_advised_without(profiles):
+    plain = profiles[0]
+    assert all("%" in one.text or "MB" in one.text for one in advice(plain))
+    bare = replace(plain, peaks={}, call=replace(plain.call, tokenize_ms=(), breakdown=replace(
+        plain.call.breakdown,
+        metrics={"outside_operators_ms": 0.0, "operator_calls": 9.0},
+        operators=tuple(replace(one, bound=None) for one in plain.call.breakdown.operators),
+    )))  # fmt: skip
+    assert advice(bare) == ()
+    assert "nothing stands out" in profile_text(bare)
+
+
+def test_the_trace_has_the_events_of_the_documented_format(profiles):
+    trace = json.loads((profiles[2] / TRACE_FILE).read_text())
+    complete = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert len(complete) > 100
+    assert all(
+        isinstance(event["name"], str) and event["ts"] >= 0 and event["dur"] >= 0 and "pid" in event and "tid" in event
+        for event in complete
+    )
+    names = {event["name"] for event in complete}
+    assert {f"layers.{SLOW} (Layer)", "Small (Small)", "aten::addmm"} <= names
+
+
+def test_stored_profiles_answer_in_sql_and_are_no_results(database, profiles):
+    with opened(database) as ask:
+        assert ask("SELECT count(*) AS n FROM benchmark_results") == [{"n": 0}]
+        assert ask("SELECT count(*) AS n FROM benchmark_runs") == [{"n": 0}]
+        (row,) = ask("SELECT * FROM profiles WHERE tags['version'] = '1'")
+        slower = ask("""
+            SELECT b.layer, sum(b.exclusive_ms) - sum(a.exclusive_ms) AS more
+            FROM profile_modules a JOIN profiles pa USING (profile_id)
+            JOIN profiles pb ON pa.series_id = pb.series_id AND pa.tags['version'] < pb.tags['version']
+            JOIN profile_modules b ON b.profile_id = pb.profile_id AND b.module = a.module
+            WHERE b.layer IS NOT NULL GROUP BY b.layer ORDER BY more DESC
+        """)
+    assert slower[0]["layer"] == f"layers.{SLOW}"
+    plain, profiled = median(profiles[0].call.latency_ms), median(profiles[0].call.profiled_ms)
+    assert row["profiler_overhead_share"] == pytest.approx(profiled / plain - 1)
+    assert row["total_median_ms"] == pytest.approx(plain + 0.25)
+    assert row["missing"]["graph_break_count"].startswith("not_applicable")
+    with Warehouse.open(database, read_only=True) as warehouse:
+        assert verify(warehouse) == []
+
+
+def test_compare_names_the_planted_slow_layer_and_the_module_in_it(database, capsys):
+    arguments = ["--profile", "tag.version=1", "tag.version=2", "--db-path", str(database)]
+    assert compare.main(arguments) == 0
+    text = capsys.readouterr().out
+    assert f"layers.{SLOW} takes +" in text.replace("\n", " ")
+    assert compare.main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    first = found["outstanding"][0]
+    assert (first["name"], first["verdict"]) == (f"layers.{SLOW}", "slower")
+    inner = [one["name"] for one in found["modules"][:1]]
+    assert all(name.startswith(f"layers.{SLOW}.network") for name in inner)
+
+
+def test_a_selection_without_a_profile_says_how_to_make_one(database, capsys):
+    arguments = ["--profile", "model=other", "latest", "--db-path", str(database)]
+    assert compare.main(arguments) == 2
+    assert "no profile: make one with benchhouse profile" in capsys.readouterr().err
