@@ -42,6 +42,7 @@ OWN_NAMES = {
     "exporters/support/selected_runs.py": {"source": "WHOLE, or ALL_RESULTS with the selection"},
     "importers/support/duckdb_files.py": {"table": "of the tables that the importer knows"},
     "migrate.py": {"relation": "`quoted`"},
+    "profiles.py": {"table": "of TABLES"},
     "query/questions.py": {"kind": "DuckDB's name for the kind of a statement, in a message"},
     "upkeep/other_warehouse.py": {
         **dict.fromkeys(("table", "key", "names", "self._new(table)", "self._decides(table)"), "of CONTENTS"),

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarking.core.profiles import OTHER, OUTSIDE, Breakdown, ModuleTime, OperatorTime
 from benchmarking.core.records import NOT_SUPPORTED
@@ -21,6 +22,10 @@ from benchmarking.runtimes.support.module_kinds import Described, Place, places
 SCOPES, CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
 """Keys of a node's metadata: the paths, and the classes, of the modules around it; the last of each is the node's."""
 KEPT_METADATA = (SCOPES, CLASSES)
+NO_SCOPE = "_empty"
+"""Begins the name that torch gives the scope of a node of no module."""
+WRAPPED = "model"
+"""Name of the model in the module that it is exported in."""
 PRODUCTS = ("MatMul", "Gemm", "Conv")
 """Operators whose module has weights, unless it is an attention's product of its own."""
 
@@ -50,16 +55,14 @@ class Origins:
 
         modules: dict[str, str] = {}
         described: dict[str, Described] = {}
-        for path in files:
-            for node in onnx.load(str(path), load_external_data=False).graph.node:
-                metadata = {entry.key: entry.value for entry in node.metadata_props}
-                scopes, classes = (_listed(metadata.get(key)) for key in KEPT_METADATA)
-                if len(scopes) < 2 or len(scopes) != len(classes):
-                    continue
-                modules[node.name] = scopes[-2]
-                has_weights = node.op_type in PRODUCTS
-                for scope, name in zip(scopes[:-1], classes[:-1], strict=True):
-                    _describe(described, scope, name, node.op_type, has_weights=has_weights)
+        nodes = [node for path in files for node in onnx.load(str(path), load_external_data=False).graph.node]
+        scoped = {node.name: (node.op_type, around) for node in nodes if (around := _around(node))}
+        wrapper = _wrapper(path for _, around in scoped.values() for path, _ in around)
+        for name, (operator, around) in scoped.items():
+            inner = [(_unwrapped(path, class_name, wrapper), class_name) for path, class_name in around]
+            modules[name] = inner[-1][0]
+            for path, class_name in inner:
+                _describe(described, path, class_name, has_weights=operator in PRODUCTS)
         return cls(modules=modules, places=places(described))
 
     def module(self, node: str) -> str:
@@ -145,7 +148,28 @@ def _modules(
     )
 
 
-def _describe(described: dict[str, Described], path: str, class_name: str, operator: str, *, has_weights: bool) -> None:
+def _around(node: Any) -> list[tuple[str, str]]:
+    """Paths and classes of the modules around a node, the outermost first; empty where the file does not tell."""
+    metadata = {entry.key: entry.value for entry in node.metadata_props}
+    scopes, classes = (_listed(metadata.get(key)) for key in KEPT_METADATA)
+    if len(scopes) != len(classes):
+        return []
+    pairs = list(zip(scopes, classes, strict=True))[:-1]
+    return [(path, name) for path, name in pairs if not path.startswith(NO_SCOPE)]
+
+
+def _wrapper(paths: Iterable[str]) -> str:
+    """The prefix of the module that exporting wraps the model in, if all paths begin with it."""
+    firsts = {path.partition(".")[0] for path in paths if path}
+    return f"{WRAPPED}." if firsts == {WRAPPED} else ""
+
+
+def _unwrapped(path: str, class_name: str, wrapper: str) -> str:
+    """A path without the wrapper; the model itself has the name of its class, as in profiles of torch."""
+    return class_name.rpartition(".")[2] if wrapper == f"{path}." else path.removeprefix(wrapper)
+
+
+def _describe(described: dict[str, Described], path: str, class_name: str, *, has_weights: bool) -> None:
     before = described.get(path)
     described[path] = Described(
         class_name=class_name.rpartition(".")[2],

@@ -19,6 +19,9 @@ from benchmarking.core.records import NOT_SUPPORTED
 from benchmarking.measure.timing import Stopwatch, quiet_gc
 
 WARM_UP_CALLS = 3
+PAUSE_S = 0.005
+"""Before each call: the threads of a runtime spin for a while after a call, and would take the processors from those of
+the other side."""
 COPY_RATE = "copy_bytes_per_sec"
 """Key of the measured rate of copies among the peaks; the others are precisions, with FLOP/s."""
 NOT_CALIBRATED = (
@@ -44,12 +47,12 @@ def profile_point(
     with quiet_gc():
         for number in range(num_runs):
             tokenized += [] if tokenize is None else [tokenize()]
-            if number % 2:
-                profiled_ns.append(profiler.run())
-                plain.run(1)
-            else:
-                plain.run(1)
-                profiled_ns.append(profiler.run())
+            for is_profiled in (bool(number % 2), not number % 2):
+                handle.sleep(PAUSE_S)
+                if is_profiled:
+                    profiled_ns.append(profiler.run())
+                else:
+                    plain.run(1)
     return CallProfile(
         breakdown=profiler.breakdown(),
         latency_ms=tuple(plain.calls_ms),

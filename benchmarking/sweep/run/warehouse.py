@@ -74,7 +74,7 @@ def compare_stored(before: str, after: str, db_path: str, *flags: str) -> Stored
 def measured_peaks(hardware_id: str, db_path: str) -> dict[str, float]:
     """The measured peak rates of a device: FLOP/s by precision, and copy_bytes_per_sec; empty where it was never
     calibrated, and without duckdb. Raises StorageError."""
-    if importlib.util.find_spec("duckdb") is None:
+    if importlib.util.find_spec("duckdb") is None or not Path(db_path).is_file():
         return {}
     found: dict[str, float] = json.loads(_ask("peaks", db_path, hardware_id).stdout)
     return found

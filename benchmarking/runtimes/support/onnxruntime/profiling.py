@@ -44,18 +44,18 @@ class OrtProfiler(CallProfiler):
 
     def breakdown(self) -> Breakdown:
         written = {graph: Path(session.end_profiling()) for graph, session in self._loaded.sessions.items()}
-        by_call = _by_call([read_graph_profile(path, graph) for graph, path in written.items()], len(self._calls))
+        calls = by_call([read_graph_profile(path, graph) for graph, path in written.items()], len(self._calls))
         kept = [index for index, (_, is_kept) in enumerate(self._calls) if is_kept]
         files = [self._source.folder / graph.file for graph in self._source.bundle.graphs.values()]
         next(iter(written.values())).replace(
             self._folder / TRACE_FILE
         )  # a list of events, which Chrome's format allows
         return breakdown(
-            [by_call[index] for index in kept], [ns_to_ms(self._calls[i][0]) for i in kept], Origins.of(files)
+            [calls[index] for index in kept], [ns_to_ms(self._calls[i][0]) for i in kept], Origins.of(files)
         )
 
 
-def _by_call(profiles: Sequence[GraphProfile], calls: int) -> list[list[NodeTime]]:
+def by_call(profiles: Sequence[GraphProfile], calls: int) -> list[list[NodeTime]]:
     """The nodes of each call, of all graphs."""
     found: list[list[NodeTime]] = [[] for _ in range(calls)]
     for profile in profiles:

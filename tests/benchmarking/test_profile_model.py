@@ -1,0 +1,79 @@
+"""The command and the Python API, under the supervisor, on the null device, whose script divides a call exactly."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarking import MLRuntimeProfiler, profile_model
+from benchmarking.core.errors import UsageError
+from benchmarking.core.profiles import profile_from_json
+from db.warehouse import Warehouse
+
+SHARES = {"layers.0.attention": 0.25, "layers.0.mlp": 0.5}
+ARGUMENTS = ["tiny-bert", "--device", "null", "--sequence-length", "10", "--num-runs", "4"]
+
+
+@pytest.fixture
+def scripted(null_script, tmp_path, monkeypatch):
+    """Calls of 8 ms, a quarter more under the profiler, in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BENCHMARK_DB_PATH", str(tmp_path / "db.duckdb"))
+    return null_script(latency_ms={"*": [8.0]}, modules=SHARES, profiler_overhead=0.25)
+
+
+def test_a_profile_is_printed_written_and_stored_apart_from_results(scripted, tmp_path, capsys):
+    assert profile_model.main([*ARGUMENTS, "--save", "--output", "out", "--tensorboard", "logs", "--tag", "v=1"]) == 0
+    out, err = capsys.readouterr()
+    assert "a call takes 10 ms under it, 8 ms without (+25%), 4 calls each, in turns" in out
+    assert "feed-forward 50%, attention 25%, other 25% of a call." in out
+    assert "stored in" in err
+    (results,) = (tmp_path / "out").glob("profiling_results_tiny-bert_null_null_float32_*.json")
+    (trace,) = (tmp_path / "out").glob("trace_tiny-bert_*.json")
+    (board,) = (tmp_path / "logs").glob("*.pt.trace.json")
+    assert json.loads(trace.read_text()) == json.loads(board.read_text())
+    profile = profile_from_json(json.loads(results.read_text()), "here")
+    assert profile.run.results == ()
+    assert profile.run.cell.workload.model_id == "tiny-bert"
+    assert {one.module: one.exclusive_ms for one in profile.call.breakdown.modules} == pytest.approx(
+        {"layers.0.attention": 2.5, "layers.0.mlp": 5.0, "": 2.5}
+    )
+    assert profile.call.breakdown.missing["bound"].startswith("not_supported: the device's peak rates")
+    with Warehouse.open(tmp_path / "db.duckdb", read_only=True) as warehouse:
+        sql = "SELECT profiler_overhead_share, profiler, (SELECT count(*) FROM benchmark_results) AS n FROM profiles"
+        assert warehouse.query(sql).dicts() == [{"profiler_overhead_share": 0.25, "profiler": "null", "n": 0}]
+
+
+def test_a_failure_of_the_worker_is_the_commands_error(null_script, capsys):
+    null_script(faults={"b1 s10": "raise"})
+    assert profile_model.main([*ARGUMENTS, "--quiet"]) == 1
+    assert "scripted: the call raised" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--runtime", "tensorrt", "--device", "cpu"], "tensorrt"),
+        (["--num-runs", "0"], "--num-runs"),
+        (["--sequence-length", "100000"], "takes at most"),
+    ],
+)
+def test_what_cannot_be_profiled_is_refused_before_anything_runs(flags, message, scripted, capsys):
+    assert profile_model.main([*ARGUMENTS, *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_python_api_profiles_texts_and_says_what_it_lacks(scripted, tmp_path, capsys):
+    profiler = MLRuntimeProfiler("tiny-bert", device="null")
+    with pytest.raises(UsageError, match="call profile_inference first"):
+        profiler.print_summary()
+    profile = profiler.profile_inference(["four words of text", "two more"], num_runs=2)
+    assert (profile.point.batch_size, profile.point.sequence_length) == (2, 4)
+    assert "no tokenizer here" in profile.call.missing["tokenize"]
+    profiler.print_summary()
+    assert "tiny-bert on null" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["null_script.json"]  # nothing is written unasked
+    assert set(profiler.save_results(tmp_path / "saved")) == {"results", "trace"}
+    with pytest.raises(UsageError, match="no axis 'image_size'"):
+        profiler.profile_inference(image_size=3)
