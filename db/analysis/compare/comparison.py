@@ -6,6 +6,7 @@ number began in turns (both of one round before both of the next), the rounds ar
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -146,9 +147,10 @@ def meant_to_differ(before: Selection, after: Selection) -> frozenset[str]:
 def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: str, after: str) -> Comparison:
     all_pairs = [*matched.pairs, *matched.refused]
     compared = {one.result_id: one for pair in matched.pairs for side in pair for one in side.comparable}
-    at_once = {one.result_id: one for pair in matched.pairs for both in _overlapping(*pair) for one in both}
+    overlapping = [_overlapping(*pair) for pair in matched.pairs]
+    at_once = {one.result_id: one for pairs in overlapping for both in pairs for one in both}
     details = reading.details(warehouse, list(compared.values()), list(at_once.values()), metric)
-    pairs = [_pair(base, one, details) for base, one in matched.pairs]
+    pairs = [_pair(*pair, found, details) for pair, found in zip(matched.pairs, overlapping, strict=True)]
     pairs += [Pair(why_not=_differing(differences(base.result.keys, one.result.keys))) for base, one in matched.refused]
     judgements = judging.judge(pairs, metric)
     findings = [
@@ -186,10 +188,15 @@ def _are_of_one_machine(one: Measured, other: Measured) -> bool:
     return any(here and here == there for here, there in zip(*places, strict=True))
 
 
-def _pair(before: Representative, after: Representative, details: reading.Details) -> Pair:
+def _pair(
+    before: Representative,
+    after: Representative,
+    overlapping: Sequence[tuple[Measured, Measured]],
+    details: reading.Details,
+) -> Pair:
     if (why_not := _why_not(before, after)) is not None:
         return Pair(why_not=why_not)
-    each = [(one.ab, found) for one, other in _overlapping(before, after) if (found := _rounds(one, other, details))]
+    each = [(one.ab, found) for one, other in overlapping if (found := _rounds(one, other, details))]
     looks = Counter(ab for ab, _ in each if ab is not None)
     sides = before.comparable, after.comparable
     places = _places(sides, details)
@@ -236,12 +243,19 @@ def _sessions(side: Sequence[Measured], places: Mapping[str, int], details: read
         groups.setdefault(one.session_id, []).append(one)
     return tuple(
         Session(
-            value=geometric_mean([one.value for one in own if one.value is not None and one.value > 0] or [0.0]),
+            value=_mean([one.value for one in own if one.value is not None and one.value > 0]),
             launches=tuple(value for one in own for value in details.values.get(one.result_id, {}).values()),
             place=places[session_id],
         )
         for session_id, own in sorted(groups.items(), key=lambda item: places[item[0]])
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The geometric mean, 0 of nothing; most sessions measured a point once, which need not take as long."""
+    if not values:
+        return 0.0
+    return math.exp(math.log(values[0])) if len(values) == 1 else geometric_mean(values)
 
 
 def _scatter(side: Sequence[Measured], sessions: Sequence[Session], details: reading.Details) -> SessionScatter | None:

@@ -255,8 +255,8 @@ def _with_interval(one: Judgement, found: _Estimate, scope: Scope) -> Judgement:
 
 def _variance(values: Sequence[float]) -> float:
     """The sample variance; `statistics.variance` uses fractions, which takes a hundred times as long."""
-    mean = fmean(values)
-    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    mean = math.fsum(values) / len(values)
+    return math.fsum([(value - mean) ** 2 for value in values]) / (len(values) - 1)
 
 
 def _with_verdict(one: Judgement, metric: Metric) -> Judgement:

@@ -26,14 +26,12 @@ ABOUT = ("model_id", "device", "runtime", "precision", "num_threads", "host", "g
 RUNS = "SELECT run_id FROM benchmark_runs WHERE {condition}"
 RUNS_OF_RESULTS = "SELECT DISTINCT run_id FROM all_results WHERE {condition}"
 RESULTS = """
-SELECT
-    result_id, run_id, session_id, series_id, hardware_id, started_at, finished_at, history_time, model_id, device,
-    runtime, precision, num_threads, host, git_commit, tool_version, driver, status, error, validity, doubts,
-    coalesce(simulated, FALSE) AS simulated, {value} AS value
+SELECT result_id, run_id, series_id, status, error, validity, doubts, {value} AS value
 FROM all_results WHERE run_id IN ({runs}) AND {condition}
 ORDER BY started_at, run_id, batch_size, sequence_length, new_tokens, concurrency, result_id
 """
-"""Restricted to the ids of the runs, which are found first: so the results of other runs are not read."""
+"""Restricted to the ids of the runs, which are found first: so the results of other runs are not read. What all results
+of a run share is read once, with it."""
 EVIDENCE = """
 SELECT result_id, extra->'doubts' AS doubts, missing['{metric}'] AS why_missing,
     list_contains(pooled_quantiles, '{metric}') AS is_pooled
@@ -41,8 +39,12 @@ FROM benchmark_results
 WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 """
 """The wide columns, which take longest to read, of the results that have values in them."""
-MAPS = "SELECT run_id, versions, tags['ab'] AS ab FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))"
-"""Read apart: joining a map takes longer than the rest of the query."""
+OF_RUNS = f"""
+SELECT
+    run_id, session_id, hardware_id, started_at, finished_at, coalesce(git_commit_time, started_at) AS history_time,
+    {", ".join(ABOUT)}, coalesce(is_simulated, FALSE) AS simulated, versions, tags['ab'] AS ab
+FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))
+"""
 KEYS = "SELECT {column} AS id, hashed_keys FROM {table} WHERE {column} IN (SELECT unnest($ids))"
 STARTS = """
 SELECT result_id, launch, min(started_at) AS started_at
@@ -58,6 +60,9 @@ class Evidence:
 
     doubts: Sequence[Mapping[str, Any]] = ()
     why_missing: str | None = None
+
+
+NO_EVIDENCE = Evidence()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +83,10 @@ def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metr
         sides = list(pool.map(lambda selection: _selected(warehouse, selection, metric), selections))
         rows = [row for side in sides for row in side]
         in_doubt = pool.submit(_evidence, warehouse, rows, metric)
-        of_runs = pool.submit(_maps, warehouse, rows)
         of_series = pool.submit(_keys, warehouse, "series", "series_id", rows)
-        of_hardware = pool.submit(_keys, warehouse, "hardware_info", "hardware_id", rows)
-    evidence, maps, series, hardware = (
-        in_doubt.result(),
-        of_runs.result(),
-        of_series.result(),
-        of_hardware.result(),
-    )
+        runs = _runs(warehouse, rows)
+        of_hardware = pool.submit(_keys, warehouse, "hardware_info", "hardware_id", runs.values())
+    evidence, series, hardware = in_doubt.result(), of_series.result(), of_hardware.result()
 
     @cache  # a series has many results, which share their keys
     def keys(series_id: str, hardware_id: str, *, is_simulated: bool) -> tuple[Keys, str]:
@@ -94,9 +94,9 @@ def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metr
         return own, canonical_hash(own)
 
     def one(row: Mapping[str, Any]) -> Measured:
-        own = keys(row["series_id"], row["hardware_id"], is_simulated=row["simulated"])
-        why = evidence.get(row["result_id"], Evidence())
-        return _measured({**row, **maps[row["run_id"]]}, own, why, metric)
+        run = runs[row["run_id"]]
+        own = keys(row["series_id"], run["hardware_id"], is_simulated=run["simulated"])
+        return _measured(row, run, own, evidence.get(row["result_id"], NO_EVIDENCE), metric)
 
     return [[one(row) for row in side] for side in sides]
 
@@ -130,10 +130,13 @@ def _evidence(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], metric: M
     }
 
 
-def _maps(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """What is in maps of the runs, by run_id."""
+def _runs(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """What the results of a run share, by run_id; "about" has the columns to show."""
     named = {"runs": sorted({row["run_id"] for row in rows})}
-    return {row["run_id"]: row for row in warehouse.query(MAPS, named).dicts()}
+    return {
+        row["run_id"]: {**row, "about": {name: None if row[name] is None else str(row[name]) for name in ABOUT}}
+        for row in warehouse.query(OF_RUNS, named).dicts()
+    }
 
 
 def _marks(values: Sequence[object]) -> str:
@@ -168,25 +171,27 @@ def _keys(warehouse: Warehouse, table: str, column: str, rows: Iterable[Mapping[
     return {row["id"]: json.loads(row["hashed_keys"]) for row in found}
 
 
-def _measured(row: Mapping[str, Any], own: tuple[Keys, str], evidence: Evidence, metric: Metric) -> Measured:
+def _measured(
+    row: Mapping[str, Any], run: Mapping[str, Any], own: tuple[Keys, str], evidence: Evidence, metric: Metric
+) -> Measured:
     keys, kind = own
     return Measured(
         result_id=row["result_id"],
         run_id=row["run_id"],
         series_id=row["series_id"],
-        session_id=row["session_id"],
-        ab=row["ab"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        history_time=row["history_time"],
+        session_id=run["session_id"],
+        ab=run["ab"],
+        started_at=run["started_at"],
+        finished_at=run["finished_at"],
+        history_time=run["history_time"],
         keys=keys,
         kind=kind,
         value=row["value"],
         validity=row["validity"],
         unfit=_unfit(row, evidence, metric),
         doubts=tuple(doubt["kind"] for doubt in evidence.doubts if doubt["severity"] != "info"),
-        about={name: None if row[name] is None else str(row[name]) for name in ABOUT},
-        versions=row["versions"],
+        about=run["about"],
+        versions=run["versions"],
     )
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from db.analysis.history.detector import detect
+from db.analysis.history.detector import change_places
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,7 +86,7 @@ def _levels(history: Sequence[float]) -> list[Sequence[float]]:
     steps = np.abs(np.diff(np.log(np.asarray(history))))
     if steps.max() <= CLIP_SD * SD_OF_MEDIAN_ABSOLUTE * float(np.median(steps)):
         return [history]
-    cuts = [0, *(change.index for change in detect(history)), len(history)]
+    cuts = [0, *change_places(history), len(history)]
     return [history[start:end] for start, end in pairwise(cuts)]
 
 
