@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from benchmarking.core.metrics import JUDGED
+from benchmarking.core.records import canonical_hash
 from db.analysis.history.changes import update_changes
 from db.warehouse import Warehouse
 from tests.helpers.records import make_run
@@ -97,8 +98,9 @@ def fill(path: Path, *, with_hostile: bool = True) -> None:
                 is_slower = runtime == "onnxruntime" and number >= SLOWER_FROM
                 factor = slowdown * (1 + (number * 7 % 5 - 2) / 300) * (1.2 if is_slower else 1)
                 run = make_run(runtime=runtime, slowdown=factor, with_failed=number == RUNS - 1, **when)
-                commit = dataclasses.replace(run.provenance, git_commit=f"{number:040x}", git_commit_time=None)
-                warehouse.ingest(dataclasses.replace(run, provenance=commit))
+                commit = canonical_hash({"run": number})[:40]
+                provenance = dataclasses.replace(run.provenance, git_commit=commit, git_commit_time=None)
+                warehouse.ingest(dataclasses.replace(run, provenance=provenance))
         for family, model in (("decoder-only", "gpt2"), ("vision", "google/vit-base-patch16-224")):
             warehouse.ingest(make_run(model_id=model, family=family, with_doubtful=True))
         warehouse.ingest(make_run(model_id="gpt2", family="decoder-only", device="cuda", slowdown=0.5))

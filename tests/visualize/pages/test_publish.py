@@ -164,7 +164,7 @@ def test_a_host_that_is_called_like_a_part_of_the_records_changes_none(tmp_path)
     text = page.read_text(encoding="utf-8")
     assert "bert-base-uncased on Test CPU" in text
     assert "<dd>eager (attention=sdpa)</dd>" in text
-    assert "Distribution of each launch" in text
+    assert "The medians of 3 launches lie within" in text
 
 
 def test_a_hostile_name_is_text_in_every_file(site):

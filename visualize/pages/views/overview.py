@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -178,15 +179,21 @@ def _alerts(data: Data) -> Grid:
                 text_cell(row["model_id"], link=run_link(row["run_id"])),
                 text_cell(row["device"]),
                 text_cell(row["runtime"]),
-                text_cell(point_text(row)),
+                text_cell(point_text({**row, "axes": json.dumps(row["axes"])})),
                 text_cell(metric_words(JUDGED[row["metric"]]) if row["metric"] in JUDGED else row["metric"]),
                 text_cell(percent_change(row["relative_change"]), tone="bad"),
-                text_cell(row["triage"]),
+                text_cell(row["triage"], link=_triaged_at(row), hint="its series, where it is triaged"),
             )
             for row in rows
         ),
         caption="Open alerts",
     )
+
+
+def _triaged_at(row: Mapping[str, Any]) -> Link:
+    from visualize.pages.views.trends import TrendsParameters  # which asks this module for the newest series
+
+    return Link(view="trends", parameters=TrendsParameters(series=row["series_id"][:16], metric=row["metric"]))
 
 
 def _regressions(data: Data) -> Grid:

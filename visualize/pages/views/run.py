@@ -300,7 +300,8 @@ def _charts(data: Data, result: Row, metric: str, unit: str) -> tuple[Chart, ...
     asked = {"result": result["result_id"], "metric": metric}
     (counted,) = data.warehouse.query(COUNT, asked).dicts()
     samples = int(counted["samples"])
-    title = f"{metric.replace('_', ' ')} ({unit})" if unit else metric.replace("_", " ")
+    name = "wall time of a call" if metric == METRIC else metric.replace("_", " ")
+    title = f"{name} ({unit})" if unit else name
     launches = data.warehouse.query(QUANTILES if samples else COARSE, asked).dicts()
     if not launches:
         return ()
@@ -342,7 +343,7 @@ def _agreement(launches: Sequence[Row]) -> str:
     medians = [row["quantiles"][len(row["quantiles"]) // 2] for row in launches]
     if len(medians) < 2 or min(medians) <= 0:
         return "Distribution of the calls"
-    return f"The medians of {len(medians)} launches lie within {max(medians) / min(medians) - 1:.1%}"
+    return f"The medians of {len(medians)} launches lie within {max(max(medians) / min(medians) - 1, 0.001):.1%}"
 
 
 SHOWN_QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}

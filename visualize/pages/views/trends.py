@@ -14,6 +14,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED, Metric
 from benchmarking.core.text import number
 from db.analysis.annotations import annotate
+from db.analysis.compare.judging import word
 from db.analysis.gate.alerts import Triage, raise_alerts, set_triage
 from db.analysis.history.changes import update_changes
 from db.analysis.history.histories import ChangePoint, History, histories
@@ -182,14 +183,13 @@ def _line(history: History, parameters: TrendsParameters, metric: Metric, drawn:
 
 
 def _in_full(data: Data, history: History, metric: Metric) -> Drawn:
-    word = _finding(history, metric)
     words = said(data, history, metric)
     noted = " A triangle above is a note." if words.marks else ""
     return Drawn(
         title=f"{_name(history)} · {history.point.label}",
         series_id=history.series_id,
         chart=Chart(
-            title=word,
+            title=_finding(history, metric),
             caption=f"{metric_words(metric)} of each run, by the time of its commit, else of the run. Bars are the "
             f"median between changes; a dashed rule is where the level changed.{noted}",
             spec=specs.trend(
@@ -207,9 +207,9 @@ def _finding(history: History, metric: Metric) -> str:
     if not history.change_points:
         return f"No change in {len(history.points)} runs" if len(history.points) > 1 else "One run"
     newest = history.change_points[-1]
-    word = "worse" if _is_worse(newest, metric) else "better"
-    change = percent_change(newest.change.relative_change)
-    return f"{change} ({word}) since {newest.first_changed.history_time:%Y-%m-%d}, {newest.change.state}"
+    change = newest.change.relative_change
+    when = f"since {newest.first_changed.history_time:%Y-%m-%d}, {newest.change.state}"
+    return f"{abs(change):.1%} {word(change, metric)} {when}"
 
 
 def _points(history: History) -> list[dict[str, Any]]:
