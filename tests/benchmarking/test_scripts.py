@@ -14,7 +14,7 @@ import torch
 
 from benchmarking import benchit, benchmark_model, benchmark_script, cli
 from benchmarking.builds.store import BuildStore
-from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.devices.support.kinds import device_named
 from benchmarking.runtimes.support.lookup import runtime_named
 from benchmarking.scripts import states
@@ -22,7 +22,8 @@ from benchmarking.scripts.analysis import NO_MODELS, TENSORFLOW_MODELS, Analysis
 from benchmarking.scripts.planning import targets
 from benchmarking.sweep.plan.foreign_code import check_read_plan
 from benchmarking.workloads.support.given_modules import PLUGIN
-from benchmarking.workloads.support.script_runs import captured
+from benchmarking.workloads.support.script_runs import captured, module_hash
+from benchmarking.workloads.support.sequences import read_sequence
 from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT
 from tests.helpers.run_schema import run_schema
@@ -85,8 +86,9 @@ def test_scripts_of_many_shapes_give_their_models_inputs_and_calls(found, script
 def test_a_keras_model_on_the_torch_backend_is_found(found):
     if importlib.util.find_spec("keras") is None:
         pytest.skip("keras is not installed")
-    (model,) = found("keras_model").modules
-    assert (model.kind, model.executions) == ("keras model", 1)
+    analysis = found("keras_model")
+    assert seen(analysis) == [("Sequential", 1, [{"inputs": "float32[2, 8]"}])]
+    assert analysis.modules[0].kind == "keras model"
 
 
 def test_a_model_is_described_with_its_place_size_and_times(found):
@@ -104,8 +106,6 @@ def test_the_hash_is_that_of_structure_and_weights_in_every_process(found, cache
     assert again.hash == net.hash
     assert len({net.hash, first.hash, second.hash}) == 3
     again.module.layer.bias.data[0] += 1
-    from benchmarking.workloads.support.script_runs import module_hash
-
     assert module_hash(again.module) != net.hash
 
 
@@ -301,6 +301,73 @@ def test_build_only_makes_the_build_and_measures_nothing(cache):
     assert (run.status, run.results[0].error) == ("skipped", "build_only: not measured")
     assert BuildStore().find_digest("onnx", str(run.preparation.build["digest"])) is not None
     assert run.performance.mean_latency is None
+
+
+SEQUENCE = """
+import onnx
+
+def stamp(path):
+    model = onnx.load(path, load_external_data=False)
+    model.doc_string = "stamped"
+    onnx.save(model, path)
+
+def get_sequence():
+    return ["export", "optimize", ("stamp", stamp)]
+"""
+
+
+def test_a_sequence_of_ones_own_builds_what_is_measured(cache, tmp_path):
+    import onnx
+
+    (tmp_path / "stages.py").write_text(SEQUENCE)
+    torch.manual_seed(0)
+    module = torch.nn.Linear(8, 8)
+    sequence = tmp_path / "stages.py"
+    run = benchmark_model(module, torch.randn(4, 8), runtime="ort", build_only=True, sequence=sequence)
+    folder = BuildStore().root / "onnx" / str(run.preparation.build["digest"])
+    assert onnx.load(folder / "model.onnx").doc_string == "stamped"
+    assert run.preparation.build["agreement"]["relative_l2"] < 1e-5
+    assert run.cell.workload.config["sequence"]["stages"] == ["export", "optimise", "stamp"]
+    with pytest.raises(UnsupportedError, match="sequence: runtime eager loads no build"):
+        benchmark_model(module, torch.randn(4, 8), sequence=sequence, runtime="eager")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"no function get_sequence\(\)"),
+        ("def get_sequence(): return 'export'", "returns a list of stages: got 'export'"),
+        ("def get_sequence(): return ['optimise']", "the first stage is 'export', once: got optimise"),
+        ("def get_sequence(): return ['export', 'fly']", r"or a pair \(name, function\): got 'fly'"),
+        (
+            "def get_sequence(): return ['export', 'float16', 'optimise']",
+            "one of float16, quantise may be the last stage",
+        ),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_file_of_stages_that_is_none_is_refused(tmp_path, text, message):
+    (tmp_path / "stages.py").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_sequence(tmp_path / "stages.py")
+
+
+def test_the_last_stage_of_a_sequence_is_the_precision(tmp_path):
+    (tmp_path / "stages.py").write_text("def get_sequence(): return ('export', 'quantize')")
+    assert read_sequence(tmp_path / "stages.py").precision == "int8"
+
+
+def test_a_module_without_tensor_inputs_has_no_graph(cache, tmp_path):
+    script = tmp_path / "constant.py"
+    script.write_text(
+        "import torch\nclass One(torch.nn.Module):\n    def forward(self, size):\n"
+        "        return torch.ones(size)\nOne()(3)"
+    )
+    analysis = analysed(ScriptRequest(path=str(script)))
+    (module,) = analysis.modules
+    reason = PLUGIN.recipe(analysis.workload(module))
+    assert reason == "One was called without a tensor: a graph of it would hold its output as a constant"
+    assert module.calls[0].signature == {"size": "3"}
 
 
 def test_scripts_measured_from_python_give_runs_on_every_device(cache, tmp_path):

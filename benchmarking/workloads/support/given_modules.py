@@ -23,7 +23,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.model_contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Scalar, Workload, canonical_hash, from_json, to_json
 from benchmarking.workloads.support.generation import host_array, non_finite
-from benchmarking.workloads.support.script_runs import CallArguments, captured
+from benchmarking.workloads.support.script_runs import CallArguments, captured, is_keras
 from benchmarking.workloads.support.sequences import BuildSequence, rewrite
 
 if TYPE_CHECKING:
@@ -54,6 +54,11 @@ class RecordedCall:
     """Digest of the build with the values of the tensors."""
     executions: int
     """How often the script called it so; 1 for a module that was given in Python."""
+
+    @property
+    def takes_tensors(self) -> bool:
+        """Whether any of its arguments is a tensor."""
+        return any("[" in what for what in self.signature.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +232,9 @@ class GivenModules(WorkloadFamily):
         return ModuleCall(model, point, *calls[point.label].filled(tensors))
 
     def recipe(self, workload: Workload) -> Recipe | str:
+        about = given_module(workload)
+        if not all(call.takes_tensors for call in about.calls):
+            return f"{about.class_name} was called without a tensor: a graph of it would hold its output as a constant"
         return Recipe(plan="forward", exporter=TORCH_EXPORTER, is_of_one_point=True)
 
     def outputs(self, output: Any) -> Mapping[str, Any]:
@@ -365,5 +373,4 @@ def _kind(module: Any) -> str:
         return "torch script"
     if hasattr(getattr(module, "config", None), "model_type"):
         return "transformers model"
-    roots = {base.__module__.partition(".")[0] for base in type(module).__mro__}
-    return "keras model" if "keras" in roots else "torch module"
+    return "keras model" if is_keras(module) else "torch module"

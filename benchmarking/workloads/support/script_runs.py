@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 SEED = 0
 KERAS_LAYER = "keras.src.layers.layer"
 """The module of Keras 3 whose class Layer calls every layer; on the torch backend a layer is a torch module."""
+SYMBOL = "KerasTensor"
+"""The class of what Keras passes through layers when a model is put together, before it is called."""
 TENSORFLOW = "tensorflow"
 MOST_SIGNATURES = 16
 """Signatures of inputs that are kept for one module: each one is measured, which takes seconds."""
@@ -125,7 +127,8 @@ class CallArguments:
 
         paths, self._spec = _pytree.tree_flatten_with_path((args, dict(named)))
         names = _names(module, [path for path, _ in paths])
-        self._leaves = [value for _, value in paths]
+        self._leaves = [_tensor(module, value) for _, value in paths]
+        self.is_symbolic = any(type(leaf).__name__ == SYMBOL for leaf in self._leaves)
         self._names: list[str | None] = [
             name if isinstance(value, torch.Tensor) else None for name, value in zip(names, self._leaves, strict=True)
         ]
@@ -177,6 +180,20 @@ def _update(digest: Any, tensor: Any) -> None:
     digest.update(plain.cpu().contiguous().flatten().view(torch.uint8).numpy())
 
 
+def is_keras(module: Any) -> bool:
+    """Whether a module is a layer or model of Keras."""
+    return "keras" in {base.__module__.partition(".")[0] for base in type(module).__mro__}
+
+
+def _tensor(module: Any, value: Any) -> Any:
+    """An array given to Keras as the tensor that Keras makes of it: a graph would hold an array as a constant."""
+    import numpy as np
+    import torch
+
+    is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and is_keras(module)
+    return torch.from_numpy(value.copy()) if is_array else value
+
+
 def _described(value: Any) -> str:
     import torch
 
@@ -188,8 +205,8 @@ def _described(value: Any) -> str:
 def _names(module: Any, paths: Sequence[tuple[Any, ...]]) -> list[str]:
     """A name for each argument: that of the parameter, with the way into it ("x", "states_0")."""
     try:
-        parameters = list(inspect.signature(module.forward).parameters)
-    except (TypeError, ValueError):  # a forward of C++
+        parameters = list(inspect.signature(module.call if is_keras(module) else module.forward).parameters)
+    except (AttributeError, TypeError, ValueError):  # a forward of C++, a layer of Keras that inherits its call
         parameters = []
     names: list[str] = []
     for side, first, *rest in paths:  # (0, position, ...) or (1, name, ...)
@@ -252,6 +269,8 @@ class _Watch:
         if len(stack) > self._max_depth or self._is_left_out(module, stack):
             return original(module, *args, **named)
         arguments = CallArguments(module, args, named)
+        if arguments.is_symbolic:
+            return original(module, *args, **named)
         seen = self._seen(module, stack)
         call = next((one for one in seen.calls if one.signature == arguments.signature), None)
         if call is None and len(seen.calls) < MOST_SIGNATURES:
