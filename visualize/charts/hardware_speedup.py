@@ -153,12 +153,12 @@ def _figure_text(
 ) -> FigureText:
     found = _finding(shown, baseline, batches[0])
     sizes = sorted(baseline.at)
-    skipped = [f"{size}" for size in sizes if size not in batches]
+    skipped_sizes = [size for size in sizes if size not in batches]
     notes = (
         f"Baseline: the best configuration of its device, {baseline.line.label}.",
         words.interval(shown, "Whisker").replace("median", "speed-up"),
         found.note if found else None,
-        f"Batch sizes without a panel: {', '.join(skipped)}." if skipped else None,
+        f"Batch sizes without a panel: {', '.join(map(str, skipped_sizes))}." if skipped_sizes else None,
         left_out,
     )
     point = words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False))
@@ -168,7 +168,13 @@ def _figure_text(
     return FigureText(
         title=title,
         subtitle=words.subtitle(title, HardwareSpeedup.title, str(key["task"]), point),
-        notes=words.caption(members, shown, *notes, named=words.cell_and_point, otherwise="in no panel"),
+        notes=words.caption(
+            [row for row in members if row["batch_size"] not in skipped_sizes],
+            shown,
+            *notes,
+            named=words.cell_and_point,
+            otherwise="left out or without a baseline",
+        ),
         legend=doubtful_entries(shown),
     )
 

@@ -92,7 +92,7 @@ def _drawing(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...
             draw_lines(axes, lines, "phase")
             axes.set_xticks(range(len(columns)), [PANELS[title][column] for column in columns])
             axes.set_xlim(-0.3, len(columns) - 0.7)
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, axes.get_ylim()[1] * 1.05)
             axes.set(xlabel="", ylabel=title)
         rest = len(groups) - len(shown)
         notes = (

@@ -37,6 +37,8 @@ ORDER BY {order}
 
 SUBJECT = ("model_id", *MODEL_COLUMNS)
 WIDTH_IN, HEIGHT_IN = 7.2, 4.4
+LABEL_ROOM = 1.4
+"""Factor of room at the left, on a log axis, for the name of the first point of the front."""
 MOST_NAMED = 8
 """Points of the front with a name beside them; more would overlap."""
 NOTE = (
@@ -89,6 +91,8 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
             )  # fmt: skip
             draw_trusted(axes, points, line.colour, line.style, line.label)
         scale_value_axis(axes, [row["value"] for row in shown], "x")
+        left, _ = axes.get_xlim()
+        axes.set_xlim(left=left / LABEL_ROOM)
         scale_value_axis(axes, [row["throughput"] for row in shown])
         best = front(shown)
         _draw_front(axes, best)

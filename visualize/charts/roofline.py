@@ -109,7 +109,7 @@ def _draw_roofs(axes: Axes, shown: Sequence[Row]) -> None:
 
     bytes_per_s = shown[0]["peak_copy_bytes_per_sec"]
     peaks = dict(sorted({row["precision"]: row["peak_flops_per_sec"] for row in shown}.items()))
-    lowest = min(row["arithmetic_intensity"] for row in shown) / 3
+    lowest = min(*(row["arithmetic_intensity"] for row in shown), min(peaks.values()) / bytes_per_s) / 3
     highest = max(max(row["arithmetic_intensity"] for row in shown), max(peaks.values()) / bytes_per_s) * 6
     for index, (precision, peak) in enumerate(peaks.items()):
         ridge = peak / bytes_per_s

@@ -47,7 +47,7 @@ ORDER BY {order}
 
 SUBJECT = ("model_id", *MODEL_COLUMNS, "place", "num_threads", "cpu_list")
 """What the rows of a picture have in common, besides their point without its batch size."""
-BAR = ("runtime", "precision", "runtime_mode", "device", "simulated")
+BAR = ("runtime", "precision", "runtime_mode", "device", "device_name", "simulated", "hardware_id")
 """What distinguishes bars."""
 BASELINE = "unmodified PyTorch at float32"
 NO_BASELINE = f"without the baseline, {BASELINE}, to compare with"
@@ -138,7 +138,10 @@ def _bars(drawn: Sequence[Row]) -> Bars:
     groups = sorted(grouped(drawn, BAR), key=lambda group: _standing(group[1]))
     names = [words.SEPARATOR.join((key["runtime"], key["precision"])) for key, _ in groups]
     keys = [key for key, _ in groups]
-    facts = [(*modes, *details(key, ("device", "simulated"))) for modes, key in zip(_modes(keys), keys, strict=True)]
+    facts = [
+        (*modes, *details(key, ("device", "device_name", "simulated", "hardware_id")))
+        for modes, key in zip(_modes(keys), keys, strict=True)
+    ]
     labels = distinct_names(names, facts, ", ")
     return Bars(labels=tuple(wrap(label, TEXT_SIZE, LABEL_IN - 0.2) for label in labels), keys=tuple(keys))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from visualize.drawing import words
 from visualize.drawing.configurations import Finding, finding, speedup
 from visualize.drawing.layout import FigureText, finish, label_ends, new_figure
-from visualize.drawing.lines import MOST_LINES, Line, doubtful_entries, draw_lines
+from visualize.drawing.lines import MOST_LINES, Line, doubtful_entries, draw_lines, legend_entries
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     ChartPlugin,
@@ -147,9 +147,13 @@ def _scaled(resource: Resource, found: Sequence[Row]) -> tuple[Row, ...]:
     return tuple({**row, "value": ratio.value, "low": ratio.low, "high": ratio.high} for row, ratio in ratios)
 
 
+def _name(own: Row) -> str:
+    return words.SEPARATOR.join((own["runtime"], own["precision"], words.point(own)))
+
+
 def _drawing(resource: Resource, key: Row, members: Sequence[Row], groups: Sequence[tuple[Row, list[Row]]]) -> Drawing:
     shown = groups[:MOST_LINES]
-    names = [words.SEPARATOR.join((own["runtime"], own["precision"], words.point(own))) for own, _ in shown]
+    names = [_name(own) for own, _ in shown]
     labels = distinct_names(names, [details(own, ("runtime_mode", "simulated")) for own, _ in shown], ", ")
     lines = [
         Line(label=label, rows=_scaled(resource, found), style=style, is_simulated=bool(own["simulated"]))
@@ -166,12 +170,8 @@ def _drawing(resource: Resource, key: Row, members: Sequence[Row], groups: Seque
         axes.set_ylim(0, max(*ideal, *(row["high"] or row["value"] for row in drawn)) * 1.1)
         several = resource.several[0].upper() + resource.several[1:]
         axes.set(xlabel=several, ylabel=f"Times as fast as with {resource.counted(counts[0])}\nhigher is better")
-        lasts = [max(line.rows, key=resource.count) for line in lines]
-        ends = [
-            (resource.count(row), row["value"], line.label, line.colour) for row, line in zip(lasts, lines, strict=True)
-        ]
-        label_ends(axes, [*ends, (counts[-1], ideal[-1], "perfect scaling", look().grey)])
-        finish(figure, _figure_text(resource, key, members, drawn, shown, len(groups)))
+        label_ends(axes, [(counts[-1], ideal[-1], "perfect scaling", look().grey)])
+        finish(figure, _figure_text(resource, key, members, lines, shown, len(groups)))
     return Drawing(
         figure=figure,
         name_parts=(str(key["model_id"]), str(key.get("device") or f"{key['device_type']}-gpus")),
@@ -183,11 +183,12 @@ def _figure_text(
     resource: Resource,
     key: Row,
     members: Sequence[Row],
-    drawn: Sequence[Row],
+    lines: Sequence[Line],
     shown: Sequence[tuple[Row, list[Row]]],
     total: int,
 ) -> FigureText:
     found = _finding(resource, shown)
+    drawn = [row for line in lines for row in line.rows]
     left_out = (
         f"Left out: {total - len(shown)} of {total} lines; a selection shows them." if total > len(shown) else None
     )
@@ -201,12 +202,13 @@ def _figure_text(
         alone,
     )
     title = f"{key['model_id']}: {found.text}" if found else f"{_title(resource)}: {key['model_id']}"
+    alone_name = _name(shown[0][0]) if len(shown) == 1 else ""
     device = words.device(members[0]) if resource is THREADS else str(key["card"] or key["device_type"])
     return FigureText(
         title=title,
-        subtitle=words.subtitle(title, _title(resource), device, str(key["task"])),
+        subtitle=words.subtitle(title, _title(resource), device, str(key["task"]), alone_name),
         notes=tuple(note for note in notes if note),
-        legend=doubtful_entries(drawn),
+        legend=legend_entries(lines, drawn) if len(lines) > 1 else doubtful_entries(drawn),
     )
 
 

@@ -86,7 +86,7 @@ def _drawing(key: Row, points: Sequence[list[Row]]) -> Drawing:
             for style, (row, found) in enumerate(series):
                 _draw_launches(axes, name, row, found, style)
             axes.set_ylabel(PANELS[name])
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, axes.get_ylim()[1] * 1.05)
             axes.yaxis.set_major_formatter(lambda value, _: number(value))
         panels[-1].set_xlabel("Time since the first reading (s)")
         rows = [row for row, _ in series]

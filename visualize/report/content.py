@@ -212,7 +212,10 @@ def _failures(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
 
 def _overview(rows: Sequence[Row], runs: Sequence[Row]) -> Grid:
     """What became of each run."""
-    of_run = {run["run_id"]: [row for row in rows if row["run_id"] == run["run_id"]] for run in runs}
+    of_run: dict[str, list[Row]] = {}
+    for row in rows:
+        of_run.setdefault(row["run_id"], []).append(row)
+    runs = sorted(runs, key=lambda run: (run["model_id"], of_run[run["run_id"]][0]["setup"]))
     names = ("model", "setup", "family", "parameters", "points", "best throughput", "worst state", "load s", "took")
     return Grid(
         headings=headings(names, ("parameters", "load s", "took")),

@@ -150,3 +150,13 @@ def test_an_emulator_s_line_is_grey_in_the_comparison_of_hardware(eager, figures
     (axes,) = figure.axes
     assert see.artist(axes, "line Emulator (qnn, simulated) · eager · float32").get_color() == LOOKS["light"].grey
     assert see.artist(axes, "line Test CPU (cpu) · eager · float32").get_color() != LOOKS["light"].grey
+
+
+def test_two_devices_of_a_place_have_a_bar_each(eager, fast, figures, alter):
+    """A CPU is one place although its name may change, as by another container."""
+    renamed = alter.on_device(alter.renewed(fast), "Test CPU in a container")
+    (figure,) = figures(NAME, eager, fast, renamed)
+    assert set(bars(figure.axes[0])) == {
+        *("onnxruntime · float32, Test CPU", "onnxruntime · float32, Test CPU in a container"),
+        "eager · float32",
+    }

@@ -152,7 +152,7 @@ def test_several_gpus_are_counted_by_the_device_s_selector(at_128, figures, see,
     assert axes.get_xlabel() == "GPUs"
     assert see.texts(figure)[:2] == [
         "bert-base-uncased: 4 GPUs are 2.5 times as fast as 1 GPU",
-        "Scaling over GPUs · Card · feature-extraction",
+        "Scaling over GPUs · Card · feature-extraction · eager · float32 · batch 4, sequence 128",
     ]
 
 
