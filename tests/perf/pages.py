@@ -64,7 +64,7 @@ def import_cost_s() -> float:
 def server(path: Path) -> Iterator[tuple[str, int]]:
     """A running server's address, and its process id."""
     command = [sys.executable, "-m", "visualize.pages.dashboard", "--db-path", str(path), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield urlsplit(process.stdout.readline().strip()).netloc, process.pid
