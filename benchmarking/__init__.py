@@ -9,31 +9,44 @@ if TYPE_CHECKING:
     from benchmarking.api import benchmark_model, benchmark_script, measure_file
     from benchmarking.benches import BenchmarkConfig, CustomMetric, ModelBenchmark, create_config_variants
     from benchmarking.benches.runner import BenchmarkRunner
+    from benchmarking.measure.memory import flush_memory
+    from benchmarking.measure.monitor import CPUMonitor, DeviceMonitor, GPUMonitor
+    from benchmarking.measure.timing_result import TimingResult
     from benchmarking.profiler import MLRuntimeProfiler
 
 __version__ = "0.2.0"
 __all__ = [
     "BenchmarkConfig",
     "BenchmarkRunner",
+    "CPUMonitor",
     "CustomMetric",
+    "DeviceMonitor",
+    "GPUMonitor",
     "MLRuntimeProfiler",
     "ModelBenchmark",
+    "TimingResult",
     "__version__",
     "benchmark_model",
     "benchmark_script",
     "create_config_variants",
+    "flush_memory",
     "measure_file",
 ]
 
 HOMES = {
     "BenchmarkConfig": "benchmarking.benches",
     "BenchmarkRunner": "benchmarking.benches.runner",
+    "CPUMonitor": "benchmarking.measure.monitor",
     "CustomMetric": "benchmarking.benches",
+    "DeviceMonitor": "benchmarking.measure.monitor",
+    "GPUMonitor": "benchmarking.measure.monitor",
     "MLRuntimeProfiler": "benchmarking.profiler",
     "ModelBenchmark": "benchmarking.benches",
+    "TimingResult": "benchmarking.measure.timing_result",
     "benchmark_model": "benchmarking.api",
     "benchmark_script": "benchmarking.api",
     "create_config_variants": "benchmarking.benches",
+    "flush_memory": "benchmarking.measure.memory",
     "measure_file": "benchmarking.api",
 }
 """Public name -> its module."""

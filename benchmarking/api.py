@@ -208,11 +208,13 @@ class ScriptReport:
 
 def _measured(models: Models) -> tuple[Run, ...]:
     """The runs of all plans, which are swept together."""
-    from benchmarking.sweep.run.supervisor import Observer, Track, sweep
+    from benchmarking.sweep.run.supervisor import Track, sweep
+    from benchmarking.sweep.show.live import observed
 
     with temporary_folder("benchhouse-run") as folder:
         tracks = [Track.start(folder, plan) for plan in models.plans]
-        sweep(tracks, Observer())
+        with observed(tracks, quiet=True) as observer:
+            sweep(tracks, observer)
         runs = tuple(track.run(utc_now()) for track in tracks)
     for run in runs:
         models.keep(run)
@@ -326,7 +328,8 @@ def _one_launch(plan: CellPlan, preparation: Preparation | None) -> tuple[list[L
 
 def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any], *, build_only: bool) -> Run:
     from benchmarking.sweep.plan.request import plan_cell
-    from benchmarking.sweep.run.supervisor import Observer, Track, finished_run, sweep
+    from benchmarking.sweep.run.supervisor import Track, finished_run, sweep
+    from benchmarking.sweep.show.live import observed
 
     plugins.check_measuring()
     try:
@@ -338,7 +341,8 @@ def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any]
         return finished_run(_skipping(plan), [], [], utc_now(), _built(plan))
     with temporary_folder("benchhouse-run") as folder:
         track = Track.start(folder, plan)
-        sweep([track], Observer())
+        with observed([track], quiet=True) as observer:
+            sweep([track], observer)
         return track.run(utc_now())
 
 

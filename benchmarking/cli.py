@@ -28,6 +28,7 @@ SHORT_NAMES = {
 """Names after `benchhouse` that differ from the names of the scripts."""
 HOUSE_COMMANDS = {
     "show": ("db.commands.show", "show the newest results, with the trend of each series"),
+    "top": ("benchmarking.top", "watch the sweeps that run on this machine: progress, results, use of devices"),
     "ab": ("benchmarking.ab", "measure two commands in alternating launches, and judge the difference"),
     "compare": ("db.commands.compare", "compare two selections of results, worst change first"),
     "history": ("db.commands.history", "show series over time, with their change points"),

@@ -47,6 +47,12 @@ def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared-builds"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_live_statuses(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Sweeps of the tests are not among those that somebody watches on this machine."""
+    os.environ["BENCHHOUSE_LIVE_DIR"] = str(tmp_path_factory.mktemp("live"))
+
+
 @pytest.fixture(autouse=True)
 def without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test asks the hub, wherever the tests run; those of the hub's own code bring a server along."""

@@ -22,7 +22,8 @@ from benchmarking.sweep.run.spool import read_run
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.comparison import condensed
-from benchmarking.sweep.show.progress import Progress, cell_name
+from benchmarking.sweep.show.live import observed
+from benchmarking.sweep.show.progress import cell_name
 
 LOG = logging.getLogger(__name__)
 
@@ -113,16 +114,15 @@ class Batch:
         return self._measure(tracks)
 
     def _measure(self, tracks: Sequence[Track]) -> BatchSummary:
-        self._observer = Recorder(Observer() if self._quiet else Progress(tracks))
         self._write("running")
         try:
-            sweep(tracks, self._observer, self._done, device_wait_s=self._device_wait_s)
+            with observed(tracks, quiet=self._quiet) as shown:
+                self._observer = Recorder(shown)
+                sweep(tracks, self._observer, self._done, device_wait_s=self._device_wait_s)
         except (KeyboardInterrupt, LockedError) as error:
             LOG.warning(str(error) or "interrupted")
             self._write("interrupted")
             raise
-        finally:
-            self._observer.close()
         if all(cell.stored is not False for cell in self.cells):
             self.manifest.close()
         written = self._write("finished")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.provenance import this_process
 from benchmarking.core.records import Cell, dumps, from_json, to_json
 from benchmarking.core.untrusted.redaction import restored, stored
 from benchmarking.sweep.plan.plan import CellPlan
@@ -99,7 +100,7 @@ class Manifest:
     def take(self) -> None:
         """Record this process as the owner of the batch. Raises StorageError."""
         journal.mend(self.path)
-        self._append("Owner", journal.this_process())
+        self._append("Owner", this_process())
 
     def note_stored(self, run_id: str) -> None:
         """Record that a run is in the database. Raises StorageError."""

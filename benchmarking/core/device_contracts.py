@@ -28,6 +28,10 @@ Memory = Literal["own", "host", "unknown"]
 PEAK_NAMES = ("device_allocated_peak_bytes", "device_reserved_peak_bytes")
 IN_USE_NAMES = ("device_process_bytes", "device_used_bytes")
 """Memory in use by this process and by all processes."""
+CONDITION_NAMES = ("temperature_c", "clock_hz", "memory_clock_hz")
+"""What decides how fast the device can be."""
+MACHINE_NAMES = ("machine_percent", "machine_used_bytes")
+"""Of a processor: its use by all programs of the machine, and the memory that they use."""
 STATE_NAMES = (
     "clock_hz",
     "clock_default_hz",
@@ -183,6 +187,11 @@ class Gauge:
         """The use now (`USE_NAMES`), with `resident_bytes` where the processes' own memory is meant. A share of time
         is that since the last reading, or the driver's last period. Must be cheap enough for ten readings a second."""
         return Readings(missing=dict.fromkeys(USE_NAMES, NOT_SUPPORTED))
+
+    def conditions(self) -> Readings:
+        """The conditions now (`CONDITION_NAMES`); of a processor also the use by all programs (`MACHINE_NAMES`), and
+        power since the last reading where energy is counted."""
+        return Readings(missing=dict.fromkeys(CONDITION_NAMES, NOT_SUPPORTED))
 
     def close(self) -> None:
         """Release the vendor's library."""

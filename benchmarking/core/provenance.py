@@ -1,7 +1,8 @@
-"""Ids, time stamps, the commit and versions of a run, and what is needed to measure it again."""
+"""Ids, time stamps, owners of files, the commit and versions of a run, and what is needed to measure it again."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import time
@@ -44,6 +45,46 @@ def uuid7() -> str:
 def utc_now() -> str:
     """The time in UTC, ISO 8601, to the millisecond: "2026-01-02T03:04:05.678Z". Not a clock for durations."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A process that writes or wrote a file."""
+
+    host: str
+    """First 16 hex digits of the SHA-256 of the machine's name."""
+    pid: int
+    created_s: float
+    """Start of the process in Unix seconds: process ids are reused."""
+
+    def is_here(self) -> bool:
+        """Whether it runs or ran on this machine."""
+        return self.host in (_host(), platform.node())  # the name itself stands in older files
+
+    def is_alive(self) -> bool:
+        """Whether the process is running on this machine."""
+        import psutil
+
+        if not self.is_here():
+            return False
+        try:
+            process = psutil.Process(self.pid)
+            # A killed process whose parent has not asked for its end is still listed.
+            return process.create_time() == self.created_s and process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.Error, ValueError, OverflowError):  # the last two: a file may hold any number
+            return False
+
+
+def this_process() -> Owner:
+    """This process."""
+    import psutil
+
+    return Owner(host=_host(), pid=os.getpid(), created_s=psutil.Process().create_time())
+
+
+def _host() -> str:
+    """What identifies this machine to itself, and does not name it to others."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:16]
 
 
 def provenance(command: Sequence[str], tags: Mapping[str, str], description: str | None) -> Provenance:

@@ -217,6 +217,19 @@ class Display:
             self._bar = None
 
 
+class NoDisplay(Display):
+    """Shows nothing."""
+
+    def show(self, state: State, *, is_news: bool = True) -> None:
+        pass
+
+    def say(self, line: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class _Bar:
     """The bar and the text below it, drawn by rich on request."""
 

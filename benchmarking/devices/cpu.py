@@ -6,7 +6,6 @@ import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import fmean
 from types import MappingProxyType
 
 from benchmarking.core.device_contracts import STATE_NAMES, ColdCache, DeviceHandle, DeviceKind, Gauge, Memory
@@ -18,9 +17,13 @@ from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.gauges import ProcessorGauge
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
-from benchmarking.devices.support.host_linux import last_level_cache_bytes
+from benchmarking.devices.support.host_linux import (
+    last_level_cache_bytes,
+    processor_clock_hz,
+    processor_temperature_c,
+)
 from benchmarking.devices.support.ort_providers import HOST_MEMORY, OrtProvider
-from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text
+from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
 """PyTorch's precisions on any CPU; without native support it converts, at a cost (`native_precisions` in the facts)."""
@@ -38,10 +41,6 @@ ORT_PROVIDER = OrtProvider(
     precisions=("float32", "float16", "int8", "int4"),  # its kernels have no bfloat16: NOT_IMPLEMENTED
     memory=HOST_MEMORY,
 )
-
-TEMPERATURE_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
-HZ_PER_KHZ = 1_000
-MILLI = 1_000
 
 
 class CpuHandle(HostHandle):
@@ -77,29 +76,13 @@ class CpuHandle(HostHandle):
         no_reasons = absent(f"{NOT_SUPPORTED}: Linux counts throttling, it gives no reasons", ("throttle_reasons",))
         read = gather(
             {
-                "clock_hz": lambda: fmean(self._frequencies_hz("scaling_cur_freq")),
-                "clock_default_hz": lambda: fmean(self._frequencies_hz("base_frequency")),
-                "temperature_c": self._temperature_c,
+                "clock_hz": lambda: processor_clock_hz(self._sys),
+                "clock_default_hz": lambda: processor_clock_hz(self._sys, "base_frequency"),
+                "temperature_c": lambda: processor_temperature_c(self._sys),
                 "violation_ns": self._violation_ns,
             }
         )
         return no_counter | no_reasons | read
-
-    def _frequencies_hz(self, name: str) -> list[int]:
-        paths = sorted(self._sys.glob(f"devices/system/cpu/cpu[0-9]*/cpufreq/{name}"))
-        if not paths:
-            raise UnreadableError(f"{NOT_SUPPORTED}: no {self._sys}/devices/system/cpu/cpu0/cpufreq/{name}")
-        return [read_int(path) * HZ_PER_KHZ for path in paths]
-
-    def _temperature_c(self) -> float:
-        """The hottest of the processor's sensors."""
-        folders = [
-            name.parent for name in self._sys.glob("class/hwmon/hwmon*/name") if read_text(name) in TEMPERATURE_SENSORS
-        ]
-        readings = [read_int(path) / MILLI for folder in folders for path in folder.glob("temp*_input")]
-        if not readings:
-            raise UnreadableError(f"{NOT_SUPPORTED}: no processor sensor in {self._sys}/class/hwmon")
-        return max(readings)
 
     def _violation_ns(self) -> int:
         """The longest time a package was throttled by heat since boot (Intel, Linux 5.7)."""

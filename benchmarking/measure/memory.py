@@ -12,6 +12,7 @@ driver when it is in a container.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import re
 import struct
@@ -116,6 +117,22 @@ class LifetimePeak:
 
         information: Any = psutil.Process().memory_info()  # the field exists on Windows only
         return int(information.peak_wset)
+
+
+def flush_memory() -> None:
+    """Free what can be freed: Python's garbage, and the memory that torch's allocator keeps on the accelerator, whose
+    peaks start anew. Where this process has not used torch or an accelerator, neither is touched."""
+    gc.collect()
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.accelerator.is_available():
+        return
+    backend = getattr(torch, torch.accelerator.current_accelerator().type)
+    if not getattr(backend, "is_initialized", lambda: True)():
+        return
+    backend.synchronize()
+    backend.empty_cache()
+    if hasattr(backend, "reset_peak_memory_stats"):
+        backend.reset_peak_memory_stats()
 
 
 def rss_bytes() -> Readings:

@@ -1,7 +1,8 @@
 """Monitors: the use of a device over time, sampled by a process of its own.
 
-`DeviceMonitor` watches a device while anything runs on it. `usage_pass` puts one beside some calls of a point, after
-the timed ones: utilization, device memory and power over those calls.
+`DeviceMonitor` watches a device while anything runs on it; `GPUMonitor` and `CPUMonitor` find it themselves.
+`usage_pass` puts one beside some calls of a point, after the timed ones: utilization, device memory and power over
+those calls.
 
 The process samples as this module's `main`: it gets one JSON line on stdin, writes one on stdout for each sample, and
 ends when its stdin does, so that it never outlives the process that it watches.
@@ -24,8 +25,8 @@ from types import TracebackType
 from typing import IO, Any
 
 from benchmarking.core.child_process import module_command, start
-from benchmarking.core.device_contracts import USE_NAMES
-from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.device_contracts import CONDITION_NAMES, MACHINE_NAMES, USE_NAMES
+from benchmarking.core.errors import BenchhouseError, UsageError, first_line
 from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, bytes_to_mb, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
@@ -40,8 +41,8 @@ from benchmarking.core.records import (
     from_json,
     to_json,
 )
-from benchmarking.devices.support.gauges import open_gauge
-from benchmarking.devices.support.kinds import has
+from benchmarking.devices.support.gauges import ProcessTree, open_gauge
+from benchmarking.devices.support.kinds import has, names_with, processor
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.flight import run_untimed
 from benchmarking.measure.memory import PassResult
@@ -54,6 +55,8 @@ START_LIMIT_S = 30.0
 STOP_LIMIT_S = 5.0
 LEAD_S = 1.0
 """Calls of an accelerator before samples count: a driver's share of time is of a period of up to a second."""
+FIRST_GPU = "gpu"
+"""Asks for the first GPU of the machine."""
 MIN_SAMPLES = 3
 """Below it there is neither a course over time nor a largest value worth a name."""
 
@@ -68,6 +71,8 @@ SERIES = {
 """Our readings, and the raw metric and unit that each is stored as."""
 TIMES = "monitor_time"
 """The raw metric with the times of those samples, in ms since the first."""
+READINGS = (*SERIES, *CONDITION_NAMES, *MACHINE_NAMES)
+"""What a sample may hold."""
 
 
 class MonitorError(BenchhouseError):
@@ -92,7 +97,7 @@ class Usage:
     samples: tuple[Sample, ...]
 
     def series(self, name: str) -> tuple[float, ...]:
-        """The values of a reading (`USE_NAMES`, resident_bytes) in order; empty when the device does not tell."""
+        """The values of a reading (`READINGS`) in order; empty when the device does not tell."""
         return tuple(one.values[name] for one in self.samples if name in one.values)
 
     @property
@@ -103,7 +108,7 @@ class Usage:
     def summary(self) -> dict[str, float]:
         """Mean and maximum of each reading that the device tells: utilization_mean_percent, power_max_w, ..."""
         found: dict[str, float] = {}
-        for name in SERIES:
+        for name in READINGS:
             if values := self.series(name):
                 head, _, unit = name.rpartition("_")
                 found[f"{head}_mean_{unit}"] = fmean(values)
@@ -118,27 +123,55 @@ class Usage:
 class DeviceMonitor:
     """Samples a device's use in a process of its own from `start` to `stop`, or inside `with`.
 
-    `sample_interval` is in seconds; `process_ids` are the processes whose use is meant where the device is the
-    machine's processor (default: this one). Start raises MonitorError where the device cannot be read.
+    `device` is a selector such as "cuda:0", or the record of a device that was found. `sample_interval` is in seconds.
+    `process_ids` are the processes whose use is meant where the device is the machine's processor (default: this one);
+    with `with_children` also those that the first of them starts. `with_conditions` adds temperature, clocks, and of a
+    processor its power and the use by all programs. Of many samples the newest `keep` stay; all without it.
+
+    Start raises MonitorError where the device cannot be read.
     """
 
     def __init__(
-        self, device: Device, *, sample_interval: float = INTERVAL_S, process_ids: Sequence[int] | None = None
+        self,
+        device: Device | str,
+        *,
+        sample_interval: float = INTERVAL_S,
+        process_ids: Sequence[int] | None = None,
+        with_children: bool = False,
+        with_conditions: bool = True,
+        keep: int | None = None,
     ) -> None:
+        if sample_interval <= 0:
+            raise UsageError(f"sample_interval takes seconds above 0: got {sample_interval!r}")
         self.sample_interval = sample_interval
-        self._device = device
+        self._asked = device
         self._process_ids = tuple(process_ids or (os.getpid(),))
+        self._with_children = with_children
+        self._with_conditions = with_conditions
+        self._keep = keep
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._samples: list[Sample] = []
 
+    def device(self) -> Device:
+        """The device that is monitored. Raises UsageError for one that is not there."""
+        if isinstance(self._asked, str):
+            from benchmarking.devices.support.select import select
+
+            self._asked = select(self._asked, lambda device: None)
+        return self._asked
+
     def start(self) -> DeviceMonitor:
-        """Start sampling; returns once the first sample is there. Raises MonitorError."""
+        """Start sampling; returns once the first sample is there. Raises MonitorError, UsageError."""
+        device = self.device()
         question = {
-            "device": to_json(self._device),
+            "device": to_json(device),
             "process_ids": list(self._process_ids),
             "interval_s": self.sample_interval,
+            "with_children": self._with_children,
+            "with_conditions": self._with_conditions,
         }
+        self._end()
         self._samples = []
         process = self._process = start(module_command(MODULE), stdin=subprocess.PIPE)
         assert process.stdin is not None
@@ -156,16 +189,19 @@ class DeviceMonitor:
             line = first.get()
         if not line:
             why_not = self._end()
-            raise MonitorError(f"{self._device.selector} cannot be monitored: {why_not}")
+            raise MonitorError(f"{device.selector} cannot be monitored: {why_not}")
         return self
 
     def stop(self) -> Usage:
         """End sampling: everything sampled since the start. Raises MonitorError when its process ended before."""
-        is_lost = self._process is not None and self._process.poll() is not None
-        why_not = self._end()
-        if is_lost:
-            raise MonitorError(f"the monitor of {self._device.selector} ended too early: {why_not}")
+        self.check()
+        self._end()
         return self.usage
+
+    def check(self) -> None:
+        """Raise MonitorError when its process has ended, and with it the sampling."""
+        if self._process is not None and self._process.poll() is not None:
+            raise MonitorError(f"the monitor of {self.device().selector} ended too early: {self._end()}")
 
     @property
     def usage(self) -> Usage:
@@ -188,9 +224,13 @@ class DeviceMonitor:
 
     def _read(self, stdout: IO[str], first: queue.SimpleQueue[str]) -> None:
         """Keep each sample; runs on a thread that sleeps between them. At the end an empty line answers `start`."""
+        has_begun = False
         for line in stdout:
             self._samples.append(_sample(line))
-            if len(self._samples) == 1:
+            if self._keep is not None and len(self._samples) > self._keep:
+                del self._samples[0]
+            if not has_begun:
+                has_begun = True
                 first.put(line)
         first.put("")
 
@@ -214,6 +254,57 @@ class DeviceMonitor:
         return why_not[-1] if why_not else f"its process ended with exit code {process.returncode}"
 
 
+class GPUMonitor(DeviceMonitor):
+    """Samples a GPU: utilization, memory and power, temperature and clocks. Without a device it is the first GPU of the
+    machine; start raises MonitorError where there is none."""
+
+    def __init__(
+        self, device: Device | str | None = None, *, sample_interval: float = INTERVAL_S, keep: int | None = None
+    ) -> None:
+        super().__init__(device or FIRST_GPU, sample_interval=sample_interval, keep=keep)
+
+    def device(self) -> Device:
+        if self._asked == FIRST_GPU:
+            self._asked = _first_gpu()
+        return super().device()
+
+
+class CPUMonitor(DeviceMonitor):
+    """Samples the machine's processor: its use by this process or others, their resident memory, clock and temperature,
+    power where energy is counted, and the use of processors and memory by all programs."""
+
+    def __init__(
+        self,
+        *,
+        sample_interval: float = INTERVAL_S,
+        process_ids: Sequence[int] | None = None,
+        with_children: bool = False,
+        keep: int | None = None,
+    ) -> None:
+        super().__init__(
+            processor().name,
+            sample_interval=sample_interval,
+            process_ids=process_ids,
+            with_children=with_children,
+            keep=keep,
+        )
+
+
+def _first_gpu() -> Device:
+    from benchmarking.devices.support.select import probe_all
+
+    probed = probe_all(names_with(lambda kind: kind.has_gauge and kind.gpu_vendor is not None))
+    found = [one for devices in probed.values() for one in devices if one.found and _is_gpu(one)]
+    if not found:
+        reasons = "; ".join(f"{name}: {devices[0].why_not or 'it has no GPU'}" for name, devices in probed.items())
+        raise MonitorError(f"there is no GPU to monitor: {reasons}")
+    return found[0]
+
+
+def _is_gpu(device: Device) -> bool:
+    return has(device.type, lambda kind: kind.is_gpu(device))
+
+
 def _sample(line: str) -> Sample:
     data: dict[str, Any] = json.loads(line)
     return Sample(at_ns=data["at_ns"], values=data["values"], missing=data["missing"])
@@ -234,7 +325,8 @@ def usage_pass(bench: Bench, device: Device | None, launch: int, timed_ns: float
     if why_not is not None or device is None:
         return _without(why_not or NOT_RUN)
     bench.live("monitor")
-    monitor = DeviceMonitor(device, process_ids=(os.getpid(), *bench.operation.process_ids()))
+    own = (os.getpid(), *bench.operation.process_ids())
+    monitor = DeviceMonitor(device, process_ids=own, with_conditions=False)
     try:
         with monitor:
             if bench.handle.is_accelerator:
@@ -321,7 +413,9 @@ def main() -> int:
     ended = threading.Event()
     threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
     try:
-        gauge = open_gauge(from_json(Device, question["device"]), question["process_ids"])
+        process_ids = question["process_ids"]
+        watched = ProcessTree(process_ids[0]) if question["with_children"] else process_ids
+        gauge = open_gauge(from_json(Device, question["device"]), watched)
     except BenchhouseError as error:
         print(first_line(error), file=sys.stderr)
         return 1
@@ -329,6 +423,8 @@ def main() -> int:
     next_ns = time.monotonic_ns()
     while not ended.wait(max(0, next_ns - time.monotonic_ns()) / NS_PER_S):
         reading = gauge.read()
+        if question["with_conditions"]:
+            reading |= gauge.conditions()
         now_ns = time.monotonic_ns()
         values = {name: value for name, value in reading.values.items() if isinstance(value, int | float)}
         print(json.dumps({"at_ns": now_ns, "values": values, "missing": dict(reading.missing)}), flush=True)

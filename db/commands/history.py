@@ -19,6 +19,7 @@ from benchmarking.core.command_line import Parser, note, positive_int, run_comma
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import bars_for
 from db.commands.arguments import (
     add_database,
     add_selection,
@@ -97,7 +98,7 @@ def _show(found: Sequence[History], metric: Metric, arguments: argparse.Namespac
     if arguments.json:
         print_json([_json(history, metric) for history in shown])
     elif shown:
-        from db.analysis.history.text import bars_for, histories_text
+        from db.analysis.history.text import histories_text
 
         bars = bars_for(sys.stdout.encoding)
         print(histories_text(shown, metric, bars=bars, page=stdout_page()))

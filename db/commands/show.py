@@ -21,7 +21,7 @@ from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import number, wrapped
+from benchmarking.core.text import bars_for, number, sparkline, wrapped
 from db.commands.arguments import (
     add_database,
     add_selection,
@@ -108,7 +108,6 @@ def _text(rows: Sequence[Row], metric: Metric) -> str:
 
 def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
     from db.analysis.history.newest import RATES, SUBJECTS
-    from db.analysis.history.text import bars_for, sparkline
 
     now = datetime.now(UTC).replace(tzinfo=None)
     bars = bars_for(sys.stdout.encoding)

@@ -13,7 +13,7 @@ import hmac
 import ipaddress
 import secrets
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from benchmarking.core.live_status import Sight
     from visualize.pages.shown import Link
     from visualize.pages.snapshot import Snapshots
 
@@ -102,8 +103,8 @@ class Access:
     """Whether pages cannot change the database."""
 
 
-def application(snapshots: Snapshots, access: Access) -> ASGIApp:
-    """The server's application."""
+def application(snapshots: Snapshots, access: Access, look: Callable[[], Sight]) -> ASGIApp:
+    """The server's application; `look` says what runs on this machine."""
     app = Starlette(
         routes=[
             Route("/static/{name:path}", _static),
@@ -124,6 +125,7 @@ def application(snapshots: Snapshots, access: Access) -> ASGIApp:
     )
     app.state.snapshots = snapshots
     app.state.site = LiveSite(None if access.is_read_only else secrets.token_urlsafe(24))
+    app.state.look = look
     app.state.limiter = CapacityLimiter(AT_ONCE)
     return Guard(app, access)
 
@@ -232,8 +234,8 @@ def _page_endpoint(view: View[Any]) -> Callable[[Request], Any]:
 
 
 def _rendered(request: Request, view: View[Any], parameters: Any) -> str:
-    with _snapshots(request).reading() as data:
-        return render(_site(request), view, data, parameters)
+    with _snapshots(request).reading(renewed=view.reads_warehouse) as data:
+        return render(_site(request), view, replace(data, look=request.app.state.look), parameters)
 
 
 def _action_endpoint(action: Action[Any]) -> Callable[[Request], Any]:

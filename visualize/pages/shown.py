@@ -12,7 +12,7 @@ from benchmarking.core.doubts import KINDS, sentence
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
 from benchmarking.core.tables import FAILURES, FINE, NOTHING, Table
-from benchmarking.core.text import number, visible
+from benchmarking.core.text import duration, number, visible
 from db.values import heading
 
 if TYPE_CHECKING:
@@ -115,6 +115,78 @@ def spark(values: Sequence[float], unit: str) -> Spark | None:
     ]
     words = f"{len(values)} runs, from {number(values[0])} to {number(values[-1])} {unit}".rstrip()
     return Spark(points=" ".join(f"{x:g},{y:g}" for x, y in places), end=places[-1], words=words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """A reading over the last minutes, in a box of STRIP_WIDTH x STRIP_HEIGHT, with its numbers."""
+
+    title: str
+    now: str
+    """The newest value with its unit."""
+    low: str
+    """Of the box."""
+    high: str
+    begin: str
+    """When the box begins: "2 min ago"."""
+    points: str
+    """Of an SVG polyline; empty for a single value."""
+    area: str
+    """Of an SVG path: what is below the line."""
+    words: str
+    """For screen readers."""
+    table: Grid
+
+
+STRIP_WIDTH, STRIP_HEIGHT = 300.0, 60.0
+LEAST_SPAN_S = 30.0
+"""Of the time axis: a first few samples do not fill the box."""
+
+
+def strip(
+    title: str,
+    unit: str,
+    ages_s: Sequence[float],
+    values: Sequence[float],
+    *,
+    scale: tuple[float, float] | None,
+    table: Grid,
+) -> Strip | None:
+    """The course of a reading, of which each value has its age in seconds; None without values."""
+    if not values:
+        return None
+    span_s = max(ages_s[0], LEAST_SPAN_S)
+    low, high = scale or _around(min(values), max(values))
+    places = [
+        (
+            round(STRIP_WIDTH * (1 - age / span_s), 1),
+            round(STRIP_HEIGHT * (1 - (min(max(value, low), high) - low) / (high - low)), 1),
+        )
+        for age, value in zip(ages_s, values, strict=True)
+    ]
+    line = " ".join(f"{x:g},{y:g}" for x, y in places)
+    first, last = places[0][0], places[-1][0]
+    now = f"{number(values[-1], 3)} {unit}"
+    begin = f"{duration(span_s)} ago"
+    least, most = number(min(values), 3), number(max(values), 3)
+    return Strip(
+        title=title,
+        now=now,
+        low=number(low, 3),
+        high=f"{number(high, 3)} {unit}",
+        begin=begin,
+        points=line,
+        area=f"M{first:g},{STRIP_HEIGHT:g} L{line.replace(' ', ' L')} L{last:g},{STRIP_HEIGHT:g} Z",
+        words=f"{title}: {now}; from {least} to {most} {unit} since {begin}; its numbers are in the table below it",
+        table=table,
+    )
+
+
+def _around(low: float, high: float) -> tuple[float, float]:
+    """A scale with some room, in which small variation is drawn nearly flat."""
+    middle, half = (low + high) / 2, (high - low) / 2
+    half = max(half * 1.1, abs(middle) * LEAST_RANGE / 2) or 1.0
+    return max(0.0, middle - half) if low >= 0 else middle - half, middle + half
 
 
 def text_cell(value: object, *, link: Link | None = None, tone: Tone = "", hint: str | None = None) -> Cell:

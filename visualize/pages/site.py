@@ -34,7 +34,7 @@ else:
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
 PACKAGE = "visualize.pages.views"
-VIEWS = ("overview", "results", "run", "compare", "trends", "recommend", "hardware", "console")
+VIEWS = ("overview", "results", "run", "compare", "trends", "recommend", "hardware", "live", "console")
 """The modules of the views. Those with a place in the navigation come in this order."""
 DIGEST_LETTERS = 10
 
@@ -58,6 +58,8 @@ class View(Generic[P]):
     is_in_navigation: bool = True
     has_charts: bool = False
     """Whether its pages load the library of charts."""
+    reads_warehouse: bool = True
+    """Whether it shows the warehouse, and so the newest copy of it."""
     in_files: Callable[[P], P | None] | None = None
     """The parameters of the page that a site of files has for these: it has no page for each filter. None where it has
     none, as for a view that needs a server."""

@@ -13,16 +13,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarking.core.errors import BenchhouseError, StorageError
 from benchmarking.core.temporary import temporary_folder
 from db.connection import WRITER, connect, copy_database
 from db.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from benchmarking.core.live_status import Sight
 
 FOLDER = "benchhouse-pages"
 CHECKED_S = 1.0
@@ -49,6 +53,8 @@ class Data:
     """When the copy was made, UTC."""
     trouble: str | None = None
     """Why there is no newer copy although the file has changed; None if it is the newest."""
+    look: Callable[[], Sight] | None = None
+    """What runs on this machine now; None where no server answers."""
 
     @property
     def path(self) -> str:
@@ -91,9 +97,10 @@ class Snapshots:
         self._checked_s = time.monotonic()
 
     @contextmanager
-    def reading(self) -> Iterator[Data]:
-        """The newest copy, which stays there until the end."""
-        self._renew()
+    def reading(self, *, renewed: bool = True) -> Iterator[Data]:
+        """The newest copy, which stays there until the end; unless `renewed` the one that there is."""
+        if renewed:
+            self._renew()
         with self._lock:
             copy = self._copy
             copy.readers += 1

@@ -120,20 +120,22 @@ class SysfsMonitor:
         used = gather({"device_used_bytes": lambda: read_int(self._node.device / "mem_info_vram_used")})
         return absent(NEEDS_AMDSMI, IN_USE_NAMES) | used
 
-    def state(self) -> Readings:
+    def conditions(self) -> Readings:
         """The temperature is that of the junction (temp2), which the firmware throttles on, or of the edge (temp1)
-        where there is no junction; the power is the average, which newer GPUs have as the momentary one instead."""
-        read = gather(
+        where there is no junction."""
+        return gather(
             {
                 "clock_hz": lambda: self._sensed("freq1_input"),
                 "memory_clock_hz": lambda: self._sensed("freq2_input"),
                 "temperature_c": first_of(
                     lambda: self._sensed("temp2_input") / MILLI, lambda: self._sensed("temp1_input") / MILLI
                 ),
-                "power_w": self._power_w(),
             }
         )
-        return absent(NEEDS_AMDSMI, STATE_NAMES) | read
+
+    def state(self) -> Readings:
+        """The power is the average, which newer GPUs have as the momentary one instead."""
+        return absent(NEEDS_AMDSMI, STATE_NAMES) | self.conditions() | gather({"power_w": self._power_w()})
 
     def energy_j(self) -> Readings:
         return absent(NEEDS_AMDSMI, ("gpu",))
@@ -292,22 +294,28 @@ class AmdSmiMonitor:
         used = gather({"device_used_bytes": lambda: _vram(self._smi, self._handle, "usage")})
         return used | gather({IN_USE_NAMES[0]: lambda: self._owners.own_bytes(self._clients())})
 
-    def state(self) -> Readings:
+    def conditions(self) -> Readings:
         types = self._smi.module.AmdSmiClkType
-        no_default = absent(f"{NOT_SUPPORTED}: AMD states no default clock", ("clock_default_hz",))
-        no_time = absent(f"{NOT_SUPPORTED}: amdsmi counts violations, not their time", ("violation_ns",))
-        read = gather(
+        return gather(
             {
                 "clock_hz": lambda: self._clock_hz(types.GFX),
                 "memory_clock_hz": lambda: self._clock_hz(types.MEM),
                 # The hottest spot, which the firmware throttles on; the edge where there is no other.
                 "temperature_c": first_of(lambda: self._temperature_c("HOTSPOT"), lambda: self._temperature_c("EDGE")),
+            }
+        )
+
+    def state(self) -> Readings:
+        no_default = absent(f"{NOT_SUPPORTED}: AMD states no default clock", ("clock_default_hz",))
+        no_time = absent(f"{NOT_SUPPORTED}: amdsmi counts violations, not their time", ("violation_ns",))
+        read = gather(
+            {
                 "power_w": self._power_w,
                 "throttle_reasons": self._throttle_reasons,
                 "throttle_counters": self._throttle_counters,
             }
         )
-        return no_default | no_time | read | self._owners.use(self._clients)
+        return no_default | no_time | read | self.conditions() | self._owners.use(self._clients)
 
     def energy_j(self) -> Readings:
         return gather({"gpu": self._energy_j})

@@ -14,13 +14,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from benchmarking.core import plugins
-from benchmarking.core.device_contracts import USE_NAMES, DeviceKind, Gauge
+from benchmarking.core.device_contracts import CONDITION_NAMES, USE_NAMES, DeviceKind, Gauge
 from benchmarking.core.metrics import BYTES_PER_KIB, BYTES_PER_MIB, NS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Readings
+from benchmarking.devices.support.energy import HostEnergy, host_energy
 from benchmarking.devices.support.handles import Monitor, parts
-from benchmarking.devices.support.host_linux import limits
+from benchmarking.devices.support.host_linux import limits, processor_clock_hz, processor_temperature_c
 from benchmarking.devices.support.kinds import PACKAGE
 from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, text_or_empty
 
@@ -28,6 +30,7 @@ PERCENT = 100
 NS_PER_US = 1_000
 UTILIZATION, USED, POWER = USE_NAMES
 RESIDENT = "resident_bytes"
+PACKAGE_ENERGY = "cpu_pkg"
 SIZE_UNITS = {"": 1, "KiB": BYTES_PER_KIB, "MiB": BYTES_PER_MIB}
 INTEL_DRIVERS = ("i915", "xe")
 
@@ -65,6 +68,9 @@ class MonitorGauge(Gauge):
     def read(self) -> Readings:
         return gather({UTILIZATION: self._monitor.utilization_percent, USED: self._used_bytes, POWER: self._power_w})
 
+    def conditions(self) -> Readings:
+        return self._monitor.conditions()
+
     def close(self) -> None:
         self._monitor.close()
 
@@ -82,24 +88,32 @@ class MonitorGauge(Gauge):
 
 
 class SeveralGauge(Gauge):
-    """Several devices as one: the mean of their shares, the sums of memory and power."""
+    """Several devices as one: mean share, sums of memory and power, lowest clock, highest temperature."""
 
     def __init__(self, gauges: Sequence[Gauge]) -> None:
         self._gauges = gauges
 
     def read(self) -> Readings:
-        readings = [gauge.read() for gauge in self._gauges]
-        values: dict[str, Json] = {}
-        for name, join in ((UTILIZATION, fmean), (USED, sum), (POWER, sum)):
-            numbers = [number for one in readings if isinstance(number := one.values.get(name), int | float)]
-            if len(numbers) == len(readings):
-                values[name] = join(numbers)
-        reasons = {name: why for one in readings for name, why in one.missing.items() if name not in values}
-        return Readings(values=values, missing=reasons)
+        return _joined([gauge.read() for gauge in self._gauges], {UTILIZATION: fmean, USED: sum, POWER: sum})
+
+    def conditions(self) -> Readings:
+        joins = {"temperature_c": max, "clock_hz": min, "memory_clock_hz": min}
+        return _joined([gauge.conditions() for gauge in self._gauges], joins)
 
     def close(self) -> None:
         for gauge in self._gauges:
             gauge.close()
+
+
+def _joined(readings: Sequence[Readings], joins: Mapping[str, Callable[[list[float]], float]]) -> Readings:
+    """One value for all devices, where each has one; else the reason of one that has none."""
+    values: dict[str, Json] = {}
+    for name, join in joins.items():
+        numbers = [number for one in readings if isinstance(number := one.values.get(name), int | float)]
+        if len(numbers) == len(readings):
+            values[name] = join(list[float](numbers))
+    reasons = {name: why for one in readings for name, why in one.missing.items() if name not in values}
+    return Readings(values=values, missing=reasons)
 
 
 def open_gauge(device: Device, process_ids: Sequence[int]) -> Gauge:
@@ -109,18 +123,82 @@ def open_gauge(device: Device, process_ids: Sequence[int]) -> Gauge:
     return gauges[0] if len(gauges) == 1 else SeveralGauge(gauges)
 
 
+class ProcessTree(Sequence[int]):
+    """The ids of a process and of those that it started, as they are now: each iteration looks anew."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def __iter__(self) -> Iterator[int]:
+        import psutil
+
+        yield self._pid
+        try:
+            children = psutil.Process(self._pid).children(recursive=True)
+        except psutil.Error:  # it has ended
+            return
+        yield from (child.pid for child in children)
+
+    def __getitem__(self, place: Any) -> Any:
+        return tuple(iter(self))[place]
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 class ProcessorGauge(Gauge):
     """The processors, as the processes use those that they may run on; and the processes' resident memory."""
 
-    def __init__(self, process_ids: Sequence[int]) -> None:
+    def __init__(self, process_ids: Sequence[int], energy: HostEnergy | None = None, sys: Path = Path("/sys")) -> None:
         self._process_ids = process_ids
         self._spent_ns: dict[int, int] = {}
         self._share = BusyShare(self._cpu_time_ns, capacity=usable_processors(process_ids[0]))
+        self._energy = energy
+        self._last_energy: tuple[int, float] | None = None
+        self._sys = sys
+        self._has_begun = False
 
     def read(self) -> Readings:
         no_memory = absent(f"{NOT_APPLICABLE}: a processor has no memory of its own", (USED,))
         no_power = absent(f"{NOT_SUPPORTED}: only energy is counted", (POWER,))
         return no_memory | no_power | gather({UTILIZATION: self._share.percent, RESIDENT: self._resident_bytes})
+
+    def conditions(self) -> Readings:
+        system = platform.system()
+        unread = absent(f"{NOT_SUPPORTED}: no interface on {system}", CONDITION_NAMES)
+        no_memory = absent(f"{NOT_APPLICABLE}: a processor has no memory of its own", ("memory_clock_hz",))
+        sensors = {
+            "clock_hz": lambda: processor_clock_hz(self._sys),
+            "temperature_c": lambda: processor_temperature_c(self._sys),
+        }
+        machine = {
+            "machine_percent": self._machine_percent,
+            "machine_used_bytes": _machine_used_bytes,
+            POWER: self._power_w,
+        }
+        return unread | no_memory | gather(sensors if system == "Linux" else {}) | gather(machine)
+
+    def _machine_percent(self) -> float:
+        """Of all processors of the machine, used by any program, since the last call."""
+        import psutil
+
+        percent, has_begun, self._has_begun = psutil.cpu_percent(), self._has_begun, True
+        if not has_begun:
+            raise UnreadableError(f"{NOT_SUPPORTED}: a share of time needs two readings")
+        return percent
+
+    def _power_w(self) -> float:
+        """Of the processor's packages, from their energy since the last call."""
+        if self._energy is None:
+            self._energy = host_energy()
+        readings = self._energy.energy_j()
+        energy_j = readings.values.get(PACKAGE_ENERGY)
+        if not isinstance(energy_j, int | float):
+            raise UnreadableError(readings.missing.get(PACKAGE_ENERGY, NOT_SUPPORTED))
+        last, self._last_energy = self._last_energy, (time.monotonic_ns(), float(energy_j))
+        if last is None or self._last_energy[0] <= last[0]:
+            raise UnreadableError(f"{NOT_SUPPORTED}: power needs two readings of the energy")
+        return (self._last_energy[1] - last[1]) / (self._last_energy[0] - last[0]) * NS_PER_S
 
     def _cpu_time_ns(self) -> int:
         """Of all the processes; one that has ended keeps what it had spent."""
@@ -137,6 +215,12 @@ class ProcessorGauge(Gauge):
             except psutil.NoSuchProcess:
                 continue
         return found
+
+
+def _machine_used_bytes() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().used)
 
 
 def usable_processors(pid: int) -> float:

@@ -46,6 +46,9 @@ class Monitor(Protocol):
     def state(self) -> Readings:
         """As `DeviceHandle.state`."""
 
+    def conditions(self) -> Readings:
+        """Temperature and clocks now (`CONDITION_NAMES`)."""
+
     def energy_j(self) -> Readings:
         """The domains that the device itself counts; the handle adds the host's."""
 

@@ -310,3 +310,26 @@ def last_level_cache_bytes(cpus: Path) -> int | None:
 def cache_size_bytes(text: str) -> int:
     """A cache size in Linux's notation ("32768K") as bytes."""
     return int(text.rstrip("KMG")) * CACHE_SIZE_UNITS.get(text[-1:], 1)
+
+
+TEMPERATURE_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
+"""Names of the drivers of processors' sensors."""
+HZ_PER_KHZ = 1_000
+MILLI = 1_000
+
+
+def processor_clock_hz(sys: Path, name: str = "scaling_cur_freq") -> float:
+    """The mean clock of the processors, or another file of cpufreq. Raises UnreadableError."""
+    paths = sorted(sys.glob(f"devices/system/cpu/cpu[0-9]*/cpufreq/{name}"))
+    if not paths:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {sys}/devices/system/cpu/cpu0/cpufreq/{name}")
+    return sum(read_int(path) for path in paths) / len(paths) * HZ_PER_KHZ
+
+
+def processor_temperature_c(sys: Path) -> float:
+    """The hottest of the processor's sensors. Raises UnreadableError."""
+    folders = [name.parent for name in sys.glob("class/hwmon/hwmon*/name") if read_text(name) in TEMPERATURE_SENSORS]
+    readings = [read_int(path) / MILLI for folder in folders for path in folder.glob("temp*_input")]
+    if not readings:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no processor sensor in {sys}/class/hwmon")
+    return max(readings)

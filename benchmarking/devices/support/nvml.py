@@ -230,17 +230,23 @@ class NvmlMonitor:
         total = gather({"device_used_bytes": lambda: int(self._call("nvmlDeviceGetMemoryInfo").used)})
         return total | gather({IN_USE_NAMES[0]: lambda: self._owners.own_bytes(self._compute_clients())})
 
-    def state(self) -> Readings:
+    def conditions(self) -> Readings:
         module = self._nvml.module
-        read = gather(
+        return gather(
             {
                 "clock_hz": lambda: self._call("nvmlDeviceGetClockInfo", module.NVML_CLOCK_SM) * HZ_PER_MHZ,
-                "clock_default_hz": lambda: default_clock_hz(self._nvml, self._handle),
                 "memory_clock_hz": lambda: self._call("nvmlDeviceGetClockInfo", module.NVML_CLOCK_MEM) * HZ_PER_MHZ,
                 "temperature_c": first_of(
                     lambda: self._call("nvmlDeviceGetTemperatureV", module.NVML_TEMPERATURE_GPU),
                     lambda: self._call("nvmlDeviceGetTemperature", module.NVML_TEMPERATURE_GPU),
                 ),
+            }
+        )
+
+    def state(self) -> Readings:
+        read = gather(
+            {
+                "clock_default_hz": lambda: default_clock_hz(self._nvml, self._handle),
                 "power_w": self._mean_power_w,
                 "throttle_reasons": self._throttle_reasons,
                 "throttle_counters": self._throttle_counters,
@@ -251,7 +257,7 @@ class NvmlMonitor:
                 "pcie_width": lambda: self._call("nvmlDeviceGetCurrPcieLinkWidth"),
             }
         )
-        return read | self._owners.use(self._clients)
+        return read | self.conditions() | self._owners.use(self._clients)
 
     def energy_j(self) -> Readings:
         return gather({"gpu": self._energy_j})

@@ -7,18 +7,15 @@ opened through a link: in a folder of somebody else a link could lead to any fil
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
-import platform
 import stat
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from benchmarking.core.errors import FormatError, StorageError
-from benchmarking.core.provenance import uuid7
+from benchmarking.core.provenance import Owner, this_process, uuid7
 from benchmarking.core.records import dumps, from_json
 from benchmarking.core.temporary import locked_file
 
@@ -37,28 +34,6 @@ def opened(path: Path, mode: str) -> IO[Any]:
     """The file, opened as `open` does, but never through a link; text is UTF-8. Raises OSError."""
     encoding = None if "b" in mode else "utf-8"
     return open(path, mode, encoding=encoding, opener=lambda name, flags: os.open(name, flags | NO_FOLLOWING, 0o666))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """A process that writes or wrote a file."""
-
-    host: str
-    """First 16 hex digits of the SHA-256 of the machine's name."""
-    pid: int
-    created_s: float
-    """Start of the process in Unix seconds: process ids are reused."""
-
-    def is_alive(self) -> bool:
-        """Whether the process is running on this machine."""
-        import psutil
-
-        if self.host not in (_host(), platform.node()):  # the name itself stands in older files
-            return False
-        try:
-            return psutil.Process(self.pid).create_time() == self.created_s
-        except (psutil.Error, ValueError, OverflowError):  # the last two: a file may hold any number
-            return False
 
 
 def create(paths: Iterable[Path], header: Mapping[str, Any], is_free: Callable[[Path], bool]) -> Path:
@@ -146,18 +121,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def this_process() -> Owner:
-    """This process."""
-    import psutil
-
-    return Owner(host=_host(), pid=os.getpid(), created_s=psutil.Process().create_time())
-
-
-def _host() -> str:
-    """What identifies this machine to itself, and does not name it to others."""
-    return hashlib.sha256(platform.node().encode()).hexdigest()[:16]
 
 
 def _is_named(draft: Path, path: Path, is_free: Callable[[Path], bool]) -> bool:

@@ -19,9 +19,9 @@ from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
-from benchmarking.sweep.run.supervisor import Observer, Track, has_failures, sweep
+from benchmarking.sweep.run.supervisor import Track, has_failures, sweep
 from benchmarking.sweep.run.warehouse import Ingest
-from benchmarking.sweep.show.progress import Progress
+from benchmarking.sweep.show.live import observed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,6 @@ def _measure(
 
     After an interruption the partial files of the other runs hold everything that was measured.
     """
-    observer = Observer() if show.quiet else Progress(tracks)
     kept: list[Finished] = []
     codes = [EXIT_OK]
 
@@ -122,20 +121,20 @@ def _measure(
         codes.append(_store(one, keeps, ingest, show))
         finished(one.run)
 
-    def done(track: Track) -> None:
-        observer.close()
-        keep(finish_run(track))
-
     for file in over:
         keep(finished_before(file))
-    try:
-        sweep(tracks, observer, done, device_wait_s=device_wait_s)
-    except (KeyboardInterrupt, LockedError):
-        observer.close()
-        _note_interrupted(tracks, [one.run for one in kept], keeps, show)
-        raise
-    finally:
-        observer.close()
+    with observed(tracks, quiet=show.quiet) as observer:
+
+        def done(track: Track) -> None:
+            observer.close()
+            keep(finish_run(track))
+
+        try:
+            sweep(tracks, observer, done, device_wait_s=device_wait_s)
+        except (KeyboardInterrupt, LockedError):
+            observer.close()
+            _note_interrupted(tracks, [one.run for one in kept], keeps, show)
+            raise
     _print([one.run for one in kept], show)
     return max(codes)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.provenance import Owner
 from benchmarking.core.records import (
     Cell,
     LaunchLoad,
@@ -51,7 +52,7 @@ class Progress:
     """The last one; None if there was none yet, or none is needed."""
     loads: tuple[LaunchLoad, ...]
     measurements: tuple[Measurement, ...]
-    owner: journal.Owner | None
+    owner: Owner | None
     """The process that last wrote it."""
 
 

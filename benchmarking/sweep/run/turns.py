@@ -23,8 +23,8 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, Inte
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import bound_command, spool
 from benchmarking.sweep.run.session import finish_run, finished_before
-from benchmarking.sweep.run.supervisor import Observer, Track, sweep_one_launch
-from benchmarking.sweep.show.progress import Progress
+from benchmarking.sweep.run.supervisor import Track, sweep_one_launch
+from benchmarking.sweep.show.live import observed
 
 TURN = "--turn"
 
@@ -57,13 +57,10 @@ def take_turn(
     finished = [finished_before(file) for file in spool.unfinished(folder) if file.run_file() is not None]
     unfinished = [Track.resume(file, named) for file in spool.unfinished(folder)]
     tracks = unfinished if has_begun else [Track.start(folder, plan) for plan in plans()]
-    observer = Observer() if quiet else Progress(tracks)
-    try:
+    with observed(tracks, quiet=quiet) as observer:
         sweep_one_launch(
             tracks, observer, lambda track: finished.append(finish_run(track)), device_wait_s=device_wait_s
         )
-    finally:
-        observer.close()
     return EXIT_FAILED if any(one.has_failures for one in finished) else EXIT_OK
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from benchmarking.core.records import Cell, Measurement, Point
-from benchmarking.core.terminal import Display, State
+from benchmarking.core.terminal import Display, NoDisplay, State
 from benchmarking.core.text import duration, number
 from benchmarking.measure.bench import Live
 from benchmarking.measure.settings import Settings
@@ -61,9 +61,9 @@ class Timed:
 class Progress(Observer):
     """Shows the finished points, the current cell, its live median with its interval, and the time left."""
 
-    def __init__(self, tracks: Sequence[Track], stream: TextIO | None = None) -> None:
+    def __init__(self, tracks: Sequence[Track], stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._tracks = tracks
-        self._display = Display(stream)
+        self._display = NoDisplay() if quiet else Display(stream)
         self._point_began_s = time.monotonic()
         self._timed: list[Timed] = []
         self._launched_s = self._point_began_s
@@ -77,6 +77,11 @@ class Progress(Observer):
         self._warm_up_began_s: float | None = None
         """Of the current point, until a call of it is known."""
         self._has_warned = self._has_summed_up = False
+
+    @property
+    def left_s(self) -> float | None:
+        """Estimated seconds left; None before the first point is finished."""
+        return self._left_s
 
     def preparing(self, track: Track, what: str) -> None:
         self._show(f"preparing {cell_name(track.plan.cell)}: {what}")

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 from operator import attrgetter
-from statistics import median
 
 from benchmarking.core.metrics import Metric
 from benchmarking.core.tables import LONG_WORD, NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import markdown_escaped, markdown_table, number, wrapped
+from benchmarking.core.text import BARS, markdown_escaped, markdown_table, number, sparkline, wrapped
 from db.analysis.history.histories import SUBJECTS, ChangePoint, History
 from db.analysis.history.regressions import Regression
 from db.values import heading, percent_change
 
 ENVIRONMENT = "environment?"
 SUSPECTED = "suspected: no later run has confirmed it yet"
-BARS = "▁▂▃▄▅▆▇█"
-ASCII_BARS = "_.-~=+*#"
-LEAST_RANGE = 0.1
-"""Of the median: smaller variation is drawn nearly flat."""
 SERIES_LETTERS = 8
 """Of a series id: enough to select it by (series=...)."""
 COMMIT_LETTERS = 10
@@ -174,32 +167,3 @@ def _regression_notes(found: Sequence[Regression]) -> list[str]:
 
 def _differs(found: Sequence[Regression], name: str) -> bool:
     return len({getattr(one, name) for one in found}) > 1
-
-
-def sparkline(values: Sequence[float], width: int, bars: str = BARS) -> str:
-    """One bar for each value; of more values than `width`, one for the median of each of `width` equal parts."""
-    shown = _parts(values, width)
-    if not shown:
-        return ""
-    low, high = min(shown), max(shown)
-    missing = LEAST_RANGE * abs(median(shown)) - (high - low)
-    if missing > 0:
-        low, high = low - missing / 2, high + missing / 2
-    span = (high - low) or 1.0
-    return "".join(bars[min(len(bars) - 1, int(len(bars) * (value - low) / span))] for value in shown)
-
-
-def bars_for(encoding: str | None) -> str:
-    """The bars that the encoding can represent."""
-    try:
-        BARS.encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return ASCII_BARS
-    return BARS
-
-
-def _parts(values: Sequence[float], width: int) -> list[float]:
-    if len(values) <= width:
-        return list(values)
-    bounds = [math.floor(part * len(values) / width) for part in range(width + 1)]
-    return [median(values[start:end]) for start, end in pairwise(bounds)]

@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
 import time
 from itertools import pairwise
 
 import psutil
 import pytest
 
+from benchmarking import CPUMonitor, GPUMonitor
 from benchmarking.core.contracts import Operation
+from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Device
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support.kinds import processor
@@ -20,6 +24,7 @@ from benchmarking.measure.monitor import MODULE, DeviceMonitor, MonitorError, Sa
 from benchmarking.measure.settings import Settings
 
 TIMED_NS = 10e9
+GPU_FILES = ("/dev/nvidia0", "/dev/kfd")
 
 
 @pytest.fixture(scope="module")
@@ -190,3 +195,32 @@ def test_readings_that_no_sample_has_keep_the_devices_reason():
     usage = Usage(samples=(sample,))
     assert usage.why_missing("power_w") == "not_supported: x"
     assert usage.summary() == {}
+
+
+def test_the_processors_monitor_has_conditions_of_the_machine_and_the_children(tmp_path):
+    code = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
+    with CPUMonitor(sample_interval=0.05, with_children=True, keep=5) as monitor:
+        with subprocess.Popen([sys.executable, "-c", code]) as busy:
+            time.sleep(0.8)
+            usage = monitor.usage
+            busy.kill()
+        whole = monitor.stop()
+    assert len(usage.samples) == len(whole.samples) == 5
+    one_processor = 100 / len(os.sched_getaffinity(0))
+    assert max(usage.series("utilization_percent")) > 0.3 * one_processor
+    assert usage.series("machine_used_bytes")[0] > 1e6
+    assert 0 <= usage.summary()["machine_mean_percent"] <= 100
+    for name in ("temperature_c", "clock_hz", "memory_clock_hz", "power_w"):
+        assert usage.series(name) or usage.why_missing(name).startswith(("not_", "no_permission", "failed"))
+
+
+@pytest.mark.skipif(any(map(os.path.exists, GPU_FILES)) or sys.platform != "linux", reason="there may be a GPU")
+def test_a_machine_without_a_gpu_says_so_when_the_monitor_starts():
+    monitor = GPUMonitor(sample_interval=0.2)
+    with pytest.raises(MonitorError, match=r"there is no GPU to monitor: .*cuda: .*; .*rocm: "):
+        monitor.start()
+
+
+def test_an_interval_is_longer_than_nothing():
+    with pytest.raises(UsageError, match="sample_interval takes seconds above 0"):
+        GPUMonitor(sample_interval=0)

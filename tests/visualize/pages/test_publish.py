@@ -255,7 +255,7 @@ def test_aliases_and_alerts_are_taken_without_what_people_wrote(tmp_path):
 
 
 def test_every_view_is_in_files_or_needs_a_server():
-    assert [view.name for view in views().values() if view.in_files is None] == ["console"]
+    assert [view.name for view in views().values() if view.in_files is None] == ["live", "console"]
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-// Charts, the theme, copying, sliders. Pages work without it: then charts are the tables below them, and limits numbers.
+// Charts, the theme, copying, sliders, the page that renews itself. Pages work without it: then charts are the tables
+// below them, and limits numbers.
 (() => {
   "use strict";
   const root = document.documentElement;
@@ -128,6 +129,29 @@
       say(slider);
     });
   });
+
+  // The page Live renews its part by itself, until it is paused; a page that nobody sees asks for nothing.
+  const live = document.getElementById("live");
+  const pause = document.getElementById("pause");
+  if (live && pause) {
+    const silence = document.getElementById("silence");
+    const isPaused = () => pause.getAttribute("aria-pressed") === "true";
+    pause.hidden = false;
+    pause.addEventListener("click", () => {
+      pause.setAttribute("aria-pressed", isPaused() ? "false" : "true");
+      pause.textContent = isPaused() ? "Go on" : "Pause";
+    });
+    document.addEventListener("htmx:before:request", (event) => {
+      if (event.target === live && (isPaused() || document.hidden)) event.preventDefault();
+    });
+    const tell = (text) => {
+      if (silence.textContent !== text) silence.textContent = text;
+    };
+    const lost = () => tell("No answer: this is what was last known. Is benchhouse dashboard still running?");
+    document.addEventListener("htmx:error", lost);
+    document.addEventListener("htmx:response:error", lost);
+    document.addEventListener("htmx:after:swap", () => tell(""));
+  }
 
   prepare(document);
   document.addEventListener("htmx:after:swap", () => prepare(document));

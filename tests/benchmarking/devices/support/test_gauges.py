@@ -11,7 +11,7 @@ import time
 import pynvml
 import pytest
 
-from benchmarking.core.device_contracts import USE_NAMES, Gauge
+from benchmarking.core.device_contracts import CONDITION_NAMES, USE_NAMES, Gauge
 from benchmarking.core.records import Readings
 from benchmarking.devices import cuda, mps, rocm
 from benchmarking.devices.support import amd, gauges, torch_gpu
@@ -128,6 +128,72 @@ def test_amds_use_is_read_from_the_kernel_without_amdsmi(kfd):
     assert gauge.read().missing["utilization_percent"].startswith("not_supported: no ")
     (kfd / "class/drm/renderD128/device/gpu_busy_percent").write_text("81\n")
     assert gauge.read().values["utilization_percent"] == 81
+
+
+def test_conditions_are_clocks_and_temperature_as_the_vendor_gives_them(nvml, amdsmi, kfd):
+    module = nvml()
+    of_nvidia = NvmlMonitor(Nvml(module), module.nvmlDeviceGetHandleByIndex(0)["nvmlDeviceGetUUID"])
+    for monitor in (
+        of_nvidia,
+        amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), "0000:c1:00"),
+        rocm.SysfsMonitor(amd.nodes(kfd)[0]),
+    ):
+        conditions, state = gauges.MonitorGauge(monitor).conditions(), monitor.state()
+        assert set(conditions.values) | set(conditions.missing) == set(CONDITION_NAMES)
+        assert conditions.values
+        assert {name: state.values.get(name) for name in conditions.values} == conditions.values
+
+
+def test_several_gpus_are_as_fast_as_the_slowest_and_as_hot_as_the_hottest():
+    class One(Gauge):
+        def __init__(self, **values):
+            self.values = values
+
+        def conditions(self):
+            return Readings(values=self.values, missing={"memory_clock_hz": "failed: x"})
+
+    both = gauges.SeveralGauge([One(clock_hz=5, temperature_c=60), One(clock_hz=3, temperature_c=70)])
+    assert both.conditions() == Readings(
+        values={"clock_hz": 3, "temperature_c": 70}, missing={"memory_clock_hz": "failed: x"}
+    )
+
+
+def test_a_processors_conditions_are_its_sensors_and_the_power_of_its_energy(plant):
+    root = plant(
+        {
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq": 2_000_000,
+            "sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq": 3_000_000,
+            "sys/class/hwmon/hwmon0/name": "coretemp",
+            "sys/class/hwmon/hwmon0/temp1_input": 61_000,
+        }
+    )
+
+    class Energy:
+        joules = 0.0
+
+        def energy_j(self):
+            self.joules += 1e-3
+            return Readings(values={"cpu_pkg": self.joules})
+
+    gauge = gauges.ProcessorGauge([os.getpid()], Energy(), root / "sys")
+    first = gauge.conditions()
+    assert first.missing["power_w"] == "not_supported: power needs two readings of the energy"
+    begin = time.monotonic()
+    time.sleep(0.05)
+    second = gauge.conditions()
+    assert second.values["power_w"] == pytest.approx(1e-3 / (time.monotonic() - begin), rel=0.3)
+    assert second.values["clock_hz"] == 2.5e9
+    assert second.values["temperature_c"] == 61
+    assert second.values["machine_used_bytes"] > 1e6
+    assert 0 <= second.values["machine_percent"] <= 100
+
+
+def test_a_tree_of_processes_is_that_of_now(started):
+    tree = gauges.ProcessTree(os.getpid())
+    before = set(tree)
+    pid = started(IDLE)
+    assert set(tree) - before == {pid}
+    assert tree[0] == os.getpid()
 
 
 def test_apples_use_is_read_from_the_registry_of_drivers(recorded_text):

@@ -16,7 +16,7 @@ from benchmarking.batch.manifest import About, Manifest
 from benchmarking.benches.discovery import discover
 from benchmarking.benches.planning import BenchPlanning, plan_benches
 from benchmarking.core.errors import UsageError
-from benchmarking.core.provenance import uuid7
+from benchmarking.core.provenance import this_process, uuid7
 from benchmarking.core.records import Preparation, to_json
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.foreign_code import check_read_plan
@@ -264,7 +264,7 @@ def test_a_plan_loads_only_runtimes_and_devices_that_exist(theirs, capsys, chang
 
 @pytest.mark.parametrize("pid", [-1, 0, 10**30])
 def test_an_owner_that_cannot_be_a_process_is_not_alive(pid):
-    assert not dataclasses.replace(journal.this_process(), pid=pid).is_alive()
+    assert not dataclasses.replace(this_process(), pid=pid).is_alive()
 
 
 def test_what_a_file_says_was_prepared_is_not_loaded(monkeypatch, tmp_path):

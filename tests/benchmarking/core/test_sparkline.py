@@ -2,7 +2,7 @@
 
 import pytest
 
-from db.analysis.history.text import ASCII_BARS, BARS, bars_for, sparkline
+from benchmarking.core.text import ASCII_BARS, BARS, bars_for, sparkline
 
 
 def test_the_lowest_value_has_the_lowest_bar_and_the_highest_the_highest():

@@ -1,0 +1,356 @@
+"""The live status of a sweep: a small file that its command rewrites, and that `benchhouse top` and the page Live read.
+
+The files lie in a folder of this user that nobody else can write to. They are written whole and renamed, without
+waiting for the disk. A file that does not belong to this user, is a link, is too large or is not ours in every field is
+not shown, and said to be there. A status whose process is gone is that of a crashed command.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarking.core.codec import dumps, from_json
+from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
+from benchmarking.core.provenance import Owner, uuid7
+from benchmarking.core.records import Count, Device, Number, Status
+from benchmarking.core.text import visible
+from benchmarking.core.untrusted.input_files import parse_json
+
+FOLDER_VARIABLE = "BENCHHOUSE_LIVE_DIR"
+BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S108 - its owner is checked
+"""Not what TMPDIR names on POSIX: that may differ between the command and the one that watches it."""
+FORMAT, VERSION = "benchhouse-live", 1
+SUFFIX = ".live.json"
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+MAX_BYTES = 400_000
+MOST_FILES = 64
+"""Files of the folder that are read, the newest."""
+KEPT_ENDED = 5
+"""Ended commands whose status stays."""
+KEPT_S = 24 * 3600.0
+
+State = Literal["running", "finished", "failed", "interrupted", "crashed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellProgress:
+    """A model on a device with a runtime and a precision."""
+
+    name: str
+    total: Count
+    """Points to measure, over all launches; so are the others."""
+    done: Count
+    """Finished or given up."""
+    failed: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentPoint:
+    """What is being measured."""
+
+    cell: str
+    point: str
+    launch: Count
+    """From 1."""
+    launches: Count
+    phase: str
+    """As in `Live.phase`; empty before the first call."""
+    calls: Count = 0
+    median_ms: Number | None = None
+    low_ms: Number | None = None
+    """95 % interval of the median."""
+    high_ms: Number | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointResult:
+    """A point of a launch that is finished."""
+
+    cell: str
+    point: str
+    launch: Count
+    status: Status
+    at_s: Number
+    """When it was finished, in Unix seconds."""
+    calls: Count = 0
+    median_ms: Number | None = None
+    error: str | None = None
+    doubts: tuple[str, ...] = ()
+    """Kinds that are more than information."""
+    use: Mapping[str, Number] = field(default_factory=dict)
+    """The device's use over the monitored calls (utilization_mean_percent, power_max_w, ...); empty without any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveStatus:
+    """A command that measures, as of `updated_s`."""
+
+    owner: Owner
+    words: str
+    """What it measures."""
+    command: tuple[str, ...]
+    """As typed, without secrets."""
+    folder: str | None
+    """Where its runs are saved; None where they are not."""
+    state: Literal["running", "finished", "failed", "interrupted"] = "running"
+    started_s: Number
+    updated_s: Number
+    """In Unix seconds, as `started_s`."""
+    activity: str = ""
+    """What it does, or how it ended."""
+    total: Count
+    done: Count
+    failed: Count
+    left_s: Number | None = None
+    current: CurrentPoint | None = None
+    cells: tuple[CellProgress, ...] = ()
+    cells_left_out: Count = 0
+    results: tuple[PointResult, ...] = ()
+    """The newest, the newest first."""
+    devices: tuple[Device, ...] = ()
+    """What it measures on."""
+
+    @property
+    def key(self) -> str:
+        """Different for each command that runs, also one after the other."""
+        return f"{self.owner.pid}-{self.owner.created_s:.2f}-{self.started_s:.3f}"
+
+    def state_now(self) -> State:
+        """Its state, by whether its process is still there."""
+        return "crashed" if self.state == "running" and not self.owner.is_alive() else self.state
+
+
+# What somebody who watches sees: statuses, and the use of the devices, which is sampled while somebody watches.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a reading of a device is shown."""
+
+    title: str
+    unit: str
+    factor: float = 1.0
+    """From the reading's own unit to the one that is shown."""
+    scale: tuple[float, float] | None = None
+    """Of its chart, in the unit that is shown; None for the smallest and largest value."""
+
+
+READINGS: Mapping[str, Reading] = {
+    "utilization_percent": Reading(title="utilization", unit="%", scale=(0.0, 100.0)),
+    "power_w": Reading(title="power", unit="W"),
+    "temperature_c": Reading(title="temperature", unit="°C"),
+    "clock_hz": Reading(title="clock", unit="MHz", factor=1e-6),
+    "memory_clock_hz": Reading(title="memory clock", unit="MHz", factor=1e-6),
+    "device_used_bytes": Reading(title="memory in use", unit="MB", factor=1e-6),
+    "resident_bytes": Reading(title="memory of its processes", unit="MB", factor=1e-6),
+    "machine_percent": Reading(title="all programs", unit="%", scale=(0.0, 100.0)),
+    "machine_used_bytes": Reading(title="memory, all programs", unit="MB", factor=1e-6),
+}
+"""The readings of monitors, in the order in which they are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """A reading over time, in the unit of `Reading`."""
+
+    name: str
+    values: tuple[float, ...]
+    ages_s: tuple[float, ...]
+    """Of each value, in seconds before now; falling."""
+
+    @property
+    def reading(self) -> Reading:
+        return READINGS[self.name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meter:
+    """A device of a command that runs."""
+
+    selector: str
+    name: str
+    courses: tuple[Course, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Why a reading has no value, by its name."""
+    trouble: str | None = None
+    """Why nothing is sampled; None where it is, or will be in a moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A command and its devices."""
+
+    status: LiveStatus
+    state: State
+    meters: tuple[Meter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """The commands of this user on this machine."""
+
+    at_s: float
+    running: tuple[Watched, ...]
+    ended: tuple[Watched, ...]
+    """The newest, the newest first."""
+    ignored: tuple[str, ...]
+    """Why a file is not shown, a line for each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The statuses of a folder."""
+
+    statuses: tuple[LiveStatus, ...]
+    """The newest first."""
+    ignored: tuple[str, ...]
+
+
+class StatusFile:
+    """The file of a command. Raises StorageError where the folder cannot be used."""
+
+    def __init__(self) -> None:
+        folder = usable_folder(create=True)
+        assert folder is not None
+        remove_old(folder)
+        self.path = folder / f"{uuid7()}{SUFFIX}"
+
+    def write(self, status: Mapping[str, Any]) -> None:
+        """Replace the content by a status, as `to_json` gives it. Raises StorageError."""
+        draft = self.path.with_name(f".{self.path.name}.tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            with open(draft, "w", encoding="utf-8", opener=lambda name, _: os.open(name, flags, 0o600)) as file:
+                file.write(dumps({"format": FORMAT, "version": VERSION, "status": status}))
+            draft.replace(self.path)
+        except OSError as error:
+            raise StorageError(f"cannot write {self.path}: {error.strerror}: {_other_folder()}") from error
+
+
+def usable_folder(*, create: bool) -> Path | None:
+    """The folder of this user's statuses; None where it is missing. Raises StorageError for a link, and for a folder
+    that others can write to."""
+    named = os.environ.get(FOLDER_VARIABLE)
+    folder = Path(named) if named else BASE / f"benchhouse-live-{_user_id()}"
+    try:
+        if create:
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+        found = os.stat(folder, follow_symlinks=False)
+    except FileNotFoundError:
+        if create:
+            raise StorageError(f"cannot use {folder} for live statuses: no folder {folder.parent}") from None
+        return None
+    except OSError as error:
+        raise StorageError(f"cannot use {folder} for live statuses: {error.strerror}: {_other_folder()}") from error
+    if (problem := _problem(found)) is not None:
+        raise StorageError(f"{folder}, the folder of live statuses, {problem}: {_other_folder()}")
+    return folder
+
+
+def _problem(found: os.stat_result) -> str | None:
+    """Why somebody else may write into a folder; None if nobody can."""
+    if not stat.S_ISDIR(found.st_mode):
+        return "is not a folder"
+    if os.name != "posix":
+        return None
+    if found.st_uid != os.geteuid():
+        return "belongs to another user"
+    return "can be written to by others" if found.st_mode & OTHERS_MAY_WRITE else None
+
+
+def read_all() -> Found:
+    """The statuses of this user's commands on this machine. Raises StorageError as `usable_folder` does."""
+    folder = usable_folder(create=False)
+    found: list[LiveStatus] = []
+    ignored: list[str] = []
+    for path in _newest_first(folder) if folder is not None else ():
+        try:
+            status = read(path)
+        except FileNotFoundError:
+            continue  # removed meanwhile
+        except (BenchhouseError, OSError) as error:
+            ignored.append(visible(str(error)))
+            continue
+        if status.owner.is_here():
+            found.append(status)
+    return Found(
+        statuses=tuple(sorted(found, key=lambda status: status.started_s, reverse=True)), ignored=tuple(ignored)
+    )
+
+
+def read(path: Path) -> LiveStatus:
+    """A status. Raises FormatError for a file that is not ours in every field, StorageError for one that is not this
+    user's or no file, OSError."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{path.name} is not read: {error.strerror}") from error
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise StorageError(f"{path.name} is not read: it is no regular file")
+        if os.name == "posix" and about.st_uid != os.geteuid():
+            raise StorageError(f"{path.name} is not read: it belongs to another user")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > MAX_BYTES:
+        raise FormatError(f"{path.name} is not read: larger than {MAX_BYTES // 1000} kB")
+    data = parse_json(content, path.name)
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise FormatError(f"{path.name} is not read: it is no live status")
+    if data.get("version") != VERSION:
+        raise FormatError(f"{path.name} is not read: version {data.get('version')!r} is not {VERSION}")
+    return from_json(LiveStatus, data.get("status"), path.name)
+
+
+def remove_old(folder: Path) -> None:
+    """Delete the files of commands that have ended, but for the newest few of the last day, and drafts of killed
+    ones."""
+    now_s = time.time()
+    ended = 0
+    for path in _newest_first(folder, most=None):
+        with suppress(OSError, BenchhouseError):
+            age_s = now_s - path.stat(follow_symlinks=False).st_mtime
+            try:
+                is_running = read(path).state_now() == "running"
+            except FormatError:
+                is_running = False
+            ended += not is_running
+            if not is_running and (ended > KEPT_ENDED or age_s > KEPT_S):
+                path.unlink()
+    for draft in folder.glob(f".*{SUFFIX}.tmp"):
+        with suppress(OSError):
+            if now_s - draft.stat(follow_symlinks=False).st_mtime > KEPT_S:
+                draft.unlink()
+
+
+def _newest_first(folder: Path, most: int | None = MOST_FILES) -> Iterator[Path]:
+    """The files of a folder that may be statuses by their names."""
+    found: list[tuple[float, Path]] = []
+    with suppress(OSError):
+        for path in folder.glob(f"[!.]*{SUFFIX}"):
+            with suppress(OSError):
+                found.append((path.stat(follow_symlinks=False).st_mtime, path))
+    yield from (path for _, path in sorted(found, reverse=True)[:most])
+
+
+def _user_id() -> str:
+    return str(os.geteuid()) if os.name == "posix" else "files"
+
+
+def _other_folder() -> str:
+    return f"name another one with {FOLDER_VARIABLE}"

@@ -1,0 +1,77 @@
+"""Times of calls, whoever took them, and the statistics of them: for scripts that time something themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import Result
+from benchmarking.core.sample_statistics import Statistics, describe
+from benchmarking.measure.timing import LATENCY_WALL
+
+PERCENT = 100
+MS_PER_S = 1_000
+TAIL = 0.9
+"""A percentile as far out as this one, on either side, needs enough calls beyond it."""
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class TimingResult:
+    """Times of calls. Raises UsageError without any, and for one that is no time."""
+
+    values_s: tuple[float, ...]
+    """Seconds of each call, in the order of the calls."""
+
+    def __init__(self, values_s: Iterable[float]) -> None:
+        values = tuple(map(float, values_s))
+        if not values:
+            raise UsageError("TimingResult: no values: give the seconds of each call")
+        if not all(math.isfinite(value) and value >= 0 for value in values):
+            raise UsageError("TimingResult takes seconds from 0: got " + repr(values)[:60])
+        object.__setattr__(self, "values_s", values)
+
+    @classmethod
+    def of(cls, result: Result, metric: str = LATENCY_WALL) -> TimingResult:
+        """The timed calls of a result, of all its launches: a raw metric in ms. Raises UsageError where there are none,
+        and for calls that were timed in blocks, of which only the means are known."""
+        found = [one for one in result.samples if (one.metric, one.unit, one.phase) == (metric, "ms", "measure")]
+        if not found:
+            known = ", ".join(sorted({one.metric for one in result.samples})) or "none"
+            raise UsageError(f"{result.point.label}: no samples of {metric}: there are {known}")
+        if any(one.inner_loops > 1 for one in found):
+            raise UsageError(f"{result.point.label}: its calls were timed in blocks, and only the means are known")
+        return cls(value / MS_PER_S for one in found for value in one.values)
+
+    @property
+    def statistics(self) -> Statistics:
+        """All of them in seconds, with the 95 % interval of the median."""
+        return describe(self.values_s)
+
+    @property
+    def mean_s(self) -> float:
+        """The mean in seconds."""
+        return math.fsum(self.values_s) / len(self.values_s)
+
+    @property
+    def median_s(self) -> float:
+        """The median in seconds."""
+        return self._quantile(0.5)
+
+    def percentile_s(self, percent: float) -> float | None:
+        """A percentile in seconds, by linear interpolation; None for one from p90 (or to p10) that there are too few
+        calls for: with fewer than log(0.05) / log(q) the largest would often stand for it. Raises UsageError."""
+        share = percent / PERCENT
+        if not 0 < share < 1:
+            raise UsageError(f"percentile_s takes a number between 0 and 100: got {percent!r}")
+        tail = max(share, 1 - share)
+        if tail >= TAIL and len(self.values_s) < math.log(1 - CONFIDENCE) / math.log(tail):
+            return None
+        return self._quantile(share)
+
+    def _quantile(self, share: float) -> float:
+        import numpy as np
+
+        return float(np.quantile(self.values_s, share))

@@ -1,0 +1,236 @@
+"""The live status of a sweep as it runs.
+
+`observed` is how every command shows its progress: on stderr, and in the status file. The file is rewritten when a
+worker sends a message, as the progress display is drawn: at most once a second while a point is measured, and never on
+a timer. Devices are not sampled for it: who watches does that (`watching`), so that a sweep that nobody watches samples
+nothing beyond what it measures.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from benchmarking.core.errors import BenchhouseError, StorageError
+from benchmarking.core.live_status import CellProgress, CurrentPoint, PointResult, StatusFile
+from benchmarking.core.provenance import this_process
+from benchmarking.core.records import Measurement, Point, to_json
+from benchmarking.core.temporary import FOLDER
+from benchmarking.core.text import listed
+from benchmarking.core.untrusted.redaction import stored
+from benchmarking.measure.bench import Live
+from benchmarking.measure.timing import LATENCY_WALL
+from benchmarking.sweep.run.supervisor import Observer, Track
+from benchmarking.sweep.show.progress import Progress, cell_name
+
+REWRITE_S = 1.0
+"""Between two rewrites while a point is measured; each takes a fraction of a millisecond."""
+MOST_RESULTS = 12
+MOST_CELLS = 40
+MOST_DEVICES = 4
+MOST_TEXT = 500
+NAMED = 3
+"""Names that a sentence lists."""
+
+
+@contextmanager
+def observed(tracks: Sequence[Track], *, quiet: bool) -> Iterator[Observer]:
+    """What shows the progress of a sweep: on stderr unless quiet, and in its live status. At the end of the context the
+    status says how the sweep ended."""
+    progress = Progress(tracks, quiet=quiet)
+    observer = LiveObserver(progress, tracks)
+    try:
+        yield observer
+    except BaseException as error:
+        observer.end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed", _reason(error))
+        raise
+    else:
+        observer.end("finished", "finished")
+    finally:
+        progress.close()
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, BenchhouseError):
+        return str(error)
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
+
+
+class LiveObserver(Observer):
+    """Writes the live status, and passes everything on to the progress display."""
+
+    def __init__(self, progress: Progress, tracks: Sequence[Track]) -> None:
+        self._progress = progress
+        self._tracks = tracks
+        self._started_s = time.time()
+        self._written_s = 0.0
+        self._activity = "starting"
+        self._current: CurrentPoint | None = None
+        self._failed = {track.plan.run_id: sum(one.status != "ok" for one in track.measurements) for track in tracks}
+        self._results: deque[PointResult] = deque(maxlen=MOST_RESULTS)
+        self._is_anonymous = any(track.plan.is_anonymous for track in tracks)
+        self._fixed = {**self._cleaned(_fixed(tracks)), "owner": to_json(this_process())}
+        self._file: StatusFile | None = None
+        try:
+            self._file = StatusFile()
+        except StorageError as error:
+            self._give_up(error)
+        self._write()
+
+    def preparing(self, track: Track, what: str) -> None:
+        self._progress.preparing(track, what)
+        self._now(f"preparing {cell_name(track.plan.cell)}: {what}")
+
+    def launch(self, track: Track, launch: int) -> None:
+        self._progress.launch(track, launch)
+        place = f"launch {launch + 1} of {track.plan.settings.launches}"
+        self._now(f"loading {cell_name(track.plan.cell)}, {place}")
+
+    def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
+        self._progress.live(track, launch, point, live)
+        if live is not None and time.monotonic() - self._written_s < REWRITE_S:
+            return
+        self._current = CurrentPoint(
+            cell=cell_name(track.plan.cell),
+            point=point.label,
+            launch=launch + 1,
+            launches=track.plan.settings.launches,
+            phase="" if live is None else live.phase,
+            calls=0 if live is None else live.calls,
+            median_ms=None if live is None else live.median_ms,
+            low_ms=None if live is None else live.low_ms,
+            high_ms=None if live is None else live.high_ms,
+        )
+        self._activity = "measuring"
+        self._write()
+
+    def measured(self, track: Track, measurement: Measurement) -> None:
+        self._progress.measured(track, measurement)
+        self._failed[track.plan.run_id] += measurement.status != "ok"
+        self._results.appendleft(_result(track, measurement))
+        self._now("measuring" if any(one.open_points() for one in self._tracks) else "storing the results")
+
+    def waiting(self, message: str) -> None:
+        self._progress.waiting(message)
+        self._now(message)
+
+    def close(self) -> None:
+        self._progress.close()
+
+    def end(self, state: Literal["finished", "failed", "interrupted"], how: str) -> None:
+        """The sweep is over."""
+        self._current, self._activity = None, how
+        self._write(state)
+
+    def _now(self, activity: str) -> None:
+        self._current, self._activity = None, activity
+        self._write()
+
+    def _write(self, state: str = "running") -> None:
+        self._written_s = time.monotonic()
+        if self._file is None:
+            return
+        cells = self._cells()
+        changing = {
+            "activity": self._activity[:MOST_TEXT],
+            "current": to_json(self._current),
+            "cells": to_json(cells[:MOST_CELLS]),
+            "results": to_json(tuple(self._results)),
+        }
+        try:
+            self._file.write(
+                {
+                    **self._fixed,
+                    **self._cleaned(changing),
+                    "state": state,
+                    "started_s": self._started_s,
+                    "updated_s": time.time(),
+                    "total": sum(cell.total for cell in cells),
+                    "done": sum(cell.done for cell in cells),
+                    "failed": sum(cell.failed for cell in cells),
+                    "left_s": self._progress.left_s if state == "running" else None,
+                    "cells_left_out": max(0, len(cells) - MOST_CELLS),
+                }
+            )
+        except StorageError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: StorageError) -> None:
+        """Without a live status the sweep is measured all the same."""
+        self._file = None
+        self._progress.waiting(f"no live status: {error}")
+
+    def _cells(self) -> list[CellProgress]:
+        return [
+            CellProgress(
+                name=cell_name(track.plan.cell),
+                total=track.points_total,
+                done=track.points_settled,
+                failed=self._failed[track.plan.run_id],
+            )
+            for track in self._tracks
+        ]
+
+    def _cleaned(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Without secrets; of an anonymous run also without names of hosts and users."""
+        cleaned: dict[str, Any] = stored(content, anonymous=self._is_anonymous)
+        return cleaned
+
+
+def _fixed(tracks: Sequence[Track]) -> dict[str, Any]:
+    """What does not change while the sweep runs."""
+    devices = {track.plan.cell.device.selector: track.plan.cell.device for track in tracks}
+    folder = tracks[0].folder if tracks else None
+    is_saved = folder is not None and FOLDER.fullmatch(folder.name) is None
+    return {
+        "words": words(tracks)[:MOST_TEXT],
+        "command": list(tracks[0].plan.provenance.command) if tracks else [],
+        "folder": str(folder.absolute()) if folder is not None and is_saved else None,
+        "devices": to_json(tuple(devices.values())[:MOST_DEVICES]),
+    }
+
+
+def words(tracks: Sequence[Track]) -> str:
+    """What a sweep measures: "gpt2 on cpu (eager, float32): 8 points in 3 launches, profile standard"."""
+    if not tracks:
+        return "nothing"
+    cells = [track.plan.cell for track in tracks]
+    points = sum(len(track.plan.runnable) for track in tracks)
+    first = tracks[0].plan.settings
+    launches = f" in {first.launches} launches" if first.launches > 1 else ""
+    end = f"{points} point{'s' * (points != 1)}{launches}, profile {first.profile}"
+    if len(cells) == 1:
+        return f"{cell_name(cells[0])}: {end}"
+    models, devices, runtimes = (
+        listed(list(dict.fromkeys(names)), NAMED)
+        for names in (
+            [cell.subject for cell in cells],
+            [cell.device.selector for cell in cells],
+            [cell.runtime for cell in cells],
+        )
+    )
+    return f"{models} on {devices} with {runtimes}: {len(cells)} runs, {end}"
+
+
+def _result(track: Track, measurement: Measurement) -> PointResult:
+    wall = [one for one in measurement.samples if one.metric == LATENCY_WALL and one.phase == "measure"]
+    values = [value for one in wall for value in one.values]
+    use = measurement.extra.get("usage")
+    return PointResult(
+        cell=cell_name(track.plan.cell),
+        point=measurement.point.label,
+        launch=measurement.launch + 1,
+        status=measurement.status,
+        at_s=time.time(),
+        calls=len(values),
+        median_ms=statistics.median(values) if values else None,
+        error=None if measurement.error is None else measurement.error[:MOST_TEXT],
+        doubts=tuple(dict.fromkeys(doubt.kind for doubt in measurement.doubts if doubt.severity != "info")),
+        use={name: float(value) for name, value in use.items() if isinstance(value, int | float)}
+        if isinstance(use, dict)
+        else {},
+    )

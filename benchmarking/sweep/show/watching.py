@@ -1,0 +1,152 @@
+"""What somebody sees who watches the sweeps of this machine: their live statuses, and the use of their devices.
+
+Devices are sampled by who watches, in processes of the watcher's own, and only while somebody looks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.live_status import READINGS, Course, LiveStatus, Meter, Sight, Watched, read_all
+from benchmarking.core.metrics import ns_to_s
+from benchmarking.core.records import NOT_APPLICABLE, Device
+from benchmarking.devices.support.kinds import kind_of, processor
+from benchmarking.measure.monitor import DeviceMonitor, Usage
+
+
+class Watch:
+    """The sweeps of this user on this machine. While one is looked at, its devices are sampled.
+
+    Usable by several threads; close it at the end. Where nobody looks for `idle_s` seconds, sampling ends.
+    """
+
+    def __init__(self, *, sample_interval: float = 1.0, keep: int = 300, idle_s: float = 15.0) -> None:
+        self._sample_interval = sample_interval
+        self._keep = keep
+        self._idle_s = idle_s
+        self._lock = threading.Lock()
+        self._meters: dict[tuple[str, str], Metering] = {}
+        self._idle: threading.Timer | None = None
+
+    def look(self) -> Sight:
+        """What there is now. Raises StorageError where the folder of the statuses cannot be used."""
+        found = read_all()
+        states = [(status, status.state_now()) for status in found.statuses]
+        running = [status for status, state in states if state == "running"]
+        with self._lock:
+            self._meter(running)
+            seen = [
+                Watched(status=status, state=state, meters=self._meters_of(status) if state == "running" else ())
+                for status, state in states
+            ]
+            self._end_when_idle()
+        return Sight(
+            at_s=time.time(),
+            running=tuple(one for one in seen if one.state == "running"),
+            ended=tuple(one for one in seen if one.state != "running"),
+            ignored=found.ignored,
+        )
+
+    def close(self) -> None:
+        """End sampling."""
+        with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+            self._idle = None
+            meters, self._meters = list(self._meters.values()), {}
+        for meter in meters:
+            meter.end()
+
+    def _meter(self, running: Sequence[LiveStatus]) -> None:
+        """Sample the devices of these sweeps, and no others."""
+        wanted = {
+            (status.key, device.selector if device else ""): (status, device)
+            for status in running
+            for device in (None, *_measured_devices(status))
+        }
+        for key in set(self._meters) - set(wanted):
+            self._meters.pop(key).end()
+        for key in wanted:
+            if key not in self._meters:
+                status, device = wanted[key]
+                self._meters[key] = Metering(status, device, self._sample_interval, self._keep)
+
+    def _meters_of(self, status: LiveStatus) -> tuple[Meter, ...]:
+        return tuple(meter.seen() for (key, _), meter in self._meters.items() if key == status.key)
+
+    def _end_when_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = threading.Timer(self._idle_s, self.close)
+        self._idle.daemon = True
+        self._idle.start()
+
+
+def _measured_devices(status: LiveStatus) -> list[Device]:
+    """The devices of a sweep that are no processor: of that one every sweep has a meter."""
+    found = []
+    for device in status.devices:
+        kind = kind_of(device.type)
+        if kind is not None and kind.has_gauge and (kind.is_gpu(device) or kind.is_npu(device)):
+            found.append(device)
+    return found
+
+
+class Metering:
+    """A monitor of one device of a sweep, or of the processor for its processes, from now on."""
+
+    def __init__(self, status: LiveStatus, device: Device | None, sample_interval: float, keep: int) -> None:
+        pids = (status.owner.pid,)
+        self._monitor = DeviceMonitor(
+            processor().name if device is None else device,
+            sample_interval=sample_interval,
+            process_ids=pids,
+            with_children=True,
+            keep=keep,
+        )
+        self._trouble: str | None = None
+        self._is_over = threading.Event()
+        # A thread, since a vendor's library may take seconds to open.
+        threading.Thread(target=self._run, daemon=True, name="metering").start()
+
+    def seen(self) -> Meter:
+        """Everything sampled so far."""
+        usage, device = self._monitor.usage, self._monitor.device()
+        courses = tuple(course for name in READINGS if (course := _course(usage, name)) is not None)
+        last = usage.samples[-1].missing if usage.samples else {}
+        shown = {course.name for course in courses}
+        return Meter(
+            selector=device.selector,
+            name=device.name or device.type,
+            courses=courses,
+            missing={
+                name: last[name]
+                for name in READINGS
+                if name in last and name not in shown and not last[name].startswith(NOT_APPLICABLE)
+            },
+            trouble=self._trouble,
+        )
+
+    def end(self) -> None:
+        """End sampling."""
+        self._is_over.set()
+
+    def _run(self) -> None:
+        try:
+            with self._monitor:
+                while not self._is_over.wait(self._monitor.sample_interval):
+                    self._monitor.check()
+        except BenchhouseError as error:
+            self._trouble = str(error)
+
+
+def _course(usage: Usage, name: str) -> Course | None:
+    now_ns = time.monotonic_ns()
+    pairs = [(one.values[name], ns_to_s(now_ns - one.at_ns)) for one in usage.samples if name in one.values]
+    if not pairs:
+        return None
+    factor = READINGS[name].factor
+    return Course(name=name, values=tuple(value * factor for value, _ in pairs), ages_s=tuple(age for _, age in pairs))

@@ -1,0 +1,336 @@
+"""Watches the sweeps that run on this machine: progress, time left, last results, and the use of their devices.
+
+On a terminal the picture is renewed until Ctrl-C; elsewhere there is a line for each change. Devices are sampled once a
+second while it runs, by a process of its own; a sweep that nobody watches is sampled by nobody.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarking.core.command_line import Parser, note, positive_seconds, run_command
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, Interrupted
+from benchmarking.core.live_status import (
+    READINGS,
+    CellProgress,
+    Course,
+    CurrentPoint,
+    LiveStatus,
+    Meter,
+    PointResult,
+    Sight,
+    Watched,
+)
+from benchmarking.core.records import to_json
+from benchmarking.core.tables import Column, table_of, table_text
+from benchmarking.core.terminal import Page, can_rewrite, stdout_page, unguarded
+from benchmarking.core.text import bars_for, duration, number, sparkline, time_text, visible, wrapped
+
+if TYPE_CHECKING:
+    from benchmarking.sweep.show.watching import Watch
+
+Thing = TypeVar("Thing")
+
+NAME = "benchhouse top"
+EXAMPLES = """\
+examples:
+  benchhouse top
+  benchhouse top --once
+  benchhouse top --json > now.json
+
+exit codes: 0 shown, or Ctrl-C; 1 the folder of live statuses cannot be used; 2 usage;
+3 nothing runs (with --once or --json)
+"""
+INTERVAL_S = 1.0
+FIRST_SAMPLES_S = 5.0
+"""A single picture waits so long, at most, for two samples of each device: a share of time needs two."""
+POLL_S = 0.1
+BAR_WIDTH = 30
+FULL, REST = "\N{BOX DRAWINGS HEAVY HORIZONTAL}", "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
+STYLES = {f"{FULL}+": "green", r"\d+ failed|failed: .*|crashed": "red", r"(?m)^\S.*: \d+ points?\b.*$": "bold"}
+"""Of parts of the picture on a terminal, by regular expressions."""
+COURSE_WIDTH = 24
+SECONDS_A_BAR = 5
+MOST_RESULTS = 6
+HOW_TO_START = (
+    "No sweep of this user runs on this machine. Start one, for example in another terminal:\n"
+    "  run_hardware_benchmark --model-id bert-base-uncased --save"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    from benchmarking.sweep.show.watching import Watch
+
+    watch = Watch(sample_interval=INTERVAL_S)
+    try:
+        if arguments.once or arguments.json:
+            return _show_once(watch, as_json=arguments.json)
+        if can_rewrite(sys.stdout):
+            _redraw(watch, arguments.interval)
+        else:
+            _print_changes(watch, arguments.interval)
+    except KeyboardInterrupt as stop:
+        if isinstance(stop, Interrupted):
+            raise
+    finally:
+        watch.close()
+    return EXIT_OK
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME,
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--interval",
+        type=positive_seconds,
+        default=INTERVAL_S,
+        metavar="SECONDS",
+        help="time between two pictures, in seconds (default: %(default)g)",
+    )
+    parser.add_argument("--once", action="store_true", help="one picture, after a second of samples")
+    parser.add_argument("--json", action="store_true", help="the same once as JSON, with all samples")
+    return parser
+
+
+def _show_once(watch: Watch, *, as_json: bool) -> int:
+    sight = _with_samples(watch)
+    if as_json:
+        print(json.dumps(to_json(sight), indent=1))
+    else:
+        print(picture(sight, _plain_page()))
+    return EXIT_OK if sight.running else EXIT_NOT_ENOUGH_DATA
+
+
+def _with_samples(watch: Watch) -> Sight:
+    """What there is once every device has two samples, or says why it has none."""
+    deadline_s = time.monotonic() + FIRST_SAMPLES_S
+    while True:
+        sight = watch.look()
+        meters = [meter for one in sight.running for meter in one.meters]
+        if all(map(_is_ready, meters)) or time.monotonic() > deadline_s:
+            return sight
+        time.sleep(POLL_S)
+
+
+def _is_ready(meter: Meter) -> bool:
+    return meter.trouble is not None or max((len(course.values) for course in meter.courses), default=0) > 1
+
+
+def _redraw(watch: Watch, interval_s: float) -> None:
+    """Renew the picture on the terminal. Raises KeyboardInterrupt at its end."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    is_plain = not stdout_page().has_styles
+    console = Console(file=unguarded(sys.stdout), force_terminal=True, no_color=is_plain, highlight=False)
+    with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
+        while True:
+            text = Text(picture(watch.look(), _plain_page()), no_wrap=True, overflow="crop")
+            for pattern, style in STYLES.items():
+                text.highlight_regex(pattern, style)
+            live.update(text, refresh=True)
+            time.sleep(interval_s)
+
+
+def _print_changes(watch: Watch, interval_s: float) -> None:
+    """Print a line for each sweep when its progress has changed. Raises KeyboardInterrupt at its end."""
+    printed: dict[str, str] = {}
+    has_noted = False
+    while True:
+        sight = watch.look()
+        for one in (*sight.ended, *sight.running):
+            line = f"{time_text(one.status.updated_s)}  {visible(one.status.words)}  {_progress_words(one)}"
+            is_old = one.state != "running" and one.status.key not in printed
+            if not is_old and printed.get(one.status.key) != line:
+                print(line, flush=True)
+                printed[one.status.key] = line
+        if not sight.running and not has_noted:
+            note(f"{NAME}: {HOW_TO_START.splitlines()[0]}")
+        has_noted = not sight.running
+        time.sleep(interval_s)
+
+
+def picture(sight: Sight, page: Page) -> str:
+    """Everything, for a stream of this page. Texts of files are escaped."""
+    parts = [_sweep(one, page, sight.at_s) for one in sight.running] or [HOW_TO_START]
+    if sight.ended:
+        ended = "\n".join(f"  {visible(_ended_words(one, sight.at_s))}" for one in sight.ended)
+        parts.append(f"ended:\n{ended}")
+    parts += [wrapped(f"not shown: {line}", page.text_width) for line in sight.ignored]
+    return "\n\n".join(parts)
+
+
+def _sweep(one: Watched, page: Page, now_s: float) -> str:
+    status = one.status
+    lines = [
+        wrapped(status.words, page.text_width),
+        _bar(one, page),
+        wrapped(f"{_doing(status)}, {_since(status, now_s)}", page.text_width),
+    ]
+    if status.current is not None:
+        lines.append(wrapped(point_words(status.current), page.text_width))
+    tables = [
+        _table(CELLS, status.cells, page) if len(status.cells) > 1 else "",
+        _meters(one.meters, page),
+        _table(_results(now_s), status.results[:MOST_RESULTS], page),
+    ]
+    return "\n\n".join(["\n".join(lines), *filter(None, tables)])
+
+
+def _bar(one: Watched, page: Page) -> str:
+    """The finished share, and in words."""
+    share = one.status.done / one.status.total if one.status.total else 0.0
+    full, rest = ("#", "-") if page.is_ascii else (FULL, REST)
+    filled = round(share * BAR_WIDTH)
+    return f"{full * filled}{rest * (BAR_WIDTH - filled)}  {_progress_words(one)}"
+
+
+def _progress_words(one: Watched) -> str:
+    """ "3/8 points, 1 failed, about 2 min left" """
+    status = one.status
+    words = [f"{status.done}/{status.total} points"]
+    words += [f"{status.failed} failed"] if status.failed else []
+    if one.state != "running":
+        words.append(one.state)
+    elif status.left_s:
+        words.append(f"about {duration(status.left_s)} left")
+    return ", ".join(words)
+
+
+def _doing(status: LiveStatus) -> str:
+    return f"PID {status.owner.pid}: {status.activity}"
+
+
+def _since(status: LiveStatus, now_s: float) -> str:
+    news_s = max(0.0, now_s - status.updated_s)
+    return f"running for {duration(max(0.0, now_s - status.started_s))}, last news {duration(news_s)} ago"
+
+
+def point_words(current: CurrentPoint) -> str:
+    """The point that is being measured, with its live numbers."""
+    words = [current.cell, current.point, f"launch {current.launch}/{current.launches}"]
+    if current.phase:
+        words.append(f"{current.phase.replace('_', ' ')}, {current.calls} calls")
+    if current.median_ms is not None:
+        has_interval = current.low_ms is not None and current.high_ms is not None
+        interval = f" [{number(current.low_ms or 0.0)}, {number(current.high_ms or 0.0)}]" if has_interval else ""
+        words.append(f"median {number(current.median_ms)} ms{interval}")
+    return "  ".join(words)
+
+
+def _ended_words(one: Watched, now_s: float) -> str:
+    status = one.status
+    ago = duration(max(0.0, now_s - status.updated_s))
+    words = f"{status.words}: {_progress_words(one)}, {ago} ago"
+    if one.state == "crashed":
+        words += f": its process (PID {status.owner.pid}) is gone"
+        words += f"; run_hardware_benchmark --resume --output-dir {status.folder}" if status.folder else ""
+    elif one.state == "failed":
+        words += f": {status.activity}"
+    return words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauged:
+    """A row of the table of devices."""
+
+    device: str
+    course: Course
+
+
+CELLS = (
+    Column[CellProgress](heading="run", text=lambda cell: cell.name, is_key=True),
+    Column[CellProgress](heading="points", text=lambda cell: f"{cell.done}/{cell.total}", is_number=True),
+    Column[CellProgress](heading="failed", text=lambda cell: str(cell.failed or "") or None, is_number=True),
+)
+
+
+def _results(now_s: float) -> tuple[Column[PointResult], ...]:
+    return (
+        Column(heading="run", text=lambda one: one.cell, is_key=True, spare=2),
+        Column(heading="point", text=lambda one: one.point, is_key=True),
+        Column(heading="launch", text=lambda one: str(one.launch), is_number=True, spare=3),
+        Column(heading="median ms", text=lambda one: _number(one.median_ms), is_number=True),
+        Column(heading="calls", text=lambda one: str(one.calls or "") or None, is_number=True, spare=4),
+        Column(heading="state", text=_state, is_state=True),
+        Column(heading="ago", text=lambda one: duration(max(0.0, now_s - one.at_s))),
+    )
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else number(value)
+
+
+def _state(one: PointResult) -> str:
+    if one.status != "ok":
+        return f"{one.status.replace('_', ' ')}: {one.error or 'no reason'}"
+    return ", ".join(kind.replace("_", " ") for kind in one.doubts) or "ok"
+
+
+def _table(columns: Sequence[Column[Thing]], things: Sequence[Thing], page: Page) -> str:
+    """A table; what all its rows share above it. Empty without rows."""
+    if not things:
+        return ""
+    table = table_of(columns, things, page)
+    head = wrapped(", ".join(table.shared), page.text_width)
+    return "\n".join(filter(None, (head, table_text(table, page))))
+
+
+def _meters(meters: Sequence[Meter], page: Page) -> str:
+    """The use of each device, and what cannot be read of it."""
+    rows = [Gauged(device=meter.selector, course=course) for meter in meters for course in meter.courses]
+    bars = bars_for(sys.stdout.encoding)
+    columns = (
+        Column[Gauged](heading="device", text=lambda one: one.device, is_key=True),
+        Column[Gauged](heading="reading", text=lambda one: one.course.reading.title, is_key=True),
+        Column[Gauged](heading="now", text=lambda one: number(one.course.values[-1], 3), is_number=True),
+        Column[Gauged](heading="", text=lambda one: one.course.reading.unit),
+        Column[Gauged](heading="least", text=lambda one: number(min(one.course.values), 3), is_number=True, spare=1),
+        Column[Gauged](heading="most", text=lambda one: number(max(one.course.values), 3), is_number=True, spare=1),
+        Column[Gauged](heading="course", text=lambda one: _course(one.course, bars), spare=2),
+    )
+    notes = [wrapped(note, page.text_width) for meter in meters if (note := _meter_note(meter))]
+    return "\n".join(filter(None, (_table(columns, rows, page), *notes)))
+
+
+def _course(course: Course, bars: str) -> str:
+    newest = course.values[-COURSE_WIDTH * SECONDS_A_BAR :]
+    return sparkline(newest, COURSE_WIDTH, bars, scale=course.reading.scale)
+
+
+def _meter_note(meter: Meter) -> str:
+    if meter.trouble is not None:
+        return f"{meter.selector}: not sampled: {meter.trouble}"
+    if not meter.courses:
+        return f"{meter.selector}: the first sample comes in a moment"
+    titles = [READINGS[name].title for name in meter.missing]
+    return f"{meter.selector}: without {', '.join(titles)}, which this machine does not tell" if titles else ""
+
+
+def _plain_page() -> Page:
+    return replace(stdout_page(), has_styles=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Live statuses: who may write them, what is read of a folder, and what stays of ended commands."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from benchmarking.core.errors import StorageError
+from benchmarking.core.live_status import KEPT_ENDED, MAX_BYTES, SUFFIX, StatusFile, read_all, usable_folder
+from benchmarking.core.provenance import this_process
+from tests.helpers.sweeps import write_status
+
+needs_posix = pytest.mark.skipif(os.name != "posix", reason="owners and links of POSIX")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    place = tmp_path / "live"
+    monkeypatch.setenv("BENCHHOUSE_LIVE_DIR", str(place))
+    return place
+
+
+def gone():
+    """A process that has ended."""
+    return dataclasses.replace(this_process(), created_s=1.0)
+
+
+def test_what_is_written_is_read_back_and_belongs_to_this_user_alone(folder):
+    assert read_all().statuses == ()
+    file = write_status(done=5, words="a")
+    (found,) = read_all().statuses
+    assert (found.done, found.words, found.state_now()) == (5, "a", "running")
+    assert os.listdir(folder) == [file.path.name]
+    if os.name == "posix":
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+
+
+def test_a_status_whose_process_is_gone_is_that_of_a_crashed_command(folder):
+    write_status(owner=gone())
+    write_status(owner=gone(), state="finished")
+    assert {status.state: status.state_now() for status in read_all().statuses} == {
+        "running": "crashed",
+        "finished": "finished",
+    }
+
+
+def test_commands_of_another_machine_are_not_shown(folder):
+    write_status(owner=dataclasses.replace(this_process(), host="f" * 16))
+    assert read_all().statuses == read_all().ignored == ()
+
+
+def test_of_ended_commands_the_newest_few_stay_and_running_ones_always(folder):
+    running = write_status().path
+    os.utime(running, (1e9, 1e9))
+    ended = [write_status(owner=gone()).path for _ in range(KEPT_ENDED + 3)]
+    StatusFile()
+    assert running.exists()
+    assert sum(path.exists() for path in ended) == KEPT_ENDED
+
+
+@needs_posix
+def test_a_folder_in_which_others_may_write_is_not_used(folder):
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(StorageError, match="can be written to by others: name another one with BENCHHOUSE_LIVE_DIR"):
+        usable_folder(create=True)
+    folder.rmdir()
+    folder.symlink_to(folder.parent)
+    with pytest.raises(StorageError, match="is not a folder"):
+        read_all()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root gives files away")
+def test_a_folder_or_file_of_another_user_is_not_read(folder):
+    file = write_status().path
+    os.chown(file, 65534, 65534)
+    assert read_all().statuses == ()
+    assert read_all().ignored == (f"{file.name} is not read: it belongs to another user",)
+    os.chown(folder, 65534, 65534)
+    with pytest.raises(StorageError, match="belongs to another user"):
+        read_all()
+
+
+BAD = {
+    "a link": lambda path: path.symlink_to("/etc/passwd"),
+    "a pipe": lambda path: os.mkfifo(path),
+    "a folder": lambda path: path.mkdir(),
+    "no JSON": lambda path: path.write_text("\x1b[31mhello"),
+    "too large": lambda path: path.write_text(" " * (MAX_BYTES + 1)),
+    "too deep": lambda path: path.write_text("[" * 10_000),
+    "another format": lambda path: path.write_text('{"format": "x"}'),
+    "a newer version": lambda path: path.write_text('{"format": "benchhouse-live", "version": 2}'),
+    "no status": lambda path: path.write_text('{"format": "benchhouse-live", "version": 1, "status": [1]}'),
+    "not our fields": lambda path: path.write_text(json.dumps(changed(path, done="many"))),
+    "an infinite number": lambda path: path.write_text(json.dumps(changed(path, left_s=1)).replace("1}", "1e999}")),
+    "a negative number": lambda path: path.write_text(json.dumps(changed(path, done=-1))),
+}
+
+
+def changed(path: Path, **changes):
+    """The content of a status with other values; `left_s` at the end."""
+    file = write_status()
+    content = json.loads(file.path.read_text())
+    file.path.unlink()
+    for name in changes:
+        content["status"].pop(name)
+    content["status"] |= changes
+    return {name: content[name] for name in ("format", "version", "status")}
+
+
+@needs_posix
+@pytest.mark.parametrize("kind", BAD)
+def test_a_file_that_is_no_status_is_named_in_a_line_and_the_others_are_read(folder, kind):
+    write_status(words="good")
+    BAD[kind](folder / f"x{SUFFIX}")
+    found = read_all()
+    assert [status.words for status in found.statuses] == ["good"]
+    (line,) = found.ignored
+    assert line.isprintable()
+    assert f"x{SUFFIX}" in line
+
+
+def test_a_disk_without_room_is_the_folders_error(folder, monkeypatch):
+    file = write_status()
+    monkeypatch.setattr(file, "path", folder / "missing" / "x")
+    with pytest.raises(StorageError, match=r"cannot write .*: name another one"):
+        file.write({})

@@ -1,0 +1,106 @@
+"""The live status of real sweeps on the null device, and the monitors of who watches them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from benchmarking.core.live_status import FOLDER_VARIABLE, read_all
+from benchmarking.measure.monitor import MODULE
+from benchmarking.run_hardware_benchmark import main
+from benchmarking.sweep.show.watching import Watch
+from tests.helpers.sweeps import running_sweep, wait_for, write_status
+
+SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--runtime", "null", "--sequence-lengths", "32"]
+SWEEP += ["--batch-sizes", "1,2", "--iterations", "5", "--launches", "1", "--quiet"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "live"))
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_a_finished_sweep_leaves_what_it_measured(folder, capsys):
+    assert main([*SWEEP, "--launches", "2", "--anonymous", "--tag", "api_key=hunter2000"]) == 0
+    (status,) = read_all().statuses
+    assert status.words == "tiny-bert on null (null, float32): 2 points in 2 launches, profile quick"
+    assert (status.state, status.total, status.done, status.failed) == ("finished", 4, 4, 0)
+    assert [(one.point, one.launch, one.status, one.calls) for one in reversed(status.results)] == [
+        ("b1 s32", 1, "ok", 5),
+        ("b2 s32", 1, "ok", 5),
+        ("b1 s32", 2, "ok", 5),
+        ("b2 s32", 2, "ok", 5),
+    ]
+    assert status.results[-1].median_ms == pytest.approx(0.32, rel=0.2)
+    assert status.folder is None
+    assert status.command[:3] == ("run_hardware_benchmark", "--model-id", "tiny-bert")
+    assert status.owner.pid == os.getpid()
+    assert "hunter2000" not in next((folder / "live").iterdir()).read_text()
+
+
+def test_failed_points_are_counted_with_their_reason(folder, null_script):
+    null_script(faults={"b2 s32": "raise"})
+    assert main([*SWEEP, "--save", "--db-path", "x.duckdb"]) == 1
+    (status,) = read_all().statuses
+    assert (status.state, status.total, status.done, status.failed) == ("finished", 2, 2, 1)
+    (failed,) = [one for one in status.results if one.status == "failed"]
+    assert failed.error
+    assert failed.median_ms is None
+    assert status.folder == str(folder / "benchmark_results")
+
+
+def test_without_a_usable_folder_a_sweep_says_so_once_and_measures(folder, capsys):
+    (folder / "live").write_text("a file")
+    assert main([one for one in SWEEP if one != "--quiet"]) == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("no live status:")]
+    assert len(notes) == 1
+    assert "name another one with BENCHHOUSE_LIVE_DIR" in notes[0]
+
+
+def test_who_watches_sees_a_running_sweep_move_and_one_that_was_killed_as_crashed(folder):
+    watch = Watch(sample_interval=0.1)
+    with running_sweep(folder, "--save", "--db-path", "x.duckdb", call_ms=50, calls=200) as process:
+        sight = wait_for(lambda: (now := watch.look()).running and now.running[0].status.current and now)
+        (one,) = sight.running
+        assert one.status.owner.pid == process.pid
+        (meter,) = wait_for(lambda: (ms := watch.look().running[0].meters) and len(ms[0].courses) > 2 and ms)
+        names = {course.name for course in meter.courses}
+        assert {"utilization_percent", "resident_bytes", "machine_percent"} <= names
+        memory_mb = next(course.values[-1] for course in meter.courses if course.name == "resident_bytes")
+        whole = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
+        assert memory_mb == pytest.approx(sum(one.memory_info().rss for one in whole) / 1e6, rel=0.3)
+        calls = one.status.current.calls
+        wait_for(lambda: (now := watch.look().running[0].status.current) and now.calls > calls)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    sight = watch.look()
+    assert sight.running == ()
+    assert [one.state for one in sight.ended] == ["crashed"]
+    wait_for(lambda: not monitors())
+
+
+def monitors():
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):  # it is about to end
+            found += [child] if MODULE in child.cmdline() else []
+    return found
+
+
+def test_sampling_begins_with_the_first_look_and_ends_when_nobody_looks(folder):
+    write_status()
+    watch = Watch(sample_interval=0.05, idle_s=0.5)
+    assert monitors() == []
+    watch.look()
+    wait_for(lambda: watch.look().running[0].meters[0].courses)
+    assert len(monitors()) == 1
+    time.sleep(0.6)
+    wait_for(lambda: not monitors())

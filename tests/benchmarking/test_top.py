@@ -1,0 +1,156 @@
+"""`benchhouse top`: one picture, lines in a pipe, and a picture that is renewed on a terminal until Ctrl-C."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+from benchmarking.core.live_status import FOLDER_VARIABLE, CellProgress, CurrentPoint, PointResult
+from benchmarking.core.provenance import this_process
+from benchmarking.top import main
+from tests.helpers.sweeps import write_status
+
+ESCAPE = "\x1b[2J"
+COMMAND = [sys.executable, "-m", "benchmarking.top", "--interval", "0.2"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "live"))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return tmp_path
+
+
+def write_busy(**changes):
+    """A sweep of two runs, one point of which failed with an error that holds escape sequences."""
+    now_s = time.time()
+    cells = [CellProgress(name=f"gpt2 on cpu ({name}, float32)", total=4, done=2, failed=0) for name in ("eager", "x")]
+    result = PointResult(cell="a", point="b1 s128", launch=1, status="ok", at_s=now_s - 3, calls=40, median_ms=12.5)
+    return write_status(
+        words=f"gpt2 on cpu: 2 runs, 8 points, profile quick{ESCAPE}",
+        left_s=125.0,
+        failed=1,
+        activity="measuring",
+        current=CurrentPoint(
+            cell="gpt2 on cpu (eager, float32)", point="b2 s128", launch=1, launches=3, phase="measure", calls=17,
+            median_ms=12.3456, low_ms=12.1, high_ms=12.6,
+        ),
+        cells=tuple(cells),
+        results=(dataclasses.replace(result, status="failed", median_ms=None, error=f"no memory{ESCAPE}"), result),
+        **changes,
+    )  # fmt: skip
+
+
+def test_once_is_one_plain_picture_that_fits(folder, capsys):
+    write_busy()
+    assert main(["--once"]) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 100
+    for part in (
+        "gpt2 on cpu: 2 runs, 8 points, profile quick\\x1b[2J",
+        "3/8 points, 1 failed, about 2 min left",
+        "b2 s128  launch 1/3  measure, 17 calls  median 12.35 ms [12.1, 12.6]",
+        "failed: no memory\\x1b[2J",
+    ):
+        assert part in text
+    assert re.search(r"cpu\s+utilization\s+[\d.]+\s+%", text)
+    assert re.search(r"gpt2 on cpu \(eager, float32\)\s+2/4", text)
+
+
+def test_json_has_the_samples_of_the_devices(folder, capsys):
+    write_busy()
+    assert main(["--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    (one,) = data["running"]
+    (meter,) = one["meters"]
+    courses = {course["name"]: course["values"] for course in meter["courses"]}
+    assert courses["resident_bytes"][-1] > 10
+    assert one["status"]["current"]["calls"] == 17
+    assert set(meter["missing"]) & set(courses) == set()
+
+
+def test_where_nothing_runs_it_says_how_to_start_and_what_crashed(folder, capsys):
+    assert main(["--once"]) == 3
+    assert "run_hardware_benchmark --model-id bert-base-uncased --save" in capsys.readouterr().out
+    write_status(owner=dataclasses.replace(this_process(), created_s=1.0), folder="results")
+    assert main(["--once"]) == 3
+    text = " ".join(capsys.readouterr().out.split())
+    assert "3/8 points, crashed" in text
+    assert "is gone; run_hardware_benchmark --resume --output-dir results" in text
+
+
+def test_a_folder_that_others_can_write_to_is_one_line(folder, capsys):
+    (folder / "live").mkdir(mode=0o700)
+    (folder / "live").chmod(0o777)
+    assert main(["--once"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("columns", [50, 110])
+@pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals are a POSIX thing")
+def test_on_a_terminal_the_picture_is_renewed_until_ctrl_c_which_ends_it_cleanly(folder, columns):
+    import fcntl
+    import termios
+
+    file = write_busy()
+    leader, follower = os.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    environment |= {"TERM": "xterm-256color"} | ({"NO_COLOR": "1"} if columns < 100 else {})
+    with subprocess.Popen(COMMAND, stdin=follower, stdout=follower, stderr=follower, env=environment) as process:
+        os.close(follower)
+        text = read_until(leader, "3/8 points")
+        assert ("\x1b[32m" in text) == (columns > 100)
+        content = json.loads(file.path.read_text())
+        content["status"]["done"] = 7
+        file.path.write_text(json.dumps(content))
+        text = read_until(leader, "7/8 points")
+        process.send_signal(signal.SIGINT)
+        text += read_until(leader, None)
+    os.close(leader)
+    assert process.returncode == 0
+    assert text.rindex("\x1b[?25h") > text.rfind("\x1b[?25l")
+    assert "Traceback" not in text
+    bare = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    assert max(map(len, bare.replace("\r", "\n").splitlines())) <= columns
+
+
+def read_until(leader, wanted):
+    """What is written up to a text; to the end for None."""
+    found = b""
+    deadline_s = time.monotonic() + 30
+    while wanted is None or wanted.encode() not in found:
+        assert time.monotonic() < deadline_s, found
+        try:
+            part = os.read(leader, 65536)
+        except OSError:  # what reading gives once the other side is closed
+            break
+        if not part:
+            break
+        found += part
+    return found.decode()
+
+
+def test_in_a_pipe_there_is_a_line_for_each_change(folder):
+    file = write_busy()
+    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True) as process:
+        first = process.stdout.readline()
+        content = json.loads(file.path.read_text())
+        content["status"] |= {"done": 8, "state": "finished"}
+        file.path.write_text(json.dumps(content))
+        second = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
+    assert first.endswith("3/8 points, 1 failed, about 2 min left\n")
+    assert second.endswith("8/8 points, 1 failed, finished\n")
+    assert "\x1b" not in first + second

@@ -1,0 +1,174 @@
+"""The page Live: it moves with a real sweep, for several viewers, and shows foreign contents as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+
+import pytest
+
+from benchmarking.core.live_status import FOLDER_VARIABLE, SUFFIX, PointResult
+from benchmarking.core.provenance import this_process
+from db.warehouse import Warehouse
+from tests.helpers.sweeps import running_sweep, wait_for, write_status
+from tests.visualize.pages.conftest import HOSTILE, serving
+from tests.visualize.pages.test_pages import DESKTOP, PHONE, opened
+
+LIMIT_MS = 30_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of live statuses, of this file's tests alone."""
+    place = tmp_path_factory.mktemp("watched")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_VARIABLE, str(place))
+        yield place
+
+
+@pytest.fixture(scope="module")
+def written(database, tmp_path_factory):
+    """A warehouse that a sweep writes to."""
+    path = tmp_path_factory.mktemp("written") / "written.duckdb"
+    shutil.copy(database, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def watching(folder, written):
+    with serving(written) as running:
+        yield running
+
+
+@pytest.fixture
+def emptied(folder):
+    yield
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def test_two_viewers_see_a_real_sweep_move_and_its_run_stored(browser, watching, written, emptied, tmp_path):
+    with (
+        opened(browser, watching, viewport=DESKTOP) as page,
+        opened(browser, watching, viewport=PHONE, color_scheme="dark") as phone,
+    ):
+        for one in (page, phone):
+            one.goto("/live")
+            assert one.get_by_role("heading", name="Nothing runs").is_visible()
+        stored = runs(written)
+        with running_sweep(tmp_path, "--save", "--db-path", str(written), call_ms=80, calls=40) as process:
+            for one in (page, phone):
+                one.get_by_text("0 of 2 points").wait_for(timeout=LIMIT_MS)
+                assert one.evaluate("document.documentElement.scrollWidth") <= one.viewport_size["width"]
+            strip = page.locator("figure.strip").filter(has_text="utilization")
+            strip.locator("polyline").wait_for(state="attached", timeout=LIMIT_MS)
+            drawn = strip.locator("polyline").get_attribute("points")
+            strip.get_by_text("Numbers").click()
+            assert strip.get_by_role("region", name="utilization").locator("tbody tr").count() > 0
+            for one in (page, phone):
+                one.get_by_text("1 of 2 points").wait_for(timeout=LIMIT_MS)
+            assert strip.locator("polyline").get_attribute("points") != drawn
+            assert strip.locator("details").get_attribute("open") is not None, "an opened table stays open"
+            assert "b1 s32" in page.get_by_role("region", name="Last results").inner_text()
+            for one in (page, phone):
+                one.get_by_role("heading", name="Ended").wait_for(timeout=LIMIT_MS)
+                assert "finished, 2 of 2 points" in one.locator("#ended").inner_text()
+            assert process.wait() == 0
+        assert runs(written) == stored + 1
+
+
+def runs(path):
+    with Warehouse.open(path, read_only=True) as warehouse:
+        return warehouse.query("SELECT count(*) AS n FROM benchmark_runs").dicts()[0]["n"]
+
+
+def test_a_paused_page_stays_as_it_is_and_the_keyboard_alone_pauses_it(browser, watching, emptied):
+    file = write_status(words="gpt2")
+    with opened(browser, watching) as page:
+        page.goto("/live")
+        page.get_by_text("3 of 8 points").wait_for()
+        page.get_by_role("button", name="Pause").focus()
+        page.keyboard.press("Enter")
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        rewrite(file, done=4)
+        page.wait_for_timeout(2500)
+        assert asked == []
+        page.get_by_role("button", name="Go on").click()
+        page.get_by_text("4 of 8 points").wait_for()
+
+
+def rewrite(file, **changes):
+    content = json.loads(file.path.read_text())
+    content["status"] |= changes
+    file.path.write_text(json.dumps(content))
+
+
+def test_a_server_that_has_gone_is_said_to_be(browser, written, folder, emptied):
+    write_status()
+    with serving(written) as server:
+        context = browser.new_context(base_url=server.url)
+        page = context.new_page()
+        page.goto("/live")
+        page.get_by_text("3 of 8 points").wait_for()
+    page.get_by_text("No answer: this is what was last known").wait_for(timeout=LIMIT_MS)
+    assert page.get_by_text("3 of 8 points").is_visible()
+    context.close()
+
+
+def test_what_a_status_holds_is_shown_as_text(browser, watching, emptied):
+    failed = PointResult(
+        cell=HOSTILE, point=HOSTILE, launch=1, status="failed", at_s=0.0, error=HOSTILE, doubts=(HOSTILE,)
+    )
+    write_status(words=HOSTILE, activity=HOSTILE, command=(HOSTILE, "\x1b[2J"), folder=HOSTILE, results=(failed,))
+    gone = dataclasses.replace(this_process(), created_s=1.0)
+    write_status(words=HOSTILE, owner=gone, folder=HOSTILE)
+    with opened(browser, watching) as page:
+        page.goto("/live")
+        assert page.locator("h2").filter(has_text=HOSTILE).is_visible()
+        assert page.locator("main img").count() == page.locator("main script").count() == 0
+
+
+def test_files_that_are_no_status_are_named_and_never_followed(watching, folder, emptied):
+    (folder / f"link{SUFFIX}").symlink_to("/etc/passwd")
+    os.mkfifo(folder / f"pipe{SUFFIX}")
+    (folder / f"large{SUFFIX}").write_text(" " * 1_000_000)
+    (folder / f"fields{SUFFIX}").write_text(json.dumps({"format": "benchhouse-live", "version": 1, "status": {}}))
+    text = watching.get("/live").text
+    assert "root:" not in text
+    for name in ("link", "pipe", "large", "fields"):
+        assert re.search(rf"{name}{re.escape(SUFFIX)}", text), name
+
+
+def test_a_sweep_that_was_killed_is_shown_as_crashed_with_what_continues_it(watching, folder, emptied, tmp_path):
+    with running_sweep(tmp_path, "--save", "--db-path", "x.duckdb", call_ms=100, calls=300) as process:
+        wait_for(lambda: "Last results" in watching.get("/live").text or "b1 s32" in watching.get("/live").text)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    text = watching.get("/live").text
+    assert ">crashed</b>, 0 of 2 points" in text
+    assert f"run_hardware_benchmark --resume --output-dir {tmp_path}/benchmark_results" in text
+    assert "Nothing runs" in text
+
+
+def test_the_page_reads_nothing_of_the_warehouse(watching, written, folder, emptied):
+    """Else each request during a sweep would copy the database that the sweep has just stored a run in."""
+    from visualize.pages.site import views
+
+    assert not views()["live"].reads_warehouse
+    assert views()["live"].in_files is None
+    assert "as of" not in watching.get("/live").text
+
+
+def test_a_folder_of_statuses_that_others_can_write_to_is_a_page_that_says_so(watching, folder):
+    folder.chmod(0o777)
+    try:
+        answer = watching.get("/live")
+        assert answer.status == 500
+        assert "can be written to by others" in answer.text
+    finally:
+        folder.chmod(0o700)

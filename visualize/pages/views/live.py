@@ -1,0 +1,243 @@
+"""The sweeps that run on this machine now: progress, last results, and the use of their devices.
+
+The page is asked for again and again by the browser, so it reads nothing of the warehouse.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarking.core.live_status import READINGS, Course, LiveStatus, Meter, PointResult, Watched
+from benchmarking.core.text import duration, number, visible
+from visualize.pages.shown import Grid, Heading, Strip, number_cell, state_cell, strip, text_cell
+from visualize.pages.site import NotFoundError, View
+
+if TYPE_CHECKING:
+    from visualize.pages.snapshot import Data
+
+POLL_S = 2
+"""Between two requests of a browser."""
+MOST_ROWS = 30
+"""Of the table behind a chart: samples in equal steps, the newest last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveParameters:
+    """None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownMeter:
+    """A device and the courses of its readings."""
+
+    key: str
+    selector: str
+    name: str
+    strips: tuple[Strip, ...]
+    missing: tuple[tuple[str, str], ...]
+    """Readings without a value, and why."""
+    trouble: str | None
+    """Why there are no samples; None where there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownSweep:
+    """A command that measures, or did."""
+
+    key: str
+    words: str
+    state: str
+    tone: str
+    command: str
+    total: int
+    done: int
+    failed: int
+    progress: str
+    """In words: "3 of 8 points, 1 failed"."""
+    left: str
+    activity: str
+    news: str
+    """How long it runs, and when it was heard of last."""
+    current: tuple[tuple[str, str], ...]
+    cells: Grid
+    cells_left_out: int
+    results: Grid
+    meters: tuple[ShownMeter, ...]
+    resume: str | None
+    """What continues a crashed sweep."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePage:
+    """What the template draws."""
+
+    running: tuple[ShownSweep, ...]
+    ended: tuple[ShownSweep, ...]
+    ignored: tuple[str, ...]
+    poll_s: int
+
+
+def page(data: Data, parameters: LiveParameters) -> LivePage:
+    """The page. Raises StorageError where the folder of the statuses cannot be used."""
+    if data.look is None:
+        raise NotFoundError("what runs now is shown by benchhouse dashboard on its machine, and by benchhouse top")
+    sight = data.look()
+    return LivePage(
+        running=tuple(_sweep(one, sight.at_s) for one in sight.running),
+        ended=tuple(_sweep(one, sight.at_s) for one in sight.ended),
+        ignored=sight.ignored,
+        poll_s=POLL_S,
+    )
+
+
+def _sweep(one: Watched, now_s: float) -> ShownSweep:
+    status = one.status
+    is_running = one.state == "running"
+    ago = duration(max(0.0, now_s - status.updated_s))
+    runs = duration(max(0.0, now_s - status.started_s))
+    return ShownSweep(
+        key=status.key.replace(".", "-"),
+        words=visible(status.words),
+        state=one.state,
+        tone={"running": "", "finished": "good" if not status.failed else "warn"}.get(one.state, "bad"),
+        command=visible(shlex.join(status.command)),
+        total=status.total,
+        done=min(status.done, status.total),
+        failed=status.failed,
+        progress=f"{status.done} of {status.total} points" + (f", {status.failed} failed" if status.failed else ""),
+        left=f"about {duration(status.left_s)} left" if is_running and status.left_s else "",
+        activity=visible(status.activity),
+        news=f"running for {runs}, last news {ago} ago" if is_running else f"{ago} ago",
+        current=_current(status) if is_running else (),
+        cells=_cells(status),
+        cells_left_out=status.cells_left_out,
+        results=_results(status.results, now_s),
+        meters=tuple(_meter(status.key, meter) for meter in one.meters),
+        resume=_resume(one),
+    )
+
+
+def _resume(one: Watched) -> str | None:
+    if one.state not in ("crashed", "interrupted") or one.status.folder is None:
+        return None
+    return visible(shlex.join(["run_hardware_benchmark", "--resume", "--output-dir", one.status.folder]))
+
+
+def _current(status: LiveStatus) -> tuple[tuple[str, str], ...]:
+    """The point that is being measured."""
+    now = status.current
+    if now is None:
+        return ()
+    facts = {
+        "run": now.cell,
+        "point": now.point,
+        "launch": f"{now.launch} of {now.launches}",
+        "pass": f"{now.phase.replace('_', ' ')}, {now.calls} calls" if now.phase else "first call",
+        "median": None if now.median_ms is None else f"{number(now.median_ms)} ms",
+        "95 % interval": None
+        if now.low_ms is None or now.high_ms is None
+        else f"{number(now.low_ms)} to {number(now.high_ms)} ms",
+    }
+    return tuple((name, visible(text)) for name, text in facts.items() if text is not None)
+
+
+def _cells(status: LiveStatus) -> Grid:
+    return Grid(
+        headings=(
+            Heading(text="run"),
+            Heading(text="points", is_number=True),
+            Heading(text="of", is_number=True),
+            Heading(text="failed", is_number=True),
+        ),
+        rows=tuple(
+            (
+                text_cell(cell.name),
+                text_cell(cell.done),
+                text_cell(cell.total),
+                text_cell(cell.failed or None, tone="bad" if cell.failed else "muted"),
+            )
+            for cell in status.cells
+        ),
+        caption="Runs of this sweep",
+    )
+
+
+def _results(results: Sequence[PointResult], now_s: float) -> Grid:
+    """The newest results, with the device's use over their monitored calls."""
+    uses = {"utilization_mean_percent": "utilization %", "power_mean_w": "power W"}
+    shown = {name: title for name, title in uses.items() if any(name in one.use for one in results)}
+    return Grid(
+        headings=(
+            Heading(text="point"),
+            Heading(text="run"),
+            Heading(text="launch", is_number=True),
+            Heading(text="median ms", is_number=True),
+            Heading(text="calls", is_number=True),
+            *(Heading(text=title, is_number=True) for title in shown.values()),
+            Heading(text="state"),
+            Heading(text="ago"),
+        ),
+        rows=tuple(
+            (
+                text_cell(one.point),
+                text_cell(one.cell),
+                text_cell(one.launch),
+                number_cell(one.median_ms),
+                text_cell(one.calls or None),
+                *(number_cell(one.use.get(name)) for name in shown),
+                state_cell(_state(one), hint=one.error and visible(one.error)),
+                text_cell(duration(max(0.0, now_s - one.at_s))),
+            )
+            for one in results
+        ),
+        caption="Last results",
+    )
+
+
+def _state(one: PointResult) -> str:
+    if one.status != "ok":
+        return f"{one.status.replace('_', ' ')}: {one.error or 'no reason'}"
+    return ", ".join(kind.replace("_", " ") for kind in one.doubts) or "ok"
+
+
+def _meter(key: str, meter: Meter) -> ShownMeter:
+    own = f"{key}-{meter.selector}"
+    return ShownMeter(
+        key="".join(letter if letter.isalnum() else "-" for letter in own),
+        selector=visible(meter.selector),
+        name=visible(meter.name),
+        strips=tuple(found for course in meter.courses if (found := _strip(course)) is not None),
+        missing=tuple((READINGS[name].title, visible(why)) for name, why in meter.missing.items()),
+        trouble=None if meter.trouble is None else visible(meter.trouble),
+    )
+
+
+def _strip(course: Course) -> Strip | None:
+    reading = course.reading
+    step = max(1, len(course.values) // MOST_ROWS)
+    rows = list(zip(course.ages_s, course.values, strict=True))[::-1][::step][::-1]
+    return strip(
+        reading.title,
+        reading.unit,
+        course.ages_s,
+        course.values,
+        scale=reading.scale,
+        table=Grid(
+            headings=(Heading(text="seconds ago", is_number=True), Heading(text=reading.unit, is_number=True)),
+            rows=tuple((text_cell(f"{age:.0f}"), number_cell(value)) for age, value in rows),
+            caption=reading.title,
+        ),
+    )
+
+
+VIEW = View(
+    name="live",
+    path="/live",
+    title="Live",
+    parameters=LiveParameters,
+    page=page,
+    reads_warehouse=False,
+)
