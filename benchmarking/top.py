@@ -46,7 +46,7 @@ EXAMPLES = """\
 examples:
   benchhouse top
   benchhouse top --once
-  benchhouse top --json > now.json
+  benchhouse top --json
 
 exit codes: 0 shown, or Ctrl-C; 1 the folder of live statuses cannot be used; 2 usage;
 3 nothing runs (with --once or --json)
@@ -175,8 +175,8 @@ def picture(sight: Sight, page: Page) -> str:
     """Everything, for a stream of this page. Texts of files are escaped."""
     parts = [_sweep(one, page, sight.at_s) for one in sight.running] or [HOW_TO_START]
     if sight.ended:
-        ended = "\n".join(f"  {visible(_ended_words(one, sight.at_s))}" for one in sight.ended)
-        parts.append(f"ended:\n{ended}")
+        ended = [wrapped(_ended_words(one, sight.at_s), page.text_width) for one in sight.ended]
+        parts.append("\n".join(["ended:", *ended]))
     parts += [wrapped(f"not shown: {line}", page.text_width) for line in sight.ignored]
     return "\n\n".join(parts)
 
@@ -231,7 +231,8 @@ def point_words(current: CurrentPoint) -> str:
     """The point that is being measured, with its live numbers."""
     words = [current.cell, current.point, f"launch {current.launch}/{current.launches}"]
     if current.phase:
-        words.append(f"{current.phase.replace('_', ' ')}, {current.calls} calls")
+        calls = f", {current.calls} calls" if current.calls else ""
+        words.append(f"{current.phase.replace('_', ' ')}{calls}")
     if current.median_ms is not None:
         has_interval = current.low_ms is not None and current.high_ms is not None
         interval = f" [{number(current.low_ms or 0.0)}, {number(current.high_ms or 0.0)}]" if has_interval else ""
@@ -245,7 +246,7 @@ def _ended_words(one: Watched, now_s: float) -> str:
     words = f"{status.words}: {_progress_words(one)}, {ago} ago"
     if one.state == "crashed":
         words += f": its process (PID {status.owner.pid}) is gone"
-        words += f"; run_hardware_benchmark --resume --output-dir {status.folder}" if status.folder else ""
+        words += f"; {status.resume_command}" if status.resume_command else ""
     elif one.state == "failed":
         words += f": {status.activity}"
     return words

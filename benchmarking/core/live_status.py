@@ -8,6 +8,7 @@ not shown, and said to be there. A status whose process is gone is that of a cra
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import tempfile
 import time
@@ -123,6 +124,14 @@ class LiveStatus:
         """Different for each command that runs, also one after the other."""
         return f"{self.owner.pid}-{self.owner.created_s:.2f}-{self.started_s:.3f}"
 
+    @property
+    def resume_command(self) -> str | None:
+        """What continues it from the last finished point, if it did not end by itself; None where nothing is saved."""
+        if self.folder is None or self.state_now() not in ("crashed", "interrupted"):
+            return None
+        home = "~/" if self.folder.startswith("~/") else ""  # a shell does not expand it inside quotes
+        return f"run_hardware_benchmark --resume --output-dir {home}{shlex.quote(self.folder.removeprefix(home))}"
+
     def state_now(self) -> State:
         """Its state, by whether its process is still there."""
         return "crashed" if self.state == "running" and not self.owner.is_alive() else self.state
@@ -151,7 +160,7 @@ READINGS: Mapping[str, Reading] = {
     "memory_clock_hz": Reading(title="memory clock", unit="MHz", factor=1e-6),
     "device_used_bytes": Reading(title="memory in use", unit="MB", factor=1e-6),
     "resident_bytes": Reading(title="memory of its processes", unit="MB", factor=1e-6),
-    "machine_percent": Reading(title="all programs", unit="%", scale=(0.0, 100.0)),
+    "machine_percent": Reading(title="utilization, all programs", unit="%", scale=(0.0, 100.0)),
     "machine_used_bytes": Reading(title="memory, all programs", unit="MB", factor=1e-6),
 }
 """The readings of monitors, in the order in which they are shown."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarking.core.live_status import READINGS, Course, LiveStatus, Meter, PointResult, Watched
+from benchmarking.core.live_status import READINGS, Course, CurrentPoint, LiveStatus, Meter, PointResult, Watched
 from benchmarking.core.text import duration, number, visible
 from visualize.pages.shown import Grid, Heading, Strip, number_cell, state_cell, strip, text_cell
 from visualize.pages.site import NotFoundError, View
@@ -110,20 +110,14 @@ def _sweep(one: Watched, now_s: float) -> ShownSweep:
         progress=f"{status.done} of {status.total} points" + (f", {status.failed} failed" if status.failed else ""),
         left=f"about {duration(status.left_s)} left" if is_running and status.left_s else "",
         activity=visible(status.activity),
-        news=f"running for {runs}, last news {ago} ago" if is_running else f"{ago} ago",
+        news=f"PID {status.owner.pid}, running for {runs}, last news {ago} ago" if is_running else f"{ago} ago",
         current=_current(status) if is_running else (),
         cells=_cells(status),
         cells_left_out=status.cells_left_out,
         results=_results(status.results, now_s),
         meters=tuple(_meter(status.key, meter) for meter in one.meters),
-        resume=_resume(one),
+        resume=None if status.resume_command is None else visible(status.resume_command),
     )
-
-
-def _resume(one: Watched) -> str | None:
-    if one.state not in ("crashed", "interrupted") or one.status.folder is None:
-        return None
-    return visible(shlex.join(["run_hardware_benchmark", "--resume", "--output-dir", one.status.folder]))
 
 
 def _current(status: LiveStatus) -> tuple[tuple[str, str], ...]:
@@ -135,13 +129,18 @@ def _current(status: LiveStatus) -> tuple[tuple[str, str], ...]:
         "run": now.cell,
         "point": now.point,
         "launch": f"{now.launch} of {now.launches}",
-        "pass": f"{now.phase.replace('_', ' ')}, {now.calls} calls" if now.phase else "first call",
+        "pass": _pass(now),
         "median": None if now.median_ms is None else f"{number(now.median_ms)} ms",
         "95 % interval": None
         if now.low_ms is None or now.high_ms is None
         else f"{number(now.low_ms)} to {number(now.high_ms)} ms",
     }
     return tuple((name, visible(text)) for name, text in facts.items() if text is not None)
+
+
+def _pass(now: CurrentPoint) -> str:
+    phase = now.phase.replace("_", " ") or "first call"
+    return f"{phase}, {now.calls} calls" if now.calls else phase
 
 
 def _cells(status: LiveStatus) -> Grid:

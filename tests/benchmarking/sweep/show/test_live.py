@@ -10,9 +10,11 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from benchmarking.core.errors import StorageError
 from benchmarking.core.live_status import FOLDER_VARIABLE, read_all
 from benchmarking.measure.monitor import MODULE
 from benchmarking.run_hardware_benchmark import main
+from benchmarking.sweep.show.live import observed
 from benchmarking.sweep.show.watching import Watch
 from tests.helpers.sweeps import running_sweep, wait_for, write_status
 
@@ -28,41 +30,44 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_finished_sweep_leaves_what_it_measured(folder, capsys):
-    assert main([*SWEEP, "--launches", "2", "--anonymous", "--tag", "api_key=hunter2000"]) == 0
+def test_a_finished_sweep_leaves_what_it_measured_and_what_failed_without_secrets(folder, null_script):
+    null_script(faults={"b2 s32": "raise"})
+    assert main([*SWEEP, "--launches", "2", "--anonymous", "--tag", "api_key=hunter2000"]) == 1
     (status,) = read_all().statuses
     assert status.words == "tiny-bert on null (null, float32): 2 points in 2 launches, profile quick"
-    assert (status.state, status.total, status.done, status.failed) == ("finished", 4, 4, 0)
+    assert (status.state, status.total, status.done, status.failed) == ("finished", 4, 4, 1)
     assert [(one.point, one.launch, one.status, one.calls) for one in reversed(status.results)] == [
         ("b1 s32", 1, "ok", 5),
-        ("b2 s32", 1, "ok", 5),
+        ("b2 s32", 1, "failed", 0),
         ("b1 s32", 2, "ok", 5),
-        ("b2 s32", 2, "ok", 5),
     ]
-    assert status.results[-1].median_ms == pytest.approx(0.32, rel=0.2)
+    assert status.results[0].median_ms == pytest.approx(0.32, rel=0.2)
+    assert status.results[1].error
     assert status.folder is None
     assert status.command[:3] == ("run_hardware_benchmark", "--model-id", "tiny-bert")
     assert status.owner.pid == os.getpid()
     assert "hunter2000" not in next((folder / "live").iterdir()).read_text()
 
 
-def test_failed_points_are_counted_with_their_reason(folder, null_script):
-    null_script(faults={"b2 s32": "raise"})
-    assert main([*SWEEP, "--save", "--db-path", "x.duckdb"]) == 1
-    (status,) = read_all().statuses
-    assert (status.state, status.total, status.done, status.failed) == ("finished", 2, 2, 1)
-    (failed,) = [one for one in status.results if one.status == "failed"]
-    assert failed.error
-    assert failed.median_ms is None
-    assert status.folder == str(folder / "benchmark_results")
-
-
-def test_without_a_usable_folder_a_sweep_says_so_once_and_measures(folder, capsys):
+def test_without_a_usable_folder_a_sweep_says_so_once_and_goes_on(folder, null_track, capsys):
     (folder / "live").write_text("a file")
-    assert main([one for one in SWEEP if one != "--quiet"]) == 0
-    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("no live status:")]
-    assert len(notes) == 1
-    assert "name another one with BENCHHOUSE_LIVE_DIR" in notes[0]
+    with observed([null_track()], quiet=False) as observer:
+        observer.waiting("the device is in use")
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("no live status: ")
+    assert "name another one with BENCHHOUSE_LIVE_DIR" in first
+    assert second == "the device is in use"
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "activity"),
+    [(KeyboardInterrupt, "interrupted", "interrupted"), (StorageError("no room"), "failed", "no room")],
+)
+def test_a_sweep_that_is_ended_says_how(folder, null_track, error, state, activity):
+    with pytest.raises((KeyboardInterrupt, StorageError)), observed([null_track()], quiet=True):
+        raise error
+    (status,) = read_all().statuses
+    assert (status.state, status.activity, status.words[:17]) == (state, activity, "bert-base-uncased")
 
 
 def test_who_watches_sees_a_running_sweep_move_and_one_that_was_killed_as_crashed(folder):
@@ -71,6 +76,7 @@ def test_who_watches_sees_a_running_sweep_move_and_one_that_was_killed_as_crashe
         sight = wait_for(lambda: (now := watch.look()).running and now.running[0].status.current and now)
         (one,) = sight.running
         assert one.status.owner.pid == process.pid
+        assert one.status.folder == str(folder / "benchmark_results")
         (meter,) = wait_for(lambda: (ms := watch.look().running[0].meters) and len(ms[0].courses) > 2 and ms)
         names = {course.name for course in meter.courses}
         assert {"utilization_percent", "resident_bytes", "machine_percent"} <= names
