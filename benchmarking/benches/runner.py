@@ -23,7 +23,8 @@ from benchmarking.core.temporary import temporary_folder
 from benchmarking.measure.settings import DEFAULT_PROFILE, ProfileName, settings
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import journal
-from benchmarking.sweep.run.supervisor import Observer, Track, sweep
+from benchmarking.sweep.run.supervisor import Track, sweep
+from benchmarking.sweep.show.live import observed
 
 Scenarios = Mapping[str, Any] | Sequence[BenchmarkConfig]
 """Configs, or by name configs or objects with a `config`."""
@@ -125,7 +126,8 @@ class BenchmarkRunner:
     def _measured(self, plans: Sequence[CellPlan]) -> list[Run]:
         with temporary_folder("benchhouse-run") as folder:
             tracks = [Track.start(folder, plan) for plan in plans]
-            sweep(tracks, Observer())
+            with observed(tracks, quiet=True) as observer:
+                sweep(tracks, observer)
             return [track.run(utc_now()) for track in tracks]
 
 
