@@ -41,7 +41,9 @@ def left_out(table: Table) -> list[str]:
 
 def _title(run: Run, table: Table) -> str:
     cell = run.cell
-    words = (cell.runtime, cell.precision, *table.shared)
+    count = cell.num_threads
+    threads = () if count is None else (f"{count} thread{'s' * (count > 1)}",)
+    words = (cell.runtime, cell.precision, *threads, *table.shared)
     return f"{cell.subject} ({cell.workload.task}) on {cell.device.name}, {', '.join(words)}"
 
 
