@@ -26,6 +26,8 @@ NOTABLE_ATTENTION = 0.05
 FASTER_PEAK = 1.3
 """A precision whose measured peak is higher by this factor is worth trying."""
 WORDS = {"feed_forward": "feed-forward", "mixer": "mixer (state space)"}
+DISTURBED = 3.0
+"""Of the median call: from there on something else had the processors."""
 HALVES = ("bfloat16", "float16")
 SOFTMAX = ("softmax", "bmm", "baddbmm")
 FUSED_ATTENTION = ("scaled_dot_product", "flash", "attention")
@@ -240,6 +242,10 @@ def _where(profile: Profile) -> Iterator[str]:
         yield f"The accelerator waits for {idle / breakdown.host_ms:.0%} of a call, in {launches:.0f} launches."
     if (peak := breakdown.metrics.get("peak_bytes")) is not None:
         yield f"A call allocates at most {peak / BYTES_PER_MB:.1f} MB at a time{_at_peak(breakdown.modules)}."
+    longest, usual_ms = max(profile.call.profiled_ms), median(profile.call.profiled_ms)
+    if longest > DISTURBED * usual_ms:
+        text = f"The slowest call took {longest / usual_ms:.1f} times the median: means include what disturbed it."
+        yield f"{text} Profile on an idle machine."
     if "bound" in breakdown.missing:
         yield f"Whether operators are limited by arithmetic or by memory is not known: {breakdown.missing['bound']}."
 
