@@ -143,7 +143,6 @@ def test_free_dimensions_are_named_after_what_they_are(name, shape, expected):
     "words",
     [
         ["--runtime", "eager"],
-        ["--task", "fill-mask"],
         ["--batch-sizes", "4"],
     ],
 )
