@@ -187,10 +187,12 @@ def _drop_views(connection: Connection) -> None:
 def _inherit_comments(connection: Connection) -> None:
     """Give columns of views without a comment the comment of the table's column."""
     found = {(table, column): comment for table, column, comment in connection.execute(COMMENTS).fetchall()}
+    statements = []
     for (view, column), own in found.items():
         inherited = next(filter(None, (found.get((table, column)) for table in COMMENTED)), None)
         if view in view_names() and own is None and inherited is not None:
-            connection.execute(f"COMMENT ON COLUMN {quoted(view)}.{quoted(column)} IS {literal(inherited)}")
+            statements.append(f"COMMENT ON COLUMN {quoted(view)}.{quoted(column)} IS {literal(inherited)}")
+    connection.execute(";\n".join(statements))
 
 
 def _tables(connection: Connection) -> list[str]:

@@ -18,14 +18,6 @@ from tests.helpers import databases
 from tests.helpers.records import RunMaker
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Path of an empty warehouse to copy: making one takes longer than most tests."""
-    path = tmp_path_factory.mktemp("empty") / "empty.duckdb"
-    Warehouse.open(path).close()
-    return path
-
-
 @pytest.fixture
 def database(tmp_path: Path, empty_database: Path) -> Path:
     """Path of an empty warehouse."""

@@ -23,6 +23,11 @@ SELECT table_name, column_name, data_type, is_nullable, comment FROM duckdb_colu
 """
 
 
+@pytest.fixture
+def creation_of_databases():
+    """Databases are made by the shipped code, which is what is tested here."""
+
+
 def test_a_missing_file_is_made_with_its_folders(tmp_path, make_run):
     path = tmp_path / "new" / "deep" / "a.duckdb"
     with Warehouse.open(path) as warehouse:

@@ -9,8 +9,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -18,6 +16,7 @@ from benchmarking.core.temporary import leftovers
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
 from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
+from tests.helpers.forked import run_code
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 
@@ -88,14 +87,14 @@ def contents(path):
     return tables
 
 
-def run(code, *arguments, limit_bytes=None):
-    def small_files():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit then fails as on a full disk
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+def run_ids(path):
+    with Warehouse.open(path, create=False) as warehouse:
+        return {row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs").dicts()}
 
-    limit = None if limit_bytes is None else small_files
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=limit)
+
+def small_files():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit then fails as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 
 
 def left_behind(tmp_path):
@@ -108,7 +107,7 @@ def test_killed_after_any_change_on_disk_it_loses_and_doubles_nothing(tmp_path, 
     merged = {row["run_id"] for path in ("own.duckdb", "other.duckdb") for row in contents(path)["benchmark_runs"]}
     saw_leftover = False
     for moment in range(60):
-        done = run(KILLED_AT, moment, *COMMANDS[name])
+        done = run_code(KILLED_AT, moment, *COMMANDS[name])
         if done.returncode == 0:
             break
         assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
@@ -116,7 +115,10 @@ def test_killed_after_any_change_on_disk_it_loses_and_doubles_nothing(tmp_path, 
         if name == "backup" and os.path.exists("copy.duckdb"):
             assert contents("copy.duckdb") == before
             os.remove("copy.duckdb")
-        found = {row["run_id"] for row in contents("own.duckdb")["benchmark_runs"]}
+        # Verifying takes a second: after a change in four, and at the end.
+        found = (
+            run_ids("own.duckdb") if moment % 4 else {row["run_id"] for row in contents("own.duckdb")["benchmark_runs"]}
+        )
         assert found in ({row["run_id"] for row in before["benchmark_runs"]}, merged)
     assert done.returncode == 0
     assert moment >= 1
@@ -132,7 +134,7 @@ def test_killed_after_any_change_on_disk_it_loses_and_doubles_nothing(tmp_path, 
 @pytest.mark.parametrize("name", FULL)
 def test_on_a_full_disk_it_is_one_line_changes_nothing_and_works_afterwards(tmp_path, name):
     before = contents("own.duckdb")
-    done = run(KILLED_AT, 10**9, *FULL[name], limit_bytes=200_000)
+    done = run_code(KILLED_AT, 10**9, *FULL[name], first=small_files)
     assert (done.returncode, done.stderr.count("\n"), "error: " in done.stderr or "refused" in done.stderr) == (
         1,
         1,
@@ -142,11 +144,11 @@ def test_on_a_full_disk_it_is_one_line_changes_nothing_and_works_afterwards(tmp_
     assert left_behind(tmp_path) == []
     assert not os.path.exists("copy.duckdb")
     assert not os.path.exists("new.duckdb")
-    assert run(KILLED_AT, 10**9, *FULL[name]).returncode == 0
+    assert run_code(KILLED_AT, 10**9, *FULL[name]).returncode == 0
 
 
 def test_verify_names_what_a_kill_left_and_the_next_command_that_stores_removes_it(tmp_path, capsys):
-    assert run(KILLED_AT, 0, *COMMANDS["backup"]).returncode == -signal.SIGKILL
+    assert run_code(KILLED_AT, 0, *COMMANDS["backup"]).returncode == -signal.SIGKILL
     (left,) = left_behind(tmp_path)
     assert main(["--verify"]) == 0
     assert f"left by a killed process: {left} " in capsys.readouterr().out

@@ -20,6 +20,11 @@ BROKEN = migrate.Migration(version=NEXT + 1, name="broken", sql="CREATE TABLE ha
 
 
 @pytest.fixture
+def creation_of_databases():
+    """Databases are made by the shipped code, which is what is tested here."""
+
+
+@pytest.fixture
 def connection():
     import duckdb
 

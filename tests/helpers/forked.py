@@ -1,0 +1,73 @@
+"""Python code run in a process of its own that starts at once: forked from a server that has the warehouse imported.
+
+For tests that kill a process, signal it or limit its files many times. What a shell would start, with the imports that
+come with it, is for `subprocess`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess as Process
+from pathlib import Path
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["db.setup_benchmark_db", "db.commands.merge", "db.commands.query", "db.upkeep.verify"])
+TIME_LIMIT_S = 120
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a process ended; `returncode` is negative for a signal, as subprocess has it."""
+
+    returncode: int | None
+    stdout: str
+    stderr: str
+
+
+def started(
+    code: str, *arguments: object, folder: str = os.devnull, first: Callable[[], None] | None = None
+) -> Process:
+    """The process that runs the code with the arguments as its sys.argv[1:], in this folder and environment. `first`, a
+    function of a module, is called before it in the new process. What it prints goes to "out" and "err" in `folder`."""
+    words = [*map(str, arguments)]
+    process = CONTEXT.Process(target=_execute, args=(code, words, dict(os.environ), os.getcwd(), folder, first))
+    process.start()
+    return process
+
+
+def run_code(code: str, *arguments: object, first: Callable[[], None] | None = None) -> Done:
+    """The end of a process as `started` makes it. Raises TimeoutError."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = started(code, *arguments, folder=folder, first=first)
+        process.join(TIME_LIMIT_S)
+        if process.is_alive():
+            process.kill()
+            raise TimeoutError(f"not ended after {TIME_LIMIT_S} s")
+        out, err = (Path(folder, name).read_text() for name in ("out", "err"))
+    return Done(process.exitcode, out, err)
+
+
+def _execute(
+    code: str,
+    arguments: list[str],
+    environment: dict[str, str],
+    cwd: str,
+    folder: str,
+    first: Callable[[], None] | None,
+) -> None:
+    for number, name in ((1, "out"), (2, "err")):
+        path = folder if folder == os.devnull else Path(folder, name)
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None  # as this environment says, not the one of the server
+    os.chdir(cwd)
+    sys.argv = ["-c", *arguments]
+    if first is not None:
+        first()
+    exec(compile(code, "<code of the test>", "exec"), {"__name__": "__main__"})
