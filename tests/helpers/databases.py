@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarking.core.axes import FURTHER
@@ -57,13 +59,25 @@ def holding(path: Path, seconds: float = 600) -> Iterator[subprocess.Popen[str]]
             process.stdin.close()
 
 
+@cache
+def empty_file_of_version(version: int) -> bytes:
+    """A database without rows as the program of a version made it."""
+    import duckdb
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "empty.duckdb")
+        with duckdb.connect(str(path), config=WRITER) as connection:
+            for step in migrate.migrations()[:version]:
+                migrate._apply(connection, step)
+        return path.read_bytes()
+
+
 def file_of_version(version: int, path: Path, *runs: Run) -> Path:
     """A database as the program of a version left it: its own tables, and the rows it wrote."""
     import duckdb
 
+    path.write_bytes(empty_file_of_version(version))
     with duckdb.connect(str(path), config=WRITER) as connection:
-        for step in migrate.migrations()[:version]:
-            migrate._apply(connection, step)
         for run in runs:
             store_as_then(connection, run)
     return path
