@@ -192,7 +192,8 @@ def _inherit_comments(connection: Connection) -> None:
         inherited = next(filter(None, (found.get((table, column)) for table in COMMENTED)), None)
         if view in view_names() and own is None and inherited is not None:
             statements.append(f"COMMENT ON COLUMN {quoted(view)}.{quoted(column)} IS {literal(inherited)}")
-    connection.execute(";\n".join(statements))
+    if statements:  # one call takes two thirds of the time of many
+        connection.execute(";\n".join(statements))
 
 
 def _tables(connection: Connection) -> list[str]:
