@@ -76,7 +76,8 @@ def null_plan(**fields):
 
 def batch_of(folder, *plans, **about):
     """An unfinished batch in a folder."""
-    known = {"session_id": uuid7(), "command": ("x",), "started_at": "2026-01-02T03:04:05Z"}
+    session_id = plans[0].session_id if plans else uuid7()
+    known = {"session_id": session_id, "command": ("x",), "started_at": "2026-01-02T03:04:05Z"}
     return Manifest.create(folder, About(**{**known, "db_path": None, "report": None, **about}), plans)
 
 
