@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Several processes of tests share the processors: a thread that waits by spinning takes them from the one it waits for,
 # and tests of small models take five times as long. To be set before torch is imported, here and in every child.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+with suppress(ImportError):
+    from tqdm import tqdm
+
+    # Its thread, which the bars of libraries start, wakes every ten seconds until the process ends, in other tests.
+    tqdm.monitor_interval = 0
 
 
 @pytest.hookimpl(wrapper=True)
@@ -58,7 +66,7 @@ def own_live_statuses(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Path of an empty warehouse, made by the shipped code, to copy."""
     path = tmp_path_factory.mktemp("empty") / "empty.duckdb"
     with Warehouse.open(path):
@@ -66,14 +74,14 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def creation_of_databases(monkeypatch: pytest.MonkeyPatch, empty_database: Path) -> None:
+def creation_of_databases(monkeypatch: pytest.MonkeyPatch, made_database: Path) -> None:
     """A warehouse that a test makes in this process is a copy: applying all migrations takes a second of a processor.
     Tests of creating override this."""
 
     def create(path: Path) -> None:
         make_folder(path.parent)
         with temporary_sibling(path) as part:
-            shutil.copyfile(empty_database, part)
+            shutil.copyfile(made_database, part)
             publish(part, path)
 
     monkeypatch.setattr(warehouse, "_create", create)

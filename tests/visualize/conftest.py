@@ -29,13 +29,11 @@ def shared_warehouse() -> Iterator[Warehouse]:
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+def empty_database(made_database: Path) -> Callable[[Path], Path]:
     """Makes an empty database at a path, as a copy: creating one takes longer than most tests."""
-    made = tmp_path_factory.mktemp("empty") / "empty.duckdb"
-    Warehouse.open(made).close()
 
     def copy(path: Path) -> Path:
-        return Path(shutil.copy(made, path))
+        return Path(shutil.copy(made_database, path))
 
     return copy
 

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import anyio
 import pytest
 
+from benchmarking.core.live_status import Sight
 from db.analysis.annotations import list_annotations
 from db.analysis.gate.alerts import list_alerts
 from db.analysis.selection import EVERYTHING
@@ -92,10 +93,14 @@ def path(database, tmp_path_factory):
     return shutil.copy(database, tmp_path_factory.mktemp("actions") / "own.duckdb")
 
 
+def nothing_runs():
+    return Sight(at_s=0.0, running=(), ended=(), ignored=())
+
+
 @pytest.fixture(scope="module")
 def site(path):
     snapshots = Snapshots(path)
-    yield Site(app=application(snapshots, Access()), path=path)
+    yield Site(app=application(snapshots, Access(), nothing_runs), path=path)
     snapshots.close()
 
 
@@ -180,7 +185,7 @@ def test_a_database_in_use_is_said_with_what_to_do_and_nothing_is_lost(site, mon
 
 def test_read_only_pages_have_no_form_and_refuse_one(path):
     snapshots = Snapshots(path)
-    site = Site(app=application(snapshots, Access(is_read_only=True)), path=path)
+    site = Site(app=application(snapshots, Access(is_read_only=True), nothing_runs), path=path)
     page = site.ask("/trends")
     assert page.status == 200
     assert 'method="post"' not in page.text
