@@ -26,7 +26,7 @@ SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1,2,4"
 SWEEP += ["--weights", "random"]
 SHORT = ["--iterations", "20", "--warmup-iterations", "2", "--launches", "2", "--save"]
 POINTS = 3 * 2
-KILLS = 10 if os.environ.get("BENCHHOUSE_TEST_ALL") else 3
+KILLS = 10 if os.environ.get("BENCHHOUSE_TEST_ALL") else 1
 """Moments at which each process is killed; each costs some seconds."""
 
 
