@@ -31,7 +31,6 @@ from benchmarking.core.records import (
     Rebuild,
     Run,
 )
-from benchmarking.core.temporary import temporary_folder
 from benchmarking.measure.settings import DEFAULT_PROFILE, ProfileName, Settings, settings
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.session import Models, Places, analyse_all, check_engine
@@ -208,14 +207,9 @@ class ScriptReport:
 
 def _measured(models: Models) -> tuple[Run, ...]:
     """The runs of all plans, which are swept together."""
-    from benchmarking.sweep.run.supervisor import Track, sweep
-    from benchmarking.sweep.show.live import observed
+    from benchmarking.sweep.run.session import measured
 
-    with temporary_folder("benchhouse-run") as folder:
-        tracks = [Track.start(folder, plan) for plan in models.plans]
-        with observed(tracks, quiet=True) as observer:
-            sweep(tracks, observer)
-        runs = tuple(track.run(utc_now()) for track in tracks)
+    runs = measured(models.plans)
     for run in runs:
         models.keep(run)
     return runs
@@ -328,8 +322,8 @@ def _one_launch(plan: CellPlan, preparation: Preparation | None) -> tuple[list[L
 
 def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any], *, build_only: bool) -> Run:
     from benchmarking.sweep.plan.request import plan_cell
-    from benchmarking.sweep.run.supervisor import Track, finished_run, sweep
-    from benchmarking.sweep.show.live import observed
+    from benchmarking.sweep.run.session import measured
+    from benchmarking.sweep.run.supervisor import finished_run
 
     plugins.check_measuring()
     try:
@@ -339,11 +333,8 @@ def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any]
     plan = plan_cell(request, uuid7())
     if build_only:
         return finished_run(_skipping(plan), [], [], utc_now(), _built(plan))
-    with temporary_folder("benchhouse-run") as folder:
-        track = Track.start(folder, plan)
-        with observed([track], quiet=True) as observer:
-            sweep([track], observer)
-        return track.run(utc_now())
+    (run,) = measured([plan])
+    return run
 
 
 def _built(plan: CellPlan) -> Preparation | None:

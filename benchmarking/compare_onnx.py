@@ -82,11 +82,7 @@ def _parser() -> Parser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    model = parser.add_argument_group("model")
-    model.add_argument(
-        "model", metavar="MODEL", help="name on the Hugging Face hub, local folder, or a name from --list-models"
-    )
-    flags.add_model(model)
+    flags.add_named_model(parser.add_argument_group("model"))
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)
     default = f"those of {', '.join(_compared())} that run here"

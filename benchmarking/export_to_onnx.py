@@ -68,13 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    model = parser.add_argument_group("model")
-    model.add_argument(
-        "model",
-        metavar="MODEL",
-        help="name on the Hugging Face hub, local folder, or a name from run_hardware_benchmark --list-models",
-    )
-    flags.add_model(model)
+    flags.add_named_model(parser.add_argument_group("model"))
     files = parser.add_argument_group("files")
     files.add_argument(
         "--output-dir",

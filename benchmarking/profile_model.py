@@ -152,13 +152,7 @@ def _parser() -> Parser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    model = parser.add_argument_group("model")
-    model.add_argument(
-        "model",
-        metavar="MODEL",
-        help="name on the Hugging Face hub, local folder, or a name from run_hardware_benchmark --list-models",
-    )
-    flags.add_model(model)
+    flags.add_named_model(parser.add_argument_group("model"))
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)
     hardware.add_argument("--runtime", metavar="R", help=runtime_help(several="one with a profiler"))

@@ -66,7 +66,7 @@ def own_live_statuses(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def made_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Path of an empty warehouse, made by the shipped code, to copy."""
     path = tmp_path_factory.mktemp("empty") / "empty.duckdb"
     with Warehouse.open(path):
@@ -74,14 +74,14 @@ def made_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def creation_of_databases(monkeypatch: pytest.MonkeyPatch, made_database: Path) -> None:
+def creation_of_databases(monkeypatch: pytest.MonkeyPatch, empty_database: Path) -> None:
     """A warehouse that a test makes in this process is a copy: applying all migrations takes a second of a processor.
     Tests of creating override this."""
 
     def create(path: Path) -> None:
         make_folder(path.parent)
         with temporary_sibling(path) as part:
-            shutil.copyfile(made_database, part)
+            shutil.copyfile(empty_database, part)
             publish(part, path)
 
     monkeypatch.setattr(warehouse, "_create", create)

@@ -16,15 +16,13 @@ from benchmarking.benches.entry_points import being_asked, is_loading
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, configs_of
 from benchmarking.benches.planning import BenchPlanning, plan_benches
 from benchmarking.core.errors import StorageError, UsageError
-from benchmarking.core.provenance import utc_now, uuid7
+from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Result, Run
 from benchmarking.core.scenario_file import scenario_file
-from benchmarking.core.temporary import temporary_folder
 from benchmarking.measure.settings import DEFAULT_PROFILE, ProfileName, settings
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import journal
-from benchmarking.sweep.run.supervisor import Track, sweep
-from benchmarking.sweep.show.live import observed
+from benchmarking.sweep.run.session import measured
 
 Scenarios = Mapping[str, Any] | Sequence[BenchmarkConfig]
 """Configs, or by name configs or objects with a `config`."""
@@ -80,7 +78,7 @@ class BenchmarkRunner:
         if is_loading():
             raise UsageError('run_benchmark while the file is imported: put it below if __name__ == "__main__":')
         found: dict[str, ScenarioResult] = {}
-        for name, run in zip(configs, self._measured(self._plans(kind, configs, commit_id)), strict=True):
+        for name, run in zip(configs, measured(self._plans(kind, configs, commit_id)), strict=True):
             (result,) = run.results
             if result.status == "ok":
                 found[name] = ScenarioResult(run=run, result=result)
@@ -122,13 +120,6 @@ class BenchmarkRunner:
         if commit_id is None:
             return plans
         return tuple(replace(plan, provenance=replace(plan.provenance, git_commit=commit_id)) for plan in plans)
-
-    def _measured(self, plans: Sequence[CellPlan]) -> list[Run]:
-        with temporary_folder("benchhouse-run") as folder:
-            tracks = [Track.start(folder, plan) for plan in plans]
-            with observed(tracks, quiet=True) as observer:
-                sweep(tracks, observer)
-            return [track.run(utc_now()) for track in tracks]
 
 
 def _by_name(kind: type[ModelBenchmark], scenarios: Scenarios | None) -> dict[str, BenchmarkConfig]:

@@ -22,9 +22,15 @@ MIN_SAMPLES_FOR_INTERVAL = 6
 INTERVAL_REACH = 0.98
 """Half of 1.96: the sd of the number of samples below the median is sqrt(n) / 2."""
 
-TAIL_MIN_SAMPLES: Mapping[float, int] = {0.90: 29, 0.95: 59, 0.99: 299}
-"""Smallest n of independent values whose largest exceeds the quantile with 95 % probability: n >= log(0.05) / log(q).
-With fewer, the largest value would often stand for a percentile that lies above it."""
+
+def tail_min_samples(q: float) -> int:
+    """Smallest n of independent values whose largest exceeds the quantile with 95 % probability, or whose smallest lies
+    below it where q < 0.5: n >= log(0.05) / log(q). With fewer, the extreme value would often stand for a percentile
+    that lies beyond it."""
+    return math.ceil(math.log(0.05) / math.log(max(q, 1 - q)))
+
+
+TAIL_MIN_SAMPLES: Mapping[float, int] = {q: tail_min_samples(q) for q in (0.90, 0.95, 0.99)}
 PERCENTILES: Mapping[str, float] = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
 """Quantiles by field of `Statistics`."""
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Result
-from benchmarking.core.sample_statistics import Statistics, describe
+from benchmarking.core.sample_statistics import Statistics, describe, tail_min_samples
 from benchmarking.measure.timing import LATENCY_WALL
 
 PERCENT = 100
 MS_PER_S = 1_000
 TAIL = 0.9
 """A percentile as far out as this one, on either side, needs enough calls beyond it."""
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +61,11 @@ class TimingResult:
 
     def percentile_s(self, percent: float) -> float | None:
         """A percentile in seconds, by linear interpolation; None for one from p90 (or to p10) that there are too few
-        calls for: with fewer than log(0.05) / log(q) the largest would often stand for it. Raises UsageError."""
+        calls for (`tail_min_samples`). Raises UsageError."""
         share = percent / PERCENT
         if not 0 < share < 1:
             raise UsageError(f"percentile_s takes a number between 0 and 100: got {percent!r}")
-        tail = max(share, 1 - share)
-        if tail >= TAIL and len(self.values_s) < math.log(1 - CONFIDENCE) / math.log(tail):
+        if max(share, 1 - share) >= TAIL and len(self.values_s) < tail_min_samples(share):
             return None
         return self._quantile(share)
 

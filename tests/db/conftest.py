@@ -18,12 +18,6 @@ from tests.helpers import databases
 from tests.helpers.records import RunMaker
 
 
-@pytest.fixture(scope="session")
-def empty_database(made_database: Path) -> Path:
-    """Path of an empty warehouse to copy."""
-    return made_database
-
-
 @pytest.fixture
 def database(tmp_path: Path, empty_database: Path) -> Path:
     """Path of an empty warehouse."""

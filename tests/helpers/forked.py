@@ -15,9 +15,15 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess as Process
 from pathlib import Path
 
+import pytest
+
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["db.setup_benchmark_db", "db.commands.merge", "db.commands.query", "db.upkeep.verify"])
+CONTEXT.set_forkserver_preload(
+    ["duckdb", "pyarrow", "pandas", "db.setup_benchmark_db", "db.commands.merge", "db.warehouse"]
+)
+"""Packages too, which the modules import only when they need them."""
 TIME_LIMIT_S = 120
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,9 @@ def started(
     function of a module, is called before it in the new process. What it prints goes to "out" and "err" in `folder`."""
     words = [*map(str, arguments)]
     process = CONTEXT.Process(target=_execute, args=(code, words, dict(os.environ), os.getcwd(), folder, first))
-    process.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT)  # whoever started pytest: the new process imports the functions that it is given
+        process.start()
     return process
 
 

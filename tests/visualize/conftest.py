@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,16 +24,6 @@ def shared_warehouse() -> Iterator[Warehouse]:
     """One warehouse for all tests: making it takes longer than a test."""
     with Warehouse.open(":memory:") as warehouse:
         yield warehouse
-
-
-@pytest.fixture(scope="session")
-def empty_database(made_database: Path) -> Callable[[Path], Path]:
-    """Makes an empty database at a path, as a copy: creating one takes longer than most tests."""
-
-    def copy(path: Path) -> Path:
-        return Path(shutil.copy(made_database, path))
-
-    return copy
 
 
 @pytest.fixture(scope="session")

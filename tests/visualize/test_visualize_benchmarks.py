@@ -26,11 +26,11 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def database(here, empty_database):
+def database(here):
     """A function that stores runs in bench.duckdb."""
 
     def store(*runs):
-        with Warehouse.open(empty_database(here / "bench.duckdb")) as warehouse:
+        with Warehouse.open(here / "bench.duckdb") as warehouse:
             for run in runs:
                 warehouse.ingest(run)
         return "bench.duckdb"
@@ -262,12 +262,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_clear_line(here, database, empty_database, draw, make_run, case):
+def test_bad_input_is_one_clear_line(here, database, draw, make_run, case):
     expected_code, argv, message = BAD[case]
     if "bench.duckdb" in argv:
         database(make_run())
     if "empty.duckdb" in argv:
-        empty_database("empty.duckdb")
+        Warehouse.open("empty.duckdb").close()
     Path("folder").mkdir()
     Path("text.txt").write_text("some text\n" * 100)
     Path("torn.json").write_text(dumps(make_run())[:2000])

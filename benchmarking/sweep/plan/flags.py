@@ -36,6 +36,16 @@ from benchmarking.sweep.run.warehouse import DATABASE_WAIT_S
 DEFAULT_OUTPUT_DIR = "benchmark_results"
 
 
+def add_named_model(group: argparse._ArgumentGroup) -> None:
+    """A model as the command's own argument, and what is loaded under its name."""
+    group.add_argument(
+        "model",
+        metavar="MODEL",
+        help="name on the Hugging Face hub, local folder, or a name from run_hardware_benchmark --list-models",
+    )
+    add_model(group)
+
+
 def add_model(group: argparse._ArgumentGroup) -> None:
     """What is loaded under a model's name."""
     group.add_argument("--task", help="Hugging Face task name (default: the model's own)")

@@ -60,6 +60,15 @@ def run_plans(
         return _measure(tracks, output_dir is not None, ingest, show, device_wait_s, finished=finished)
 
 
+def measured(plans: Sequence[CellPlan]) -> tuple[Run, ...]:
+    """The runs of plans that are measured together; nothing is kept or printed."""
+    with spool.opened_folder(None) as folder:
+        tracks = [Track.start(folder, plan) for plan in plans]
+        with observed(tracks, quiet=True) as observer:
+            sweep(tracks, observer)
+        return tuple(track.run(utc_now()) for track in tracks)
+
+
 def resume(
     output_dir: Path,
     ingest: Ingest | None,

@@ -32,12 +32,12 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def store(here, empty_database):
+def store(here):
     """Stores runs in b.duckdb, and writes their run files to runs/."""
 
     def keep(*runs):
         (here / "runs").mkdir()
-        with Warehouse.open(empty_database(here / "b.duckdb")) as warehouse:
+        with Warehouse.open(here / "b.duckdb") as warehouse:
             for number, run in enumerate(runs):
                 warehouse.ingest(run)
                 (here / "runs" / f"{number}.json").write_text(dumps(run))
