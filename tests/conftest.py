@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
@@ -31,8 +32,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 with suppress(ImportError):
     from tqdm import tqdm
 
-    # Its thread, which the bars of libraries start, wakes every ten seconds until the process ends, in other tests.
-    tqdm.monitor_interval = 0
+    # Its own lock is a semaphore in memory that processes share. In a process that lives as long as one of the tests,
+    # with scripts that fork, waiting for it has aborted Python ("futex facility returned an unexpected error code").
+    tqdm.set_lock(threading.RLock())
 
 
 @pytest.hookimpl(wrapper=True)
