@@ -18,8 +18,11 @@ PARTS = ("benchmarking", "db", "schema", "visualize", "pyproject.toml", "README.
 SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1", "--sequence-lengths", "32"]
 QUICK = ["--profile", "quick", "--quiet"]
 
+SUFFIX = {"wheel": ".py", "editable": ""}
+"""Of the names of commands: each kind of installation has both."""
 
-@pytest.fixture(scope="module", params=["wheel", "editable"])
+
+@pytest.fixture(scope="module", params=SUFFIX)
 def installed(request, tmp_path_factory):
     """The folder of commands of a fresh environment; its dependencies are this environment's, by path."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -73,8 +76,8 @@ def test_type_checkers_may_read_the_annotations_of_every_package(run, package):
     assert run("python", "-c", code).strip() == "True"
 
 
-@pytest.mark.parametrize("suffix", ["", ".py"])
-def test_measure_store_and_draw_from_an_empty_folder(run, tmp_path, suffix):
+def test_measure_store_and_draw_from_an_empty_folder(run, tmp_path, request):
+    suffix = SUFFIX[request.node.callspec.params["installed"]]
     run(f"setup_benchmark_db{suffix}", "--db-path", "here.duckdb")
     run(f"run_hardware_benchmark{suffix}", *SWEEP, *QUICK, "--save", "--db-path", "here.duckdb")
     drawn = run(f"visualize_benchmarks{suffix}", "--db-path", "here.duckdb", "--model-id", "tiny-bert", "--json")
