@@ -18,7 +18,7 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
-from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.repetition import repeated_command
@@ -113,6 +113,17 @@ def planned_looks(rounds: int, most: int) -> tuple[int, ...]:
     return tuple(looks)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Two sides that were measured in turns."""
+
+    exit_code: int
+    """1 if a point failed."""
+    run_ids: Mapping[Letter, Sequence[str]]
+    rounds: int
+    comparison: StoredComparison
+
+
 def compare_in_turns(
     arms: tuple[Arm, Arm], looks: Sequence[int], keep: OutputOptions, budget_s: float | None = None
 ) -> int:
@@ -120,35 +131,53 @@ def compare_in_turns(
 
     `looks` are the numbers of rounds after which it is judged. Returns the exit code.
     """
+    found = compared_in_turns(arms, looks, keep, budget_s)
+    _print(arms, found.run_ids, found.comparison, keep)
+    return found.exit_code or found.comparison.exit_code
+
+
+def is_undecided(comparison: Json) -> bool:
+    """Whether the interval of a point reaches over 2 %."""
+    document: Any = comparison
+    judgements = [finding["judgement"] for finding in document["findings"]]
+    return any(one["scope"] is not None and not one["is_decided"] for one in judgements)
+
+
+def compared_in_turns(
+    arms: tuple[Arm, Arm],
+    looks: Sequence[int],
+    keep: OutputOptions,
+    budget_s: float | None = None,
+    *,
+    goes_on: Callable[[Json], bool] = is_undecided,
+    keeps_part: bool = True,
+) -> Compared:
+    """Both sides, measured in turns while the comparison `goes_on` after a look, and stored.
+
+    `budget_s` is the time after which no rounds are added. With `keeps_part`, an error leaves what was measured so far.
+    """
     name = uuid7()
     runs: dict[Letter, list[str]] = {letter: [] for letter in LETTERS}
-    code, begun = EXIT_OK, monotonic()
-    with _folder(keep, name) as folder:
+    code, rounds, begun = EXIT_OK, 0, monotonic()
+    form = ["--json"] if keep.json else []
+    with _folder(keep, name, keeps_part=keeps_part) as folder:
         db_path = keep.db_path if keep.output_dir is not None else str(folder / "compared.duckdb")
         ingest = warehouse.database(db_path, keep.lock_timeout_s, quiet=True)
-        for measured, count in zip((0, *looks), looks, strict=False):
-            if measured and not _goes_on(runs, db_path, keep):
+        for count in looks:
+            if rounds and not goes_on(_compared(runs, db_path, keep, "--json").document):
                 break
-            if measured and budget_s is not None and (monotonic() - begun) / measured * count > budget_s:
-                note(f"{count - measured} more rounds would exceed --budget {budget_s:g}: stopping after {measured}")
+            if rounds and budget_s is not None and (monotonic() - begun) / rounds * count > budget_s:
+                note(f"{count - rounds} more rounds would exceed --budget {budget_s:g}: stopping after {rounds}")
                 break
-            part = folder / f"{measured + 1}-{count}"
-            rounds = range(measured, count)
-            code = max(code, measure_in_turns(arms, rounds, part, _further(keep, name), notes(quiet=keep.quiet)))
+            part = folder / f"{rounds + 1}-{count}"
+            turns = range(rounds, count)
+            code = max(code, measure_in_turns(arms, turns, part, _further(keep, name), notes(quiet=keep.quiet)))
             for letter in LETTERS:
                 for path in _kept(part, letter, keep):
                     ingest(path)
                     runs[letter].append(_run_id(path))
-        done = _compared(runs, db_path, keep, *(["--json"] if keep.json else []))
-    _print(arms, runs, done, keep)
-    return code or done.exit_code
-
-
-def _goes_on(runs: Mapping[Letter, Sequence[str]], db_path: str, keep: OutputOptions) -> bool:
-    """Whether the interval of a point, so far, reaches over 2 %."""
-    document: Any = _compared(runs, db_path, keep, "--json").document
-    judgements = [finding["judgement"] for finding in document["findings"]]
-    return any(one["scope"] is not None and not one["is_decided"] for one in judgements)
+            rounds = count
+        return Compared(exit_code=code, run_ids=runs, rounds=rounds, comparison=_compared(runs, db_path, keep, *form))
 
 
 def _compared(runs: Mapping[Letter, Sequence[str]], db_path: str, keep: OutputOptions, *flags: str) -> StoredComparison:
@@ -180,18 +209,21 @@ def _kept(folder: Path, letter: Letter, keep: OutputOptions) -> list[Path]:
 
 
 @contextmanager
-def _folder(keep: OutputOptions, name: str) -> Iterator[Path]:
-    """The working folder of the sides, in the output folder if there is one; kept after an error with results in it."""
+def _folder(keep: OutputOptions, name: str, *, keeps_part: bool) -> Iterator[Path]:
+    """The working folder of the sides, in the output folder if there is one; with `keeps_part`, kept after an error
+    with results in it."""
     if keep.output_dir is not None:
         spool.prepare(keep.output_dir)
-        with _kept_with_results(keep.output_dir / f"ab-{name}") as folder:
+        inside = _kept_with_results if keeps_part else held_folder
+        with inside(keep.output_dir / f"ab-{name}") as folder:
             yield folder
         return
-    with (
-        temporary_folder("benchhouse-ab") as temporary,
-        _kept_with_results(temporary, f"benchhouse-ab-{name}") as folder,
-    ):
-        yield folder
+    with temporary_folder("benchhouse-ab") as temporary:
+        if not keeps_part:
+            yield temporary
+            return
+        with _kept_with_results(temporary, f"benchhouse-ab-{name}") as folder:
+            yield folder
 
 
 @contextmanager
@@ -253,7 +285,16 @@ def _parser() -> Parser:
             metavar="DIR",
             help=f"run {letter.upper()} in DIR, importing modules from there first (default: this folder)",
         )
-    how = parser.add_argument_group("measurement")
+    add_measurement_flags(parser.add_argument_group("measurement"))
+    output = parser.add_argument_group("output")
+    flags.add_save(output)
+    flags.add_keeping(output)
+    flags.add_output_format(output)
+    return parser
+
+
+def add_measurement_flags(how: argparse._ArgumentGroup) -> None:
+    """How many launches of each side there are, and which metric is compared."""
     how.add_argument(
         "--rounds",
         type=positive_int,
@@ -275,11 +316,6 @@ def _parser() -> Parser:
         help="seconds after which no rounds are added (default: no limit)",
     )
     how.add_argument("--metric", metavar="COLUMN", help="metric to compare (default: latency_median_ms)")
-    output = parser.add_argument_group("output")
-    flags.add_save(output)
-    flags.add_keeping(output)
-    flags.add_output_format(output)
-    return parser
 
 
 FLAG = "--compare-to"

@@ -30,6 +30,7 @@ HOUSE_COMMANDS = {
     "show": ("db.commands.show", "show the newest results, with the trend of each series"),
     "top": ("benchmarking.top", "watch the sweeps that run on this machine: progress, results, use of devices"),
     "ab": ("benchmarking.ab", "measure two commands in alternating launches, and judge the difference"),
+    "bisect": ("benchmarking.bisect_commits", "find the commit that changed a metric, by measuring commits in turns"),
     "compare": ("db.commands.compare", "compare two selections of results, worst change first"),
     "history": ("db.commands.history", "show series over time, with their change points"),
     "regressions": ("db.commands.regressions", "list what got slower since a date"),

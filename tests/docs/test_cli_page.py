@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import shlex
 
@@ -47,6 +48,7 @@ def test_every_example_of_a_help_text_is_accepted_by_the_parser_it_is_for(comman
     for line in examples(cli_page.parser_of(command)):
         words = shlex.split(line, comments=True)
         name, arguments = (words[1], words[2:]) if words[0] == "benchhouse" else (words[0], words[1:])
+        arguments = list(itertools.takewhile(lambda word: word != "--", arguments))  # behind it: another command
         parser = cli_page.parser_of(cli.SHORT_NAMES.get(name, name), *arguments)
         parser.parse_args(arguments)  # exits where they are refused
 

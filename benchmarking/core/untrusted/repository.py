@@ -44,12 +44,12 @@ class RepositoryState:
 
 def repository_state(folder: Path) -> RepositoryState:
     """The state of the repository that a folder belongs to; all None outside a repository."""
-    place = _Place.above(folder)
+    place = Place.above(folder)
     head = None if place is None else _text(place.own / "HEAD")
     if place is None or head is None:
         return RepositoryState()
     name = head.removeprefix("ref:").strip() if head.startswith("ref:") else None
-    commit = _commit(place, name) if name is not None else _hash(head)
+    commit = commit_named(place, name) if name is not None else _hash(head)
     if commit is None:
         return RepositoryState()
     branch = "HEAD" if name is None else name.removeprefix("refs/heads/")
@@ -63,7 +63,7 @@ def repository_state(folder: Path) -> RepositoryState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class Place:
     """The folders of a repository."""
 
     tree: Path
@@ -74,7 +74,7 @@ class _Place:
     """The folder with references and objects."""
 
     @classmethod
-    def above(cls, folder: Path) -> _Place | None:
+    def above(cls, folder: Path) -> Place | None:
         """The repository whose working tree holds the folder."""
         start = folder.resolve()
         for tree in (start, *start.parents):
@@ -87,7 +87,7 @@ class _Place:
         return None
 
 
-def _commit(place: _Place, name: str) -> str | None:
+def commit_named(place: Place, name: str) -> str | None:
     """The commit that a reference names, in its own file or in the list of packed ones; links of references too."""
     for _ in range(5):
         if REFERENCE.fullmatch(name) is None or ".." in name:
@@ -101,7 +101,7 @@ def _commit(place: _Place, name: str) -> str | None:
     return None
 
 
-def _packed_commit(place: _Place, name: str) -> str | None:
+def _packed_commit(place: Place, name: str) -> str | None:
     for line in (_text(place.common / "packed-refs") or "").splitlines():
         commit, _, listed = line.partition(" ")
         if listed == name:
@@ -126,16 +126,10 @@ def _text(path: Path) -> str | None:
 class _Git:
     """git in an empty repository that borrows objects, index and working tree of a real one."""
 
-    def __init__(self, place: _Place, empty: Path, commit: str) -> None:
+    def __init__(self, place: Place, empty: Path, commit: str) -> None:
         self._tree = place.tree
-        self._settings = _settings(place, empty)
-        is_sha256 = len(commit) == 64
-        (empty / "refs").mkdir()
-        (empty / "HEAD").write_text(f"{commit}\n")
-        (empty / "config").write_text(
-            f"[core]\n\trepositoryformatversion = {int(is_sha256)}\n\tbare = false\n"
-            + ("[extensions]\n\tobjectFormat = sha256\n" if is_sha256 else "")
-        )
+        self._settings = safe_settings(place, empty)
+        write_empty_repository(empty, commit)
         self._environment = {
             "GIT_DIR": str(empty),
             "GIT_WORK_TREE": str(place.tree),
@@ -176,10 +170,21 @@ class _Git:
             (git, *self._settings, *arguments),
             question=question,
             limit_s=TIME_LIMIT_S,
-            only={**_without_git(os.environ), **self._environment, **OUTSIDE},
+            only={**without_git(os.environ), **self._environment, **OUTSIDE},
             folder=self._tree,
         )
         return done if done.exit_code == 0 else None
+
+
+def write_empty_repository(folder: Path, commit: str) -> None:
+    """Make the folder a repository without objects, at the commit, whose length says which hash it uses."""
+    is_sha256 = len(commit) == 64
+    (folder / "refs").mkdir()
+    (folder / "HEAD").write_text(f"{commit}\n")
+    (folder / "config").write_text(
+        f"[core]\n\trepositoryformatversion = {int(is_sha256)}\n\tbare = false\n"
+        + ("[extensions]\n\tobjectFormat = sha256\n" if is_sha256 else "")
+    )
 
 
 OUTSIDE = {
@@ -195,11 +200,11 @@ OUTSIDE = {
 """Variables that keep git from all configuration but its command line, from writing, and from any remote."""
 
 
-def _without_git(variables: Mapping[str, str]) -> dict[str, str]:
+def without_git(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if not name.upper().startswith("GIT_")}
 
 
-def _settings(place: _Place, empty: Path) -> tuple[str, ...]:
+def safe_settings(place: Place, empty: Path) -> tuple[str, ...]:
     """Arguments with the repository's settings that matter and are safe, and none of its others."""
     ours = ("core.fsmonitor=false", f"core.hooksPath={empty}", f"core.attributesFile={os.devnull}")
     words = [word for setting in ours for word in ("-c", setting)]
@@ -210,7 +215,7 @@ def _settings(place: _Place, empty: Path) -> tuple[str, ...]:
     done = run_program(
         (git, "config", "--file", str(config), "--no-includes", "--null", "--list"),
         limit_s=TIME_LIMIT_S,
-        only={**_without_git(os.environ), **OUTSIDE},
+        only={**without_git(os.environ), **OUTSIDE},
         folder=empty,
     )
     for entry in done.stdout.split("\0") if done.exit_code == 0 else ():

@@ -132,7 +132,7 @@ def measure_in_turns(
     """Measure a launch of each side in each of these rounds, counted from 0; returns the worst exit code.
 
     The runs are left in the folders a and b of `folder`. `further` are arguments appended to each side's own. Raises
-    BenchhouseError for a side whose command fails.
+    TurnError for a side whose command fails.
     """
     by_letter = {one.letter: one for one in arms}
     code = EXIT_OK
@@ -144,10 +144,10 @@ def measure_in_turns(
 
 
 def run_files(folder: Path, letter: Letter) -> list[Path]:
-    """The run files of a side. Raises BenchhouseError if there is none."""
+    """The run files of a side. Raises TurnError if there is none."""
     found = sorted((folder / letter).glob("*.json"))
     if not found:
-        raise BenchhouseError(f"{letter.upper()} left no run file: its command must measure, as {COMMAND} does")
+        raise TurnError(f"{letter.upper()} left no run file: its command must measure, as {COMMAND} does", letter)
     return found
 
 
@@ -172,14 +172,15 @@ def _turn(one: Arm, further: Sequence[str]) -> int:
         return code
     if code - 128 in (signal.SIGINT, *(getattr(signal, name, -1) for name in ENDING_SIGNALS)):
         raise Interrupted(code - 128)
-    raise TurnError(f"{one.name} ended with exit code {code}: {one.typed}", code)
+    raise TurnError(f"{one.name} ended with exit code {code}: {one.typed}", one.letter, code)
 
 
 class TurnError(BenchhouseError):
-    """The command of a side failed, after printing the reason."""
+    """The command of a side failed, after printing the reason, or measured nothing."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(self, message: str, letter: Letter, exit_code: int = EXIT_FAILED) -> None:
         super().__init__(message)
+        self.letter = letter
         self.exit_code = exit_code if exit_code > 0 else EXIT_FAILED
 
 

@@ -1,0 +1,233 @@
+"""Finds the commit that made a command slower: git bisection by confirmed verdicts.
+
+BAD is measured in turns with GOOD, in fresh processes, as benchhouse ab does. Where it differs, commits in between are
+measured in turns with GOOD until one is left, which is then measured in turns with its parent. A commit is judged as
+soon as its interval allows, after 5, 8, 13 or 20 rounds. One that fails or cannot be judged is skipped, as git bisect
+skip would. A BAD that is better is searched for in the same way.
+
+COMMAND is a run_hardware_benchmark command, which runs in folders of its own with the files of each commit, whose
+modules come first. No shell is involved. The repository is only read: its checkout, index and references stay as they
+are, and its hooks and configuration are not used. With --log FILE.json an interrupted bisection goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarking import ab
+from benchmarking.bisection.search import Conclusion, check_sides, search
+from benchmarking.bisection.steps import (
+    Log,
+    Role,
+    Step,
+    is_open,
+    outcome,
+    point_changes,
+    read_log,
+    watched,
+    whole_outcome,
+    write_log,
+)
+from benchmarking.bisection.text import conclusion_text, log_text, step_line
+from benchmarking.core.command_line import Parser, note, notes, run_command
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, UsageError
+from benchmarking.core.metrics import DEFAULT_METRIC
+from benchmarking.core.plugins import check_measuring
+from benchmarking.core.records import Json, to_json
+from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.untrusted.history import History
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.run.turns import TurnError, arm
+
+NAME = "benchhouse bisect"
+EXAMPLES = """\
+examples:
+  benchhouse bisect v1.2 HEAD -- run_hardware_benchmark --model-id gpt2 --batch-sizes 1
+  benchhouse bisect 1f0c2ab main --log bisect.json -- run_hardware_benchmark --bench benches/decode.py
+"""
+EXIT_CODES = """\
+exit codes:
+  0  the culprit was found, or BAD is equivalent to GOOD
+  1  COMMAND failed at GOOD or BAD
+  2  usage
+  3  no confirmed culprit: commits were skipped, or the change was too small to be sure of
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv, interrupted="with --log FILE.json, the same command goes on where it was")
+
+
+def _run(argv: Sequence[str]) -> int:
+    parser = _parser()
+    given = list(argv)
+    split = given.index("--") if "--" in given else len(given)
+    arguments = parser.parse_args(given[:split])
+    command = tuple(given[split + 1 :])
+    if not command:
+        raise UsageError("no command: give it behind --, as in: bisect GOOD BAD -- run_hardware_benchmark --model-id M")
+    arm("a", shlex.join(command))  # raises UsageError for a program that does not exist
+    _check_log(arguments.log)
+    check_measuring("measuring")
+    with temporary_folder("benchhouse-bisect") as folder:
+        (folder / "commits").mkdir()
+        history = History(Path.cwd(), folder / "commits")
+        return _bisect(_Bisection(arguments, command, history, folder), as_json=arguments.json)
+
+
+def _bisect(bisection: _Bisection, *, as_json: bool) -> int:
+    log, history = bisection.log, bisection.history
+    check_sides(history, log.good, log.bad)
+    found = search(history, log.good, log.bad, bisection.measure, bisection.say)
+    said = conclusion_text(found, history)
+    bisection.finish(_document(found, history), said)
+    if as_json:
+        print(json.dumps(to_json(bisection.log), indent=2, ensure_ascii=False))
+    else:
+        print(log_text(bisection.log, said), end="")
+    return EXIT_OK if found.kind in ("found", "equal") else EXIT_NOT_ENOUGH_DATA
+
+
+def _document(found: Conclusion, history: History) -> Json:
+    """The conclusion in JSON, with what people know its commits by."""
+    commits = [{"commit": one, **to_json(history.text(one))} for one in found.commits]
+    document: Json = {**to_json(found), "commits": commits}
+    return document
+
+
+class _Bisection:
+    """Measures commits, and keeps the log of it."""
+
+    def __init__(self, arguments: argparse.Namespace, command: tuple[str, ...], history: History, folder: Path) -> None:
+        self.history = history
+        self.say: Callable[[str], None] = notes(quiet=arguments.quiet)
+        self._folder = folder
+        self._path: Path | None = arguments.log
+        self._budget_s: float | None = arguments.budget
+        wanted = Log(
+            good=history.commit(arguments.good),
+            bad=history.commit(arguments.bad),
+            command=command,
+            metric=arguments.metric or DEFAULT_METRIC,
+            looks=ab.planned_looks(arguments.rounds, max(arguments.rounds, arguments.max_rounds)),
+        )
+        self.log = wanted if self._path is None else read_log(self._path, wanted)
+        keep = ab.output_options(arguments, metric=arguments.metric)
+        tags = {**keep.tags, "bisect": f"{wanted.good[:12]}..{wanted.bad[:12]}"}
+        self._keep = replace(keep, json=True, tags=tags)
+
+    def measure(self, role: Role, commit: str, against: str) -> Step:
+        """The step from the log, or measured now and added to it. Raises BenchhouseError where the other commit
+        fails, or BAD."""
+        step = self.log.step(commit, against)
+        if step is None:
+            self.say(f"measuring {commit[:12]} in turns with {against[:12]}")
+            step = self._measured(role, commit, against)
+            self._keep_log(replace(self.log, steps=(*self.log.steps, step)))
+        self.say(step_line(self.log.steps.index(step) + 1, step))
+        return step
+
+    def finish(self, conclusion: Json, said: str) -> None:
+        self._keep_log(replace(self.log, conclusion=conclusion), said)
+
+    def _keep_log(self, log: Log, said: str | None = None) -> None:
+        self.log = log
+        if self._path is not None:
+            write_log(self._path, log, log_text(log, said))
+
+    def _measured(self, role: Role, commit: str, against: str) -> Step:
+        plain = Step(
+            role=role, commit=commit, subject=self.history.text(commit).subject, against=against, outcome="skip"
+        )
+        begun = monotonic()
+        try:
+            return replace(self._compared(plain), seconds=monotonic() - begun)
+        except TurnError as error:
+            if error.letter == "a" or role == "whole":
+                which = "BAD" if error.letter == "b" else "GOOD" if role != "culprit" else "the culprit's parent"
+                raise BenchhouseError(f"{which}: COMMAND does not measure there: {error}") from error
+            note(f"{commit[:12]} is skipped: {error}")
+            return replace(plain, reason=f"COMMAND failed: {error}", seconds=monotonic() - begun)
+
+    def _compared(self, plain: Step) -> Step:
+        """The step with its points and what they say."""
+        wanted = {} if plain.role == "whole" else watched(self._whole.points)
+
+        def goes_on(comparison: Json) -> bool:
+            if plain.role in ("step", "merge base"):
+                return is_open(point_changes(comparison), wanted)
+            return ab.is_undecided(comparison)
+
+        with temporary_folder("benchhouse-commit") as place:
+            sides = (
+                arm("a", shlex.join(self.log.command), self.history.check_out(plain.against, place / "a")),
+                arm("b", shlex.join(self.log.command), self.history.check_out(plain.commit, place / "b")),
+            )
+            found = ab.compared_in_turns(
+                sides, self.log.looks, self._keep, self._budget_s, goes_on=goes_on, keeps_part=False
+            )
+        points = point_changes(found.comparison.document)
+        word, reason = whole_outcome(points) if plain.role == "whole" else outcome(points, wanted)
+        return replace(
+            plain,
+            outcome=word,
+            reason=reason,
+            points=points,
+            rounds=found.rounds,
+            run_ids={letter: tuple(ids) for letter, ids in found.run_ids.items()},
+        )
+
+    @property
+    def _whole(self) -> Step:
+        return next(one for one in self.log.steps if one.role == "whole")
+
+
+def _check_log(path: Path | None) -> None:
+    """Raise UsageError for a log that would replace something else."""
+    if path is None:
+        return
+    if path.suffix != ".json":
+        raise UsageError(f"--log {path}: expected a file FILE.json; FILE.txt is written next to it")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"--log {path}: no folder {path.absolute().parent}: create it, or choose another path")
+    text = path.with_suffix(".txt")
+    if text.exists() and not path.exists():
+        raise UsageError(f"--log {path}: {text} already exists: choose another path")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME,
+        usage=f"{NAME} GOOD BAD [flags] -- COMMAND",
+        description=__doc__,
+        epilog=f"{EXAMPLES}\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_argument_group("what is searched")
+    what.add_argument("good", metavar="GOOD", help="commit that is fine: hash, branch or tag, with ~N if needed")
+    what.add_argument("bad", metavar="BAD", help="later commit that has the change")
+    how = parser.add_argument_group("measurement of each commit")
+    ab.add_measurement_flags(how)
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--log", type=Path, metavar="FILE.json", help="log of the steps, also as FILE.txt; an existing one is continued"
+    )
+    flags.add_save(output)
+    flags.add_keeping(output)
+    flags.add_output_format(output)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

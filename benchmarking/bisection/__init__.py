@@ -1,0 +1,1 @@
+"""Finding the commit at which a metric changed."""

@@ -1,0 +1,189 @@
+"""The steps of a bisection: what was measured at a commit, what that says of it, and the log that keeps them.
+
+A commit is bad where a point that changed from GOOD to BAD is changed there too, in the same direction, by the verdict
+of `benchhouse ab`. It is good where every such point is equivalent to GOOD, changed the other way, or at least not
+changed, with an interval that excludes half the way to BAD. Anything else is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarking.core.codec import from_json, to_json
+from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.records import Json
+from benchmarking.core.temporary import temporary_name
+from benchmarking.core.untrusted.input_files import read_json
+
+FORMAT = "benchhouse bisect"
+VERSION = 1
+MAX_LOG_BYTES = 100_000_000
+UNDECIDED = "undecided"
+Role = Literal["whole", "merge base", "step", "culprit"]
+"""Why a commit is measured: BAD against GOOD, a common ancestor, a step in between, the culprit against its parent."""
+Outcome = Literal["bad", "good", "skip"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointChange:
+    """A point of a commit against the same of another one. Changes are relative: 0.1 is 10 % more."""
+
+    point: str
+    """Model, device, runtime, precision and point."""
+    verdict: str
+    reason: str | None = None
+    is_worse: bool | None = None
+    before: float | None = None
+    after: float | None = None
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_changed(self) -> bool:
+        return self.is_worse is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A commit that was measured in turns with another one."""
+
+    role: Role
+    commit: str
+    subject: str
+    against: str
+    outcome: Outcome
+    reason: str | None = None
+    """Why it is skipped, or the whole is not judged."""
+    points: tuple[PointChange, ...] = ()
+    rounds: int = 0
+    seconds: float = 0.0
+    run_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of the sides a (the other commit) and b; in the database where runs are saved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """A bisection: what is searched for, and the steps so far."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    good: str
+    bad: str
+    command: tuple[str, ...]
+    metric: str
+    looks: tuple[int, ...]
+    """The numbers of rounds after which a step is judged."""
+    steps: tuple[Step, ...] = ()
+    conclusion: Json = None
+    """Of a finished bisection."""
+
+    def step(self, commit: str, against: str) -> Step | None:
+        """The step with the same two commits, in whatever role."""
+        return next((one for one in self.steps if (one.commit, one.against) == (commit, against)), None)
+
+
+def read_log(path: Path, wanted: Log) -> Log:
+    """The log of a bisection that was begun, `wanted` without one. Raises UsageError for a file of anything else."""
+    if not path.exists():
+        return wanted
+    try:
+        log = from_json(Log, read_json(path, MAX_LOG_BYTES))
+    except FormatError as error:
+        raise UsageError(f"--log {path}: not a log of {FORMAT}: {error}: choose another path") from error
+    if (log.format, log.version) != (FORMAT, VERSION):
+        raise UsageError(f"--log {path}: {log.format!r} version {log.version}, expected {FORMAT!r} version {VERSION}")
+    for name in ("good", "bad", "command", "metric", "looks"):
+        if (found := getattr(log, name)) != (asked := getattr(wanted, name)):
+            raise UsageError(
+                f"--log {path} is of another bisection ({name} {_word(found)}, now {_word(asked)}): choose another path"
+            )
+    return log
+
+
+def write_log(path: Path, log: Log, text: str) -> None:
+    """Replace the log, as JSON and as text next to it, each at once. Raises StorageError."""
+    for target, content in ((path, json.dumps(to_json(log), indent=2) + "\n"), (path.with_suffix(".txt"), text)):
+        draft = target.with_name(temporary_name(f".{target.name}"))
+        try:
+            draft.write_text(content, encoding="utf-8")
+            draft.replace(target)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise StorageError(f"--log: cannot write {target}: {error.strerror}: choose another path") from error
+
+
+def point_changes(comparison: Json) -> tuple[PointChange, ...]:
+    """The points of a comparison in JSON, as `benchhouse compare --json` prints it."""
+    document: Any = comparison
+    return tuple(
+        PointChange(
+            point=" ".join(
+                [*(str(sides[1]) for sides in one["subject"].values() if sides[1] is not None), one["point"]]
+            ),
+            **{name: one["judgement"][name] for name in PointChange.__dataclass_fields__ if name != "point"},
+        )
+        for one in document["findings"]
+    )
+
+
+def watched(points: Sequence[PointChange]) -> dict[str, float]:
+    """The points that changed from GOOD to BAD -> by how much: those that got worse, else those that got better."""
+    changed = [one for one in points if one.is_changed and one.change is not None]
+    worse = [one for one in changed if one.is_worse]
+    return {one.point: one.change for one in worse or changed if one.change is not None}
+
+
+def outcome(points: Sequence[PointChange], wanted: Mapping[str, float]) -> tuple[Outcome, str | None]:
+    """What the points say of a commit, and why it is skipped. `wanted` is the change from GOOD to BAD by point."""
+    known = {one.point: one for one in points}
+    found = [(name, _of_point(known.get(name), change)) for name, change in wanted.items()]
+    if any(word == "bad" for _, word in found):
+        return "bad", None
+    if all(word == "good" for _, word in found):
+        return "good", None
+    reasons = [f"{name}: {word}" for name, word in found if word not in ("bad", "good")]
+    return "skip", "; ".join(reasons)
+
+
+def is_open(points: Sequence[PointChange], wanted: Mapping[str, float]) -> bool:
+    """Whether further rounds may decide on a commit."""
+    known = {one.point: one for one in points}
+    words = [_of_point(known.get(name), change) for name, change in wanted.items()]
+    return "bad" not in words and any(word.startswith(UNDECIDED) for word in words)
+
+
+def whole_outcome(points: Sequence[PointChange]) -> tuple[Outcome, str | None]:
+    """Whether BAD differs from GOOD: bad where a point changed, good where all are equivalent."""
+    if watched(points):
+        return "bad", None
+    if points and all(one.verdict == "equivalent" for one in points):
+        return "good", None
+    reasons = [f"{one.point}: {one.verdict}: {one.reason}" for one in points if one.verdict != "equivalent"]
+    return "skip", "; ".join(reasons) or "no point was measured at both"
+
+
+def _of_point(one: PointChange | None, change: float) -> str:
+    """ "bad", "good", or why neither; what further rounds may decide begins with UNDECIDED."""
+    if one is None:
+        return "not measured"
+    if one.change is None or one.low is None or one.high is None:
+        return f"{one.verdict}: {one.reason}"
+    if one.is_changed and (one.change > 0) == (change > 0):
+        return "bad"
+    half = math.log1p(change) / 2
+    excludes_half = math.log1p(one.high) < half if change > 0 else math.log1p(one.low) > half
+    if one.is_changed or one.verdict == "equivalent" or excludes_half:
+        return "good"
+    return f"{UNDECIDED}: {one.change:+.1%} ({one.low:+.1%} .. {one.high:+.1%})"
+
+
+def _word(value: object) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return str(value)[:40]

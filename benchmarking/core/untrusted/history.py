@@ -1,0 +1,158 @@
+"""The commits of a repository and their trees, read so that nothing of it runs and nothing in it is written.
+
+git works in repositories of our own, which borrow the objects of the real one (objects/info/alternates, as
+`git clone --shared` does) and have none of its configuration, hooks and filters. A tree is checked out into such a
+repository, so it is at its commit for whatever runs there. Files of Git LFS stay pointers, submodules stay empty.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarking.core.child_process import Finished, program, run_program
+from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.text import visible
+from benchmarking.core.untrusted.repository import (
+    OUTSIDE,
+    Place,
+    commit_named,
+    repository_state,
+    safe_settings,
+    without_git,
+    write_empty_repository,
+)
+
+LIMIT_S = 600.0
+"""Of one command of git: a checkout of a large tree takes minutes, a longer one hangs."""
+REVISION = re.compile(r"(?P<name>[^~^:@{}\\\s-][^~^:@{}\\\s]*|@)(?P<steps>(?:[~^][0-9]*)*)")
+"""A commit as people write it: a name or hash, and how many commits before it (HEAD~3, v1.2^)."""
+ABBREVIATED = re.compile(r"[0-9a-f]{4,64}")
+PLACES = ("refs/", "refs/tags/", "refs/heads/", "refs/remotes/")
+"""Where a name is looked for, in git's order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitText:
+    """What people know a commit by."""
+
+    subject: str
+    author: str
+    time: str
+    """Of the commit, ISO 8601."""
+
+
+class History:
+    """The commits of one repository."""
+
+    def __init__(self, folder: Path, own: Path) -> None:
+        """`folder` is in the repository; `own` is an empty folder of ours, for git to work in.
+
+        Raises UsageError outside a repository, without git, and for a repository without a commit.
+        """
+        place = Place.above(folder)
+        if place is None:
+            raise UsageError(f"{folder} is not in a git repository: run this in the working tree of one")
+        if program("git") is None:
+            raise UsageError("git is not installed, or not in PATH")
+        head = repository_state(place.tree).commit
+        if head is None:
+            raise UsageError(f"{place.tree}: the repository has no commit")
+        self._place = place
+        self._head = head
+        self._git_folder = own / ".git"
+        self._borrow(self._git_folder, head)
+
+    def commit(self, revision: str) -> str:
+        """The commit that a revision names: a hash or its beginning, a branch, a tag, HEAD, each with ~N and ^N.
+
+        Raises UsageError.
+        """
+        found = REVISION.fullmatch(revision)
+        if found is None:
+            raise UsageError(f"{revision!r}: expected a commit: a hash, branch or tag, with ~N or ^N if needed")
+        base = self._named(found["name"])
+        done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}{found['steps']}^{{commit}}")
+        if done.exit_code != 0:
+            raise UsageError(f"{revision!r} is no commit of {self._place.tree}: see git log")
+        return done.stdout.strip()
+
+    def text(self, commit: str) -> CommitText:
+        """Subject, author and time of a commit, with control characters as escapes."""
+        shown = self._answer("show", "--no-patch", "--no-show-signature", "--format=%an%n%cI%n%s", commit, "--")
+        author, time, subject = (*shown.split("\n", 2), "", "")[:3]
+        return CommitText(subject=visible(subject.strip()), author=visible(author), time=visible(time))
+
+    def parents(self, commit: str) -> tuple[str, ...]:
+        """The commits before it: several of a merge, none of a root."""
+        return tuple(self._answer("rev-list", "--parents", "--max-count=1", commit, "--").split()[1:])
+
+    def merge_bases(self, one: str, other: str) -> tuple[str, ...]:
+        """The best common ancestors; none of unrelated histories. Of an ancestor and its descendant: the ancestor."""
+        done = self._git("merge-base", "--all", one, other)
+        return tuple(done.stdout.split()) if done.exit_code == 0 else ()
+
+    def suspects(self, bad: str, good: tuple[str, ...]) -> tuple[str, ...]:
+        """The commits that may be the first bad one, `bad` among them: those it has and no good one has.
+
+        Ordered as git bisect tries them: the first divides the others most evenly.
+        """
+        listed = self._answer("rev-list", "--bisect-all", bad, "--not", *good, "--")
+        return tuple(line.split()[0] for line in listed.splitlines() if line)
+
+    def check_out(self, commit: str, tree: Path) -> Path:
+        """Write the files of a commit into a new folder, which is a repository at that commit."""
+        tree.mkdir()
+        own = tree / ".git"
+        self._borrow(own, commit)
+        done = self._git("reset", "--quiet", "--hard", commit, folder=own, tree=tree)
+        if done.exit_code != 0:
+            raise BenchhouseError(f"cannot check out {commit[:12]}: git: {done.last_line or 'no answer in time'}")
+        return tree
+
+    def _borrow(self, folder: Path, commit: str) -> None:
+        """Make the folder a repository with the objects of the real one."""
+        folder.mkdir()
+        write_empty_repository(folder, commit)
+        (folder / "objects" / "info").mkdir(parents=True)
+        common = self._place.common.resolve()
+        (folder / "objects" / "info" / "alternates").write_text(f"{common / 'objects'}\n", encoding="utf-8")
+        if (common / "shallow").is_file():  # a clone without the oldest commits, as CI makes
+            (folder / "shallow").write_bytes((common / "shallow").read_bytes())
+
+    def _named(self, name: str) -> str:
+        """The hash, or its beginning, that a name stands for."""
+        if name in ("HEAD", "@"):
+            return self._head
+        short = name.removeprefix("refs/")
+        for place in PLACES:
+            if (found := commit_named(self._place, f"{place}{short}")) is not None:
+                return found
+        if ABBREVIATED.fullmatch(name):
+            return name
+        raise UsageError(f"{name!r} is no commit, branch or tag of {self._place.tree}: see git log")
+
+    def _answer(self, *arguments: str) -> str:
+        done = self._git(*arguments)
+        if done.exit_code != 0:
+            raise BenchhouseError(f"git {arguments[0]} failed: {done.last_line or 'no answer in time'}")
+        return done.stdout
+
+    def _git(self, *arguments: str, folder: Path | None = None, tree: Path | None = None) -> Finished:
+        git = program("git")
+        if git is None:
+            raise UsageError("git is not installed, or not in PATH")
+        own = folder or self._git_folder
+        return run_program(
+            (git, *safe_settings(self._place, own), *arguments),
+            limit_s=LIMIT_S,
+            only={
+                **without_git(os.environ),
+                **OUTSIDE,
+                "GIT_DIR": str(own),
+                "GIT_WORK_TREE": str(tree or own.parent),
+            },
+            folder=tree or own.parent,
+        )

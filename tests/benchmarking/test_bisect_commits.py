@@ -1,0 +1,278 @@
+"""The commit that changed a metric is found by measured verdicts: in real repositories, whose files say how fast each
+commit is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+
+from benchmarking import ab, bisect_commits
+from benchmarking.core.metrics import METRICS
+from benchmarking.core.records import dumps, to_json
+from benchmarking.sweep.run.turns import TurnError
+from benchmarking.sweep.run.warehouse import StoredComparison
+from db.analysis.compare.judging import Pair, judge
+from tests.helpers.git_repositories import GitRepository
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+
+SCATTER = (0.0, 0.004, -0.004, 0.002, -0.002, 0.006, -0.006, 0.003)
+COMMAND = ["--", "run_hardware_benchmark", "--model-id", "m"]
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    made = GitRepository(tmp_path / "repository")
+    monkeypatch.chdir(made.folder)
+    return made
+
+
+def commit(repository, subject, ms, **further):
+    return repository.commit(subject, {"ms": str(ms), **further})
+
+
+@dataclass
+class Played:
+    """Measuring that reads how fast a commit is from its files, and judges as compare does."""
+
+    pairs: list = field(default_factory=list)
+    scatter: float = 1.0
+
+    def __call__(self, arms, looks, keep, budget_s=None, *, goes_on, keeps_part):
+        files = [{path.name: path.read_text() for path in one.folder.iterdir() if path.is_file()} for one in arms]
+        self.pairs.append(tuple(one["ms"] for one in files))
+        for letter, one in zip("ab", files, strict=True):
+            if "broken" in one:
+                raise TurnError(f"{letter.upper()} ended with exit code 1: build failed", letter)
+        for count in looks:
+            document = self.judged([float(one["ms"]) for one in files], files[1], count)
+            if not goes_on(document):
+                break
+        comparison = StoredComparison(text=json.dumps(document), exit_code=0)
+        return ab.Compared(exit_code=0, run_ids={"a": ["1"], "b": ["2"]}, rounds=count, comparison=comparison)
+
+    def judged(self, medians, other, count):
+        noise = self.scatter * float(other.get("noise", "1"))
+        rounds = [(medians[0], medians[1] * (1 + noise * SCATTER[one % len(SCATTER)])) for one in range(count)]
+        (judgement,) = judge([Pair(rounds=tuple(rounds))], METRICS["latency_median_ms"])
+        finding = {"point": "b1", "subject": {"model_id": ["m", "m"]}, "judgement": to_json(judgement)}
+        return {"findings": [finding]}
+
+
+@pytest.fixture
+def played(monkeypatch):
+    made = Played()
+    monkeypatch.setattr(ab, "compared_in_turns", made)
+    return made
+
+
+def bisect(*words):
+    return bisect_commits.main([*words, "--quiet", "--json", *COMMAND])
+
+
+def test_the_planted_commit_is_found_and_measured_against_its_parent(repository, played, capsys):
+    first = commit(repository, "first", 1.0)
+    for number in range(4):
+        commit(repository, f"fine {number}", 1.0 + number / 1000)
+    parent = repository.git("rev-parse", "HEAD")
+    slow = commit(repository, "slow", 1.25)
+    for number in range(5):
+        commit(repository, f"later {number}", 1.25 + number / 1000)
+    (repository.folder / "ms").write_text("uncommitted")
+    assert bisect(first[:10], "main") == 0
+    log = json.loads(capsys.readouterr().out)
+    found = log["conclusion"]
+    assert found["kind"] == "found"
+    assert [(one["commit"], one["subject"]) for one in found["commits"]] == [(slow, "slow")]
+    assert found["parent"] == parent
+    (point,) = found["step"]["points"]
+    assert point["low"] < 1.25 / 1.003 - 1 < point["high"]
+    assert len(log["steps"]) <= 6  # BAD, log2 of 10 commits, the culprit
+    assert {step["outcome"] for step in log["steps"]} == {"bad", "good"}
+    assert (repository.folder / "ms").read_text() == "uncommitted"
+    assert repository.git("status", "--short") == "M ms"
+
+
+def test_a_commit_that_fails_is_skipped_and_one_away_from_it_is_tried(repository, played, capsys):
+    first = commit(repository, "first", 1.0)
+    commit(repository, "broken", 1.0, broken="")
+    (repository.folder / "broken").unlink()
+    commit(repository, "mended", 1.001)
+    slow = commit(repository, "slow", 1.3)
+    assert bisect(first, "main") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["conclusion"]["commits"][0]["commit"] == slow
+    said = [step["reason"] for step in found["steps"] if step["outcome"] == "skip"]
+    assert len(said) <= 1
+    assert all("build failed" in reason for reason in said)
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "reason"), [({"broken": ""}, "build failed"), ({"noise": "40"}, "undecided: +")], ids=["fails", "noisy"]
+)
+def test_commits_that_cannot_be_told_apart_are_all_named(repository, played, capsys, spoiled, reason):
+    first = commit(repository, "first", 1.0)
+    commit(repository, "spoiled", 1.1, **spoiled)
+    for name in spoiled:
+        (repository.folder / name).unlink()
+    commit(repository, "last", 1.3)
+    assert bisect(first, "main") == 3
+    log = json.loads(capsys.readouterr().out)
+    assert log["conclusion"]["kind"] == "skipped"
+    assert [one["subject"] for one in log["conclusion"]["commits"]] == ["spoiled", "last"]
+    assert reason in log["steps"][1]["reason"]
+
+
+def test_an_equal_history_says_so(repository, played, capsys):
+    first = commit(repository, "first", 1.0)
+    commit(repository, "second", 1.001)
+    assert bisect_commits.main([first, "main", "--quiet", *COMMAND]) == 0
+    assert "BAD is equivalent to GOOD: there is no change to find" in capsys.readouterr().out
+    assert len(played.pairs) == 1
+
+
+def test_a_change_that_noise_hides_is_not_searched_for(repository, played, capsys):
+    first = commit(repository, "first", 1.0)
+    commit(repository, "second", 1.03, noise="20")
+    assert bisect_commits.main([first, "main", "--quiet", *COMMAND]) == 3
+    assert "whether BAD differs from GOOD is not sure: m b1: inconclusive" in capsys.readouterr().out
+
+
+def test_a_commit_that_got_faster_is_found_the_same_way(repository, played, capsys):
+    first = commit(repository, "first", 1.0)
+    commit(repository, "fine", 1.001)
+    commit(repository, "fast", 0.8)
+    commit(repository, "later", 0.801)
+    assert bisect_commits.main([first, "main", "--quiet", *COMMAND]) == 0
+    said = capsys.readouterr().out
+    assert " fast (x@y, " in said
+    assert "-20.1% (" in said
+    assert "), faster" in said
+
+
+def test_a_merged_branch_is_searched_too(repository, played, capsys):
+    first = commit(repository, "first", 1.0)
+    repository.git("checkout", "-q", "-b", "side")
+    slow = commit(repository, "slow on the side", 1.4)
+    repository.git("checkout", "-q", "main")
+    repository.commit("fine", {"other": "1"})
+    repository.git("merge", "-q", "--no-ff", "-m", "merge", "side")
+    repository.commit("later", {"other": "2"})
+    assert bisect(first, "main") == 0
+    assert json.loads(capsys.readouterr().out)["conclusion"]["commits"][0]["commit"] == slow
+
+
+def test_of_two_branches_the_common_ancestor_is_measured_first(repository, played, capsys):
+    base = commit(repository, "base", 1.5)
+    repository.git("checkout", "-q", "-b", "side")
+    commit(repository, "mended on the side", 1.0)
+    repository.git("checkout", "-q", "main")
+    commit(repository, "later", 1.501)
+    assert bisect("side", "main") == 3
+    log = json.loads(capsys.readouterr().out)
+    assert log["conclusion"]["kind"] == "merge base"
+    assert [one["commit"] for one in log["conclusion"]["commits"]] == [base]
+
+
+def test_an_interrupted_bisection_goes_on_from_its_log(repository, played, capsys, monkeypatch, tmp_path):
+    first = commit(repository, "first", 1.0)
+    for number in range(3):
+        commit(repository, f"fine {number}", 1.0 + number / 1000)
+    slow = commit(repository, "slow", 1.3)
+    path = tmp_path / "log.json"
+
+    def interrupted(*arguments, **named):
+        if len(played.pairs) == 2:
+            raise KeyboardInterrupt
+        return played(*arguments, **named)
+
+    monkeypatch.setattr(ab, "compared_in_turns", interrupted)
+    assert bisect(first, "main", "--log", str(path)) == 130
+    assert "with --log FILE.json, the same command goes on where it was" in capsys.readouterr().err
+    assert len(json.loads(path.read_text())["steps"]) == 2
+    monkeypatch.setattr(ab, "compared_in_turns", played)
+    assert bisect(first, "main", "--log", str(path)) == 0
+    log = json.loads(path.read_text())
+    assert log == json.loads(capsys.readouterr().out)
+    assert log["conclusion"]["commits"][0]["commit"] == slow
+    assert len(played.pairs) == len(log["steps"])
+    assert f"culprit: {slow} slow" in path.with_suffix(".txt").read_text()
+    assert bisect(first, "main~1", "--log", str(path)) == 2
+    assert "is of another bisection (bad " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["main", "main", *COMMAND], "are the same commit"),
+        (["main", "main~1", *COMMAND], "is an ancestor of GOOD"),
+        (["main~1", "main"], "no command: give it behind --"),
+        (["none", "main", *COMMAND], "'none' is no commit, branch or tag"),
+        (["main~1", "main", "--", "/nowhere/tool"], "/nowhere/tool does not exist"),
+        (["main~1", "main", "--log", "log.txt", *COMMAND], "expected a file FILE.json"),
+        (["main~1", "main", "--log", "ms.json", *COMMAND], "not a log of benchhouse bisect"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_before_anything_is_measured(repository, played, capsys, words, said):
+    commit(repository, "first", 1.0)
+    repository.commit("second", {"ms.json": "{}"})
+    assert bisect_commits.main(words) == 2
+    assert said in capsys.readouterr().err
+    assert played.pairs == []
+
+
+def test_a_command_that_fails_at_good_or_bad_ends_it(repository, played, capsys):
+    commit(repository, "first", 1.0, broken="")
+    commit(repository, "second", 1.0)
+    assert bisect_commits.main(["main~1", "main", *COMMAND]) == 1
+    assert "GOOD: COMMAND does not measure there: A ended with exit code 1: build failed" in capsys.readouterr().err
+
+
+MEASURE = """
+import argparse, datetime, json, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--launches", type=int)
+parser.add_argument("--turn", type=pathlib.Path)
+known, _ = parser.parse_known_args()
+known.turn.mkdir(parents=True, exist_ok=True)
+state = known.turn / "starts"
+now = datetime.datetime.now(datetime.UTC).isoformat()
+starts = [*(state.read_text().split() if state.exists() else []), now]
+state.write_text(" ".join(starts))
+if len(starts) == known.launches:
+    run = json.loads(pathlib.Path("run.json").read_text())
+    ms = float(pathlib.Path("ms").read_text())
+    side = pathlib.Path.cwd().name * 8
+    run.update(run_id=f"{side}-1111-7111-8111-111111111111", started_at=starts[0], finished_at=now)
+    result = run["results"][0]
+    result.update(result_id=f"{side}-2222-7222-8222-222222222222", launches=len(starts))
+    one = result["samples"][0]
+    result["samples"] = [
+        {**one, "launch": n, "started_at": at, "values": [ms * (1 + n / 1000)] * 30} for n, at in enumerate(starts)
+    ]
+    (known.turn / "run.json").write_text(json.dumps(run))
+"""
+
+
+def test_commits_are_measured_by_the_command_in_their_own_files_and_saved(repository, capfd, make_run, tmp_path):
+    """The processes of both sides, the database and its judgement are real; the benchmark is a small script."""
+    run = dumps(make_run(batch_sizes=(1,), sequence_lengths=(32,)))
+    first = repository.commit("first", {"ms": "1.0", "run.json": run, "measure.py": MEASURE})
+    slow = commit(repository, "slow", 1.2)
+    keep = ["--save", "--output-dir", str(tmp_path / "runs"), "--db-path", str(tmp_path / "a.duckdb")]
+    words = [first, "main", "--rounds", "3", "--max-rounds", "3", "--quiet", "--json", *keep]
+    assert bisect_commits.main([*words, "--", sys.executable, "measure.py"]) == 0
+    log = json.loads(capfd.readouterr().out)
+    assert log["conclusion"]["kind"] == "found"
+    assert log["conclusion"]["commits"][0]["commit"] == slow
+    (step,) = log["steps"]
+    assert (step["role"], step["rounds"]) == ("whole", 3)
+    (point,) = step["points"]
+    assert (point["verdict"], point["change"]) == ("slower", pytest.approx(0.2))
+    assert {one for ids in step["run_ids"].values() for one in ids} == {
+        json.loads(path.read_text())["run_id"] for path in (tmp_path / "runs").glob("*.json")
+    }
