@@ -28,7 +28,7 @@ from benchmarking.core.command_line import (
     run_command,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
-from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from benchmarking.core.metrics import DEFAULT_METRIC
 from db.commands.arguments import add_selection
 from db.files import make_folder
 from visualize.drawing.rows import PACKAGE, ChartPlugin, Drawing, NotDrawn, Row, Selection, distinct_names
@@ -167,7 +167,8 @@ def _parser() -> Parser:
         "--metric",
         default=DEFAULT_METRIC,
         metavar="COLUMN",
-        help="metric of charts over time, and of --compare (default: %(default)s)",
+        help="metric of charts over time, and of --compare: a column, or a number that a bench brought (default: "
+        "%(default)s)",
     )
     charts.add_argument(
         "--list",
@@ -290,7 +291,6 @@ def _selection(options: argparse.Namespace) -> Selection:
 
 def _check(options: argparse.Namespace) -> None:
     """Check which options go together. Raises UsageError."""
-    choice(options.metric, tuple(JUDGED), "metric")
     if options.compare is None and options.across:
         raise UsageError("--across is of a comparison: add --compare A B")
     if options.report is None:

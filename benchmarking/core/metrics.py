@@ -56,6 +56,10 @@ NO_EXPERTS = "no experts to choose from"
 NOT_READ_BACK = "the runtime has nothing of this kind to read back"
 
 
+PER_SECOND = re.compile(r"_((tokens|samples)_)?per_sec$")
+"""Endings of a column that its unit says again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One number of a result."""
@@ -97,6 +101,14 @@ class Metric:
     def is_percentile(self) -> bool:
         """Whether it is a percentile above the quartiles, which a result may have of its launches' samples together."""
         return self.source == "samples" and self.statistic in PERCENTILES
+
+    @property
+    def words(self) -> str:
+        """Its name with its unit, for people: "latency p99 (ms)"."""
+        if self.title:
+            return self.title
+        name = PER_SECOND.sub("", self.column.removesuffix(f"_{self.unit.lower()}")).replace("_", " ")
+        return f"{name} ({self.unit})" if self.unit else name
 
     def is_worse(self, relative_change: float) -> bool:
         """Whether a change (after / before - 1) is for the worse."""
@@ -315,6 +327,15 @@ PEAK_MEMORY: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if
 the process's)."""
 ENERGY: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.unit == "J")
 """Columns with the energy of a call, in order of preference: the whole chip, then its parts."""
+ENERGY_PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "energy_soc_j_per_call": "whole chip",
+        "energy_gpu_j_per_call": "GPU",
+        "energy_cpu_pkg_j_per_call": "CPU packages",
+        "energy_dram_j_per_call": "memory modules",
+    }
+)
+"""What each of them covers."""
 OF_SINGLE_CALLS: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.is_of_single_calls)
 """Columns without a value where calls are timed in blocks. The mean is then that of the calls, the median that of the
 blocks' means."""

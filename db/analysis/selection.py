@@ -17,16 +17,17 @@ are found first (`Selection.resolved`), and only their ids reach another stateme
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import CUSTOM_METRICS, JUDGED, Metric, custom_metric, metric_by_ending
+from benchmarking.core.metrics import CUSTOM_METRICS, JUDGED, Direction, Metric, custom_metric, metric_by_ending
 from benchmarking.core.untrusted.redaction import readable, stored_name
 from db.connection import literal
 
@@ -242,12 +243,34 @@ def _number(word: str, text: str) -> int:
     return int(text)
 
 
-CUSTOM_NAMES = "SELECT DISTINCT unnest(map_keys(other_metrics)) AS name FROM benchmark_results ORDER BY name"
+CUSTOM_NAMES = """
+SELECT DISTINCT unnest(map_keys(other_metrics)) AS name FROM benchmark_results
+WHERE cardinality(other_metrics) > 0 ORDER BY name
+"""
 CUSTOM_DEFINITIONS = """
 SELECT DISTINCT extra->>$unit AS unit, extra->>$better AS better
 FROM benchmark_results WHERE other_metrics[$name] IS NOT NULL
 ORDER BY unit, better
 """
+
+
+STATED = """
+SELECT DISTINCT extra->$about AS about FROM benchmark_results WHERE cardinality(other_metrics) > 0 AND about IS NOT NULL
+"""
+
+
+def custom_metrics(warehouse: Warehouse) -> dict[str, Metric]:
+    """The numbers without a column that results in the warehouse brought with unit and direction, by name. One that has
+    several units or directions is without both, and so not judged."""
+    found: dict[str, set[tuple[str, Direction | None]]] = {}
+    for row in warehouse.query(STATED, {"about": f"$.{CUSTOM_METRICS}"}).dicts():
+        stated = json.loads(row["about"])
+        for name, about in stated.items() if isinstance(stated, dict) else ():
+            known = about if isinstance(about, dict) else {}
+            better = known.get("better") if known.get("better") in get_args(Direction) else None
+            found.setdefault(name, set()).add((str(known.get("unit") or ""), better))
+    one_of_each = {name: stated.pop() if len(stated) == 1 else ("", None) for name, stated in found.items()}
+    return {name: custom_metric(name, *one_of_each[name]) for name in sorted(one_of_each)}
 
 
 def judged_metric(warehouse: Warehouse, name: str) -> Metric:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from benchmarking.core.metrics import ENERGY
+from benchmarking.core.metrics import ENERGY, ENERGY_PARTS
 from visualize.drawing import words
 from visualize.drawing.lines import BatchPicture, draw_cells
 from visualize.drawing.rows import ChartPlugin, Drawing, NotDrawn, Row, grouped, is_ok
@@ -17,13 +17,6 @@ WHERE r.result_id IN {{latest}} AND coalesce({COLUMNS}) IS NOT NULL AND {{select
 ORDER BY {{order}}
 """  # noqa: S608 - columns of the table of metrics
 
-PARTS = {
-    "energy_soc_j_per_call": "whole chip",
-    "energy_gpu_j_per_call": "GPU",
-    "energy_cpu_pkg_j_per_call": "CPU packages",
-    "energy_dram_j_per_call": "memory modules",
-}
-"""What each counter covers."""
 NOTE = "Median over launches of one reading per launch, idle power included; no interval."
 
 
@@ -45,7 +38,7 @@ def _per_input(row: Row, column: str) -> Row:
 
 
 def _picture(title: str, column: str) -> BatchPicture:
-    label = f"Energy of the {PARTS[column]} per input (J)\n{words.better('lower')}"
+    label = f"Energy of the {ENERGY_PARTS[column]} per input (J)\n{words.better('lower')}"
     return BatchPicture(title=title, value_label=lambda row: label, notes=lambda drawn: [NOTE], also_by_sequence=True)
 
 

@@ -7,7 +7,7 @@ from statistics import median
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.metrics import DEFAULT_METRIC, DESCRIBED, JUDGED, Metric
+from benchmarking.core.metrics import DEFAULT_METRIC, DESCRIBED, Metric
 from visualize.drawing import words
 from visualize.drawing.layout import FigureText, finish, new_figure, wrap
 from visualize.drawing.lines import doubtful_entries, draw_trusted
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # The rows of every measured result of the series. Their order and selection are those of `histories`, which leaves out
 # results that are invalid: these are only drawn.
 SQL = """
-SELECT r.*, {value} AS value, {low} AS low, {high} AS high, '{metric}' AS metric, places.device_place
+SELECT r.*, {value} AS value, {low} AS low, {high} AS high, places.device_place
 FROM all_results r
 JOIN (
     SELECT hardware_id, row_number() OVER (ORDER BY first_seen_at, hardware_id) - 1 AS device_place FROM hardware_info
@@ -56,20 +56,23 @@ class TemporalTrend(ChartPlugin):
         """A row per measured result of each selected series, with the segment it is in and what changed there."""
         from db.analysis.history.histories import histories
         from db.analysis.selection import Selection as Words
-        from db.analysis.selection import judged_value
+        from db.analysis.selection import judged_metric, judged_value
 
-        metric = JUDGED[selection.metric or DEFAULT_METRIC]
+        metric = judged_metric(warehouse, selection.metric or DEFAULT_METRIC)
         condition, values = _condition(selection)
         selected = Words(text="", words=condition, values=values)
         found, _ = histories(warehouse, selected, metric)
         levels = {result: level for history in found for result, level in _levels(history).items()}
         ids = [history.series_id for history in found]
-        sql = SQL.format(condition=condition, metric=metric.column, value=judged_value(metric), **_bounds(metric))
+        sql = SQL.format(condition=condition, value=judged_value(metric), **_bounds(metric))
         rows = warehouse.query(sql, [ids, *values]).dicts()
         nothing = {"segment": None, "level": None, "change": None, "change_state": None}
         notes = _notes(warehouse, rows)
         return [
-            drawable({**row, **levels.get(row["result_id"], nothing), "notes": notes[row["result_id"]]}) for row in rows
+            drawable(
+                {**row, **levels.get(row["result_id"], nothing), "notes": notes[row["result_id"]], "metric": metric}
+            )
+            for row in rows
         ]
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
@@ -150,11 +153,11 @@ def _drawing(key: Row, series: Sequence[list[Row]]) -> Drawing:
         for axes, rows in zip(panels, shown, strict=False):
             _draw_series(axes, rows, listed)
             axes.set_title(wrap(_heading(rows[-1]), TEXT_SIZE, width_in / columns - 1.3), loc="left", x=0)
-            axes.set_ylabel(words.value_title(rows[-1]["metric"]))
+            axes.set_ylabel(words.metric_title(rows[-1]["metric"]))
         for axes in panels[len(shown) :]:
             axes.remove()
         finish(figure, _figure_text(key, series, shown, listed))
-    metric = str(shown[0][0]["metric"])
+    metric = str(shown[0][0]["metric"].column)
     return Drawing(figure=figure, name_parts=(str(key["model_id"]), *([metric] if metric != DEFAULT_METRIC else [])))
 
 

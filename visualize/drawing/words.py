@@ -10,7 +10,7 @@ from datetime import datetime
 
 from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.core.doubts import KINDS
-from benchmarking.core.metrics import JUDGED, METRICS
+from benchmarking.core.metrics import JUDGED, METRICS, Metric
 from visualize.drawing.rows import Row, is_ok, settings, trust
 from visualize.drawing.style import number
 
@@ -121,17 +121,21 @@ def _reasons(rows: Sequence[Row]) -> str:
 METRIC_ENDS = re.compile("(_(samples|tokens)_per_sec|_ms|_mb|_s)$")
 
 
-def metric_name(column: str) -> str:
+def metric_name(metric: Metric) -> str:
     """A metric in words, without its unit: "Latency per call", "Throughput"."""
-    title = JUDGED[column].title if column in JUDGED else METRICS[column].title
-    words = title.partition(" (")[0].removesuffix(", median") or METRIC_ENDS.sub("", column).replace("_", " ")
+    words = metric.title.partition(" (")[0].removesuffix(", median")
+    words = words or METRIC_ENDS.sub("", metric.column).replace("_", " ")
     return f"{words[0].upper()}{words[1:]}"
 
 
 def value_title(column: str, separator: str = "\n") -> str:
+    """The title of an axis with values of a column."""
+    return metric_title(JUDGED[column] if column in JUDGED else METRICS[column], separator)
+
+
+def metric_title(metric: Metric, separator: str = "\n") -> str:
     """The title of an axis with values of a metric: what it is, its unit, and which direction is better."""
-    metric = JUDGED[column] if column in JUDGED else METRICS[column]
-    title = metric.title or metric_name(column) + (f" ({metric.unit})" if metric.unit else "")
+    title = metric.title or metric_name(metric) + (f" ({metric.unit})" if metric.unit else "")
     return f"{title}{separator}{better(metric.better)}" if metric.better else title
 
 

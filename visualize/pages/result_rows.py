@@ -3,28 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.metrics import METRICS, PEAK_MEMORY
+from benchmarking.core.metrics import JUDGED, METRICS, PEAK_MEMORY, Metric
 from benchmarking.core.text import number, relative_error
+from db.analysis.selection import custom_metrics, judged_metric
 from db.values import doubt_word, listed_doubts
 from visualize.pages.shown import Cell, Heading, Tone, number_cell, state_cell, text_cell
 
+if TYPE_CHECKING:
+    from visualize.pages.snapshot import Data
+
 Row = Mapping[str, Any]
 
+OTHERS = "other_metrics"
+"""The column with the numbers that have no column of their own."""
 FIRST = "latency_median_ms"
 NUMBERS = tuple(name for name, metric in METRICS.items() if metric.heading and name not in (FIRST, "output_error"))
 COLUMNS = (
     *("result_id", "run_id", "series_id", "status", "error", "validity", "doubts", "launches", "iterations"),
-    *("latency_ci_low_ms", "latency_ci_high_ms", "ci_scope", FIRST, "output_error", *NUMBERS, *PEAK_MEMORY),
+    *("latency_ci_low_ms", "latency_ci_high_ms", "ci_scope", FIRST, "output_error", *NUMBERS, *PEAK_MEMORY, OTHERS),
 )
 """The columns of a result that the rows need, besides those of its point."""
 INTERVAL = "95 % interval"
 STATE, DOUBTS = "state", "doubts"
 
 
-def result_table(rows: Sequence[Row]) -> tuple[tuple[Heading, ...], list[tuple[Cell, ...]]]:
-    """Headings, and the cells of each row: only columns in which any row has a value."""
+def own_metrics(data: Data) -> Mapping[str, Metric]:
+    """The numbers that benches and workloads brought with unit and direction, by name."""
+    return data.once("own metrics", lambda: custom_metrics(data.warehouse))
+
+
+def metric_choices(data: Data) -> Mapping[str, str]:
+    """The words of every metric by which results are judged, by its name: those with a column, then own ones."""
+    own = {name: metric for name, metric in own_metrics(data).items() if metric.is_judged}
+    return {name: metric.words for name, metric in {**JUDGED, **own}.items()}
+
+
+def asked_metric(data: Data, name: str) -> Metric:
+    """The metric of a name. Raises UsageError."""
+    own = own_metrics(data).get(name)
+    return own if own is not None and own.is_judged else judged_metric(data.warehouse, name)
+
+
+def result_table(
+    rows: Sequence[Row], own: Mapping[str, Metric] = MappingProxyType({})
+) -> tuple[tuple[Heading, ...], list[tuple[Cell, ...]]]:
+    """Headings, and the cells of each row: only columns in which any row has a value. `own` are the metrics without a
+    column that are shown."""
     numbers: dict[str, Callable[[Row], Cell]] = {
         METRICS[FIRST].heading: lambda row: number_cell(row[FIRST]),
         INTERVAL: _interval,
@@ -34,6 +61,9 @@ def result_table(rows: Sequence[Row]) -> tuple[tuple[Heading, ...], list[tuple[C
         numbers["peak MB"] = _peak
     if _has(rows, "output_error"):
         numbers["error"] = lambda row: text_cell(_error_text(row))
+    for name, metric in own.items():
+        if any(name in row[OTHERS] for row in rows):
+            numbers[metric.words] = _own(name)
     columns = {**numbers, "launches": _launches, STATE: _state, DOUBTS: _doubts}
     headings = tuple(Heading(text=name, is_number=name in numbers or name == "launches") for name in columns)
     return headings, [tuple(cell(row) for cell in columns.values()) for row in rows]
@@ -45,6 +75,10 @@ def _has(rows: Sequence[Row], name: str) -> bool:
 
 def _number(name: str) -> Callable[[Row], Cell]:
     return lambda row: number_cell(row[name])
+
+
+def _own(name: str) -> Callable[[Row], Cell]:
+    return lambda row: number_cell(row[OTHERS].get(name))
 
 
 def _interval(row: Row) -> Cell:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.doubts import KINDS, sentence
-from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
 from benchmarking.core.tables import FAILURES, FINE, NOTHING, Table
 from benchmarking.core.text import duration, number, visible
@@ -212,17 +210,6 @@ def tone_of(word: str) -> Tone:
     if plain in ("faster", "improved", "better"):
         return "good"
     return "" if plain in FINE else "muted" if plain in ("skipped", "not judged", "not comparable") else "warn"
-
-
-PER_SECOND = re.compile(r"_(tokens|samples)_per_sec$")
-
-
-def metric_words(metric: Metric) -> str:
-    """A metric's name with its unit: "latency p99 (ms)"."""
-    if metric.title:
-        return metric.title
-    name = PER_SECOND.sub("", metric.column.removesuffix(f"_{metric.unit.lower()}")).replace("_", " ")
-    return f"{name} ({metric.unit})" if metric.unit else name
 
 
 def point_text(row: Mapping[str, Any]) -> str:

@@ -15,10 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from benchmarking.core.errors import BenchhouseError, StorageError
 from benchmarking.core.temporary import temporary_folder
@@ -38,6 +38,7 @@ WAIT_S = 2.0
 ATTEMPTS = 20
 PAUSE_S = 0.1
 
+T = TypeVar("T")
 Signature = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -55,6 +56,14 @@ class Data:
     """Why there is no newer copy although the file has changed; None if it is the newest."""
     look: Callable[[], Sight] | None = None
     """What runs on this machine now; None where no server answers."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """Answers about the whole copy, which no filter changes; for as long as the copy."""
+
+    def once(self, name: str, ask: Callable[[], T]) -> T:
+        """The answer of that name, asked for when it is first needed. Two threads may both ask."""
+        if name not in self.kept:
+            self.kept[name] = ask()
+        return cast("T", self.kept[name])
 
     @property
     def path(self) -> str:
@@ -69,6 +78,7 @@ class _Copy:
         """Raises StorageError."""
         self.readers = 1  # the snapshots' own
         self.taken_at = datetime.now(UTC)
+        self.kept: dict[str, Any] = {}
         with ExitStack() as stack:
             try:
                 folder = stack.enter_context(temporary_folder(FOLDER))
@@ -106,7 +116,9 @@ class Snapshots:
             copy.readers += 1
             trouble = self._trouble
         try:
-            yield Data(warehouse=copy.warehouse, name=str(self._path), taken_at=copy.taken_at, trouble=trouble)
+            yield Data(
+                warehouse=copy.warehouse, name=str(self._path), taken_at=copy.taken_at, trouble=trouble, kept=copy.kept
+            )
         finally:
             self._leave(copy)
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
-from benchmarking.core.metrics import METRICS
+from benchmarking.core.metrics import METRICS, Metric
 from benchmarking.core.records import NOT_APPLICABLE
 from benchmarking.core.text import duration, listed, number, size_text, visible
 from db.analysis.compare.comparison import Comparison
+from db.analysis.selection import custom_metrics
 from visualize.drawing import words
 from visualize.drawing.rows import grouped
 from visualize.pages.result_rows import NUMBERS, result_table
@@ -130,6 +131,7 @@ def report(warehouse: Warehouse, ids: Sequence[str], source: str, against: Again
     runs = read_runs(warehouse, rows)
     numbers = _numbers(runs)
     sides = {} if against is None else against.sides
+    own = custom_metrics(warehouse)
     models = list(dict.fromkeys(visible(str(row["model_id"])) for row in rows))
     return Report(
         title=f"Benchmark of {models[0] if len(models) == 1 else f'{len(models)} models'}",
@@ -141,7 +143,7 @@ def report(warehouse: Warehouse, ids: Sequence[str], source: str, against: Again
         overview=_overview(rows, runs) if len(runs) > 1 else None,
         machines=_machines(runs),
         software=_software(runs),
-        groups=tuple(_group(key, members, numbers, sides) for key, members in grouped(rows, MODEL)),
+        groups=tuple(_group(key, members, numbers, sides, own) for key, members in grouped(rows, MODEL)),
         method=METHOD,
         methods=tuple(_method(number, members) for number, members in _by_number(runs, numbers).items()),
     )
@@ -181,7 +183,9 @@ def _by_number(runs: Sequence[Row], numbers: Mapping[str, int]) -> dict[int, lis
     return found
 
 
-def _group(key: Row, rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, str]) -> Group:
+def _group(
+    key: Row, rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, str], own: Mapping[str, Metric]
+) -> Group:
     about = [str(key["task"]), f"{key['weights']} weights"]
     about += [str(key["model_revision"])[:12]] if key["model_revision"] else []
     about += [f"numbers as {key['origin_definition']} defines them"] if key["origin_definition"] else []
@@ -189,7 +193,7 @@ def _group(key: Row, rows: Sequence[Row], numbers: Mapping[str, int], sides: Map
     return Group(
         title=visible(str(key["model_id"])),
         about=visible(", ".join(about)),
-        grid=_grid(rows, numbers, sides),
+        grid=_grid(rows, numbers, sides, own),
         failures=_failures(rows),
         missing=_missing(rows),
         charts=charts,
@@ -265,8 +269,8 @@ def _worst(rows: Sequence[Row]) -> Cell:
     return state_cell(max(states, key=STATES.index)) if states else text_cell(None)
 
 
-def _grid(rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, str]) -> Grid:
-    columns, cells = result_table(rows)
+def _grid(rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, str], own: Mapping[str, Metric]) -> Grid:
+    columns, cells = result_table(rows, own)
     side = [Heading(text="side")] if sides else []
     return Grid(
         headings=(*side, Heading(text="setup"), Heading(text="point"), *columns, Heading(text="method")),

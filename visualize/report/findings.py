@@ -172,7 +172,7 @@ def _title(column: str) -> str:
 
 def _energy(row: Row) -> _Reading | None:
     value, parts = row["energy"]
-    return None if value is None else _Reading(of=f"energy of {str(parts).replace('_', ' ')}", value=value)
+    return None if value is None else _Reading(of=f"energy of the {parts}", value=value)
 
 
 def _why_no_memory(rows: Sequence[Row]) -> str:

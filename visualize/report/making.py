@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.command_line import default_database
 from benchmarking.core.errors import StorageError, UsageError
-from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from benchmarking.core.metrics import DEFAULT_METRIC
 from db.analysis.compare.comparison import Comparison, compare
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import Selection as Words
+from db.analysis.selection import judged_metric
 from db.files import make_folder
 from visualize import sources
 from visualize.drawing.rows import Selection
@@ -65,7 +66,7 @@ def make(request: ReportRequest) -> tuple[str, ...]:
         if sides is None:
             ids = _selected(source, request)
         else:
-            comparison = compare(source.warehouse, *sides, JUDGED[request.metric], across)
+            comparison = compare(source.warehouse, *sides, judged_metric(source.warehouse, request.metric), across)
             against = Against(comparison=comparison, command=_command(request, sides))
             ids = _of_both(source, against)
         content = report(source.warehouse, ids, Path(source.name).name, against)

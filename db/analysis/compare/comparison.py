@@ -85,6 +85,9 @@ class Comparison:
     """The selection as the user typed it."""
     after: str
     metric: str
+    """Its column."""
+    title: str
+    """The metric in words, with its unit."""
     unit: str
     findings: tuple[Finding, ...] = ()
     only_before: tuple[Single, ...] = ()
@@ -160,6 +163,7 @@ def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: 
         before=before,
         after=after,
         metric=metric.column,
+        title=metric.words,
         unit=metric.unit,
         findings=tuple(sorted(findings, key=lambda one: _badness(one, metric), reverse=True)),
         only_before=tuple(map(_single, matched.only_before)),

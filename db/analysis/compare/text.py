@@ -73,7 +73,7 @@ def comparison_markdown(comparison: Comparison, *, only_changes: bool = False) -
 
 def _head(comparison: Comparison) -> list[str]:
     """What is compared, what all points have in common, and how all of them differ."""
-    lines = [f"{comparison.metric}, A: {comparison.before}, B: {comparison.after}"]
+    lines = [f"{comparison.title}; A: {comparison.before}, B: {comparison.after}"]
     shared = {name: values[0] for name, values in _subjects(comparison).items() if len(set(values)) == 1}
     lines += [", ".join(f"{heading(name)} {value}" for name, value in shared.items() if value != NOTHING)]
     differs = {**_common_differences(comparison), **comparison.provenance}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
-from benchmarking.core.metrics import ENERGY, PEAK_MEMORY
+from benchmarking.core.metrics import ENERGY, ENERGY_PARTS, PEAK_MEMORY
 from benchmarking.core.records import NOT_APPLICABLE, Point
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.recommend.recommendation import Option
@@ -151,8 +151,7 @@ def energy_per_item(row: Row, items: int) -> tuple[float | None, str | None]:
     parts = parts[:1] if parts and parts[0] == ENERGY[0] else parts
     if not parts:
         return None, None
-    names = [name.removeprefix("energy_").removesuffix("_j_per_call") for name in parts]
-    return sum(row[name] for name in parts) / items, " + ".join(names)
+    return sum(row[name] for name in parts) / items, " + ".join(ENERGY_PARTS[name] for name in parts)
 
 
 def why_no_energy(missing: Mapping[str, str]) -> str:

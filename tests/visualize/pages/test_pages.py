@@ -128,6 +128,47 @@ def test_a_filter_changes_the_address_and_the_address_brings_it_back(browser, se
         assert page.locator("#found tbody tr").count() == 4
 
 
+@pytest.mark.parametrize(
+    ("path", "typed", "chosen"),
+    [
+        ("/compare", {"A, before": "runtime=eager", "B, after": "runtime=onnxruntime"}, "only changes"),
+        ("/trends", {"Selection": "model=bert-base-uncased"}, "only with a change"),
+    ],
+)
+def test_what_a_form_asks_is_in_the_address_and_the_address_brings_the_same_view_back(
+    browser, server, path, typed, chosen
+):
+    with opened(browser, server) as page:
+        visit(page, path)
+        for label, text in typed.items():
+            page.get_by_label(label).fill(text)
+        page.get_by_label("Metric").select_option("latency_p90_ms")
+        page.get_by_label(chosen).check()
+        with page.expect_navigation():
+            page.locator("form.filters button[type=submit]").first.click()
+        asked = parse_qs(urlsplit(page.url).query)
+        assert asked["metric"] == ["latency_p90_ms"]
+        assert asked["only_changes"] == ["1"]
+        assert {text for values in asked.values() for text in values} >= set(typed.values())
+        shown, address = page.locator("main section").first.inner_text(), page.url
+        visit(page, "/")
+        visit(page, address)
+        assert page.locator("main section").first.inner_text() == shown
+        assert page.get_by_label("Metric").input_value() == "latency_p90_ms"
+        assert page.get_by_label(chosen).is_checked()
+        assert {page.get_by_label(label).input_value() for label in typed} == set(typed.values())
+
+
+def test_on_a_phone_each_result_is_a_card_with_its_numbers_on_the_screen(browser, server):
+    with opened(browser, server, viewport=PHONE) as page:
+        visit(page, "/results")
+        assert page.get_by_role("columnheader").count() == page.locator("#found tbody tr").first.locator("td").count()
+        cells = page.locator("#found tbody tr").first.locator("td:not(.nothing)")
+        boxes = [cell.bounding_box() for cell in cells.all()]
+        assert len(boxes) > 8
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"] for box in boxes)
+
+
 def test_a_slider_moves_its_number_the_answer_and_the_address(browser, server):
     with opened(browser, server) as page:
         visit(page, "/recommend?model=gpt2")

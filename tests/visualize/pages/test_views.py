@@ -7,6 +7,7 @@ import io
 import json
 import re
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow.parquet
 import pytest
@@ -281,3 +282,25 @@ def test_an_empty_warehouse_has_every_page(tmp_path):
             if view.is_in_navigation:
                 assert "<h1>" in render(LiveSite(), view, seen, view.parameters())
     snapshots.close()
+
+
+def test_own_metrics_of_a_bench_are_columns_choices_and_what_is_compared_and_followed(data, database, tmp_path, capsys):
+    from visualize.visualize_benchmarks import main
+
+    eager = {"metric": "pages_per_sec", "a": "runtime=eager,until=2026-09-02", "b": "runtime=eager,since=2026-09-10"}
+    results = page_of(data, "results", runtime="eager", model="bert-base-uncased")
+    place = [heading.text for heading in results.grid.headings].index("pages (pages/s)")
+    assert sum(row[place].text != "-" for row in results.grid.rows) == 4
+    run = page_of(data, "run", run_id=results.grid.rows[0][0].link.parameters.run_id)
+    assert "pages (pages/s)" in [heading.text for heading in run.results.headings]
+    compared = page_of(data, "compare", **eager)
+    assert compared.metrics["pages_per_sec"] == "pages (pages/s)"
+    assert compared.compared.head[0].startswith("pages (pages/s); A: runtime=eager")
+    trends = page_of(data, "trends", metric="pages_per_sec", selection="runtime=eager")
+    assert (trends.count, trends.lines[0].newest.split()[1]) == (4, "pages/s")
+    asked = ["--db-path", str(database), "--chart", "temporal_trend", "--format", "svg", "--output-dir", str(tmp_path)]
+    assert main([*asked, "--metric", "pages_per_sec"]) == 0
+    (drawn,) = capsys.readouterr().out.split()
+    assert "Pages per sec over time" in Path(drawn).read_text()
+    assert main([*asked, "--metric", "page_per_sec"]) == 2
+    assert "did you mean pages_per_sec" in capsys.readouterr().err

@@ -161,7 +161,7 @@ def test_memory_and_energy_are_named_as_readings_without_an_interval(store, repo
         "- Readings of peak memory have no interval: they describe these runs and do not decide.",
     ]
     assert section(text, "Most efficient")[0] == (
-        "- bert-base-uncased: onnxruntime · float32 has the lowest reading of energy of soc: "
+        "- bert-base-uncased: onnxruntime · float32 has the lowest reading of energy of the whole chip: "
         "1 J per item at batch 1, sequence 32, against 4 J per item of eager · float32; "
         "0.5 J per item at batch 2, sequence 32, against 2 J per item of eager · float32."
     )

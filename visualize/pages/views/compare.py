@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.command_line import choice
-from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from benchmarking.core.metrics import DEFAULT_METRIC, Metric
 from db.analysis.compare.comparison import Comparison, Finding, compare
 from db.analysis.compare.matching import across_column
-from db.analysis.compare.text import ComparisonWords, comparison_words
+from db.analysis.compare.text import CHANGED, ComparisonWords, comparison_words
 from db.analysis.selection import Selection
 from db.values import percent_change
 from visualize.pages import specs
-from visualize.pages.shown import Cell, Chart, Grid, Heading, Link, metric_words, state_cell, text_cell, time_text
+from visualize.pages.result_rows import asked_metric, metric_choices
+from visualize.pages.shown import Cell, Chart, Grid, Heading, Link, state_cell, text_cell, time_text
 from visualize.pages.site import View
 from visualize.pages.views.run import RunParameters
 
@@ -102,11 +102,11 @@ class ComparePage:
 
 def page(data: Data, parameters: CompareParameters) -> ComparePage:
     """The page. Raises UsageError for an invalid selection, metric or field."""
-    choice(parameters.metric, tuple(JUDGED), "metric")
+    metric = asked_metric(data, parameters.metric)
     is_whole = parameters.a is not None and parameters.b is not None
     return ComparePage(
-        compared=_compared(data, parameters) if is_whole else None,
-        metrics={name: metric_words(metric) for name, metric in JUDGED.items()},
+        compared=_compared(data, parameters, metric) if is_whole else None,
+        metrics=metric_choices(data),
         sessions=_sessions(data, parameters),
         since=None if is_whole else _since(data),
         suggestions=_suggestions(data),
@@ -114,12 +114,12 @@ def page(data: Data, parameters: CompareParameters) -> ComparePage:
     )
 
 
-def _compared(data: Data, parameters: CompareParameters) -> Compared:
+def _compared(data: Data, parameters: CompareParameters, metric: Metric) -> Compared:
     assert parameters.a is not None
     assert parameters.b is not None
     before, after = (Selection.parse(text).resolved(data.path) for text in (parameters.a, parameters.b))
     across = [across_column(word.strip()) for word in (parameters.across or "").split(",") if word.strip()]
-    comparison = compare(data.warehouse, before, after, JUDGED[parameters.metric], across)
+    comparison = compare(data.warehouse, before, after, metric, across)
     return compared(comparison, _command(parameters), only_changes=parameters.only_changes)
 
 
@@ -184,7 +184,7 @@ def _chart(words: ComparisonWords) -> Chart | None:
     rows = [_bar(one, words, place) for place, one in enumerate(found)]
     more = f" The first {MOST_BARS} of {len(words.findings)} are drawn." if len(words.findings) > MOST_BARS else ""
     return Chart(
-        title="Change of each point",
+        title=_chart_title(rows),
         caption="B against A. A line is the interval in which the change lies with 95 % confidence; a point without "
         f"a line is described only.{more}",
         spec=specs.intervals(rows, "point", "low", "change", "high", "verdict", title="change from A to B"),
@@ -204,6 +204,16 @@ def _chart(words: ComparisonWords) -> Chart | None:
             caption="The changes",
         ),
     )
+
+
+def _chart_title(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The finding: the point that changed most for the worse, and how many others changed."""
+    changed = [row for row in rows if row["verdict"] in CHANGED]
+    if not changed:
+        return f"No change was found at {'the point' if len(rows) == 1 else f'any of {len(rows)} points'}"
+    worst, *others = changed
+    more = f", {len(others)} other{'s' if len(others) > 1 else ''} changed" if others else ""
+    return f"{worst['point']}: {abs(worst['change']):.1%} {worst['verdict']}{more}"
 
 
 BOUNDS = ("change", "low", "high")

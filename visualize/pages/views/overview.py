@@ -21,7 +21,6 @@ from visualize.pages.shown import (
     Link,
     Spark,
     headings,
-    metric_words,
     number_cell,
     point_text,
     spark,
@@ -130,7 +129,7 @@ def page(data: Data, parameters: OverviewParameters) -> OverviewPage:
         alerts=_alerts(data),
         regressions=_regressions(data),
         cards=_cards(data),
-        metric=metric_words(JUDGED[DEFAULT_METRIC]),
+        metric=JUDGED[DEFAULT_METRIC].words,
     )
 
 
@@ -180,7 +179,7 @@ def _alerts(data: Data) -> Grid:
                 text_cell(row["device"]),
                 text_cell(row["runtime"]),
                 text_cell(point_text({**row, "axes": json.dumps(row["axes"])})),
-                text_cell(metric_words(JUDGED[row["metric"]]) if row["metric"] in JUDGED else row["metric"]),
+                text_cell(JUDGED[row["metric"]].words if row["metric"] in JUDGED else row["metric"]),
                 text_cell(percent_change(row["relative_change"]), tone="bad"),
                 text_cell(row["triage"], link=_triaged_at(row), hint="its series, where it is triaged"),
             )
@@ -220,7 +219,7 @@ def _regressions(data: Data) -> Grid:
                 text_cell(one.device),
                 text_cell(one.runtime),
                 text_cell(one.point.label),
-                text_cell(metric_words(one.metric)),
+                text_cell(one.metric.words),
                 number_cell(one.value_before),
                 number_cell(one.value_after),
                 text_cell(percent_change(one.relative_change), tone="bad"),

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
 from db.analysis.selection import Selection
-from visualize.pages.result_rows import COLUMNS, result_table
+from visualize.pages.result_rows import COLUMNS, own_metrics, result_table
 from visualize.pages.shown import Cell, Choice, Grid, Heading, Link, point_text, text_cell, time_text
 from visualize.pages.site import Download, File, View
 from visualize.pages.views.run import RunParameters, results_csv
 
 if TYPE_CHECKING:
+    from benchmarking.core.metrics import Metric
     from visualize.pages.snapshot import Data
 
 Row = Mapping[str, Any]
@@ -136,7 +137,7 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
         count=count,
         first=skipped + 1 if rows else 0,
         last=skipped + len(rows),
-        grid=_grid(rows, parameters),
+        grid=_grid(rows, parameters, own_metrics(data)),
         previous=_page_link(parameters, parameters.page - 1) if parameters.page > 1 else None,
         following=_page_link(parameters, parameters.page + 1) if skipped + len(rows) < count else None,
         csv_file=Link(view="results_csv", parameters=replace(parameters, page=1, sort="newest")),
@@ -212,8 +213,8 @@ HEAD: Mapping[str, Sort | None] = {
 SORTED_BY: Mapping[str, Sort] = {"median ms": "fastest", "items/s": "throughput", "started (UTC)": "newest"}
 
 
-def _grid(rows: Sequence[Row], parameters: ResultsParameters) -> Grid:
-    headings, cells = result_table(rows)
+def _grid(rows: Sequence[Row], parameters: ResultsParameters, own: Mapping[str, Metric]) -> Grid:
+    headings, cells = result_table(rows, own)
     first = tuple(Heading(text=name) for name in HEAD)
     last = (Heading(text="started (UTC)"),)
     return Grid(

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.metrics import Metric, custom_metric, metric_by_ending
 from benchmarking.core.records import dumps
 from benchmarking.core.text import number, visible
 from db.analysis.selection import Selection
 from db.run_records import stored_runs
 from visualize.pages import specs
-from visualize.pages.result_rows import result_table
+from visualize.pages.result_rows import OTHERS, own_metrics, result_table
 from visualize.pages.shown import (
     Cell,
     Chart,
@@ -167,7 +168,7 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
         error=run["error"],
         is_simulated=bool(run["is_simulated"]),
         facts=_facts(run),
-        results=_results(rows, parameters, run_id, sampled),
+        results=_results(rows, parameters, run_id, sampled, _own(data, rows)),
         doubts=noted_doubts(rows),
         failures=tuple((point_text(row), str(row["error"])) for row in rows if row["status"] != "ok" and row["error"]),
         command=run["command"],
@@ -245,8 +246,17 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
     return tuple((name, visible(str(value))) for name, value in given.items() if value not in (None, ""))
 
 
-def _results(rows: Sequence[Row], parameters: RunParameters, run_id: str, sampled: Row | None) -> Grid:
-    headings, cells = result_table(rows)
+def _own(data: Data, rows: Sequence[Row]) -> Mapping[str, Metric]:
+    """The metrics of the run without a column: as their bench stated them, else by their name's ending."""
+    stated = own_metrics(data)
+    names = dict.fromkeys(name for row in rows for name in row[OTHERS])
+    return {name: stated.get(name) or metric_by_ending(name) or custom_metric(name, "", None) for name in names}
+
+
+def _results(
+    rows: Sequence[Row], parameters: RunParameters, run_id: str, sampled: Row | None, own: Mapping[str, Metric]
+) -> Grid:
+    headings, cells = result_table(rows, own)
     return Grid(
         headings=(Heading(text="point"), *headings),
         rows=tuple((_point_cell(row, run_id, sampled), *line) for row, line in zip(rows, cells, strict=True)),

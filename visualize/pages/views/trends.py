@@ -9,9 +9,8 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED, Metric
+from benchmarking.core.metrics import DEFAULT_METRIC, Metric
 from benchmarking.core.text import number
 from db.analysis.annotations import annotate
 from db.analysis.compare.judging import word
@@ -20,10 +19,11 @@ from db.analysis.history.changes import update_changes
 from db.analysis.history.histories import ChangePoint, History, histories
 from db.analysis.history.regressions import regressions
 from db.analysis.history.text import change_text
-from db.analysis.selection import Selection
+from db.analysis.selection import Selection, judged_metric
 from db.values import percent_change
 from visualize.pages import specs
 from visualize.pages.parameters import query
+from visualize.pages.result_rows import asked_metric, metric_choices
 from visualize.pages.said import Said, said
 from visualize.pages.shown import (
     Cell,
@@ -34,7 +34,6 @@ from visualize.pages.shown import (
     Link,
     Spark,
     headings,
-    metric_words,
     number_cell,
     spark,
     state_cell,
@@ -115,12 +114,12 @@ class TrendsPage:
 
 def page(data: Data, parameters: TrendsParameters) -> TrendsPage:
     """The page. Raises UsageError for an invalid selection or metric, NotFoundError for an unknown series."""
-    metric = JUDGED[choice(parameters.metric, tuple(JUDGED), "metric")]
+    metric = asked_metric(data, parameters.metric)
     found, count = _histories(data, parameters, metric)
     shown = [one for one in found if one.points and (one.change_points or not parameters.only_changes)]
     drawn = _drawn(data, shown, parameters, metric)
     return TrendsPage(
-        metrics={name: metric_words(one) for name, one in JUDGED.items()},
+        metrics=metric_choices(data),
         lines=tuple(_line(one, parameters, metric, drawn) for one in shown),
         count=count,
         drawn=None if drawn is None else _in_full(data, drawn, metric),
@@ -190,11 +189,9 @@ def _in_full(data: Data, history: History, metric: Metric) -> Drawn:
         series_id=history.series_id,
         chart=Chart(
             title=_finding(history, metric),
-            caption=f"{metric_words(metric)} of each run, by the time of its commit, else of the run. Bars are the "
+            caption=f"{metric.words} of each run, by the time of its commit, else of the run. Bars are the "
             f"median between changes; a dashed rule is where the level changed.{noted}",
-            spec=specs.trend(
-                _points(history), _levels(history), _changes(history), words.marks, y_title=metric_words(metric)
-            ),
+            spec=specs.trend(_points(history), _levels(history), _changes(history), words.marks, y_title=metric.words),
             table=_point_table(history, metric),
         ),
         changes=_change_table(history, metric),
@@ -348,7 +345,7 @@ def _raise_alerts(warehouse: Warehouse, form: AlertForm) -> Link:
     """As `benchhouse alert raise`, for one series."""
     if not SERIES_ID.fullmatch(form.of):
         raise UsageError(f"of={form.of!r}: expected the id of a series")
-    metric = JUDGED[choice(form.metric, tuple(JUDGED), "metric")]
+    metric = judged_metric(warehouse, form.metric)
     update_changes(warehouse, metric, series=[form.of])
     raise_alerts(warehouse, regressions(warehouse, [metric], selection=Selection.parse(f"series={form.of}")))
     return _page_of(form)
