@@ -203,12 +203,12 @@ class PassResult:
     extra: Mapping[str, Json] = field(default_factory=dict)
 
 
-def memory_pass(bench: Bench) -> PassResult:
+def memory_pass(bench: Bench, run: Callable[[int], int] | None = None) -> PassResult:
     """Peaks of resident memory, of the device's allocator and of device memory in use, and mean resident memory, over
     `settings.memory_calls` calls.
 
     A single call, or as many as 25 ms hold, where no peak is sampled: earlier passes have run the same call, and a
-    high-water mark has no gaps.
+    high-water mark has no gaps. `run` runs at least so many calls in place of this pass, and returns their number.
     """
     bench.live("memory")
     handle, operation = bench.handle, bench.operation
@@ -220,10 +220,11 @@ def memory_pass(bench: Bench) -> PassResult:
         elsewhere = SampledPeak(lambda: operation.resident_bytes() or 0)
     method = reset_peak_rss(elsewhere)
     peak = elsewhere or _PEAK
-    present = None if isinstance(peak, SampledPeak) else PeakSampler(_rss, RESIDENT_INTERVAL_S)
+    present = None if isinstance(peak, SampledPeak) else PeakSampler(_resident_reading(), RESIDENT_INTERVAL_S)
     sampler = PeakSampler(lambda: _in_use(bench), DEVICE_INTERVAL_S) if _is_counted(at_rest) else None
     is_sampled = sampler is not None or "sampled" in str(method.values["peak_rss_method"])
-    calls = _call(bench, bench.settings.memory_calls if is_sampled else min(1, bench.settings.memory_calls))
+    least = bench.settings.memory_calls if is_sampled else min(1, bench.settings.memory_calls)
+    calls = _call(bench, least) if run is None else run(least)
     resident = peak_rss_bytes(elsewhere)
     mean = _mean(peak, present)
     in_use = sampler.stop() if sampler else {}
@@ -252,10 +253,12 @@ def _is_long_enough(bench: Bench, begun_s: float) -> bool:
     return bench.handle.has_scripted_clock or time.monotonic() - begun_s >= MEAN_TIME_S
 
 
-def _rss() -> Reading:
+def _resident_reading() -> Callable[[], Reading]:
+    """Reads resident memory; the process is looked up once, since a look-up takes ten times as long as a reading."""
     import psutil
 
-    return {PEAK: psutil.Process().memory_info().rss}
+    process = psutil.Process()
+    return lambda: {PEAK: process.memory_info().rss}
 
 
 def _mean(peak: LinuxPeak | SampledPeak | LifetimePeak, present: PeakSampler | None) -> float | None:

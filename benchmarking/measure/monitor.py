@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -45,7 +45,7 @@ from benchmarking.devices.support.gauges import ProcessTree, open_gauge
 from benchmarking.devices.support.kinds import has, names_with, processor
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.flight import run_untimed
-from benchmarking.measure.memory import PassResult
+from benchmarking.measure.memory import PassResult, memory_pass
 
 MODULE = "benchmarking.measure.monitor"
 INTERVAL_S = 0.1
@@ -318,9 +318,36 @@ class UsagePass:
     samples: tuple[Samples, ...] = ()
 
 
-def usage_pass(bench: Bench, device: Device | None, launch: int, timed_ns: float) -> UsagePass:
+def memory_and_usage(bench: Bench, device: Device | None, launch: int, timed_ns: float) -> tuple[PassResult, UsagePass]:
+    """The memory pass and the usage pass, over the same calls where the device is a processor: reading high-water marks
+    and sizes takes no share of it that could be seen. `timed_ns` is the time that the timed calls took.
+
+    On accelerators each has its own calls: what samples their memory on a thread keeps the host from feeding them.
+    """
+    if bench.handle.is_accelerator:
+        return memory_pass(bench), usage_pass(bench, device, launch, timed_ns)
+    watched: list[PassResult] = []
+
+    def run() -> int:
+        calls = 0
+
+        def run_for(least: int) -> int:
+            nonlocal calls
+            calls = _call_for(bench, bench.settings.monitor_s, least)
+            return calls
+
+        watched.append(memory_pass(bench, run_for))
+        return calls
+
+    usage = usage_pass(bench, device, launch, timed_ns, run)
+    return watched[0] if watched else memory_pass(bench), usage
+
+
+def usage_pass(
+    bench: Bench, device: Device | None, launch: int, timed_ns: float, run: Callable[[], int] | None = None
+) -> UsagePass:
     """Utilization, device memory and power over `settings.monitor_s` seconds of calls. `timed_ns` is the time that the
-    timed calls took."""
+    timed calls took; `run` runs the calls in place of this pass, and returns their number."""
     why_not = _why_not(bench, device, timed_ns)
     if why_not is not None or device is None:
         return _without(why_not or NOT_RUN)
@@ -332,7 +359,7 @@ def usage_pass(bench: Bench, device: Device | None, launch: int, timed_ns: float
             if bench.handle.is_accelerator:
                 _call_for(bench, LEAD_S)
             started_at, begin_ns = utc_now(), time.monotonic_ns()
-            calls = _call_for(bench, bench.settings.monitor_s)
+            calls = _call_for(bench, bench.settings.monitor_s) if run is None else run()
             end_ns = time.monotonic_ns()
             monitor.stop()
     except MonitorError as error:
@@ -361,10 +388,10 @@ def _why_not(bench: Bench, device: Device | None, timed_ns: float) -> str | None
     return None
 
 
-def _call_for(bench: Bench, duration_s: float) -> int:
-    """Call until the time is over, at least once: the number of calls."""
+def _call_for(bench: Bench, duration_s: float, least: int = 1) -> int:
+    """Call until the time is over, at least once and `least` times: the number of calls."""
     end_ns, calls = time.monotonic_ns() + duration_s * NS_PER_S, 0
-    while not calls or time.monotonic_ns() < end_ns:
+    while calls < max(1, least) or time.monotonic_ns() < end_ns:
         calls += run_untimed(bench, 1)
         bench.handle.synchronize()
     return calls

@@ -32,8 +32,8 @@ from benchmarking.measure.device_time import host_gap_pass, pipelined_pass
 from benchmarking.measure.energy import energy_pass
 from benchmarking.measure.flight import check_requests, settings_in_flight
 from benchmarking.measure.latency import LatencyPass, WarmUp, latency_pass, warm_up
-from benchmarking.measure.memory import PassResult, memory_pass
-from benchmarking.measure.monitor import usage_pass
+from benchmarking.measure.memory import PassResult
+from benchmarking.measure.monitor import memory_and_usage
 from benchmarking.measure.settings import Settings
 from benchmarking.measure.timing import (
     LATENCY_WALL,
@@ -115,8 +115,8 @@ def measure_point(
     latency = passes[-1]
     call_ns = median(latency.watch.block_ns) / latency.watch.inner_loops
     pipelined = pipelined_pass(bench, call_ns)
-    energy, memory = energy_pass(bench), memory_pass(bench)
-    usage = usage_pass(bench, device, launch, latency.watch.spent_ns)
+    energy = energy_pass(bench)
+    memory, usage = memory_and_usage(bench, device, launch, latency.watch.spent_ns)
     counted = _count_pass(bench, launch)
     passed = (pipelined, energy, memory, usage.result, counted, host_gap_pass(bench, launch, call_ns))
     verified, ends = _read_back(operation)

@@ -34,7 +34,7 @@ class Settings:
     max_time_s: float = 20.0
     """Measured time per point and launch."""
     min_calls: int = MIN_CALLS
-    """Timed calls per point and launch that are taken even past `max_time_s`."""
+    """Timed calls per point and launch that are taken even past `max_time_s`; fewer where a budget has no room."""
     accelerator_min_time_s: float = 5.0
     """In place of `min_time_s` on accelerators, whose clocks fall as they heat up."""
     fixed_iterations: int | None = None
@@ -78,6 +78,7 @@ PROFILES: dict[ProfileName, Settings] = {
         max_samples=200,
         min_time_s=0.5,
         max_time_s=5.0,
+        min_calls=5,
         accelerator_min_time_s=2.0,
         warmup_max_time_s=3.0,
         counts_steady_warmup=True,

@@ -1,9 +1,10 @@
 """Keeps the points of a launch within the profile's time budget: slow points get shorter limits, and say so.
 
 How long a call takes, and what a point takes besides its calls, is known from the last point. Every point keeps the
-calls that give a median and a spread, one to warm up and three timed ones, where they fit into the budget. Where they
-do not, its first call is its warm-up and there are fewer timed calls, at least one. No point is left out, so a machine
-that is slow enough exceeds the budget, and the progress says by how much.
+calls that give a median and a spread, one to warm up and three timed ones, where they fit into the budget, and as many
+as the profile's least where there is time for more. Where they do not fit, its first call is its warm-up and there are
+fewer timed calls, at least one. No point is left out, so a machine that is slow enough exceeds the budget, and the
+progress says by how much.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from benchmarking.sweep.plan.plan import work
 
 LEAST_CALLS = 1 + MIN_CALLS
 """Of a slow point: warm-up and timed calls."""
-UNTIMED_CALLS = 5
-"""Of a point at most: see `Besides`."""
+UNTIMED_CALLS = 3
+"""Of a point on a processor: the first one, that of memory and use, and that of read-back and counting."""
 WARMUP_SHARE = 1 / 3
 """Of the time for both."""
 CUT = ("max_time_s", "warmup_max_time_s", "fixed_warmup_iterations", "min_calls")
@@ -59,8 +60,14 @@ class Budget:
         return replace(
             settings,
             max_time_s=min(settings.max_time_s, (1 - WARMUP_SHARE) * point_s),
+            min_calls=self._min_calls(point_s, calls_s[0]),
             warmup_max_time_s=min(settings.warmup_max_time_s, WARMUP_SHARE * point_s),
         )
+
+    def _min_calls(self, point_s: float, call_s: float) -> int:
+        """The fewest timed calls of a point with so much time for them and one to warm up."""
+        wanted = self._settings.min_calls
+        return wanted if not call_s else max(min(MIN_CALLS, wanted), min(wanted, int(point_s / call_s) - 1))
 
     def settle(self, measurement: Measurement, settings: Settings) -> Measurement:
         """The measurement of the next point, with what the budget changed in its settings."""
@@ -85,7 +92,7 @@ class Besides:
     """What a point takes without its warm-up and timed calls."""
 
     calls: float = 0.0
-    """What grows with the work, in calls: first call, memory, use, read-back, the counting of FLOPs."""
+    """What grows with the work, in calls: see `UNTIMED_CALLS`."""
     constant_s: float = 0.0
     """What does not, such as the windows of the energy pass."""
 

@@ -45,7 +45,7 @@ class Timed:
         calls_s = self.calls_s * work(point) / self.work
         if settings.fixed_iterations is None:
             longest_s = settings.warmup_max_time_s + settings.max_time_s
-            calls_s = max(min(calls_s, longest_s), LEAST_CALLS * self.call_s(point))
+            calls_s = max(min(calls_s, longest_s), (1 + settings.min_calls) * self.call_s(point))
         return calls_s + self.other_s(point)
 
     def call_s(self, point: Point) -> float:

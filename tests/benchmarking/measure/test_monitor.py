@@ -20,7 +20,15 @@ from benchmarking.core.records import Device
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support.kinds import processor
 from benchmarking.measure.bench import Bench
-from benchmarking.measure.monitor import MODULE, DeviceMonitor, MonitorError, Sample, Usage, usage_pass
+from benchmarking.measure.monitor import (
+    MODULE,
+    DeviceMonitor,
+    MonitorError,
+    Sample,
+    Usage,
+    memory_and_usage,
+    usage_pass,
+)
 from benchmarking.measure.settings import Settings
 
 TIMED_NS = 10e9
@@ -126,6 +134,22 @@ def test_a_slow_call_is_called_once_and_still_sampled(cpu):
     assert found.result.extra["monitored_calls"] == 1
     assert found.result.extra["monitored_s"] >= 1.0
     assert "utilization_mean_percent" in found.result.metrics
+
+
+def test_a_processors_memory_and_use_are_of_the_same_calls(cpu):
+    operation = Spin(busy=True, duration_s=0.7)
+    memory, usage = memory_and_usage(bench(operation), cpu, 0, TIMED_NS)
+    assert memory.extra["memory_calls"] == usage.result.extra["monitored_calls"] == operation.calls
+    assert operation.calls == 1 or sys.platform == "darwin"
+    assert memory.metrics["rss_mean_bytes"] > 1e6
+    assert "utilization_mean_percent" in usage.result.metrics
+
+
+def test_memory_is_measured_where_use_is_not(cpu):
+    operation = Spin(busy=True)
+    memory, usage = memory_and_usage(bench(operation, fixed_iterations=3), cpu, 0, 30e6)
+    assert memory.extra["memory_calls"] == operation.calls > 0
+    assert usage.result.missing["utilization_mean_percent"].startswith("not_run")
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,12 @@ PACKAGES = ("torch", "transformers", "torchao", "kernels")
 """Packages that decide which operators a call runs."""
 
 
+Seen = Callable[[str, int, int], None]
+"""Receives each operator that ran a kernel, with its FLOPs (0 without a formula) and its bytes."""
+Entered = Callable[[str], None]
+"""Receives the name of each operator that torch dispatches, also of one that is made of others: those follow it."""
+
+
 def count_key(cell: Cell, point: Point, arrays: Mapping[str, Any]) -> BuildKey:
     """Everything that the counts of a point's call depend on; `arrays` are its inputs on the host, by name.
 
@@ -77,8 +83,10 @@ def count_key(cell: Cell, point: Point, arrays: Mapping[str, Any]) -> BuildKey:
     return BuildKey(kind=KIND, parts=parts)
 
 
-def counted_once(key: BuildKey, call: Callable[[], Any], store: BuildStore | None = None) -> Readings:
-    """`counted`, or what was counted of an equal key before.
+def counted_once(
+    key: BuildKey, call: Callable[[], Any], store: BuildStore | None = None, entered: Entered | None = None
+) -> Readings:
+    """`counted`, or what was counted of an equal key before; then nothing is called, and `entered` receives nothing.
 
     Counts that failed are not kept, damaged ones are counted again, and without a cache that can be written nothing is
     kept. A process that counts waits for no other.
@@ -86,7 +94,7 @@ def counted_once(key: BuildKey, call: Callable[[], Any], store: BuildStore | Non
     store = store or BuildStore()
     if (known := _known(store, key)) is not None:
         return known
-    found = counted(call)
+    found = counted(call, entered=entered)
     if not any(why.startswith(FAILED) for why in found.missing.values()):
         with suppress(StorageError):  # a count is no reason to lose a point
             facts: dict[str, Json] = {"values": dict(found.values), "missing": dict(found.missing)}
@@ -116,13 +124,9 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
 
 
-Seen = Callable[[str, int, int], None]
-"""Receives each operator that ran a kernel, with its FLOPs (0 without a formula) and its bytes."""
-
-
-def counted(call: Callable[[], Any], seen: Seen | None = None) -> Readings:
+def counted(call: Callable[[], Any], seen: Seen | None = None, entered: Entered | None = None) -> Readings:
     """`flops` and `bytes_accessed` of one call, run without compilation in the caller's modes; `seen` receives those of
-    its operators.
+    its operators, `entered` the name of every operator.
 
     flops: two for each multiply-add of matrix products, convolutions and attention, by the formulas of torch's
     FlopCounterMode and `FORMULAS`; element-wise operators, normalisation and softmax are left out. Causal attention
@@ -139,7 +143,7 @@ def counted(call: Callable[[], Any], seen: Seen | None = None) -> Readings:
     with one, a call that fails when watched. Out of memory is raised."""
     import torch
 
-    counter = _counter_class()(seen)
+    counter = _counter_class()(seen, entered)
     try:
         with memory_errors("counting"), torch.compiler.set_stance("force_eager"), counter:
             call()
@@ -182,7 +186,7 @@ def _counter_class() -> type[Any]:
 
         supports_higher_order_operators = True
 
-        def __init__(self, seen: Seen | None) -> None:
+        def __init__(self, seen: Seen | None, entered: Entered | None) -> None:
             super().__init__()
             self.flops = 0
             self.bytes_accessed = 0
@@ -191,10 +195,13 @@ def _counter_class() -> type[Any]:
             """Operator -> why its FLOPs are unknown."""
             self._formulas = _formulas()
             self._seen = seen
+            self._entered = entered
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             is_higher = isinstance(func, HigherOrderOperator)
+            if self._entered is not None:
+                self._entered(_name(func))
             if not is_higher and self._formula(func) is None and func.name() != "prim::device":
                 with self:
                     parts = func.decompose(*args, **kwargs)

@@ -15,7 +15,8 @@ from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Sessio
 from benchmarking.core.errors import BenchhouseError, UsageError, is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.model_contracts import WorkloadFamily
-from benchmarking.core.records import Cell, Family, Json, Point, Readings, Workload, canonical_hash
+from benchmarking.core.records import FAILED, Cell, Family, Json, Point, Readings, Workload, canonical_hash
+from benchmarking.devices.support.torch_gpu import is_gpu_in_use
 from benchmarking.runtimes.support.torch import attention_kernels
 from benchmarking.runtimes.support.torch.counting import count_key
 from benchmarking.runtimes.support.torch.model_loading import (
@@ -89,6 +90,8 @@ class TorchOperation(Operation):
         self.model: Any = None
         """What the call runs, for profiles; None where there is no torch module."""
         self._inference_mode = torch.inference_mode
+        self._ran: attention_kernels.Ran | None = None
+        """The kernels of attention in the call that was counted; None where it was not seen."""
 
     def reset(self) -> None:
         self.inner.reset()
@@ -115,12 +118,20 @@ class TorchOperation(Operation):
             return self.inner.metrics()
 
     def count(self) -> Readings:
+        """The call that is counted also shows its kernels of attention, so that `verified` needs none of its own: not
+        for a compiled model, which is counted uncompiled, nor on a GPU, whose kernels have names of their own."""
         from benchmarking.runtimes.support.torch.counting import counted, counted_once
 
         self.reset()
+        entered: list[str] = []
         if self.count_key is None:
-            return counted(self._unmarked)
-        return counted_once(self.count_key, self._unmarked)
+            found = counted(self._unmarked, entered=entered.append)
+        else:
+            found = counted_once(self.count_key, self._unmarked, entered=entered.append)
+        is_whole = not any(why.startswith(FAILED) for why in found.missing.values())
+        if entered and is_whole and not self.is_compiled and not is_gpu_in_use():
+            self._ran = attention_kernels.counted(entered, ())
+        return found
 
     def _unmarked(self) -> Any:
         return self.run(lambda name: None)
@@ -136,8 +147,10 @@ class TorchOperation(Operation):
     def verified(self) -> Mapping[str, Json]:
         """`attention_kernels`: the kernels of a call's attention -> how often each ran; and whether one was named and
         another ran."""
-        self.reset()
-        ran = attention_kernels.kernels_run(lambda: self.run(lambda name: None))
+        ran = self._ran
+        if ran is None:
+            self.reset()
+            ran = attention_kernels.kernels_run(self._unmarked)
         checked = attention_kernels.verdict(
             self._attention, ran, is_compiled=self.is_compiled, is_replayed=self.is_replayed
         )

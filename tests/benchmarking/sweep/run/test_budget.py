@@ -52,17 +52,29 @@ def test_a_launch_stays_within_the_budget(monkeypatch, call_s):
 def test_a_shortened_point_says_so_and_others_do_not(monkeypatch):
     fast = run(Clock(monkeypatch), 0.01)
     assert all(now == QUICK and "budget" not in one.extra for now, one in fast)
-    slow = run(Clock(monkeypatch), 0.15)
+    slow = run(Clock(monkeypatch), 0.2)
     shortened = [(now, one.extra["budget"]) for now, one in slow if "budget" in one.extra]
     assert len(shortened) >= 2
     for now, limits in shortened:
         assert limits["budget_s"] == 150.0
-        assert limits["warmup_max_time_s"] == now.warmup_max_time_s < QUICK.warmup_max_time_s
+        cut = {name: getattr(now, name) for name in limits if name != "budget_s"}
+        assert cut == {name: limit for name, limit in limits.items() if name != "budget_s"}
+        assert all(limit < getattr(QUICK, name) for name, limit in cut.items())
+
+
+def test_a_slow_point_with_time_to_spare_gets_more_than_the_fewest_calls(monkeypatch):
+    """75 units of work: at 0.15 s nine calls of each fit into 150 s, at 0.18 s eight of the largest, at 0.22 s 7."""
+    for call_s, of_the_largest in ((0.15, 5), (0.18, 4), (0.22, 3)):
+        clock = Clock(monkeypatch)
+        calls = [now.min_calls for now, _ in run(clock, call_s, load_s=9.0, constant_s=0.5)]
+        assert set(calls) <= {3, 4, 5}
+        assert calls[-1] == of_the_largest
+        assert clock.now_s <= QUICK.budget_s
 
 
 def test_where_four_calls_a_point_do_not_fit_there_are_fewer_and_no_warm_up(monkeypatch):
-    """75 units of work, nine calls of each, of which three are timed: 0.15 s a call fit into 150 s, 0.3 s do not."""
-    for call_s, least in ((0.15, 3), (0.3, 1)):
+    """75 units of work, seven calls of each, of which three are timed: 0.22 s a call fit into 150 s, 0.4 s do not."""
+    for call_s, least in ((0.22, 3), (0.4, 1)):
         clock = Clock(monkeypatch)
         found = run(clock, call_s)
         assert min(now.min_calls for now, _ in found) == least
@@ -88,7 +100,7 @@ def test_what_does_not_grow_with_the_work_is_not_taken_for_calls(monkeypatch):
     assert Besides.of(5.0, 0.01) == Besides(UNTIMED_CALLS, 5.0 - UNTIMED_CALLS * 0.01)
     assert Besides.of(0.02, 0.01) == Besides(2.0, 0.0)
     found = run(Clock(monkeypatch), 0.01, constant_s=5.0)
-    assert all(now.min_calls == 3 and now.max_time_s > 1.0 for now, _ in found)
+    assert all(now.min_calls == 5 and now.max_time_s > 1.0 for now, _ in found)
 
 
 @pytest.mark.parametrize(("room_s", "calls"), [(100.0, 3), (30.0, 3), (29.0, 2), (10.0, 1), (0.0, 1), (-50.0, 1)])

@@ -87,6 +87,28 @@ def test_the_kernel_that_ran_is_the_one_that_was_named(open_eager, attention, ke
     assert operation.verified() == {"attention_kernels": kernels}
 
 
+@pytest.mark.parametrize(
+    ("name", "attention", "kernels"),
+    [
+        ("tiny-bert", "sdpa", {"flash": 2}),
+        ("tiny-bert", "sdpa:math", {"math": 2}),
+        ("tiny-bert", "eager", {}),
+        ("tiny-gpt2", "sdpa:math", {"math": 6}),
+    ],
+)
+def test_a_counted_call_is_also_the_one_that_is_read_back(open_eager, monkeypatch, tmp_path, name, attention, kernels):
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path))
+    session, point = open_eager(name, attention=attention), POINT if name == "tiny-bert" else GENERATE
+    operation, cached = session.operation(point), session.operation(point)
+    calls = []
+    monkeypatch.setattr(operation.inner, "run", lambda mark, run=operation.inner.run: calls.append(0) or run(mark))
+    found = operation.count()
+    assert operation.verified() == {"attention_kernels": kernels}
+    assert len(calls) == 1
+    assert cached.count() == found
+    assert cached.verified() == {"attention_kernels": kernels}
+
+
 def test_every_step_of_a_generation_is_watched(open_eager):
     """2 layers x (a prefill and 2 decode steps)."""
     operation = open_eager("tiny-gpt2", attention="sdpa:math").operation(GENERATE)
