@@ -164,6 +164,7 @@ def benchmark_script(
     request = Request(
         model_id="",
         rebuild=rebuild,
+        build_only=build_only,
         settings=settings(profile, iterations=iterations, warmup_iterations=warmup_iterations, launches=launches),
         timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s,
         command=tuple(sys.argv),
@@ -277,7 +278,9 @@ def _measure_copy(
     about = described(module, module_hash(module), calls, sequence=stages)
     workload = about.workload(name or type(module).__name__)
     try:
-        request = Request(model_id=workload.model_id, settings=chosen, command=tuple(sys.argv), **fields)
+        request = Request(
+            model_id=workload.model_id, settings=chosen, build_only=build_only, command=tuple(sys.argv), **fields
+        )
     except TypeError as error:
         raise UsageError(f"benchmark_model: {error}") from error
     give(module, workload, [arguments])
@@ -327,7 +330,7 @@ def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any]
 
     plugins.check_measuring()
     try:
-        request = Request(model_id=model_id, settings=chosen, command=tuple(sys.argv), **fields)
+        request = Request(model_id=model_id, settings=chosen, build_only=build_only, command=tuple(sys.argv), **fields)
     except TypeError as error:
         raise UsageError(f"benchmark_model: {error}") from error
     plan = plan_cell(request, uuid7())

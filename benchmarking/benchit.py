@@ -32,6 +32,7 @@ from benchmarking.scripts.session import Models, Places, analyse_all
 from benchmarking.scripts.states import KeptEngine
 from benchmarking.scripts.tables import builds_table
 from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.options import add_runtime_options, check_shared_options, options_in
 from benchmarking.sweep.plan.request import Request
 from benchmarking.sweep.run import session
 from benchmarking.sweep.run.warehouse import Ingest, database
@@ -76,7 +77,9 @@ def _run(argv: Sequence[str]) -> int:
 
 def _build_or_measure(models: Models, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     places = Places(devices=arguments.device, runtimes=arguments.runtime or (), precision=arguments.precision)
-    models.plan(places, _request(arguments, argv), uuid7(), note)
+    request = _request(arguments, argv)
+    models.plan(places, request, uuid7(), note)
+    check_shared_options(request.shared_options, [plan.cell for plan in models.plans])
     if not arguments.json:
         print("\n\n".join(outlines(models.analyses)), end="\n\n", flush=True)
     if arguments.build_only:
@@ -104,7 +107,10 @@ def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:
     """What applies to every model."""
     return Request(
         model_id="",
+        options=(options := options_in(vars(arguments))),
+        shared_options=frozenset(options),
         rebuild=arguments.rebuild,
+        build_only=arguments.build_only,
         settings=flags.chosen_settings(arguments),
         timeout_s=arguments.timeout,
         skip_unsupported=arguments.skip_unsupported,
@@ -219,6 +225,7 @@ def _parser() -> Parser:
     )
     flags.add_measuring(parser)
     flags.add_builds(parser)
+    add_runtime_options(parser)
     scripts.add_argument(
         "--sequence-file",
         metavar="FILE",

@@ -297,6 +297,8 @@ class Runtime(ABC):
     """The runtime whose float32 outputs are the reference for this one's; None for the default runtime."""
     point_per_process: bool = False
     """Whether each point needs a fresh process, because one point changes what is compiled for the next."""
+    builds_only: bool = False
+    """Whether it makes builds that it cannot run: it is refused unless nothing but builds is asked for."""
     prepares: bool = False
     """Whether it loads builds (exports, engines) that `prepare` makes from the model."""
     export_format: str | None = None

@@ -33,6 +33,9 @@ TENSORFLOW_MODELS = (
     "no torch module was called, and the script imports tensorflow: tf.keras models compute in TensorFlow, which no "
     "runtime here measures; Keras 3 models are measured on its torch backend (KERAS_BACKEND=torch)"
 )
+KERAS_ELSEWHERE = (
+    "{elsewhere}: no runtime here measures that; Keras 3 models are measured on its torch backend (KERAS_BACKEND=torch)"
+)
 NO_MODELS = "no torch.nn.Module was called by the script: functions alone have no structure or weights to name"
 
 
@@ -107,7 +110,7 @@ def analysed(request: ScriptRequest) -> Analysis:
     sequence = None if request.sequence is None else read_sequence(Path(request.sequence))
     run = watched(Path(request.path), request.arguments, request.max_depth)
     modules = tuple(_module(one, request, sequence) for one in run.modules)
-    return Analysis(request=request, modules=modules, error=run.error or _why_nothing(run))
+    return Analysis(request=request, modules=modules, error=run.error or _why_not_all(run))
 
 
 def choose(analysis: Analysis, hashes: Sequence[str]) -> tuple[int, ...]:
@@ -140,7 +143,9 @@ def _module(seen: SeenModule, request: ScriptRequest, sequence: BuildSequence | 
     )
 
 
-def _why_nothing(run: ScriptRun) -> str | None:
+def _why_not_all(run: ScriptRun) -> str | None:
+    if run.elsewhere is not None:
+        return KERAS_ELSEWHERE.format(elsewhere=run.elsewhere)
     if run.modules:
         return None
     return TENSORFLOW_MODELS if run.imports_tensorflow else NO_MODELS

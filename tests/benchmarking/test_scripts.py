@@ -6,6 +6,7 @@ import importlib.util
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -14,11 +15,15 @@ import torch
 
 from benchmarking import benchit, benchmark_model, benchmark_script, cli
 from benchmarking.builds.store import BuildStore
+from benchmarking.core import plugins
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.devices.support.kinds import device_named
+from benchmarking.measure.settings import PROFILES
 from benchmarking.runtimes.support.lookup import runtime_named
+from benchmarking.runtimes.support.torch.model_loading import verify
 from benchmarking.scripts import session, states
 from benchmarking.scripts.analysis import (
+    KERAS_ELSEWHERE,
     NO_MODELS,
     TENSORFLOW_MODELS,
     Analysis,
@@ -29,6 +34,7 @@ from benchmarking.scripts.analysis import (
 )
 from benchmarking.scripts.planning import targets
 from benchmarking.sweep.plan.foreign_code import check_read_plan
+from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.workloads.support.given_modules import PLUGIN
 from benchmarking.workloads.support.script_runs import captured, module_hash
 from benchmarking.workloads.support.sequences import read_sequence
@@ -93,12 +99,55 @@ def test_scripts_of_many_shapes_give_their_models_inputs_and_calls(found, script
     assert seen(found(script, *arguments)) == models
 
 
-def test_a_keras_model_on_the_torch_backend_is_found(found):
+@pytest.fixture
+def keras_found(found):
     if importlib.util.find_spec("keras") is None:
         pytest.skip("keras is not installed")
-    analysis = found("keras_model")
-    assert seen(analysis) == [("Sequential", 1, [{"inputs": "float32[2, 8]"}])]
-    assert analysis.modules[0].kind == "keras model"
+    return found("keras_model")
+
+
+def test_a_keras_model_on_the_torch_backend_is_found_and_called_as_in_eval_mode(keras_found):
+    assert seen(keras_found) == [("Sequential", 2, [{"inputs": "float32[2, 8]", "training": "False"}])]
+    assert keras_found.modules[0].kind == "keras model"
+
+
+def test_a_keras_model_is_the_same_in_a_second_run_of_one_process_and_its_seeds_are_no_weights(keras_found):
+    workload = keras_found.workload(keras_found.modules[0])
+    for _ in range(2):  # names and seeds of layers are counted by process
+        module, _ = PLUGIN.load(workload, dtype=torch.float32)
+    assert verify(module, "float32", "cpu", None)["parameter_dtypes"] == ["float32", "int32"]
+    (call,) = keras_found.modules[0].calls
+    inputs = {name: torch.from_numpy(array) for name, array in PLUGIN.inputs(workload, call.point, 0).items()}
+    operation = PLUGIN.torch_operation(module, workload, call.point, inputs, {})
+    first, second = (operation.run(lambda name: None) for _ in range(2))
+    assert torch.equal(first, second), "dropout is off"
+
+
+KERAS_OF_ANOTHER_BACKEND = """
+class Layer:
+    def __call__(self, value):
+        return value
+"""
+
+
+def test_a_keras_model_on_another_backend_is_refused_and_torch_models_beside_it_are_found(cache, tmp_path, monkeypatch):
+    """As tf.keras of tensorflow 2.21 (600 MB, not among the tests) calls its layers: they are no torch modules."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "keras"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    layers = tmp_path / "keras" / "src" / "layers"
+    layers.mkdir(parents=True)
+    (tmp_path / "keras" / "__init__.py").write_text("class config:\n    backend = staticmethod(lambda: 'tensorflow')\n")
+    (layers / "layer.py").write_text(KERAS_OF_ANOTHER_BACKEND)
+    script = tmp_path / "mixed.py"
+    script.write_text(
+        "import torch\nfrom keras.src.layers.layer import Layer\nLayer()(1)\ntorch.nn.Linear(2, 2)(torch.ones(1, 2))\n"
+    )
+    analysis = analysed(ScriptRequest(path=str(script)))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "keras"]:
+        monkeypatch.delitem(sys.modules, name)
+    assert analysis.error == KERAS_ELSEWHERE.format(elsewhere="Layer of Keras, called in line 3, is on tensorflow")
+    assert [one.class_name for one in analysis.modules] == ["Linear"]
 
 
 def test_a_model_is_described_with_its_place_size_and_times(found):
@@ -440,3 +489,17 @@ def test_wrong_arguments_are_usage_errors(capsys, monkeypatch):
 def test_version_is_a_command(capsys):
     assert cli.main(["version"]) == 0
     assert capsys.readouterr().out.startswith("benchhouse ")
+
+
+def test_a_runtime_that_only_builds_is_refused_unless_only_builds_are_asked_for(monkeypatch):
+    monkeypatch.setattr(plugins.load("benchmarking.runtimes", "null"), "builds_only", True)
+    asked = Request(model_id="tiny-bert", device="null", settings=PROFILES["quick"])
+    with pytest.raises(UnsupportedError, match="runtime null makes builds and cannot run them: benchhouse script"):
+        plan_cell(asked, "session")
+    assert plan_cell(replace(asked, build_only=True), "session").cell.runtime == "null"
+
+
+def test_options_of_runtimes_apply_to_those_that_have_them_and_one_of_none_is_refused(cache, capsys):
+    flags = [str(SCRIPTS / "functional.py"), "--device", "null", "--compile-mode", "default", "--quiet"]
+    assert benchit.main(flags) == 2
+    assert "none of these runtimes has an option compile_mode: null has" in capsys.readouterr().err

@@ -88,9 +88,12 @@ def _explicit(request: str, probed: Probed) -> Device:
     name, _, part = request.partition(":")
     known = plugins.names(PACKAGE)
     if name not in known:
-        near = get_close_matches(name.lower(), (*known, AUTO), n=2, cutoff=0.5)
+        near = get_close_matches(name.lower(), (*known, AUTO), n=2, cutoff=0.6)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(known)}")
+        raise UsageError(
+            f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(known)}; any other one, also a compiler "
+            f"without its device, needs a plugin: docs/adding-a-plugin.md"
+        )
     if name not in probed:
         with Probes((name,)) as probes:
             probed[name] = probes.devices(name)

@@ -58,6 +58,8 @@ class Request:
     shared_options: frozenset[str] = frozenset()
     """Options requested for several runtimes at once, ignored for runtimes that lack them."""
     rebuild: Rebuild = "if_needed"
+    build_only: bool = False
+    """Whether builds are made and nothing is measured."""
     settings: Settings
     timeout_s: float = DEFAULT_TIMEOUT_S
     skip_unsupported: bool = False
@@ -228,6 +230,8 @@ def _why_not(request: Request, device: Device, workload: Workload) -> str | None
         return why_not
     if (missing := runtime.missing()) is not None:
         return f"runtime {name}: {missing}"
+    if runtime.builds_only and not request.build_only:
+        return f"runtime {name} makes builds and cannot run them: benchhouse script --build-only makes one"
     if request.precision not in device.precisions:
         has = ", ".join(device.precisions) or "none"
         return f"{device.selector} ({device.name}) has no {request.precision}; it has {has}"

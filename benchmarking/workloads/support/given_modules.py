@@ -297,7 +297,7 @@ def _of_script(workload: Workload, about: GivenModule) -> tuple[Any, tuple[CallA
     if seen.hash != about.hash:
         raise BenchhouseError(
             f"{script.name} made another model {about.number} than when it was analysed "
-            f"(hash {seen.hash[:SHORT_HASH]}, then {about.short_hash}): give it fixed seeds, or weights from a file"
+            f"(hash {seen.hash[:SHORT_HASH]}, before {about.short_hash}): give it fixed seeds, or weights from a file"
         )
     return seen.module, tuple(call.arguments for call in seen.calls)
 

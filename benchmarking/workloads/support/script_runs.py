@@ -34,10 +34,13 @@ if TYPE_CHECKING:
     import torch
 
 SEED = 0
+KERAS = "keras"
 KERAS_LAYER = "keras.src.layers.layer"
 """The module of Keras 3 whose class Layer calls every layer; on the torch backend a layer is a torch module."""
 SYMBOL = "KerasTensor"
 """The class of what Keras passes through layers when a model is put together, before it is called."""
+TRAINING = "training"
+"""The argument by which a call of Keras says whether it trains."""
 TENSORFLOW = "tensorflow"
 MOST_SIGNATURES = 16
 """Signatures of inputs that are kept for one module: each one is measured, which takes seconds."""
@@ -94,6 +97,8 @@ class ScriptRun:
     error: str | None
     """Why the script failed, with the line; None when it ended well, or was ended by `captured`."""
     imports_tensorflow: bool = False
+    elsewhere: str | None = None
+    """The first Keras model that did not compute in torch: its class, line, and what it computes in."""
 
 
 def watched(script: Path, arguments: Sequence[str], max_depth: int) -> ScriptRun:
@@ -127,7 +132,7 @@ class CallArguments:
 
         paths, self._spec = _pytree.tree_flatten_with_path((args, dict(named)))
         names = _names(module, [path for path, _ in paths])
-        self._leaves = [_tensor(module, value) for _, value in paths]
+        self._leaves = [_taken(module, name, value) for name, (_, value) in zip(names, paths, strict=True)]
         self.is_symbolic = any(type(leaf).__name__ == SYMBOL for leaf in self._leaves)
         self._names: list[str | None] = [
             name if isinstance(value, torch.Tensor) else None for name, value in zip(names, self._leaves, strict=True)
@@ -182,16 +187,28 @@ def _update(digest: Any, tensor: Any) -> None:
 
 def is_keras(module: Any) -> bool:
     """Whether a module is a layer or model of Keras."""
-    return "keras" in {base.__module__.partition(".")[0] for base in type(module).__mro__}
+    return KERAS in {base.__module__.partition(".")[0] for base in type(module).__mro__}
 
 
-def _tensor(module: Any, value: Any) -> Any:
-    """An array given to Keras as the tensor that Keras makes of it: a graph would hold an array as a constant."""
+def is_state_of_keras(module: Any, parameter: torch.nn.Parameter) -> bool:
+    """Whether a parameter of a Keras model is no weight: Keras keeps counters and the seeds of dropout among them."""
+    return not parameter.is_floating_point() and is_keras(module)
+
+
+def _taken(module: Any, name: str, value: Any) -> Any:
+    """An argument as the call is made again with. Of a call of Keras an array is the tensor that Keras makes of it (a
+    graph would hold an array as a constant), and `training` is off: modules are measured in eval mode."""
     import numpy as np
     import torch
 
-    is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and is_keras(module)
-    return torch.from_numpy(value.copy()) if is_array else value
+    if not is_keras(module):
+        return value
+    if name == TRAINING:
+        return value and False
+    if isinstance(value, torch.Tensor) or not hasattr(value, "__array__") or type(value).__name__ == SYMBOL:
+        return value
+    array = np.array(value)
+    return torch.from_numpy(array) if array.dtype.kind in "biuf" else value
 
 
 def _described(value: Any) -> str:
@@ -232,6 +249,7 @@ class _Watch:
     def __init__(self, script: Path, max_depth: int, wanted: tuple[int, int] | None = None) -> None:
         self.modules: list[SeenModule] = []
         self.imports_tensorflow = False
+        self.elsewhere: str | None = None
         self._script = str(script)
         self._max_depth = max_depth
         self._wanted = wanted
@@ -265,8 +283,13 @@ class _Watch:
 
     def called(self, original: Callable[..., Any], module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Make the call, and take it down if it is one of those to see."""
+        import torch
+
         stack: list[SeenModule] = self._local.__dict__.setdefault("stack", [])
         if len(stack) > self._max_depth or self._is_left_out(module, stack):
+            return original(module, *args, **named)
+        if not isinstance(module, torch.nn.Module):
+            self._note_elsewhere(module, args)
             return original(module, *args, **named)
         arguments = CallArguments(module, args, named)
         if arguments.is_symbolic:
@@ -286,6 +309,15 @@ class _Watch:
             stack.pop()
         self._note(seen, call, time.perf_counter() - started_s)
         return output
+
+    def _note_elsewhere(self, layer: Any, args: Sequence[Any]) -> None:
+        """Take down the first call of a Keras layer on a backend that is not torch; not those that put a model
+        together."""
+        if self.elsewhere is None and not any(type(value).__name__ == SYMBOL for value in args):
+            backend = sys.modules[KERAS].config.backend()
+            self.elsewhere = (
+                f"{type(layer).__name__} of Keras, called in line {_line_in(self._script)}, is on {backend}"
+            )
 
     def _is_left_out(self, module: Any, stack: Sequence[SeenModule]) -> bool:
         """Whether a call is not one of the script: of a wrapper that torch.compile made, which calls the module itself;
@@ -331,7 +363,7 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name == TENSORFLOW:
             self._watch.imports_tensorflow = True
-        if name != KERAS_LAYER:
+        if name not in (KERAS, KERAS_LAYER):
             return None
         others = [finder for finder in sys.meta_path if finder is not self]
         found = (finder.find_spec(name, path, target) for finder in others)
@@ -340,8 +372,12 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
             execute = spec.loader.exec_module
 
             def executed(module: Any) -> None:
-                execute(module)
-                self._watch._take(module.Layer, self._restored)
+                # Importing Keras draws random numbers, which a second run in this process, without the import, must not
+                # miss.
+                with _generators_kept():
+                    execute(module)
+                if name == KERAS_LAYER:
+                    self._watch._take(module.Layer, self._restored)
 
             spec.loader.exec_module = executed  # type: ignore[method-assign]
         return spec
@@ -362,7 +398,9 @@ def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
         except BaseException as problem:  # noqa: BLE001 - whatever a script raises is its own failure, and is reported
             error = f"{_place(script, problem)}: {type(problem).__name__}: {problem}".strip()
     modules = sorted(watch.modules, key=lambda seen: seen.number)
-    return ScriptRun(modules=modules, error=error, imports_tensorflow=watch.imports_tensorflow)
+    return ScriptRun(
+        modules=modules, error=error, imports_tensorflow=watch.imports_tensorflow, elsewhere=watch.elsewhere
+    )
 
 
 @contextmanager
@@ -393,9 +431,24 @@ def _seed() -> None:
     import numpy as np
     import torch
 
+    if (keras := sys.modules.get(KERAS)) is not None:  # else layers of a second run in this process have other names
+        keras.utils.clear_session()
     random.seed(SEED)
     np.random.seed(SEED)
     torch.manual_seed(SEED)
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Afterwards the random generators are in the state in which they were before."""
+    import numpy as np
+    import torch
+
+    plain, arrays, tensors = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    yield
+    random.setstate(plain)
+    np.random.set_state(arrays)
+    torch.set_rng_state(tensors)
 
 
 def _wait() -> None:

@@ -118,12 +118,13 @@ def verify(model: Any, precision: Precision, torch_name: str, attention: str | N
     """
     import torch
 
+    from benchmarking.workloads.support.script_runs import is_state_of_keras
     from benchmarking.workloads.support.transformers_models import stays_float32
 
     wanted = dtype_of(precision, torch_name)
     for name, parameter in model.named_parameters():
         expected = torch.float32 if stays_float32(model, name, wanted) else wanted
-        if parameter.dtype != expected:
+        if parameter.dtype != expected and not is_state_of_keras(model, parameter):
             raise UnsupportedError(f"asked for {precision}, but {name} is {_dtype_name(parameter.dtype)}")
     devices = sorted({_device_name(tensor) for tensor in _tensors(model)})
     if devices and devices != sorted(set(torch_name.split(SEPARATOR))):

@@ -266,7 +266,10 @@ def test_unknown_device_names_the_near_ones_and_all():
 
 
 def test_an_unknown_device_without_similar_names_lists_all():
-    with pytest.raises(UsageError, match=r"^unknown device 'tpu9000'\. .*Devices: auto, cpu, cuda, .*rocm"):
+    with pytest.raises(
+        UsageError,
+        match=r"^unknown device 'tpu9000'\. .*Devices: auto, cpu, cuda, .*rocm; any other one.*needs a plugin",
+    ):
         select("tpu9000", anything)
 
 
