@@ -89,10 +89,17 @@ def chosen_profile(warehouse: Warehouse, selection: Selection) -> Row:
     """The newest profile of a selection, as a row. Raises UsageError for a selection of none, or one with SQL."""
     if selection.sql is not None:
         raise UsageError(f"sql:{selection.sql}: profiles are selected by fields, ids and commits")
-    rows = warehouse.query(CHOSEN.format(condition=selection.condition), selection.values).dicts()
+    rows = chosen_profiles(warehouse, selection)
     if not rows:
         raise UsageError(f"{selection.text}: no profile: make one with benchhouse profile MODEL --save")
     return rows[0]
+
+
+def chosen_profiles(warehouse: Warehouse, selection: Selection) -> list[Row]:
+    """The profiles of a selection, the newest first; none for one with SQL, which selects results."""
+    if selection.sql is not None:
+        return []
+    return list(warehouse.query(CHOSEN.format(condition=selection.condition), selection.values).dicts())
 
 
 def parts_of(warehouse: Warehouse, table: str, profile_id: str) -> list[Row]:

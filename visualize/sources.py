@@ -13,6 +13,7 @@ from benchmarking.core.errors import BenchhouseError, FormatError, StorageError,
 from db.analysis.selection import EVERYTHING
 from db.analysis.selection import Selection as Words
 from db.connection import quoted
+from db.profiles import chosen_profiles
 from db.spool import ingest_files, run_files
 from db.warehouse import MEMORY, Warehouse
 from visualize.drawing.rows import CHOSEN, SELECTED, TABLES, Selection, bound
@@ -95,9 +96,10 @@ def chosen(source: Source, selection: Selection, words: Words) -> Selection:
         return selection
     sql = f"SELECT result_id FROM all_results WHERE {words.condition}"  # noqa: S608 - values are bound
     ids = tuple(str(row["result_id"]) for row in source.warehouse.query(sql, list(words.values)).dicts())
-    if not ids:
+    profiles = tuple(str(row["profile_id"]) for row in chosen_profiles(source.warehouse, words))
+    if not ids and not profiles:
         raise nothing_selected(source, selection, words)
-    return replace(selection, results=ids)
+    return replace(selection, results=ids, profiles=profiles)
 
 
 def has_results(source: Source, selection: Selection) -> bool:
@@ -136,8 +138,9 @@ def _expanded(patterns: Sequence[str]) -> list[Path]:
 
 
 def _values(warehouse: Warehouse, column: str) -> list[str]:
-    """The distinct values of a column of benchmark_runs, sorted. `column` is never user input."""
-    sql = f"SELECT DISTINCT {quoted(column)} AS value FROM benchmark_runs ORDER BY 1"  # noqa: S608 - quoted
+    """The distinct values of a column of runs and profiles, sorted. `column` is never user input."""
+    own = "profile_id" if column == "run_id" else quoted(column)
+    sql = f"SELECT {quoted(column)} AS value FROM benchmark_runs UNION SELECT {own} FROM profiles ORDER BY 1"  # noqa: S608
     rows = warehouse.query(sql).dicts()
     return [str(row["value"]) for row in rows]
 

@@ -30,53 +30,68 @@ PRODUCTS = ("MatMul", "Gemm", "Conv")
 """Operators whose module has weights, unless it is an attention's product of its own."""
 
 
+Node = tuple[str, str]
+"""A graph of the model, and the name of a node in it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTime:
     """One execution of a node."""
 
+    graph: str
+    """Which of the model's graphs it is in: names of nodes are each graph's own."""
     name: str
     operator: str
     placed: str
     ms: float
+
+    @property
+    def key(self) -> Node:
+        """The node."""
+        return self.graph, self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origins:
     """The modules that the nodes of a bundle's files came from."""
 
-    modules: Mapping[str, str]
-    """Name of a node -> path of its module."""
+    modules: Mapping[Node, str]
+    """Node -> path of its module."""
     places: Mapping[str, Place]
 
     @classmethod
-    def of(cls, files: Iterable[Path]) -> Origins:
-        """Read from ONNX files; empty for those without the metadata."""
+    def of(cls, files: Mapping[str, Path]) -> Origins:
+        """Read from the ONNX file of each graph; empty for those without the metadata."""
         import onnx
 
-        modules: dict[str, str] = {}
+        modules: dict[Node, str] = {}
         described: dict[str, Described] = {}
-        nodes = [node for path in files for node in onnx.load(str(path), load_external_data=False).graph.node]
-        scoped = {node.name: (node.op_type, around) for node in nodes if (around := _around(node))}
+        nodes = {
+            (graph, node.name): node
+            for graph, path in files.items()
+            for node in onnx.load(str(path), load_external_data=False).graph.node
+        }
+        scoped = {key: (node.op_type, around) for key, node in nodes.items() if (around := _around(node))}
         wrapper = _wrapper(path for _, around in scoped.values() for path, _ in around)
-        for name, (operator, around) in scoped.items():
+        for key, (operator, around) in scoped.items():
             inner = [(_unwrapped(path, class_name, wrapper), class_name) for path, class_name in around]
-            modules[name] = inner[-1][0]
+            modules[key] = inner[-1][0]
             for path, class_name in inner:
                 _describe(described, path, class_name, has_weights=operator in PRODUCTS)
         return cls(modules=modules, places=places(described))
 
-    def module(self, node: str) -> str:
+    def module(self, graph: str, node: str) -> str:
         """The module of a node that ran, by the longest name that its own begins with; `OUTSIDE` if there is none."""
         name = node
-        while name and name not in self.modules:
+        while name and (graph, name) not in self.modules:
             name = name[: max(name.rfind("/"), name.rfind("_"), 0)]
-        return self.modules.get(name, OUTSIDE)
+        return self.modules.get((graph, name), OUTSIDE)
 
 
 def breakdown(calls: Sequence[Sequence[NodeTime]], call_ms: Sequence[float], origins: Origins) -> Breakdown:
     """The means over calls. `call_ms` are the calls' times; what no node took of them is outside of operators."""
     host_ms = sum(call_ms) / len(call_ms)
-    placed = {node.name: origins.module(node.name) for call in calls for node in call}
+    placed = {node.key: origins.module(*node.key) for call in calls for node in call}
     operators = _operators(calls, placed, origins)
     in_nodes = sum(one.exclusive_ms for one in operators)
     outside_ms = max(host_ms - in_nodes, 0.0)
@@ -93,12 +108,12 @@ def breakdown(calls: Sequence[Sequence[NodeTime]], call_ms: Sequence[float], ori
 
 
 def _operators(
-    calls: Sequence[Sequence[NodeTime]], placed: Mapping[str, str], origins: Origins
+    calls: Sequence[Sequence[NodeTime]], placed: Mapping[Node, str], origins: Origins
 ) -> tuple[OperatorTime, ...]:
     spent: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for call in calls:
         for node in call:
-            spent[placed[node.name], node.operator, node.placed].append(node.ms)
+            spent[placed[node.key], node.operator, node.placed].append(node.ms)
     found = [
         OperatorTime(
             module=module,
@@ -116,20 +131,20 @@ def _operators(
 
 
 def _modules(
-    calls: Sequence[Sequence[NodeTime]], placed: Mapping[str, str], origins: Origins, outside_ms: float
+    calls: Sequence[Sequence[NodeTime]], placed: Mapping[Node, str], origins: Origins, outside_ms: float
 ) -> tuple[ModuleTime, ...]:
     """Modules with nodes in them, in the order of the model. How often one was called a graph does not tell: it is the
     most that one of its nodes ran."""
     own: dict[str, float] = defaultdict(float)
     inclusive: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(calls))
-    runs: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    runs: dict[str, dict[Node, int]] = defaultdict(lambda: defaultdict(int))
     for number, call in enumerate(calls):
         for node in call:
-            module = placed[node.name]
+            module = placed[node.key]
             own[module] += node.ms / len(calls)
             for around in _outwards(module):
                 inclusive[around][number] += node.ms
-                runs[around][node.name] += 1
+                runs[around][node.key] += 1
     own[OUTSIDE] += outside_ms
     order = [*(path for path in origins.places if path in inclusive and path != OUTSIDE), OUTSIDE]
     return tuple(

@@ -35,6 +35,8 @@ class Selection:
     precision: str | None = None
     results: tuple[str, ...] | None = None
     """Ids of the results to choose from."""
+    profiles: tuple[str, ...] | None = None
+    """Ids of the profiles to choose from, for charts of profiles."""
     baseline: str | None = None
     """Device, device type or device name that charts of speed-ups take as 1; it selects nothing."""
     metric: str | None = None

@@ -44,11 +44,11 @@ Decode = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
 
 
 class Encoder(torch.nn.Module):
-    """The encoder alone."""
+    """The encoder alone. It has the whole model, so that nodes are named after the places that modules have in it."""
 
-    def __init__(self, module: torch.nn.Module, encode: Encode) -> None:
+    def __init__(self, model: torch.nn.Module, encode: Encode) -> None:
         super().__init__()
-        self.module = module
+        self.model = model
         self._encode = encode
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -108,7 +108,7 @@ def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
         logits: torch.Tensor = output.logits
         return logits
 
-    graphs = three_graphs(model, inputs, Encoder(encoder, lambda given: encoder(**given).last_hidden_state), decode)
+    graphs = three_graphs(model, inputs, Encoder(model, lambda given: encoder(**given).last_hidden_state), decode)
     return Plan(graphs=graphs, fields={"start_tokens": recipe.start_tokens or (start_token(model),)})
 
 
@@ -129,7 +129,7 @@ def caption_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
         return logits
 
     inputs = {"pixel_values": family_inputs(model, workload, where)["pixel_values"]}
-    encoder = Encoder(tower, lambda given: tower(**given, **interpolation).last_hidden_state)
+    encoder = Encoder(model, lambda given: tower(**given, **interpolation).last_hidden_state)
     return Plan(
         graphs=three_graphs(model, inputs, encoder, decode),
         fields={

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
 from benchmarking.core.metrics import BYTES_PER_MB
-from benchmarking.core.profiles import ATTENTION, COMPUTE, MEMORY, OTHER, OUTSIDE, ModuleTime, OperatorTime, Profile
+from benchmarking.core.profiles import (
+    ATTENTION,
+    COMPUTE,
+    MEMORY,
+    OTHER,
+    OUTSIDE,
+    Breakdown,
+    ModuleTime,
+    OperatorTime,
+    Profile,
+)
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, number, visible, wrapped
@@ -23,6 +33,8 @@ MOST_LAYERS, MOST_OPERATORS = 12, 10
 NOTABLE = 0.15
 """Of a call: a share from which on a part of it is worth a remedy."""
 NOTABLE_ATTENTION = 0.05
+MATCHED = 0.9
+"""Of the time in operators: less in modules is said."""
 FASTER_PEAK = 1.3
 """A precision whose measured peak is higher by this factor is worth trying."""
 WORDS = {"feed_forward": "feed-forward", "mixer": "mixer (state space)"}
@@ -229,6 +241,7 @@ def _where(profile: Profile) -> Iterator[str]:
     breakdown = profile.call.breakdown
     shares = [f"{WORDS.get(kind, kind)} {share:.0%}" for kind, share in kind_shares(profile).items()]
     yield f"{listed(shares, 4)} of a call."
+    yield from _unseen(breakdown)
     layers = _by_layer(profile)
     if len(layers) > 1:
         slowest = max(layers, key=lambda name: layers[name])
@@ -241,7 +254,7 @@ def _where(profile: Profile) -> Iterator[str]:
         launches = breakdown.metrics["kernel_launches"]
         yield f"The accelerator waits for {idle / breakdown.host_ms:.0%} of a call, in {launches:.0f} launches."
     if (peak := breakdown.metrics.get("peak_bytes")) is not None:
-        yield f"A call allocates at most {peak / BYTES_PER_MB:.1f} MB at a time{_at_peak(breakdown.modules)}."
+        yield f"A call allocates at most {number(peak / BYTES_PER_MB, 2)} MB at a time{_at_peak(breakdown.modules)}."
     longest, usual_ms = max(profile.call.profiled_ms), median(profile.call.profiled_ms)
     if longest > DISTURBED * usual_ms:
         text = f"The slowest call took {longest / usual_ms:.1f} times the median: means include what disturbed it."
@@ -250,12 +263,28 @@ def _where(profile: Profile) -> Iterator[str]:
         yield f"Whether operators are limited by arithmetic or by memory is not known: {breakdown.missing['bound']}."
 
 
+def _unseen(breakdown: Breakdown) -> Iterator[str]:
+    """Why the parts of the model are not all seen: graphs of a compiler, or nodes without modules."""
+    graphs, breaks = (breakdown.metrics.get(name) for name in ("graph_count", "graph_break_count"))
+    if graphs is not None:
+        breaks = breaks or 0
+        yield (
+            f"The compiler made {graphs:.0f} graph{'' if graphs == 1 else 's'} of the model, with {breaks:.0f} "
+            f"break{'' if breaks == 1 else 's'} between them; inside a graph there are no modules, only operators."
+        )
+    matched = breakdown.details.get("matched_share")
+    if matched == 0:
+        yield "No operator could be matched with a module: --rebuild always exports the model again, with its modules."
+    elif isinstance(matched, float) and matched < MATCHED:
+        yield f"Of the time in operators only {matched:.0%} could be matched with modules; the rest counts as other."
+
+
 def _at_peak(modules: Sequence[ModuleTime]) -> str:
     inner = [one for one in modules if one.module != OUTSIDE and one.layer is not None and one.peak_bytes]
     if not inner:
         return ""
     most = max(inner, key=lambda one: one.peak_bytes or 0)
-    return visible(f", {(most.peak_bytes or 0) / BYTES_PER_MB:.1f} MB of it in {most.module}")
+    return visible(f", {number((most.peak_bytes or 0) / BYTES_PER_MB, 2)} MB of it in {most.module}")
 
 
 def _outside_ms(profile: Profile) -> float | None:

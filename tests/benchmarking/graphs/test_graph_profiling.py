@@ -32,23 +32,38 @@ def origins(tmp_path):
     ]
     graph = onnx.helper.make_graph(nodes, "g", [], [])
     onnx.save(onnx.helper.make_model(graph), str(tmp_path / "model.onnx"))
-    return Origins.of([tmp_path / "model.onnx"])
+    return Origins.of({"model": tmp_path / "model.onnx"})
 
 
 def test_a_fused_node_belongs_to_the_module_of_the_name_that_its_own_begins_with(origins):
-    assert origins.module("node_linear_1") == "layer.0.attention"
-    assert origins.module("node_linear_2/MatMulAddFusion/_1") == "layer.0.output"
-    assert {origins.module(name) for name in ("node_add_3", "bare", "Attention_0", "")} == {""}
+    assert origins.module("model", "node_linear_1") == "layer.0.attention"
+    assert origins.module("model", "node_linear_2/MatMulAddFusion/_1") == "layer.0.output"
+    assert {origins.module("model", name) for name in ("node_add_3", "bare", "Attention_0", "")} == {""}
     kinds = {path: place.kind for path, place in origins.places.items()}
     assert kinds["layer.0.attention"] == "attention"
     assert kinds["layer.0.output"] == "feed_forward"
     assert kinds["BertModel"] == "other"
 
 
+def test_nodes_of_one_name_in_two_graphs_belong_to_the_modules_of_their_own_graph(tmp_path):
+    for name, part in (("encoder", "encoder"), ("decode", "decoder")):
+        around = (f"model.{part}.block.0", "transformers.T5Block")
+        graph = onnx.helper.make_graph(
+            [node("node_matmul", "MatMul", ("model", "transformers.T5"), around)], "g", [], []
+        )
+        onnx.save(onnx.helper.make_model(graph), str(tmp_path / f"{name}.onnx"))
+    found = Origins.of({name: tmp_path / f"{name}.onnx" for name in ("encoder", "decode")})
+    assert found.module("encoder", "node_matmul/Fused") == "encoder.block.0"
+    assert found.module("decode", "node_matmul/Fused") == "decoder.block.0"
+    assert found.module("cross", "node_matmul") == ""
+
+
 def test_times_of_nodes_add_up_to_modules_and_the_rest_is_outside_of_operators(origins):
     def call(factor):
         times = (("node_linear_1", 2.0), ("node_linear_2/MatMulAddFusion/", 1.0), ("bare", 0.5))
-        return [NodeTime(name=name, operator="MatMul", placed="CPU", ms=ms * factor) for name, ms in times]
+        return [
+            NodeTime(graph="model", name=name, operator="MatMul", placed="CPU", ms=ms * factor) for name, ms in times
+        ]
 
     found = breakdown([call(1), call(3)], [5.0, 12.0], origins)
     exclusive = {one.module: one.exclusive_ms for one in found.modules}
@@ -66,6 +81,6 @@ def test_runs_of_a_graph_are_divided_evenly_among_the_calls():
         return Kernel(name=f"model/0/at_{began_us}", duration_us=1000, began_us=began_us, **about)
 
     profile = GraphProfile(kernels=tuple(map(kernel, (11, 12, 21, 31, 41))), runs_us=(10, 20, 30, 40))
-    calls = by_call([profile], 2)
+    calls = by_call({"model": profile}, 2)
     assert [[one.name for one in call] for call in calls] == [["at_11", "at_12", "at_21"], ["at_31", "at_41"]]
     assert calls[0][0].ms == 1.0

@@ -99,10 +99,12 @@ OF_A_CELL = (
     *("batch_sequence_heatmap", "energy_per_input", "launch_timeline", "memory_phases", "sample_distribution"),
     *("time_to_first_token", "time_per_output_token", "tokens_over_time", "use_over_time"),
 )
+OF_PROFILES = ("flame_graph", "layer_times")
+"""Runs have none; they are drawn in test_profile_charts.py."""
 OTHERS = tuple(
     name
     for name in plugins.names(PACKAGE)
-    if name not in (BATCH, "throughput_vs_batch_size", "memory_vs_batch_size", *COMPARED, *OF_A_CELL)
+    if name not in (BATCH, "throughput_vs_batch_size", "memory_vs_batch_size", *COMPARED, *OF_A_CELL, *OF_PROFILES)
 )
 SITUATIONS = {
     "every way": (every_way, OTHERS, {}),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarking.core.contracts import Operation
@@ -44,9 +44,10 @@ class OrtProfiler(CallProfiler):
 
     def breakdown(self) -> Breakdown:
         written = {graph: Path(session.end_profiling()) for graph, session in self._loaded.sessions.items()}
-        calls = by_call([read_graph_profile(path, graph) for graph, path in written.items()], len(self._calls))
+        profiles = {graph: read_graph_profile(path, graph) for graph, path in written.items()}
+        calls = by_call(profiles, len(self._calls))
         kept = [index for index, (_, is_kept) in enumerate(self._calls) if is_kept]
-        files = [self._source.folder / graph.file for graph in self._source.bundle.graphs.values()]
+        files = {name: self._source.folder / graph.file for name, graph in self._source.bundle.graphs.items()}
         next(iter(written.values())).replace(
             self._folder / TRACE_FILE
         )  # a list of events, which Chrome's format allows
@@ -55,15 +56,16 @@ class OrtProfiler(CallProfiler):
         )
 
 
-def by_call(profiles: Sequence[GraphProfile], calls: int) -> list[list[NodeTime]]:
+def by_call(profiles: Mapping[str, GraphProfile], calls: int) -> list[list[NodeTime]]:
     """The nodes of each call, of all graphs."""
     found: list[list[NodeTime]] = [[] for _ in range(calls)]
-    for profile in profiles:
+    for graph, profile in profiles.items():
         runs_a_call = max(len(profile.runs_us) // calls, 1)
         for kernel in profile.kernels:
             run = max(bisect.bisect_right(profile.runs_us, kernel.began_us) - 1, 0)
             found[min(run // runs_a_call, calls - 1)].append(
                 NodeTime(
+                    graph=graph,
                     name=kernel.node,
                     operator=kernel.operator,
                     placed=kernel.provider,

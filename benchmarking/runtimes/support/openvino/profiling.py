@@ -59,11 +59,12 @@ class ProfilingRunner(OpenVinoRunner):
         begin_ns = time.perf_counter_ns()
         named = self._named.get(graph)
         if named is None:  # before the first run, what depends on shapes is not compiled yet
-            named = self._named[graph] = originals(self._compiled[graph], self._origins)
+            named = self._named[graph] = originals(self._compiled[graph], graph, self._origins)
         for info in self._by_graph[graph].request.get_profiling_info():
             if info.status == info.Status.EXECUTED and info.node_type not in NO_WORK:
                 self.nodes.append(
                     NodeTime(
+                        graph=graph,
                         name=named.get(info.node_name, info.node_name),
                         operator=info.node_type,
                         placed=info.exec_type,
@@ -99,7 +100,7 @@ class OpenVinoProfiler(CallProfiler):
         return breakdown(nodes, [ns_to_ms(elapsed_ns) for _, elapsed_ns in self._calls], self._origins)
 
 
-def originals(compiled: Any, origins: Origins) -> dict[str, str]:
+def originals(compiled: Any, graph: str, origins: Origins) -> dict[str, str]:
     """Name of a node that runs -> the first layer it was fused from that came from a module; without one its own."""
     try:
         operations = compiled.get_runtime_model().get_ops()
@@ -109,7 +110,7 @@ def originals(compiled: Any, origins: Origins) -> dict[str, str]:
     for operation in operations:
         information: Mapping[str, Any] = operation.get_rt_info()
         names = str(information[ORIGINALS].value).split(",") if ORIGINALS in information else []
-        known = next((name for name in names if origins.module(name) != OUTSIDE), None)
+        known = next((name for name in names if origins.module(graph, name) != OUTSIDE), None)
         if known is not None:
             found[operation.get_friendly_name()] = known
     return found
@@ -120,5 +121,5 @@ def source_origins(cell: Cell, point: Point, graphs: Mapping[str, Graph]) -> Ori
     try:
         folder = find_bundle(cell, point, SOURCE_PRECISION)
     except BenchhouseError:
-        return Origins.of(())
-    return Origins.of(folder / graph.file for graph in graphs.values())
+        return Origins.of({})
+    return Origins.of({name: folder / graph.file for name, graph in graphs.items()})

@@ -9,6 +9,7 @@ launched.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ MARK = "mark: "
 HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"})
 DRIVER = frozenset({"cuda_runtime", "cuda_driver"})
 MEMORY_EVENT = "[memory]"
+COMPILED_CALL = re.compile(r"^## Call CompiledFxGraph \w+ ##$")
+"""The name of a compiled graph's call has a hash of its code, which another version of the compiler changes."""
 HOST_MEMORY = 0
 """torch's number of the processor among its types of device."""
 
@@ -169,7 +172,7 @@ class _Sweep:
 
     def _enter(self, event: Mapping[str, Any]) -> None:
         begin, end = _span(event)
-        name, around = str(event["name"]), self._open[-1] if self._open else None
+        name, around = COMPILED_CALL.sub("CompiledFxGraph", str(event["name"])), self._open[-1] if self._open else None
         if name.startswith(MARK):
             self.call.phases.append((name.removeprefix(MARK), begin - self._begin))
             self.call.phase_peaks.append(self._in_use)

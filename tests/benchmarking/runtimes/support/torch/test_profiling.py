@@ -4,6 +4,8 @@ them, how they are stored, and what a comparison names."""
 from __future__ import annotations
 
 import json
+import math
+from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median
@@ -23,6 +25,8 @@ from db.warehouse import Warehouse
 from tests.helpers.records import make_run
 
 WIDTH, LAYERS, SLOW, CALLS = 64, 4, 2, 12
+ROUNDING_US = 0.002
+"""Times in a trace have three decimals."""
 PEAKS = {"float32": 1e11, "bfloat16": 3e11, "copy_bytes_per_sec": 1e10}
 
 
@@ -191,16 +195,49 @@ def test_advice_states_its_evidence_and_nothing_is_advised_without(profiles):
     assert "nothing stands out" in profile_text(bare)
 
 
-def test_the_trace_has_the_events_of_the_documented_format(profiles):
+def test_what_is_not_seen_of_modules_is_said(profiles):
+    breakdown = profiles[0].call.breakdown
+
+    def text(**fields):
+        return profile_text(
+            replace(profiles[0], call=replace(profiles[0].call, breakdown=replace(breakdown, **fields)))
+        )
+
+    compiled = {**breakdown.metrics, "graph_count": 2.0, "graph_break_count": 1.0}
+    assert "The compiler made 2 graphs of the model, with 1 break between them" in text(metrics=compiled)
+    assert "--rebuild always exports the model again" in text(details={"matched_share": 0.0})
+    assert "only 40% could be matched" in text(details={"matched_share": 0.4})
+
+
+def test_the_trace_obeys_the_trace_event_format_event_by_event(profiles):
+    """As Perfetto's importer reads it: known phases, numbers for times, and ranges of a thread that nest."""
     trace = json.loads((profiles[2] / TRACE_FILE).read_text())
-    complete = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    assert len(complete) > 100
-    assert all(
-        isinstance(event["name"], str) and event["ts"] >= 0 and event["dur"] >= 0 and "pid" in event and "tid" in event
-        for event in complete
-    )
-    names = {event["name"] for event in complete}
+    threads = defaultdict(list)
+    for event in trace["traceEvents"]:
+        assert event["ph"] in ("X", "M", "i", "s", "f", "C"), event
+        assert isinstance(event["name"], str), event
+        assert event["name"], event
+        if event["ph"] == "M":
+            assert event["name"].startswith(("process_", "thread_")), event
+            assert isinstance(event["args"], dict), event
+            continue
+        assert {"pid", "tid", "ts"} <= event.keys(), event
+        assert math.isfinite(event["ts"]), event
+        assert event["ts"] >= 0, event
+        if event["ph"] == "X":
+            assert math.isfinite(event["dur"]), event
+            assert event["dur"] >= 0, event
+            threads[event["pid"], event["tid"]].append((event["ts"], -event["dur"], event["name"]))
+    for events in threads.values():
+        around = []
+        for begin, negative, name in sorted(events):
+            while around and around[-1] <= begin + ROUNDING_US:
+                around.pop()
+            assert not around or begin - negative <= around[-1] + ROUNDING_US, f"{name} ends after what is around it"
+            around.append(begin - negative)
+    names = {name for events in threads.values() for _, _, name in events}
     assert {f"layers.{SLOW} (Layer)", "Small (Small)", "aten::addmm"} <= names
+    assert sum(map(len, threads.values())) > 100
 
 
 def test_stored_profiles_answer_in_sql_and_are_no_results(database, profiles):
