@@ -329,8 +329,10 @@ def csv_header(file: ForeignFile) -> list[str]:
         return []
 
 
-def yaml_object(file: ForeignFile) -> dict[str, Any]:
+def yaml_object(file: ForeignFile, *, infinity: str | None = None) -> dict[str, Any]:
     """The file's one mapping, read as if it were JSON: times stay text, tags of programming languages are refused.
+
+    NaN is None, and so is infinity, or the text that stands for it.
 
     Raises FormatError for any other file, with the line.
     """
@@ -344,17 +346,17 @@ def yaml_object(file: ForeignFile) -> dict[str, Any]:
         raise FormatError(str(error)) from error
     if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
         file.refuse("not YAML with a mapping at the top")
-    return {name: _json_value(file, value, name) for name, value in data.items()}
+    return {name: _json_value(file, value, name, infinity) for name, value in data.items()}
 
 
-def _json_value(file: ForeignFile, value: Any, place: str) -> Any:
-    """The value for JSON: keys are text; NaN and infinity are None."""
+def _json_value(file: ForeignFile, value: Any, place: str, infinity: str | None) -> Any:
+    """The value for JSON: keys are text; NaN is None, infinity is `infinity`."""
     if isinstance(value, dict):
-        return {str(name): _json_value(file, one, f"{place}.{name}") for name, one in value.items()}
+        return {str(name): _json_value(file, one, f"{place}.{name}", infinity) for name, one in value.items()}
     if isinstance(value, list):
-        return [_json_value(file, one, f"{place}[{index}]") for index, one in enumerate(value)]
+        return [_json_value(file, one, f"{place}[{index}]", infinity) for index, one in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return infinity if value == math.inf else None
     if value is not None and not isinstance(value, bool | int | float | str):
         file.refuse(f"{place[:100]}: expected text, a number, a list or a mapping, found {type(value).__name__}")
     return value

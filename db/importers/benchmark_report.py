@@ -1,0 +1,182 @@
+"""llm-d's Benchmark Report 0.2, which its converters write for many load generators: one load in YAML or JSON.
+
+A statistic has its unit with it. The whole report is kept with the run, so that it is exported again as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from benchmarking.core.records import Result, Scalar
+from db.importers.support.building import ForeignRun, Format
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S
+from db.importers.support.names import is_amd
+from db.importers.support.reading import Fields, yaml_object
+from db.importers.support.serving import engine, latency_columns, load_result, named
+
+VERSIONS = ("0.2", "0.2.1")
+PARTS = ({"run", "results"}, {"scenario", "metrics"})
+"""Fields next to `version`, in version 0.2 and in 0.1."""
+IN_YAML = re.compile(r"^(version|run|results|scenario|metrics)\s*:", re.MULTILINE)
+INFINITY = ".inf"
+"""In place of infinity, which JSON does not have: a concurrency without a limit."""
+STATISTICS = ("mean", "min", "p25", "p50", "p75", "p90", "p95", "p99", "max")
+TIMES = (
+    *("request_latency", "time_to_first_token", "time_per_output_token"),
+    *("inter_token_latency", "normalized_time_per_output_token"),
+)
+TO_MS = {"s": MS_PER_S, "ms": 1.0, "s/token": MS_PER_S, "ms/token": 1.0}
+COLUMNS = {
+    **latency_columns("request_latency", {"median": "p50"}),
+    ("time_to_first_token", "p50"): "time_to_first_token_ms",
+    ("time_per_output_token", "p50"): "time_per_output_token_ms",
+}
+RATES = {
+    "request_rate": ("throughput_samples_per_sec", "queries/s"),
+    "output_token_rate": ("throughput_tokens_per_sec", "tokens/s"),
+    "input_token_rate": ("input_tokens_per_sec", "tokens/s"),
+    "total_token_rate": ("total_tokens_per_sec", "tokens/s"),
+}
+PARALLELISM = ("tp", "dp", "ep", "pp")
+DEFINITIONS = {
+    "latency": "request_latency: end to end, of a request",
+    "time_to_first_token_ms": "median of time_to_first_token",
+    "time_per_output_token_ms": "median of time_per_output_token: an output token but the first",
+    "inter_token_latency": "between two tokens, as the load generator defines it",
+    "normalized_time_per_output_token": "an output token, the first included",
+    "throughput_samples_per_sec": "mean of request_rate",
+    "throughput_tokens_per_sec": "mean of output_token_rate",
+}
+
+
+def _is_report(file: ForeignFile) -> bool:
+    data = file.json
+    if isinstance(data, dict):
+        names = {str(name) for name in data}
+    elif file.head.lstrip().startswith(("{", "[")):
+        return False
+    else:
+        # The whole text: llm-d sorts the fields, so that the version is the last one.
+        names = set(IN_YAML.findall(file.text or ""))
+    return "version" in names and any(part <= names for part in PARTS)
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    data = _document(file)
+    version = str(data.get("version"))
+    if version not in VERSIONS:
+        file.refuse(f"Benchmark Report version {version[:40]!r}, expected {' or '.join(VERSIONS)}")
+    top = Fields(file, data)
+    run, scenario = top.section("run"), top.section("scenario")
+    load, stack = scenario.section("load"), scenario.objects("stack") or ()
+    settings, time = load.section("standardized"), run.section("time")
+    engines = [one.section("standardized") for one in stack if _kind(one) == "inference_engine"]
+    tool, tool_version = settings.text("tool"), settings.text("tool_version")
+    yield ForeignRun(
+        model_id=_joined(one.section("model").text("name") for one in engines) or "unknown",
+        task="text-generation",
+        results=[_result(top, settings)],
+        started_at=time.time("start"),
+        finished_at=time.time("end"),
+        stated_times=(time.text("start"),),
+        tool_version=" ".join(word for word in (tool, tool_version) if word) or None,
+        **_device(engines),
+        runtime=engine(_joined(one.text("tool") for one in engines)),
+        runtime_mode=_mode(engines, load),
+        versions={one.text("tool") or "engine": one.text("tool_version") for one in engines},
+        kept={"report": Fields(file, data).rest()},
+    )
+
+
+def _document(file: ForeignFile) -> dict[str, Any]:
+    if isinstance(file.json, dict):
+        data: dict[str, Any] = file.parsed(lambda word: INFINITY if word == "Infinity" else None)
+        return data
+    return yaml_object(file, infinity=INFINITY)
+
+
+def _kind(component: Fields) -> str | None:
+    return component.section("standardized").text("kind")
+
+
+def _joined(words: Iterable[str | None]) -> str:
+    return ", ".join(dict.fromkeys(word for word in words if word))
+
+
+def _device(engines: list[Fields]) -> dict[str, Any]:
+    """The accelerators of all engines, by the name of their model."""
+    found = [one.section("accelerator") for one in engines]
+    name = _joined(one.text("model") for one in found)
+    count = sum(one.whole("count") or 0 for one in found)
+    kind = "cuda" if "nvidia" in name.lower() else "rocm" if name and is_amd(name) else "unknown"
+    return {"device_type": kind, "device_name": name or None, "device_count": count or 1}
+
+
+def _mode(engines: list[Fields], load: Fields) -> dict[str, Scalar]:
+    """What makes loads on one machine different series: how the model is divided, and the workload's configuration."""
+    mode: dict[str, Scalar] = {}
+    for one in engines:
+        parallelism = one.section("accelerator").section("parallelism")
+        role = one.text("role") or "replica"
+        mode |= {f"{role}_{name}": value for name in PARALLELISM if (value := parallelism.whole(name)) is not None}
+    if (workload := load.section("metadata").text("cfg_id")) is not None:
+        mode["workload"] = workload
+    return mode
+
+
+def _result(top: Fields, settings: Fields) -> Result:
+    performance = top.section("results").section("request_performance").section("aggregate")
+    requests, latency = performance.section("requests"), performance.section("latency")
+    throughput = performance.section("throughput")
+    stated: dict[str, float | None] = {}
+    for name in TIMES:
+        stated |= _times(name, latency.section(name))
+    for name, (metric, unit) in RATES.items():
+        rate = throughput.section(name)
+        if "mean" in rate and rate.text("units") != unit:
+            rate.refuse("units", f"expected {unit}, found {rate.peek('units')!r:.40}")
+        stated[metric] = rate.number("mean")
+    total, failures = requests.whole("total"), requests.whole("failures") or 0
+    incomplete = requests.whole("incomplete") or 0
+    inputs, outputs = requests.section("input_length"), requests.section("output_length")
+    return load_result(
+        concurrency=None if settings.peek("concurrency") == INFINITY else settings.count("concurrency"),
+        request_rate=settings.number("rate_qps", low=0),
+        prompt_tokens=_common(inputs),
+        prompt_tokens_mean=inputs.number("mean"),
+        new_tokens=_common(outputs),
+        requests=None if total is None else max(0, total - failures - incomplete),
+        failed=failures + incomplete,
+        sent=total,
+        metrics={"output_tokens_mean": outputs.number("mean")},
+        stated=stated,
+    )
+
+
+def _times(name: str, times: Fields) -> dict[str, float]:
+    values = {one: times.number(one) for one in STATISTICS}
+    if all(value is None for value in values.values()):
+        return {}
+    unit = times.text("units")
+    if unit not in TO_MS:
+        times.refuse("units", f"expected {', '.join(TO_MS)}, found {unit!r:.40}")
+    return named(name, values, COLUMNS, TO_MS[unit])
+
+
+def _common(lengths: Fields) -> int | None:
+    """The length of all requests; None where they differ."""
+    least, most = lengths.number("min"), lengths.number("max")
+    return int(least) if least is not None and least == most and least >= 1 else None
+
+
+PLUGIN = Format(
+    name="benchmark_report",
+    summary="llm-d's Benchmark Report 0.2 of one load (yaml and json)",
+    definition="benchmark-report",
+    definitions=DEFINITIONS,
+    recognises=_is_report,
+    read=_read,
+)
