@@ -101,7 +101,8 @@ def _raise(arguments: argparse.Namespace) -> int:
     selection = selection_in(arguments, arguments.selection)
     dates = EVERYTHING if arguments.since is None else Selection.parse(f"since={arguments.since}")
 
-    from db.analysis.gate.alerts import raise_alerts
+    from db.analysis.gate.alerts import alerts_of, raise_alerts
+    from db.analysis.gate.webhook import notify
     from db.analysis.history.changes import refresh_changes
     from db.analysis.history.regressions import regressions
 
@@ -111,6 +112,8 @@ def _raise(arguments: argparse.Namespace) -> int:
         found = regressions(warehouse, metrics, dates=dates, selection=selection)
     with open_to_write(arguments) as warehouse:
         stored = raise_alerts(warehouse, found)
+        rows = [plain_values(row) for row in alerts_of(warehouse, stored.new)]
+    notify(NAME, rows)
     if arguments.json:
         print_json({"new": stored.new, "known": stored.known})
     else:

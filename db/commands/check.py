@@ -3,7 +3,8 @@
 Each result is compared with a prediction interval of its series since the last confirmed change point (at least 10
 runs, at most the last 40). A result has regressed if it is worse than 99 % of results would be without a change, and by
 more than 2 %. With --confirm a regression is measured again in a fresh session, and counts only if it shows there too.
-Each regression is stored as an alert (benchhouse alert list), once for the same commits.
+Each regression is stored as an alert (benchhouse alert list), once for the same commits; new ones are sent as JSON to
+$BENCHHOUSE_WEBHOOK_URL where it is set.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from db.commands.arguments import (
     command_parser,
     open_to_read,
     open_to_write,
+    plain_values,
     print_json,
     selection_in,
 )
@@ -40,10 +42,12 @@ if TYPE_CHECKING:
     from db.analysis.gate.findings import Finding, FlaggedRun
 
 NAME = "benchhouse check"
+STDOUT = Path("-")
 EXAMPLES = """
 examples:
   benchhouse check
   benchhouse check --session 0199a3f2 --confirm --junit gate.xml --markdown gate.md
+  benchhouse check --confirm --github comment.md
   benchhouse check model=bert-base-uncased,runtime=eager --metric latency_median_ms,memory_peak_rss_infer_mb
 """
 EXIT_CODES = """
@@ -63,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
+    if arguments.json and arguments.github is not None:
+        raise UsageError("--json and --github both print to stdout: choose one")
     metrics = chosen_metrics(arguments, arguments.metric)
     selection = selection_in(arguments, arguments.selection)
 
@@ -102,6 +108,13 @@ def _parser() -> Parser:
     output = parser.add_argument_group("output")
     output.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML, a test case for each series")
     output.add_argument("--markdown", type=Path, metavar="FILE", help="summary for a pull request")
+    output.add_argument(
+        "--github",
+        type=Path,
+        metavar="FILE",
+        help="annotations of a GitHub workflow on stdout, and FILE with the body of a comment; - for the body on "
+        "stdout and annotations on stderr",
+    )
     output.add_argument("--json", action="store_true", help="findings as JSON on stdout")
     output.add_argument("--no-alerts", action="store_true", help="store neither alerts nor change points")
     add_database(parser)
@@ -141,7 +154,19 @@ def _no_findings(arguments: argparse.Namespace) -> int:
     if selected := " ".join(filter(None, (arguments.selection, arguments.run, arguments.session))):
         raise UsageError(f"{selected!r} selects no result of {arguments.db_path}: see benchhouse history")
     note(f"{NAME}: not enough data: {arguments.db_path} has no results")
+    if arguments.github is not None:
+        _write_empty_comment(arguments.github)
     return EXIT_NOT_ENOUGH_DATA
+
+
+def _write_empty_comment(path: Path) -> None:
+    from db.analysis.gate.github import github_note
+
+    body = github_note("benchhouse check: not enough data: the warehouse has no results")
+    if path == STDOUT:
+        print(body, end="")
+    else:
+        _write("--github", path, body)
 
 
 def _confirmed(
@@ -181,7 +206,9 @@ def _print(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
     from db.analysis.gate.gate import DEFAULTS
     from db.analysis.gate.text import gate_document, gate_markdown, gate_text, junit_xml
 
-    if arguments.json:
+    if arguments.github is not None:
+        _print_for_github(arguments.github, findings)
+    elif arguments.json:
         print_json(gate_document(findings, DEFAULTS))
     else:
         print(gate_text(findings, DEFAULTS, stdout_page()))
@@ -189,6 +216,21 @@ def _print(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
         _write("--junit", arguments.junit, junit_xml(findings))
     if arguments.markdown is not None:
         _write("--markdown", arguments.markdown, gate_markdown(findings, DEFAULTS))
+
+
+def _print_for_github(path: Path, findings: Sequence[Finding]) -> None:
+    """The comment's body and the annotations: the text is printed so that no line of it is a workflow's command."""
+    from db.analysis.gate.gate import DEFAULTS
+    from db.analysis.gate.github import github_comment, without_commands, workflow_annotations
+    from db.analysis.gate.text import gate_text
+
+    body, lines = github_comment(findings, DEFAULTS), workflow_annotations(findings)
+    if path == STDOUT:
+        print(body, end="")
+        sys.stderr.writelines(f"{line}\n" for line in lines)
+        return
+    print("\n".join([without_commands(gate_text(findings, DEFAULTS)), *lines]))
+    _write("--github", path, body)
 
 
 def _write(flag: str, path: Path, text: str) -> None:
@@ -202,11 +244,14 @@ def _store_alerts(arguments: argparse.Namespace, findings: Sequence[Finding]) ->
     """Store each regression as an alert."""
     if all(finding.verdict != "regressed" for finding in findings):
         return
-    from db.analysis.gate.alerts import store_alerts
+    from db.analysis.gate.alerts import alerts_of, store_alerts
     from db.analysis.gate.gate import DEFAULTS
+    from db.analysis.gate.webhook import notify
 
     with open_to_write(arguments) as warehouse:
         stored = store_alerts(warehouse, findings, DEFAULTS)
+        rows = [plain_values(row) for row in alerts_of(warehouse, stored.new)]
+    notify(NAME, rows)
     note(f"{NAME}: alerts: {len(stored.new)} new, {len(stored.known)} already known: benchhouse alert list")
 
 

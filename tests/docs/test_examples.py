@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -78,7 +79,7 @@ def gate_step(scratch, monkeypatch):
     """A function that runs the script of a step of the workflow as GitHub does, and gives its exit code."""
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(scratch / "summary.md"))
     monkeypatch.setenv("GITHUB_REF_NAME", "main")
-    (job,) = read("ci-gate.yml")["jobs"].values()
+    job = read("ci-gate.yml")["jobs"]["gate"]
     for name, value in job["env"].items():
         monkeypatch.setenv(name, value)
     scripts = {step["name"]: step["run"] for step in job["steps"] if "run" in step}
@@ -106,6 +107,30 @@ def test_the_workflow_passes_a_steady_history_and_writes_junit(gate_step, scratc
 
 def test_the_workflow_fails_where_the_gate_does(gate_step):
     assert gate_step("Gate", instead=("--confirm", "--run 00000000-aaaa")) not in (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("existing", "expected"), [("", "POST .*/issues/7/comments "), ("42", "PATCH .*/comments/42 ")]
+)
+def test_the_workflow_comments_once_and_then_renews_its_comment(tmp_path, existing, expected):
+    program = tmp_path / "gh"
+    program.write_text(f'#!/bin/sh\ncase "$*" in *--jq*) echo "{existing}";; *) echo "$*" >> {tmp_path}/calls;; esac\n')
+    program.chmod(0o755)
+    (script,) = [one["run"] for one in read("ci-gate.yml")["jobs"]["comment"]["steps"] if "run" in one]
+    own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_REPOSITORY": "o/r", "PULL_REQUEST": "7"}
+    done = subprocess.run(["bash", "-e", "-c", script], check=True, capture_output=True, text=True, env=own)
+    assert re.search(f"--method {expected}-F body=@comment.md", (tmp_path / "calls").read_text())
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_the_gates_workflow_pins_its_actions_and_gives_no_job_more_than_it_needs():
+    gate, comment = (read("ci-gate.yml")["jobs"][name] for name in ("gate", "comment"))
+    used = [step["uses"] for job in (gate, comment) for step in job["steps"] if "uses" in step]
+    assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", one) for one in used)
+    assert read("ci-gate.yml")["permissions"] == {"contents": "read"}
+    assert comment["permissions"] == {"pull-requests": "write"}
+    assert "checkout" not in " ".join(step.get("uses", "") for step in comment["steps"])
+    assert "benchmark_db.duckdb" in gate["steps"][-1]["with"]["path"]
 
 
 def test_the_workflow_publishes_the_pages_that_it_hands_over(scratch):

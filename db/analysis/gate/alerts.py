@@ -13,7 +13,7 @@ from benchmarking.core.provenance import uuid7
 from db.analysis.gate.findings import Finding
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
 from db.analysis.history.regressions import Regression
-from db.analysis.selection import Selection
+from db.analysis.selection import EVERYTHING, Selection
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -99,6 +99,12 @@ def list_alerts(warehouse: Warehouse, selection: Selection, triages: Sequence[st
         LIST_ALERTS.format(condition=selection.condition), (*selection.values, list(triages))
     ).dicts()
     return [{**row, "axes": json.loads(row["axes"]), "parameters": json.loads(row["parameters"])} for row in rows]
+
+
+def alerts_of(warehouse: Warehouse, alert_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """These alerts, as `list_alerts` gives them."""
+    wanted = set(alert_ids)
+    return [row for row in list_alerts(warehouse, EVERYTHING) if row["alert_id"] in wanted] if wanted else []
 
 
 def set_triage(warehouse: Warehouse, prefixes: Sequence[str], triage: Triage, note: str | None) -> tuple[str, ...]:

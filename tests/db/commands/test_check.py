@@ -11,8 +11,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import Doubt
-from db.analysis.selection import POOLED
+from db.analysis.gate import github, webhook
+from db.analysis.gate.candidates import Scope, candidates
+from db.analysis.gate.findings import found
+from db.analysis.gate.gate import DEFAULTS
+from db.analysis.selection import POOLED, Selection
 from db.commands import alert, check
 from db.warehouse import Warehouse
 
@@ -346,3 +351,69 @@ def test_a_percentile_of_all_launches_together_is_neither_judged_nor_judged_by(c
     code, document = checked("--metric", "latency_p90_ms")
     assert code == 0
     assert {one["judgement"]["n"] for one in document["findings"]} == {RUNS}
+
+
+HOSTILE = "::error::<img src=x> @team #12 https://evil.example www.evil.example a|b `c`\n::error::x 100%"
+"""A name that would be something in Markdown, HTML and a workflow's log."""
+
+
+def test_names_in_a_comment_and_in_annotations_are_text(history, stored, measured):
+    stored(measured(20, 1.10))
+    with Warehouse.open(history, read_only=True) as warehouse:
+        metric = METRICS["latency_median_ms"]
+        findings = found(candidates(warehouse, Selection.parse(""), Scope(run=None, session=None), [metric]))
+    hostile = [replace(one, candidate=replace(one.candidate, model_id=HOSTILE)) for one in findings]
+    body = github.github_comment(hostile, DEFAULTS)
+    escaped = (
+        "&lt;img src=x&gt; @&#8203;team #&#8203;12 https:&#8203;//evil.example www.&#8203;evil.example a\\|b \\`c\\`"
+    )
+    assert escaped in body
+    assert not any(line.lstrip().startswith("::") for line in body.splitlines())
+    first, second = github.workflow_annotations(hostile)
+    assert first.startswith("::error title=benchhouse%3A regressed::::error::<img src=x> @team")
+    assert "a|b `c`\\n::error::x 100%25, cpu, eager, float32, b1 s32: latency_median_ms is " in first
+    assert "+10.0%25 from the mean of 12 runs" in second
+    many = github.workflow_annotations(hostile * 20)
+    assert (len(many), many[-1]) == (10, "::error title=benchhouse::31 more")
+    long = [
+        replace(one, candidate=replace(one.candidate, model_id=f"{n}{'x' * 900}")) for n, one in enumerate(hostile * 50)
+    ]
+    assert len(github.github_comment(long, DEFAULTS)) < 65_536
+    assert github.github_comment(long, DEFAULTS).endswith(" more lines are left out\n")
+
+
+def test_github_gets_a_comment_and_annotations(history, stored, measured, capsys, tmp_path):
+    stored(measured(20, 1.10))
+    assert check.main(["--github", "-", "--no-alerts", "--db-path", str(history)]) == 1
+    body, err = capsys.readouterr()
+    assert body.startswith("<!-- benchhouse check -->\n**2 regressed**")
+    lines = [line for line in err.splitlines() if line.startswith("::error title=benchhouse%3A regressed::bert")]
+    assert len(lines) == 2
+    comment = tmp_path / "comment.md"
+    assert check.main(["--github", str(comment), "--no-alerts", "--db-path", str(history)]) == 1
+    assert comment.read_text() == body
+    stop, *text, again, first, second = capsys.readouterr().out.splitlines()
+    assert [first, second] == lines
+    assert len(stop) == len("::stop-commands::") + 32
+    assert again == f"::{stop.removeprefix('::stop-commands::')}::"
+    assert "2 regressed" in text
+
+
+def test_a_comment_says_so_where_there_is_nothing_to_judge(empty_database, tmp_path, capsys):
+    path = shutil.copy(empty_database, tmp_path / "empty.duckdb")
+    assert check.main(["--github", "-", "--db-path", str(path)]) == 3
+    assert "not enough data" in capsys.readouterr().out
+    assert check.main(["--github", "-", "--json", "--db-path", str(path)]) == 2
+
+
+def test_new_alerts_are_sent_once_and_a_deaf_server_does_not_fail_the_check(
+    checked, stored, measured, monkeypatch, capsys
+):
+    sent = []
+    monkeypatch.setenv("BENCHHOUSE_WEBHOOK_URL", "https://hooks.example/secret")
+    monkeypatch.setattr(webhook, "send", lambda message, address: sent.append(message) or "the server answered 500")
+    stored(measured(20, 1.10))
+    assert checked()[0] == 1
+    assert [row["model_id"] for row in sent[0]["alerts"]] == ["bert-base-uncased"] * 2
+    assert checked()[0] == 1
+    assert len(sent) == 1
