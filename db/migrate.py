@@ -70,6 +70,11 @@ def temporary_views() -> str:
 
 
 @cache
+def view_query(name: str) -> str:
+    """The SELECT of a view."""
+    return _sql_files("views")[name].partition("\nCOMMENT ON")[0].partition(" AS\n")[2].rstrip().removesuffix(";")
+
+
 def view_names() -> frozenset[str]:
     """The name of every view."""
     return frozenset(_sql_files("views"))

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import JUDGED, Metric
+from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
 from db.analysis.environment import Shift, Together, moved_together
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.selection import EVERYTHING, Selection, judged_value
+from db.connection import literal
+from db.migrate import view_query
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 REGRESSIONS = """
-SELECT * FROM regressions
+SELECT * FROM {source}
 WHERE metric IN (SELECT unnest(?)) AND {dates} AND {selected}
 ORDER BY times_worse DESC, history_time, result_id
 """
+OUR_METRICS = re.compile(r"(?<=VALUES\n).*?(?=\n\), changes AS)", re.DOTALL)
+"""In the query of the view: the metrics that it knows, with unit and direction."""
 SELECTED = "result_id IN (SELECT result_id FROM all_results WHERE {condition})"
 """Reads all results, hence omitted where everything is selected."""
 BEFORE = 10
@@ -86,39 +90,40 @@ class Regression:
 def regressions(
     warehouse: Warehouse, metrics: Sequence[Metric], *, dates: Selection = EVERYTHING, selection: Selection = EVERYTHING
 ) -> tuple[Regression, ...]:
-    """The regressions whose first changed result is within the dates (since, until) and selected, worst first. Raises
-    UsageError for a custom metric: the view `regressions` knows the directions of columns."""
-    for metric in metrics:
-        if metric.source == "custom":
-            raise UsageError(
-                f"--metric {metric.column}: regressions are listed of columns: benchhouse history --metric "
-                f"{metric.column} shows the changes of this one"
-            )
+    """The regressions whose first changed result is within the dates (since, until) and selected, worst first."""
+    by_name = {metric.column: metric for metric in metrics}
     chosen = "TRUE" if selection == EVERYTHING else SELECTED.format(condition=selection.condition)
-    sql = REGRESSIONS.format(dates=dates.condition, selected=chosen)
-    asked = [[metric.column for metric in metrics], *dates.values, *selection.values]
+    source = f"({_with_own(metrics)})" if any(metric.source == "custom" for metric in metrics) else "regressions"
+    sql = REGRESSIONS.format(source=source, dates=dates.condition, selected=chosen)
+    asked = [list(by_name), *dates.values, *selection.values]
     rows = warehouse.query(sql, asked).dicts()
-    together = sessions_together(warehouse, ((row["metric"], row["session_id"]) for row in rows))
-    return tuple(_regression(row, together) for row in rows)
+    together = sessions_together(warehouse, ((by_name[row["metric"]], row["session_id"]) for row in rows))
+    return tuple(_regression(row, by_name[row["metric"]], together) for row in rows)
+
+
+def _with_own(metrics: Sequence[Metric]) -> str:
+    """The query of the view `regressions` for these metrics, of which it knows no custom one."""
+    rows = (f"({', '.join(literal(text) for text in (one.column, one.unit, str(one.better)))})" for one in metrics)
+    return OUR_METRICS.sub(lambda _: ", ".join(rows), view_query("regressions"))
 
 
 Sessions = Mapping[tuple[str, str, str], Together]
 """The common change of the series of a metric, machine and session, where there is one."""
 
 
-def sessions_together(warehouse: Warehouse, places: Iterable[tuple[str, str]]) -> Sessions:
+def sessions_together(warehouse: Warehouse, places: Iterable[tuple[Metric, str]]) -> Sessions:
     """The common changes of each metric and session; a series' change is against the median of its 10 runs before."""
-    sessions: dict[str, set[str]] = {}
-    for column, session in places:
-        sessions.setdefault(column, set()).add(session)
+    sessions: dict[Metric, set[str]] = {}
+    for metric, session in places:
+        sessions.setdefault(metric, set()).add(session)
     found: dict[tuple[str, str, str], Together] = {}
-    for column, ids in sessions.items():
-        asked = {"sessions": sorted(ids), "metric": column}
-        rows = warehouse.query(SHIFTS.format(value=judged_value(JUDGED[column])), asked).dicts()
-        for place, shifts in _by_session(rows, JUDGED[column]).items():
+    for metric, ids in sessions.items():
+        asked = {"sessions": sorted(ids), "metric": metric.column}
+        rows = warehouse.query(SHIFTS.format(value=judged_value(metric)), asked).dicts()
+        for place, shifts in _by_session(rows, metric).items():
             together = moved_together(shifts)
             if together is not None:
-                found[(column, *place)] = together
+                found[(metric.column, *place)] = together
     return found
 
 
@@ -135,9 +140,9 @@ def _by_session(rows: Iterable[Mapping[str, Any]], metric: Metric) -> dict[tuple
     return groups
 
 
-def _regression(row: Mapping[str, Any], together: Sessions) -> Regression:
+def _regression(row: Mapping[str, Any], metric: Metric, together: Sessions) -> Regression:
     computed: dict[str, Any] = {
-        "metric": JUDGED[row["metric"]],
+        "metric": metric,
         "point": Point.from_columns(row),
         "together": together.get((row["metric"], row["hardware_id"], row["session_id"])),
     }

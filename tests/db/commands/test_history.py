@@ -178,6 +178,46 @@ def test_a_drop_in_throughput_is_a_regression_and_a_rise_is_none(asked):
     ]
 
 
+OWN = """
+UPDATE benchmark_results SET
+    other_metrics = map(['score', 'drafts'], [1000 / latency_median_ms, 1000 / latency_median_ms]),
+    extra = json_merge_patch(extra, '{"custom_metrics": {"score": {"unit": "points", "better": "higher"},
+        "drafts": {"unit": "drafts", "better": "lower"}}}')
+"""
+
+
+@pytest.fixture
+def own(database, write_history, capsys):
+    """A function as `asked`, on a history in which two own metrics, of opposite directions, fall by a sixth."""
+    with Warehouse.open(database) as warehouse:
+        write_history(warehouse, [*QUIET, *WORSE], model_id="bert")
+        with warehouse.transaction() as connection:
+            connection.execute(OWN)
+
+    def run(*words):
+        code = main([*words, "--db-path", str(database)])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+def test_own_metrics_are_gated_listed_and_alerted_of_in_their_direction(own):
+    gate = ("check", "--run", "bert-eager-12", "--json", "--no-alerts", "--metric")
+    judged = {name: own(*gate, name) for name in ("score", "drafts")}
+    verdicts = {name: [one["verdict"] for one in json.loads(out)["findings"]] for name, (_, out) in judged.items()}
+    assert (verdicts, judged["score"][0], judged["drafts"][0]) == (
+        {"score": ["regressed"], "drafts": ["improved"]},
+        1,
+        0,
+    )
+    _, out = own("regressions", "--metric", "score,drafts,latency_median_ms", "--json")
+    found = {one["metric"]: round(one["relative_change"], 3) for one in json.loads(out)}
+    assert found == {"latency_median_ms": 0.2, "score": -0.167}
+    assert re.search("-16.7% +100 +83.33 +points", own("regressions", "--metric", "score")[1])
+    assert own("alert", "raise", "--metric", "score,drafts") == (0, "1 alerts stored, 0 already known\n")
+    assert own("alert", "raise", "--metric", "score") == (0, "0 alerts stored, 1 already known\n")
+
+
 def test_the_view_knows_the_metrics_as_the_program_does(filled):
     with Warehouse.open(filled) as warehouse:
         (row,) = warehouse.query("SELECT sql FROM duckdb_views() WHERE view_name = 'regressions'").dicts()
