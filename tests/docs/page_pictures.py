@@ -46,7 +46,7 @@ def main() -> int:
         _judge(path)
         with serving(path) as server:
             for name, content in _taken(server.url).items():
-                (arguments.folder / name).write_bytes(_small(content))
+                (arguments.folder / name).write_bytes(small(content))
                 print(arguments.folder / name, (arguments.folder / name).stat().st_size)
     return 0
 
@@ -78,7 +78,7 @@ def _taken(url: str) -> dict[str, bytes]:
     return taken
 
 
-def _small(content: bytes) -> bytes:
+def small(content: bytes) -> bytes:
     """The picture with few colours."""
     from PIL import Image
 

@@ -68,6 +68,13 @@ class See:
         return [text.get_text().replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ") for text in figure.texts]
 
     @staticmethod
+    def says(figure: Figure, text: str) -> bool:
+        """Whether the text is a sentence above or below the panels, or a clause or the beginning of one."""
+        wanted = text.removesuffix(".").lower()
+        clauses = (place for one in See.texts(figure) for place in (one, f"; {one}"))
+        return any(f"; {wanted}" in clause.lower() or clause.lower().startswith(wanted) for clause in clauses)
+
+    @staticmethod
     def legend(figure: Figure) -> list[str]:
         """The legend's entries."""
         (legend,) = figure.legends

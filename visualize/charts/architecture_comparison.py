@@ -53,10 +53,7 @@ ALIKE = (
 DETAILS = ("device_name", "num_threads", "cpu_list", "metric_definition", "hardware_id")
 ROW_IN, LINE_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.3, 0.16, 0.45, 0.78, 2.6
 WIDTH_IN = 8.4
-CHOICE = (
-    "Each block shows the point at which most of its models were measured; among several the smallest batch, then the "
-    "longest sequence, then the smallest values of all other axes."
-)
+CHOICE = "Each block shows the point at which most of its models were measured."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +103,8 @@ def _blocks(measured: Sequence[Row]) -> list[Block]:
 
 
 def _block(rows: Sequence[Row]) -> Block:
-    """The block at the point with most models; `CHOICE` describes the choice among several."""
+    """The block at the point with most models; `CHOICE` describes the choice; among several the smallest batch, then
+    the longest sequence, then the smallest values of all other axes."""
     point, chosen = min(grouped(rows, ("batch_size", *POINT_COLUMNS)), key=_preference)
     there = {row["model_id"] for row in chosen}
     best = {family: min(row["value"] for row in members) for family, members in _by_family(chosen)}
@@ -232,8 +230,15 @@ def _figure_text(
     return FigureText(
         title=title,
         subtitle=words.cell(key),
+        source=words.provenance(drawn),
         notes=words.caption(
-            [*drawn, *lost], drawn, words.interval(drawn, "Whisker"), tasks, CHOICE, missing, named=_name_and_point
+            [*drawn, *lost],
+            drawn,
+            words.interval(drawn, "Whisker"),
+            tasks,
+            CHOICE,
+            lacking=[missing],
+            named=_name_and_point,
         ),
         legend=_legend(styles, drawn),
         legend_title="Architecture family",

@@ -145,11 +145,12 @@ def _figure_text(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figu
         where = f"batch {best['batch_size']}, sequence {best['sequence_length']:,}"
         title = f"{key['model_id']}: highest throughput at {where} ({number(best['value'])} {_unit(drawn)})"
     doubts = words.doubts(drawn, ("~", "Crossed out"))
-    notes = (words.provenance(drawn), doubts, words.missing_points(members, drawn))
+    lacking = (doubts, words.missing_points(members, drawn))
     return FigureText(
         title=title,
         subtitle=words.SEPARATOR.join(part for part in held if part),
-        notes=tuple(note for note in notes if note),
+        source=words.provenance(drawn),
+        notes=words.sentences(lacking),
     )
 
 

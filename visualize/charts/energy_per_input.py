@@ -39,7 +39,14 @@ def _per_input(row: Row, column: str) -> Row:
 
 def _picture(title: str, column: str) -> BatchPicture:
     label = f"Energy of the {ENERGY_PARTS[column]} per input (J)\n{words.better('lower')}"
-    return BatchPicture(title=title, value_label=lambda row: label, notes=lambda drawn: [NOTE], also_by_sequence=True)
+    return BatchPicture(
+        title=title,
+        quantity="the energy per input",
+        has_interval=False,
+        value_label=lambda row: label,
+        notes=lambda drawn: [NOTE],
+        also_by_sequence=True,
+    )
 
 
 PLUGIN = EnergyPerInput()

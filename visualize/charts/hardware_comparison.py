@@ -101,18 +101,18 @@ def _figure_text(
 ) -> FigureText:
     alone = "Measured on one configuration so far: there is nothing to compare it with." if len(lines) == 1 else None
     whiskers = words.interval(drawn)
-    reason = "left out" if left_out else UNSHARED
+    there = set(map(id, drawn))
     return FigureText(
         title=f"{title}: {key['model_id']}",
         subtitle=str(key["task"]),
+        source=words.provenance(drawn),
         notes=words.caption(
-            members,
+            [row for row in members if not left_out or id(row) in there or not is_ok(row)],
             drawn,
             whiskers,
-            alone,
-            left_out,
+            lacking=(alone, left_out),
             named=words.cell_and_point,
-            otherwise=reason,
+            otherwise=UNSHARED,
         ),
         legend=legend_entries(lines, drawn),
     )

@@ -154,10 +154,12 @@ def _figure_text(
     found = _finding(shown, baseline, batches[0])
     sizes = sorted(baseline.at)
     skipped_sizes = [size for size in sizes if size not in batches]
-    notes = (
+    reading = (
         f"Baseline: the best configuration of its device, {baseline.line.label}.",
         words.interval(shown, "Whisker").replace("median", "speed-up"),
         found.note if found else None,
+    )
+    lacking = (
         f"Batch sizes without a panel: {', '.join(map(str, skipped_sizes))}." if skipped_sizes else None,
         left_out,
     )
@@ -168,10 +170,12 @@ def _figure_text(
     return FigureText(
         title=title,
         subtitle=words.subtitle(title, HardwareSpeedup.title, str(key["task"]), point),
+        source=words.provenance(shown),
         notes=words.caption(
             [row for row in members if row["batch_size"] not in skipped_sizes],
             shown,
-            *notes,
+            *reading,
+            lacking=lacking,
             named=words.cell_and_point,
             otherwise="left out or without a baseline",
         ),

@@ -26,6 +26,7 @@ class LatencyVsBatchSize(ChartPlugin):
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         picture = BatchPicture(
             title=self.title,
+            quantity="the latency",
             value_label=lambda row: words.value_title("latency_median_ms"),
             notes=lambda drawn: [words.interval(drawn)],
         )

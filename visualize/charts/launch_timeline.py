@@ -39,7 +39,7 @@ ORDER BY {order}, raw.launch, raw.phase DESC
 
 MOST_PICTURES, MOST_LAUNCHES, MOST_DOUBTS = 6, 5, 3
 WIDTH_IN, PANEL_IN = 8.4, 1.7
-NOTE = "Time is counted from the first call of the warm-up. The line is the median of the result."
+NOTE = "Time is counted from the first call of the warm-up; the line is the median of the result."
 
 
 class LaunchTimeline(ChartPlugin):
@@ -118,10 +118,11 @@ def _figure_text(key: Row, shown: Sequence[tuple[Row, list[Row]]], total: int) -
     entries = [legend_entry("timed", colour(0), 0)]
     if has_warmup:
         entries.insert(0, legend_entry("warm-up", look().grey, 0, markerfacecolor=look().background))
-    notes = (words.provenance([key]), NOTE, *sentences[:MOST_DOUBTS], more, left_out)
+    notes = (*words.sentences([NOTE, left_out]), *sentences[:MOST_DOUBTS], more)
     return FigureText(
         title=f"{LaunchTimeline.title}: {key['model_id']}, {words.point(key)} ({state})",
         subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
+        source=words.provenance([key]),
         notes=tuple(note for note in notes if note),
         legend=tuple(entries),
     )

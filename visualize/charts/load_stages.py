@@ -109,16 +109,13 @@ def _figure_text(key: Row, shown: Sequence[Line], total: int) -> FigureText:
     there = dict.fromkeys(name for line in shown for name in stages(newest(line.rows)))
     rows = [newest(line.rows) for line in shown]
     left_out = f"Left out: the {total - len(shown)} slowest of {total}; a selection shows them."
-    notes = (
-        words.provenance(rows),
-        "Medians over launches, each a fresh process; the newest run of each configuration.",
-        left_out if total > len(shown) else None,
-    )
+    reading = ("Medians over launches, each a fresh process; the newest run of each configuration.",)
     title = _title(key, shown)
     return FigureText(
         title=title,
         subtitle=words.subtitle(title, LoadStages.title, str(key["task"])),
-        notes=tuple(note for note in notes if note),
+        source=words.provenance(rows),
+        notes=words.sentences(reading, [left_out if total > len(shown) else None]),
         legend=tuple(
             Patch(color=_colour(name), label=STAGES.get(name, name.replace("_", " ")))
             for name in sorted(there, key=lambda name: list(STAGES).index(name) if name in STAGES else len(STAGES))
@@ -134,6 +131,9 @@ def _title(key: Row, shown: Sequence[Line]) -> str:
         share = own[name] / (sum(own.values()) or 1)
         if name in STAGES and share > 0.5:
             return f"{key['model_id']}: {STAGES[name]} takes {share:.0%} of the load time"
+    else:
+        quickest, slowest = (sum(stages(newest(line.rows)).values()) for line in (shown[0], shown[-1]))
+        return f"{key['model_id']}: loading takes from {number(quickest)} to {number(slowest)} s"
     return f"{LoadStages.title}: {key['model_id']}"
 
 

@@ -95,9 +95,7 @@ def _drawing(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...
             axes.set_ylim(0, axes.get_ylim()[1] * 1.05)
             axes.set(xlabel="", ylabel=title)
         rest = len(groups) - len(shown)
-        notes = (
-            words.provenance(rows),
-            NOTE,
+        lacking = (
             words.doubts(rows),
             f"Left out: the {rest} smallest of {len(groups)} points; a selection shows them." if rest else None,
         )
@@ -106,7 +104,8 @@ def _drawing(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...
             FigureText(
                 title=f"{MemoryPhases.title}: {key['model_id']}",
                 subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
-                notes=tuple(note for note in notes if note),
+                source=words.provenance(rows),
+                notes=words.sentences([NOTE], lacking),
                 legend=(*legend_entries(lines, ()), *doubtful_entries(rows)),
             ),
         )

@@ -40,7 +40,14 @@ class MemoryVsBatchSize(ChartPlugin):
 
 def _picture(title: str, label: str) -> BatchPicture:
     note = "Median over launches of one reading per launch; no interval."
-    return BatchPicture(title=title, value_label=lambda row: label, notes=lambda drawn: [note], reference=_weights)
+    return BatchPicture(
+        title=title,
+        quantity="peak memory",
+        has_interval=False,
+        value_label=lambda row: label,
+        notes=lambda drawn: [note],
+        reference=_weights,
+    )
 
 
 def _weights(drawn: Sequence[Row]) -> tuple[str, float] | None:

@@ -22,7 +22,7 @@ from visualize.drawing.rows import (
     is_ok,
     trust,
 )
-from visualize.drawing.style import SMALL_SIZE, look, scale_value_axis, theme
+from visualize.drawing.style import SMALL_SIZE, look, number, scale_value_axis, theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,10 +41,7 @@ LABEL_ROOM = 1.4
 """Factor of room at the left, on a log axis, for the name of the first point of the front."""
 MOST_NAMED = 8
 """Points of the front with a name beside them; more would overlap."""
-NOTE = (
-    "Points on the stepped line: no other configuration or batch size has both a lower median latency and a higher "
-    "throughput."
-)
+NOTE = "Points on the stepped line: nothing else has both a lower median latency and a higher throughput."
 
 
 class ParetoFront(ChartPlugin):
@@ -96,8 +93,9 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
         scale_value_axis(axes, [row["throughput"] for row in shown])
         best = front(shown)
         _draw_front(axes, best)
-        unit = "inputs/s" if key["new_tokens"] is None else "generated tokens/s"
-        axes.set(xlabel=words.value_title("latency_median_ms"), ylabel=f"Throughput ({unit})\n{words.better('higher')}")
+        axes.set(
+            xlabel=words.value_title("latency_median_ms"), ylabel=f"Throughput ({_unit(key)})\n{words.better('higher')}"
+        )
         finish(figure, _figure_text(key, members, shown, lines, best, left_out))
     return Drawing(
         figure=figure,
@@ -123,6 +121,18 @@ def _draw_front(axes: Axes, best: Sequence[Row]) -> None:
         )  # fmt: skip
 
 
+def _title(key: Row, best: Sequence[Row]) -> str:
+    """What was read at both ends of the front, if both are valid."""
+    if len(best) < 2 or {trust(best[0]), trust(best[-1])} != {"valid"}:
+        return f"{ParetoFront.title}: {key['model_id']}"
+    ends = [f"{number(row['throughput'])} {_unit(key)} at {number(row['value'])} ms" for row in (best[0], best[-1])]
+    return f"{key['model_id']}: from {ends[0]} to {ends[1]} a call"
+
+
+def _unit(key: Row) -> str:
+    return "inputs/s" if key["new_tokens"] is None else "generated tokens/s"
+
+
 def _figure_text(
     key: Row,
     members: Sequence[Row],
@@ -132,12 +142,19 @@ def _figure_text(
     left_out: str | None,
 ) -> FigureText:
     held = (str(key["task"]), words.unbroken(words.point({**key, "batch_size": 1, "concurrency": 1}, with_batch=False)))
+    there = set(map(id, shown))
     entries = [legend_entry(line.label, line.colour, line.style, linestyle=line.line_style) for line in lines]
+    title = _title(key, best)
     return FigureText(
-        title=f"{ParetoFront.title}: {key['model_id']}",
-        subtitle=words.SEPARATOR.join(part for part in held if part),
+        title=title,
+        subtitle=words.subtitle(title, ParetoFront.title, *held),
+        source=words.provenance(shown),
         notes=words.caption(
-            members, shown, NOTE if best else None, left_out, named=words.cell_and_point, otherwise="left out"
+            [row for row in members if not left_out or id(row) in there or not is_ok(row)],
+            shown,
+            NOTE if best else None,
+            lacking=[left_out],
+            named=words.cell_and_point,
         ),
         legend=(*entries, *doubtful_entries(shown)),
     )

@@ -29,8 +29,8 @@ DEVICE = ("hardware_id", "device", "device_name", "simulated")
 WIDTH_IN, HEIGHT_IN, MOST_SERIES = 7.2, 4.6, 40
 GIGA = 1e9
 NOTE = (
-    "Lines: the fastest large matrix product, and the fastest copy of memory, that were measured on this device. "
-    "Points above the slope had some of their data in caches."
+    "Lines: the fastest large matrix product, and the fastest copy of memory, that were measured on this device; "
+    "points above the slope had some of their data in caches."
 )
 
 
@@ -80,8 +80,10 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
             FigureText(
                 title=_title(best),
                 subtitle=words.subtitle(_title(best), Roofline.title, words.device(key)),
+                source=words.provenance(shown),
                 notes=words.caption(
-                    members, shown, NOTE, left_out, named=lambda row: f"{row['model_id']} at {words.point(row)}",
+                    members, shown, NOTE, lacking=[left_out],
+                    named=lambda row: f"{row['model_id']} at {words.point(row)}",
                     otherwise="without counted operations or bytes, or at a precision that was not calibrated",
                 ),
                 legend=(*entries, *doubtful_entries(shown)),

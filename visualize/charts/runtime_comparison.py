@@ -258,13 +258,14 @@ def _figure_text(title: str, key: Row, members: Sequence[Row], drawn: Sequence[R
     heading = f"{title}: {key['model_id']}"
     if found:
         heading = f"{key['model_id']}: {found.text} at batch {min(row['batch_size'] for row in ranked)}"
-    notes = (
-        words.provenance(drawn),
-        f"Baseline: {', '.join((_baseline(drawn).replace(' at ', ', '), *modes))}; {', '.join(setup)}.",
-        f"The baseline itself is {' or '.join(sorted(unsure))}." if unsure else None,
+    reading = (
+        f"Baseline: {', '.join((_baseline(drawn).replace(' at ', ', '), *modes, *setup))}.",
         words.interval([row for row in ranked if not row["is_baseline"]], "Whisker").replace("median", "factor"),
-        found.note if found else None,
         "Error: relative L2 distance of the output from the baseline's.",
+        found.note if found else None,
+    )
+    lacking = (
+        f"The baseline itself is {' or '.join(sorted(unsure))}." if unsure else None,
         UNRANKED if len(ranked) < len(drawn) else None,
         words.doubts(ranked),
         words.missing_points(members, drawn, words.cell_and_point, NO_BASELINE),
@@ -272,7 +273,8 @@ def _figure_text(title: str, key: Row, members: Sequence[Row], drawn: Sequence[R
     return FigureText(
         title=heading,
         subtitle=words.subtitle(heading, title, *held),
-        notes=tuple(note for note in notes if note),
+        source=words.provenance(drawn),
+        notes=words.sentences(reading, lacking),
     )
 
 

@@ -39,7 +39,7 @@ ORDER BY {order}
 
 SUBJECT = ("model_id", *MODEL_COLUMNS, "place", "num_threads", "cpu_list", *POINT_COLUMNS)
 """What a picture has in common."""
-RUNTIME = ("runtime", "runtime_mode", "device", "simulated")
+RUNTIME = ("runtime", "runtime_mode", "device", "device_name", "simulated", "hardware_id")
 """What has a row of its own."""
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 """In the order of the columns."""
@@ -63,7 +63,7 @@ class RuntimePrecision(ChartPlugin):
 def _drawing(key: Row, drawn: Sequence[Row]) -> Drawing:
     groups = sorted(grouped(drawn, RUNTIME), key=lambda group: min(row["value"] for row in group[1]))
     shown = groups[:MOST_ROWS]
-    facts = [details(own, ("runtime_mode", "device", "simulated")) for own, _ in shown]
+    facts = [details(own, RUNTIME[1:]) for own, _ in shown]
     names = distinct_names([own["runtime"] for own, _ in shown], facts, ", ")
     columns = [name for name in PRECISIONS if any(row["precision"] == name for row in drawn)]
     sizes = sorted({row["batch_size"] for row in drawn})
@@ -133,17 +133,26 @@ def _cell(row: Row, *, is_best: bool) -> str:
     return f"{mark}{number(row['value'])}{star}{error}{state}"
 
 
+def _title(key: Row, shown: Sequence[Row], batch: int) -> str:
+    """The finding, where one runtime and precision is the fastest at the smallest batch size."""
+    best = clear_winner([row for row in shown if row["is_ranked"] and row["batch_size"] == batch], "lower")
+    if best is None:
+        return f"{RuntimePrecision.title}: {key['model_id']}"
+    return f"{key['model_id']}: {best['runtime']} at {best['precision']} is the fastest at batch {batch}"
+
+
 def _figure_text(
     key: Row, shown: Sequence[Row], sizes: Sequence[int], batches: Sequence[int], rows_left_out: int
 ) -> FigureText:
     missing = [str(size) for size in sizes if size not in batches]
-    notes = (
-        words.provenance(shown),
-        "Lower is better; a star marks the fastest where its interval is apart from all others. Error: distance of the "
-        "output from that of the unmodified model at float32, as a share of its size.",
+    reading = (
+        "Star: the fastest where its interval is apart from all others.",
+        "Error: distance of the output from that of the unmodified model at float32, as a share of its size.",
+    )
+    lacking = (
         words.doubts(shown, ("~", "Crossed out")),
         f"Batch sizes without a panel: {', '.join(missing)}." if missing else None,
-        f"Left out: the {rows_left_out} slowest runtimes; a selection shows them." if rows_left_out else None,
+        f"Left out: the {rows_left_out} slowest runtimes." if rows_left_out else None,
     )
     same = {**key, "batch_size": 1}
     held = (
@@ -151,10 +160,12 @@ def _figure_text(
         str(key["task"]),
         words.unbroken(words.point(same, with_batch=False)),
     )
+    title = _title(key, shown, batches[0])
     return FigureText(
-        title=f"{RuntimePrecision.title}: {key['model_id']}",
-        subtitle=words.SEPARATOR.join(part for part in held if part),
-        notes=tuple(note for note in notes if note),
+        title=title,
+        subtitle=words.subtitle(title, RuntimePrecision.title, *held),
+        source=words.provenance(shown),
+        notes=words.sentences(reading, lacking),
     )
 
 

@@ -138,10 +138,11 @@ def _figure_text(
     most = max(len(launches) for _, launches in shown)
     blocks = {row["inner_loops"] for _, launches in shown for row in launches} - {1}
     rest = len(found) - len(shown)
-    notes = (
-        words.provenance(rows),
-        "Left: how many samples are at most so slow. Right: a strip per launch, its median as a line."
-        + (" Short calls are timed in blocks; a sample is then the mean of a block." if blocks else ""),
+    reading = (
+        "Left: how many samples are at most so slow; right: a strip per launch, its median as a line.",
+        "A sample is the mean of a block of short calls." if blocks else None,
+    )
+    lacking = (
         words.doubts(rows, ("In doubt", "Invalid")),
         f"Left out: {rest} of {len(found)} points; a selection such as batch=8 shows them." if rest else None,
         f"Left out: launches after the first {MOST_LAUNCHES}." if most > MOST_LAUNCHES else None,
@@ -150,7 +151,8 @@ def _figure_text(
     return FigureText(
         title=title,
         subtitle=words.subtitle(title, SampleDistribution.title, words.cell(key), str(key["task"])),
-        notes=tuple(note for note in notes if note),
+        source=words.provenance(rows),
+        notes=words.sentences(reading, lacking),
         legend=tuple(legend_entry(f"launch {launch + 1}", colour(launch), launch) for launch in numbers),
     )
 

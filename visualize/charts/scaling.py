@@ -193,21 +193,16 @@ def _figure_text(
         f"Left out: {total - len(shown)} of {total} lines; a selection shows them." if total > len(shown) else None
     )
     alone = f"Points with one number of {resource.several} are not drawn." if len(drawn) < len(members) else None
-    notes = (
-        words.provenance(drawn),
-        INTERVAL if any(row["low"] for row in drawn) else None,
-        found.note if found else None,
-        words.doubts(drawn),
-        left_out,
-        alone,
-    )
+    reading = (INTERVAL if any(row["low"] for row in drawn) else None, found.note if found else None)
+    lacking = (words.doubts(drawn), left_out, alone)
     title = f"{key['model_id']}: {found.text}" if found else f"{_title(resource)}: {key['model_id']}"
     alone_name = _name(shown[0][0]) if len(shown) == 1 else ""
     device = words.device(members[0]) if resource is THREADS else str(key["card"] or key["device_type"])
     return FigureText(
         title=title,
         subtitle=words.subtitle(title, _title(resource), device, str(key["task"]), alone_name),
-        notes=tuple(note for note in notes if note),
+        source=words.provenance(drawn),
+        notes=words.sentences(reading, lacking),
         legend=legend_entries(lines, drawn) if len(lines) > 1 else doubtful_entries(drawn),
     )
 

@@ -39,10 +39,7 @@ MOST_SERIES = 12
 COLUMNS, WIDTH_IN, PANEL_IN = 2, 9.6, 2.5
 MOST_LISTED = 6
 """Versions and notes of people in the caption."""
-SEGMENTS = (
-    "Steps: the median level between the changes that were found; a dashed line is a change, with how much the level "
-    "changed."
-)
+SEGMENTS = "Steps: the median level between changes, which are dashed lines."
 
 
 class TemporalTrend(ChartPlugin):
@@ -249,11 +246,14 @@ def _figure_text(
     drawn = [row for rows in shown for row in rows]
     rest = len(series) - len(shown)
     more = f"; and {len(listed) - MOST_LISTED} more" if len(listed) > MOST_LISTED else ""
-    notes = (
-        f"{'Axes do' if len(shown) > 1 else 'The axis does'} not begin at 0.",
-        SEGMENTS if any(row["change"] is not None for row in drawn) else "Line: the median level; no change was found.",
+    changed = any(row["change"] is not None for row in drawn)
+    reading = (
+        SEGMENTS if changed else "Line: the median level; no change was found.",
         words.interval(drawn, "Vertical lines"),
-        f"At the top: {'; '.join(listed[:MOST_LISTED])}{more}." if listed else None,
+        f"{'Axes do' if len(shown) > 1 else 'the axis does'} not begin at 0.",
+    )
+    marks = f"At the top: {'; '.join(listed[:MOST_LISTED])}{more}." if listed else ""
+    lacking = (
         words.doubts(drawn),
         f"Left out: {rest} of {len(series)} series, those with changes come first; a selection shows them."
         if rest else None,
@@ -261,9 +261,15 @@ def _figure_text(
     return FigureText(
         title=_title(key, shown),
         subtitle=f"{_heading_of(drawn[0])}, by the time of the commit, else of the run",
-        notes=tuple(note for note in notes if note),
+        source=marks,
+        notes=words.sentences(reading, lacking),
         legend=doubtful_entries(drawn),
     )
+
+
+def _metric(shown: Sequence[list[Row]]) -> str:
+    name = words.metric_name(shown[0][0]["metric"])
+    return f"{name[0].lower()}{name[1:]}"
 
 
 def _title(key: Row, shown: Sequence[list[Row]]) -> str:
@@ -273,9 +279,12 @@ def _title(key: Row, shown: Sequence[list[Row]]) -> str:
     ]
     if len(shown) == 1 and changes:
         last = changes[-1]
-        day, name = last["history_time"].date().isoformat(), words.metric_name(last["metric"])
+        day = last["history_time"].date().isoformat()
         verb = "rose" if last["change"] > 0 else "fell"
-        return f"{key['model_id']}: {name[0].lower()}{name[1:]} {verb} by {abs(last['change']):.1%} on {day}"
+        return f"{key['model_id']}: {_metric(shown)} {verb} by {abs(last['change']):.1%} on {day}"
+    moved = sum(any(row["change_state"] == "confirmed" for row in rows) for rows in shown)
+    if len(shown) > 1 and moved:
+        return f"{key['model_id']}: {_metric(shown)} changed in {moved} of {len(shown)} series"
     return f"{_heading_of(shown[0][0])}: {key['model_id']}"
 
 

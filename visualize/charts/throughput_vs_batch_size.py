@@ -28,7 +28,7 @@ class ThroughputVsBatchSize(ChartPlugin):
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
-        picture = BatchPicture(title=self.title, value_label=_label, notes=_notes)
+        picture = BatchPicture(title=self.title, quantity="the throughput", value_label=_label, notes=_notes)
         return draw_cells(picture, rows)
 
 

@@ -27,6 +27,7 @@ class TimePerOutputToken(ChartPlugin):
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         picture = BatchPicture(
             title=self.title,
+            quantity="the time per token",
             value_label=lambda row: words.value_title("time_per_output_token_ms"),
             notes=lambda drawn: [words.interval(drawn)],
             also_by_sequence=True,

@@ -27,6 +27,7 @@ class TimeToFirstToken(ChartPlugin):
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         picture = BatchPicture(
             title=self.title,
+            quantity="the time to the first token",
             value_label=lambda row: words.value_title("time_to_first_token_ms"),
             notes=lambda drawn: [words.interval(drawn)],
             also_by_sequence=True,

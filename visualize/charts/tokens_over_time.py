@@ -122,9 +122,7 @@ def _drawing(key: Row, series: Sequence[tuple[Row, Generation]]) -> Drawing:
             legend_entry(label, colour(style), style, linestyle=line_style(style)) for style, label in enumerate(labels)
         ]
         rest = len(series) - len(shown)
-        notes = (
-            words.provenance(rows),
-            NOTE,
+        lacking = (
             words.doubts(rows),
             f"Left out: {rest} of {len(series)} points; a selection such as batch=8 shows them." if rest else None,
         )
@@ -133,7 +131,8 @@ def _drawing(key: Row, series: Sequence[tuple[Row, Generation]]) -> Drawing:
             FigureText(
                 title=f"{TokensOverTime.title}: {key['model_id']}",
                 subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]), f"{key['new_tokens']} new tokens")),
-                notes=tuple(note for note in notes if note),
+                source=words.provenance(rows),
+                notes=words.sentences([NOTE], lacking),
                 legend=(*entries, *doubtful_entries(rows)),
             ),
         )

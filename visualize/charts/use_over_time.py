@@ -91,9 +91,7 @@ def _drawing(key: Row, points: Sequence[list[Row]]) -> Drawing:
         panels[-1].set_xlabel("Time since the first reading (s)")
         rows = [row for row, _ in series]
         rest = len(points) - len(shown)
-        notes = (
-            words.provenance(rows),
-            NOTE,
+        lacking = (
             words.doubts(rows),
             f"Left out: the {rest} smallest of {len(points)} points; a selection shows them." if rest else None,
         )
@@ -103,7 +101,8 @@ def _drawing(key: Row, points: Sequence[list[Row]]) -> Drawing:
             FigureText(
                 title=f"{UseOverTime.title}: {key['model_id']}",
                 subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
-                notes=tuple(note for note in notes if note),
+                source=words.provenance(rows),
+                notes=words.sentences([NOTE], lacking),
                 legend=(*entries, *doubtful_entries(rows)),
             ),
         )

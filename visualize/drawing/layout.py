@@ -43,8 +43,10 @@ class FigureText:
     title: str
     subtitle: str
     """What the whole picture has in common: model, device, runtime, precision."""
+    source: str = ""
+    """Where the numbers are from: weights, launches, dates."""
     notes: tuple[str, ...] = ()
-    """Sentences of the caption, each on its own lines."""
+    """The sentences of the caption, at most two: how to read the picture, and what is doubtful or missing."""
     legend: tuple[Any, ...] = ()
     """Artists with labels, in reading order."""
     legend_title: str | None = None
@@ -113,6 +115,8 @@ def finish(figure: Figure, words: FigureText) -> None:
     header = _TextBlock()
     _write(figure, header, words.title, TITLE_SIZE, weight="bold")
     _write(figure, header, words.subtitle, SUBTITLE_SIZE, color=look().grey)
+    if words.source:
+        _write(figure, header, words.source, SMALL_SIZE, color=look().grey)
     legend = _legend(figure, words)
     legend_in = float(legend.get_window_extent(_renderer(figure)).height) / figure.dpi + GAP_IN if legend else 0.0
     footer = _TextBlock(height_in=legend_in + GAP_IN)

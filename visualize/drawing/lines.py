@@ -21,6 +21,7 @@ from visualize.drawing.rows import (
     details,
     grouped,
     is_ok,
+    measured_apart,
     trust,
     varying,
 )
@@ -89,6 +90,10 @@ class BatchPicture:
     """Sentences of the caption about the interval."""
     also_by_sequence: bool = False
     """Whether a second panel shows the same results against the sequence length."""
+    quantity: str | None = None
+    """What the title says about the largest batch size against the smallest, as in "peak memory"."""
+    has_interval: bool = True
+    """Whether the quantity has one; without it a reading is only told."""
     reference: Callable[[Sequence[Row]], tuple[str, float] | None] = lambda rows: None
     """A horizontal reference line: (label, value)."""
 
@@ -323,13 +328,41 @@ def _figure_text(
     same = {name: value for name, value in axis_values(drawn[0]).items() if name not in names}
     held = {**key, "sequence_length": same.pop("sequence_length", None), "axes": json.dumps(same)}
     fixed = (words.cell(key), str(key["task"]), words.unbroken(words.point(held, with_batch=False)))
+    title = _title(picture, key, drawn, names)
     return FigureText(
-        title=f"{picture.title}: {key['model_id']}",
-        subtitle=words.SEPARATOR.join(part for part in fixed if part),
+        title=title,
+        subtitle=words.subtitle(title, picture.title, *fixed),
+        source=words.provenance(drawn),
         notes=words.caption(members, drawn, *picture.notes(drawn)),
         legend=entries,
         legend_title=_legend_title(names),
     )
+
+
+def _title(picture: BatchPicture, key: Row, drawn: Sequence[Row], names: Sequence[str]) -> str:
+    """How many times the quantity at the largest batch size is that at the smallest one, if valid results of one
+    command support it; over several lines from the least to the most."""
+    sizes = sorted({row["batch_size"] for row in drawn})
+    ends = [_ends(rows, sizes, has_interval=picture.has_interval) for _, rows in _by_axes(drawn, names)]
+    if picture.quantity is None or len(sizes) < 2 or None in ends or measured_apart(drawn) or key["simulated"]:
+        return f"{picture.title}: {key['model_id']}"
+    ratios = [last["value"] / first["value"] for first, last in filter(None, ends)]
+    least, most = (f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
+    times = least if least == most else f"{least} to {most}"
+    return f"{key['model_id']}: {picture.quantity} at batch {sizes[-1]} is {times} times that at batch {sizes[0]}"
+
+
+def _ends(rows: Sequence[Row], sizes: Sequence[int], *, has_interval: bool) -> tuple[Row, Row] | None:
+    """The results at the smallest and the largest batch size, if both are valid and their intervals are apart."""
+    at = {row["batch_size"]: row for row in rows}
+    first, last = at.get(sizes[0]), at.get(sizes[-1])
+    if first is None or last is None or not first["value"] or {trust(first), trust(last)} != {"valid"}:
+        return None
+    if not has_interval:
+        return first, last
+    if None in (first["low"], first["high"], last["low"], last["high"]):
+        return None
+    return (first, last) if first["high"] < last["low"] or last["high"] < first["low"] else None
 
 
 def _legend_title(names: Sequence[str]) -> str | None:

@@ -102,12 +102,16 @@ def doubts(drawn: Sequence[Row], marks: tuple[str, str] = ("Hollow", "Crossed"))
     """How many of the drawn points are doubtful or invalid, and the commonest reasons; None without any."""
     doubtful = [row for row in drawn if trust(row) == "doubtful"]
     invalid = [row for row in drawn if trust(row) == "invalid"]
+    invalid_mark = marks[1].lower() if doubtful else marks[1]
     parts = [
-        f"{mark}: {len(rows)} of {len(drawn)} points {'is' if len(rows) == 1 else 'are'} {state}{_reasons(rows)}."
-        for mark, state, rows in ((marks[0], "doubtful", doubtful), (marks[1], "invalid", invalid))
+        f"{mark}: {len(rows)} of {len(drawn)} points {'is' if len(rows) == 1 else 'are'} {state}{_reasons(rows)}"
+        for mark, state, rows in (
+            (marks[0], "doubtful", doubtful),
+            (invalid_mark, "invalid", invalid),
+        )
         if rows
     ]
-    return " ".join(parts) or None
+    return "; ".join(parts) + "." if parts else None
 
 
 def _reasons(rows: Sequence[Row]) -> str:
@@ -172,13 +176,24 @@ def nothing_to_draw(rows: Sequence[Row]) -> str:
 def caption(
     rows: Sequence[Row],
     drawn: Sequence[Row],
-    *more: str | None,
+    *reading: str | None,
+    lacking: Sequence[str | None] = (),
     named: Callable[[Row], str] = point,
     otherwise: str = NO_VALUE,
 ) -> tuple[str, ...]:
-    """The notes below a chart: source, further sentences, doubts, missing points."""
-    notes = (provenance(drawn), *more, doubts(drawn), missing_points(rows, drawn, named, otherwise))
-    return tuple(note for note in notes if note)
+    """The caption of a chart: a sentence about how to read it, and one about what is left out, doubtful or missing."""
+    return sentences(reading, (*lacking, doubts(drawn), missing_points(rows, drawn, named, otherwise)))
+
+
+def sentences(*parts: Iterable[str | None]) -> tuple[str, ...]:
+    """One sentence of each of the parts that has any text, its clauses divided by semicolons."""
+    found = [[text for text in clauses if text] for clauses in parts]
+    return tuple(_one_sentence(clauses) for clauses in found if clauses)
+
+
+def _one_sentence(clauses: Sequence[str]) -> str:
+    first, *others = [*(text.removesuffix(".") for text in clauses[:-1]), clauses[-1]]
+    return "; ".join([first, *(text[0].lower() + text[1:] for text in others)])
 
 
 def size(parameter_count: int) -> str:

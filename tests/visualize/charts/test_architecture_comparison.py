@@ -39,7 +39,7 @@ def test_tasks_have_separate_blocks_and_a_warning(make_run, figures, see):
         "encoder-only, feature-extraction: batch 1, sequence 128",
         "decoder-only, text-generation: batch 1, sequence 128, 4 new tokens",
     ]
-    assert "Calls of different tasks do different work: compare within a block only." in see.texts(figure)
+    assert see.says(figure, "Calls of different tasks do different work: compare within a block only.")
 
 
 def test_a_block_is_at_the_point_most_models_share_and_names_the_others(make_run, figures, see):
@@ -47,7 +47,7 @@ def test_a_block_is_at_the_point_most_models_share_and_names_the_others(make_run
     runs = [make_run(model_id=name, sequence_lengths=lengths) for name, lengths in lengths_of.items()]
     (figure,) = figures(NAME, *runs)
     assert see.title(figure.axes[0], loc="left") == "encoder-only, feature-extraction: batch 1, sequence 32"
-    assert "Measured at other points only: feature-extraction: c." in see.texts(figure)
+    assert see.says(figure, "Measured at other points only: feature-extraction: c.")
 
 
 def test_among_equally_common_points_the_smallest_batch_and_longest_sequence_is_chosen(make_run, figures, see):
@@ -83,7 +83,7 @@ def test_every_family_is_in_one_picture_each_at_a_point_it_was_measured_at(one_o
         "rag, retrieval-augmented-generation: batch 1, sequence 128, 4 new tokens, 1,000 documents, top-2",
     ]
     assert figure.axes[0].get_xscale() == "log"
-    assert any(text.startswith("Each block shows the point at which most of its models") for text in see.texts(figure))
+    assert see.says(figure, "Each block shows the point at which most of its models")
 
 
 def test_no_two_families_look_alike_and_each_looks_the_same_in_every_picture(one_of_each, figures, see):
@@ -126,8 +126,7 @@ def test_doubtful_results_are_hollow_and_failed_ones_are_named(make_run, figures
     (figure,) = figures(NAME, make_run(), doubtful, broken)
     assert see.face(figure.axes[0], "mark doubtful") == "#ffffff"
     assert see.legend(figure) == ["encoder-only", "hollow: doubtful"]
-    (note,) = [text for text in see.texts(figure) if text.startswith("Not drawn")]
-    assert note.startswith("Not drawn: 4 failed of 6 points (broken at batch 1, sequence 32; broken at")
+    assert see.says(figure, "Not drawn: 4 failed of 6 points (broken at batch 1, sequence 32; broken at")
 
 
 def test_two_modes_of_one_model_are_distinguished(make_run, figures, alter):

@@ -24,7 +24,7 @@ def test_latency_draws_a_line_of_medians_for_each_sequence_length(make_run, figu
 def test_the_band_is_the_interval_that_was_measured(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,)))
     assert see.band(figure.axes[0], "band 32") == [(1, 7.7, 8.3), (2, 15.7, 16.3), (4, 31.7, 32.3)]
-    assert "Band or whisker: 95 % confidence interval of the median over launches." in see.texts(figure)
+    assert see.says(figure, "Band or whisker: 95 % confidence interval of the median over launches.")
 
 
 def test_an_interval_without_neighbours_is_a_whisker(make_run, figures, see, alter):
@@ -48,13 +48,13 @@ def test_without_intervals_none_is_drawn_and_the_caption_says_so(make_run, figur
     run = alter.results(make_run(), alter.metrics(latency_ci_low_ms=None, latency_ci_high_ms=None))
     (figure,) = figures(LATENCY, run)
     assert see.labels(figure.axes[0]) == ["line 128", "line 32", "valid 128", "valid 32"]
-    assert "No intervals: they take 3 launches or more at a point." in see.texts(figure)
+    assert see.says(figure, "No intervals: they take 3 launches or more at a point.")
 
 
 def test_with_fewer_than_three_launches_there_is_no_interval(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(launches=2))
     assert see.labels(figure.axes[0]) == ["line 128", "line 32", "valid 128", "valid 32"]
-    assert "No intervals: they take 3 launches or more at a point." in see.texts(figure)
+    assert see.says(figure, "No intervals: they take 3 launches or more at a point.")
 
 
 def test_an_invalid_point_is_crossed_and_not_on_the_line(make_run, figures, see, alter):
@@ -65,7 +65,7 @@ def test_an_invalid_point_is_crossed_and_not_on_the_line(make_run, figures, see,
     assert see.points(axes, "invalid 32") == see.points(axes, "crossed 32") == [(2, 16)]
     assert see.face(axes, "invalid 32") == "#ffffff"
     assert see.legend(figure) == ["32", "crossed: invalid, not ranked"]
-    assert "Crossed: 1 of 3 points is invalid (nan output)." in see.texts(figure)
+    assert see.says(figure, "Crossed: 1 of 3 points is invalid (nan output).")
 
 
 def test_doubtful_points_are_hollow_and_explained(make_run, figures, see, alter):
@@ -78,7 +78,7 @@ def test_doubtful_points_are_hollow_and_explained(make_run, figures, see, alter)
     assert see.face(axes, "doubtful 32") == "#ffffff"
     assert see.face(axes, "valid 32").upper() == COLOURS[0]
     assert see.legend(figure) == ["32", "hollow: doubtful"]
-    assert any(text.startswith("Hollow: 1 of 2 points is doubtful (other programs were") for text in see.texts(figure))
+    assert see.says(figure, "Hollow: 1 of 2 points is doubtful (other programs were")
 
 
 def test_failed_points_are_not_drawn_but_counted_with_their_reason(make_run, figures, see):
@@ -99,8 +99,8 @@ def test_if_everything_failed_there_is_a_reason_instead_of_a_picture(make_run, o
 def test_a_picture_names_what_its_points_have_in_common(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(model_id="gpt2", family="decoder-only"))
     title, subtitle, provenance, *_ = see.texts(figure)
-    assert title == "Latency vs batch size: gpt2"
-    assert subtitle == "Test CPU (cpu) · eager · float32 · text-generation · 4 new tokens"
+    assert title == "gpt2: the latency at batch 2 is 2 times that at batch 1"
+    assert subtitle == "Latency vs batch size · Test CPU (cpu) · eager · float32 · text-generation · 4 new tokens"
     assert provenance == "random weights · attention=sdpa · 3 launches a point · measured 2026-01-02"
 
 
@@ -252,3 +252,15 @@ def test_throughput_is_labelled_with_the_unit_of_an_item(make_run, figures, fami
 def test_a_simulated_device_is_labelled_as_such(make_run, figures, see, alter):
     (figure,) = figures(LATENCY, alter.on_device(make_run(), "Emulator", simulated=True))
     assert see.texts(figure)[1].startswith("Emulator (cpu, simulated) · eager")
+
+
+def test_a_title_states_the_growth_that_valid_results_of_one_command_support(make_run, figures, see, alter):
+    def title(run):
+        (figure,) = figures(LATENCY, run)
+        return see.texts(figure)[0]
+
+    plain = "Latency vs batch size: bert-base-uncased"
+    assert title(make_run(batch_sizes=(1, 4))) == "bert-base-uncased: the latency at batch 4 is 4 times that at batch 1"
+    assert title(alter.results(make_run(), alter.noisy)) == plain
+    assert title(make_run(launches=1)) == plain
+    assert title(make_run(batch_sizes=(1,))) == plain

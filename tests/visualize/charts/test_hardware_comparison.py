@@ -26,7 +26,7 @@ def test_only_points_that_two_configurations_share_are_compared(make_run, figure
     assert see.title(axes) == "sequence 32"
     assert see.points(axes, "line Other (cpu) · eager · float32") == [(1, 8)]
     note = "Not drawn: 6 on one configuration only of 8 points"
-    assert any(text.startswith(note) for text in see.texts(figure))
+    assert see.says(figure, note)
 
 
 def test_without_a_shared_point_there_is_no_comparison(make_run, outcomes, alter):
@@ -38,7 +38,7 @@ def test_without_a_shared_point_there_is_no_comparison(make_run, outcomes, alter
 
 def test_a_single_configuration_is_drawn_with_a_note(make_run, figures, see):
     (figure,) = figures(NAME, make_run())
-    assert "Measured on one configuration so far: there is nothing to compare it with." in see.texts(figure)
+    assert see.says(figure, "Measured on one configuration so far: there is nothing to compare it with.")
 
 
 @pytest.mark.parametrize("change", [{"weights": "pretrained"}, {"task": "fill-mask"}, {"config_hash": "0" * 64}])
@@ -72,7 +72,7 @@ def test_invalid_results_are_counted_and_not_compared(make_run, figures, see, al
     run = alter.results(make_run(sequence_lengths=(32,)), alter.invalid, where=lambda point: point.batch_size == 2)
     (figure,) = figures(NAME, run)
     assert see.points(figure.axes[0], "line Test CPU (cpu) · eager · float32") == [(1, 8)]
-    assert any(text.startswith("Not drawn: 1 invalid of 2 points") for text in see.texts(figure))
+    assert see.says(figure, "Not drawn: 1 invalid of 2 points")
 
 
 def test_a_valid_result_is_preferred_to_a_newer_doubtful_one(make_run, figures, see, alter):

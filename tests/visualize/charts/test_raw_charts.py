@@ -53,7 +53,7 @@ def test_compacted_samples_keep_their_distribution(one_point, rows_of, see):
 def test_of_many_points_six_are_drawn_and_the_others_counted(make_run, figures, see):
     (figure,) = figures("sample_distribution", make_run(batch_sizes=tuple(range(1, 21))))
     assert len(figure.axes) == 12
-    assert "Left out: 34 of 40 points; a selection such as batch=8 shows them." in see.texts(figure)
+    assert see.says(figure, "Left out: 34 of 40 points; a selection such as batch=8 shows them.")
 
 
 def test_a_launch_is_drawn_over_time_with_its_warm_up_and_doubts(one_point, figures, see, alter):
@@ -159,7 +159,7 @@ def test_a_series_is_drawn_with_its_levels_change_and_versions(months, figures, 
     assert after[0][1] == pytest.approx(8.016 * 1.12, rel=0.002)
     change = see.artist(axes, "change").get_xdata()[0]
     assert change == pytest.approx(after[0][0])
-    assert "At the top: 1: torch 2.13.0 to 2.14.0." in see.texts(figure)
+    assert see.says(figure, "At the top: 1: torch 2.13.0 to 2.14.0.")
     title = see.texts(figure)[0]
     assert re.fullmatch(r"bert-base-uncased: latency per call rose by 1\d\.\d% on 2026-02-08", title)
     assert axes.get_ylabel() == "Latency per call, median (ms)\nlower is better"
@@ -196,7 +196,7 @@ def test_notes_of_people_are_flagged_and_explained(months, rows_of, shared_wareh
     )
     (drawing,) = chart.draw(chart.rows(shared_warehouse, Selection()))
     shared_warehouse.query("DELETE FROM annotations")
-    assert "At the top: 1: torch 2.13.0 to 2.14.0; A: the fan was replaced." in see.texts(drawing.figure)
+    assert see.says(drawing.figure, "At the top: 1: torch 2.13.0 to 2.14.0; A: the fan was replaced.")
 
 
 def test_a_single_run_has_no_course_and_a_selection_narrows_the_series(make_run, months, outcomes, rows_of):

@@ -74,8 +74,8 @@ def test_a_wrong_result_is_grey_hatched_and_last_however_fast(eager, fast, make_
     )
     assert remarks(axes)[-1] == "invalid, error 0.93"
     assert "_interval openvino · int4" not in [line.get_label() for line in axes.lines]
-    assert any(text.startswith("Grey and hatched: not ranked") for text in see.texts(figure))
-    assert not any(text.startswith("Hollow") for text in see.texts(figure))
+    assert see.says(figure, "Grey and hatched: not ranked")
+    assert not see.says(figure, "Hollow")
 
 
 def test_a_simulator_is_grey_hatched_and_last(eager, fast, figures, alter):
@@ -95,7 +95,7 @@ def test_a_doubtful_result_is_hollow_and_keeps_its_place(eager, fast, figures, s
         colour(0).lower(),
     )
     assert next(iter(bars(figure.axes[0]))) == "onnxruntime · float32"
-    assert any(text.startswith("Hollow: 2 of 4 points are doubtful") for text in see.texts(figure))
+    assert see.says(figure, "Hollow: 2 of 4 points are doubtful")
 
 
 def test_the_title_is_the_finding_only_if_the_interval_supports_it(eager, fast, figures, see, alter):

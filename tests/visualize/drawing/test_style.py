@@ -155,7 +155,7 @@ def images(twins):
 
 
 def test_text_in_an_svg_is_text(images):
-    assert ">Latency vs batch size: bert-base-uncased</text>" in images["svg"].decode()
+    assert ">bert-base-uncased: the latency at batch 2 is" in images["svg"].decode()
 
 
 def test_text_in_a_pdf_is_text_in_an_embedded_font(images):
