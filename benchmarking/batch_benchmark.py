@@ -14,7 +14,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -27,7 +29,7 @@ from benchmarking.batch.manifest import About, Manifest
 from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import default_database, note, run_command
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
@@ -40,7 +42,11 @@ from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.warehouse import DATABASE_WAIT_S, Ingest, database
 from benchmarking.sweep.show.comparison import comparison_text
+from benchmarking.sweep.show.progress import machines_text
 from benchmarking.sweep.show.scaling import scaling_text
+
+if TYPE_CHECKING:
+    from benchmarking.cluster.coordinator import ClusterSweep
 
 NAME = "batch_benchmark"
 
@@ -63,9 +69,15 @@ def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
     if arguments.resume:
-        return _resume(arguments, argv)
-    session_id, machine = uuid7(), Machine()
-    plans = command_line.plans(arguments, (NAME, *argv), session_id, machine)
+        with _engine(arguments) as engine:
+            return _resume(engine, arguments, argv)
+    with _engine(arguments) as engine:
+        return _start_on(engine, arguments, argv)
+
+
+def _start_on(engine: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    session_id = uuid7()
+    plans = command_line.plans(arguments, (NAME, *argv), session_id, engine.machine)
     _check_report(arguments.report, plans)
     if arguments.dry_run:
         return _dry_run(plans, arguments)
@@ -84,8 +96,38 @@ def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
             *(folder, Manifest.create(folder, about, plans), ingest),
             quiet=arguments.quiet,
             device_wait_s=arguments.lock_timeout,
+            cluster=engine.cluster,
         )
-        return _measure(batch, arguments)
+        return _measure(batch, engine, arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """Where a batch is planned and measured."""
+
+    machine: Machine
+    cluster: ClusterSweep | None = None
+    """None for this machine."""
+
+
+@contextmanager
+def _engine(arguments: argparse.Namespace) -> Iterator[Engine]:
+    """This machine, or the cluster of --cluster. Raises UsageError for versions that differ where they must not,
+    WorkersLostError without a scheduler."""
+    if arguments.cluster is None:
+        yield Engine(machine=Machine())
+        return
+    check_installed("--cluster", ("distributed",), 'pip install "benchhouse[cluster]"')
+    from benchmarking.cluster.connection import connected
+    from benchmarking.cluster.coordinator import ClusterMachine, ClusterSweep, check_same_versions
+
+    kinds = None if arguments.devices is None or "auto" in arguments.devices else arguments.devices
+    with connected(arguments.cluster, arguments, kinds) as cluster:
+        offers = cluster.offers(cluster.addresses())
+        if arguments.require_same_versions:
+            check_same_versions(offers)
+        sweep = ClusterSweep(cluster, offers, spread=arguments.spread, same_versions=arguments.require_same_versions)
+        yield Engine(machine=ClusterMachine(offers, arguments.cluster), cluster=sweep)
 
 
 def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
@@ -117,7 +159,7 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
         return estimate(plans, ())
 
 
-def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+def _resume(engine: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     """Continue the newest unfinished batch of the folder, or that of the command as it was typed before."""
     folder = Path(arguments.output_dir)
     found = manifests.unfinished(folder)
@@ -138,9 +180,10 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         *(folder, manifest, _ingest(db_path and _absolute(db_path), arguments)),
         quiet=arguments.quiet,
         device_wait_s=arguments.lock_timeout,
+        cluster=engine.cluster,
     )
     with _lean(arguments):
-        return _measure(batch, arguments)
+        return _measure(batch, engine, arguments)
 
 
 def _of_command(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
@@ -156,14 +199,17 @@ def _of_command(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
     )
 
 
-def _measure(batch: Batch, arguments: argparse.Namespace) -> int:
+def _measure(batch: Batch, engine: Engine, arguments: argparse.Namespace) -> int:
     """Run a batch, from its start or from where it stopped, and show its results."""
     with _logging(batch):
         try:
-            done = batch.resume(Machine(), vars(arguments)) if arguments.resume else batch.start()
-        except (KeyboardInterrupt, LockedError):
+            done = batch.resume(engine.machine, vars(arguments)) if arguments.resume else batch.start()
+        except (KeyboardInterrupt, LockedError, WorkersLostError):
             _note_interrupted(batch, arguments)
             raise
+    if engine.cluster is not None and not arguments.quiet:
+        for line in machines_text(engine.cluster.machines).splitlines():
+            note(line)
     _show(done, arguments)
     if arguments.report is not None:
         _report(batch, done, arguments)
@@ -206,6 +252,7 @@ def _show(done: BatchSummary, arguments: argparse.Namespace) -> None:
 def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     finished = sum(cell.run_file is not None for cell in batch.cells)
     words = [NAME, "--resume", "--output-dir", str(batch.folder), *_needed_again(batch.manifest, arguments)]
+    words += [] if arguments.cluster is None else ["--cluster", arguments.cluster]
     kept = f"saved; {shlex.join(words)} continues from here"
     note(f"{finished} of {len(batch.cells)} cells finished: {'not saved (--no-save)' if arguments.no_save else kept}")
 

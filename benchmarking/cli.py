@@ -29,6 +29,7 @@ SHORT_NAMES = {
 HOUSE_COMMANDS = {
     "show": ("db.commands.show", "show the newest results, with the trend of each series"),
     "top": ("benchmarking.top", "watch the sweeps that run on this machine: progress, results, use of devices"),
+    "worker": ("benchmarking.cluster.worker", "measure on this machine for batch_benchmark --cluster elsewhere"),
     "ab": ("benchmarking.ab", "measure two commands in alternating launches, and judge the difference"),
     "bisect": ("benchmarking.bisect_commits", "find the commit that changed a metric, by measuring commits in turns"),
     "compare": ("db.commands.compare", "compare two selections of results, worst change first"),

@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from benchmarking.batch import manifest as manifests
 from benchmarking.batch import summary as summaries
 from benchmarking.batch.manifest import Manifest
 from benchmarking.batch.summary import BatchState, BatchSummary, CellSummary
-from benchmarking.core.errors import LockedError
+from benchmarking.core.errors import LockedError, WorkersLostError
+from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Measurement, Point, Run
 from benchmarking.measure.bench import Live
 from benchmarking.sweep.plan.foreign_code import check_read_plan
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run.session import finish_run, store_run
-from benchmarking.sweep.run.spool import read_run
-from benchmarking.sweep.run.supervisor import Observer, Track, sweep
+from benchmarking.sweep.run.spool import PartialRun, read_run
+from benchmarking.sweep.run.supervisor import Observer, Track, check_place, sweep
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.comparison import condensed
 from benchmarking.sweep.show.live import observed
 from benchmarking.sweep.show.progress import cell_name
 
 LOG = logging.getLogger(__name__)
+
+
+class Sweep(Protocol):
+    """How the tracks of a batch are measured: as `benchmarking.sweep.run.supervisor.sweep` does, or elsewhere."""
+
+    def __call__(
+        self,
+        tracks: Sequence[Track],
+        observer: Observer,
+        done: Callable[[Track], None],
+        *,
+        device_wait_s: float | None = None,
+    ) -> None: ...
 
 
 class Recorder(Observer):
@@ -57,6 +72,9 @@ class Recorder(Observer):
         LOG.info(message)
         self._shown.waiting(message)
 
+    def machines(self, machines: Sequence[MachineProgress]) -> None:
+        self._shown.machines(machines)
+
     def close(self) -> None:
         self._shown.close()
 
@@ -72,6 +90,7 @@ class Batch:
         *,
         quiet: bool,
         device_wait_s: float | None = None,
+        cluster: Sweep | None = None,
     ) -> None:
         self.folder = folder
         self.manifest = manifest
@@ -79,6 +98,8 @@ class Batch:
         self._observer = Recorder(Observer())
         self._quiet = quiet
         self._device_wait_s = device_wait_s
+        self._on_cluster = cluster is not None
+        self._sweep: Sweep = sweep if cluster is None else cluster
         self._cells = {plan.run_id: summaries.pending(plan) for plan in manifest.plans}
         self._condensed: list[Run] = []
 
@@ -97,6 +118,7 @@ class Batch:
         arguments: see `check_read_plan`, which raises for a plan that may not be run."""
         for plan in self.manifest.plans:
             check_read_plan(plan, named or {}, str(self.manifest.path))
+            check_place(plan, str(self.manifest.path), on_cluster=self._on_cluster)
         self.manifest.take()
         finished = manifests.run_files(self.folder)
         partial = manifests.partial_runs(self.folder)
@@ -106,20 +128,28 @@ class Batch:
             if plan.run_id in finished:
                 self._take_finished(finished[plan.run_id])
             elif plan.run_id in partial:
-                tracks.append(Track.resume(partial[plan.run_id], named))
+                tracks.append(Track.resume(partial[plan.run_id], named, on_cluster=self._on_cluster))
             elif plan.run_id in self.manifest.stored:
                 self._take_moved(plan)
             else:
                 tracks.append(Track.start(self.folder, _as_of_now(plan, machine)))
+        tracks += [Track.resume(file, named, on_cluster=self._on_cluster) for file in self._split_off(partial)]
         return self._measure(tracks)
+
+    def _split_off(self, partial: Mapping[str, PartialRun]) -> list[PartialRun]:
+        """The unfinished runs of this batch that are in no manifest: of points that went on on other hardware."""
+        planned = {plan.run_id for plan in self.manifest.plans}
+        session_id = self.manifest.about.session_id
+        others = [file for run_id, file in partial.items() if run_id not in planned]
+        return [file for file in others if file.read().plan.session_id == session_id]
 
     def _measure(self, tracks: Sequence[Track]) -> BatchSummary:
         self._write("running")
         try:
             with observed(tracks, quiet=self._quiet) as shown:
                 self._observer = Recorder(shown)
-                sweep(tracks, self._observer, self._done, device_wait_s=self._device_wait_s)
-        except (KeyboardInterrupt, LockedError) as error:
+                self._sweep(tracks, self._observer, self._done, device_wait_s=self._device_wait_s)
+        except (KeyboardInterrupt, LockedError, WorkersLostError) as error:
             LOG.warning(str(error) or "interrupted")
             self._write("interrupted")
             raise

@@ -100,6 +100,10 @@ class LockedError(StorageError):
     """Another process holds the database or the device; the message names it."""
 
 
+class WorkersLostError(BenchhouseError):
+    """The scheduler of a cluster is gone, or no worker that could go on has come back."""
+
+
 class UnreadableError(StorageError):
     """A file cannot be opened or read, or is not a regular file."""
 

@@ -53,6 +53,24 @@ class CellProgress:
     failed: Count
 
 
+DeviceState = Literal["idle", "measuring", "lost", "left"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineProgress:
+    """A device of a worker of a cluster."""
+
+    worker: str
+    host: str
+    device: str
+    state: DeviceState
+    activity: str = ""
+    """The cell and point that it measures."""
+    done: Count = 0
+    """Points that it has settled, over all launches and cells."""
+    failed: Count = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentPoint:
     """What is being measured."""
@@ -114,6 +132,8 @@ class LiveStatus:
     current: CurrentPoint | None = None
     cells: tuple[CellProgress, ...] = ()
     cells_left_out: Count = 0
+    machines: tuple[MachineProgress, ...] = ()
+    """Of a sweep on a cluster."""
     results: tuple[PointResult, ...] = ()
     """The newest, the newest first."""
     devices: tuple[Device, ...] = ()

@@ -17,6 +17,9 @@ from benchmarking.measure.settings import Settings
 
 Check = Callable[[Point], str | None]
 
+CLUSTER = "cluster"
+"""Name of the reading of a plan's environment that names the cluster that measures it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPlan:
@@ -54,6 +57,12 @@ class CellPlan:
     def anonymous(self) -> CellPlan:
         """The plan of an anonymous run."""
         return dataclasses.replace(self, provenance=dataclasses.replace(self.provenance, host=""))
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that measures it; None for this machine."""
+        found = self.environment.values.get(CLUSTER)
+        return found if isinstance(found, str) else None
 
     @property
     def runnable(self) -> tuple[Point, ...]:
@@ -154,6 +163,12 @@ class Machine:
         from benchmarking.devices.support.kinds import hardware
 
         return hardware(device, self.host)
+
+    def free_memory(self, device: Device) -> Readings:
+        """The free memory of one of its devices."""
+        from benchmarking.devices.support.kinds import free_memory
+
+        return free_memory(device)
 
     def provenance(self, command: Sequence[str], tags: Mapping[str, str], description: str | None) -> Provenance:
         """The provenance of a run of this command."""

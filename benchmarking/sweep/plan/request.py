@@ -110,7 +110,7 @@ def plan_points(
 ) -> CellPlan:
     """The plan of a cell with this workload and these points; everything else is taken from the request."""
     cell, why_not = _cell(request, workload, machine)
-    fit = Fit.of(cell)
+    fit = Fit.of(cell, machine.free_memory(cell.device))
     if why_not is not None:
         skipped = {point.label: why_not for point in points}
     else:

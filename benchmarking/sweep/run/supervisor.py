@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.errors import UsageError
+from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import FAILED, LaunchLoad, Measurement, Point, Preparation, Result, Run, Status, Workload
 from benchmarking.core.untrusted.redaction import stored_record
@@ -52,7 +53,10 @@ class Observer:
         """A point of a launch is finished and on disk."""
 
     def waiting(self, message: str) -> None:
-        """The device is in use."""
+        """The device is in use, or something else that people should know has happened."""
+
+    def machines(self, machines: Sequence[MachineProgress]) -> None:
+        """The state of the machines of a cluster has changed."""
 
     def close(self) -> None:
         """The sweep is over, or other output follows."""
@@ -75,7 +79,7 @@ def sweep(
         for track in tracks:
             if launch < track.plan.settings.launches:
                 track.begin()
-                _run_launch(track, launch, observer, device_wait_s)
+                run_launch(track, launch, observer, device_wait_s)
             if launch == track.plan.settings.launches - 1 and done is not None:
                 done(track)
 
@@ -90,13 +94,16 @@ def sweep_one_launch(
     for track in tracks:
         track.begin()
         if (launch := track.next_launch) is not None:
-            _run_launch(track, launch, observer, device_wait_s)
+            run_launch(track, launch, observer, device_wait_s)
         if track.next_launch is None:
             done(track)
 
 
-def _run_launch(track: Track, launch: int, observer: Observer, device_wait_s: float | None) -> None:
-    """One launch of a cell: one worker, and a new one for the remaining points each time one dies."""
+def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: float | None) -> None:
+    """One launch of a cell that has begun: one worker, and a new one for the remaining points each time one dies.
+
+    Raises as `sweep` does.
+    """
     cell = track.plan.cell
     locks, limit_s = lock_names(cell.device), WAIT_S if device_wait_s is None else device_wait_s
     if track.next_points(launch) and not track.is_prepared and needs_preparation(cell):
@@ -125,7 +132,7 @@ def _prepare(track: Track, launch: int, observer: Observer) -> None:
         track.keep(made)
         return
     for point in track.plan.runnable:
-        failed = _without_samples(point, launch, "failed", made.error, made.traceback)
+        failed = without_samples(point, launch, "failed", made.error, made.traceback)
         track.keep(failed)
         observer.measured(track, failed)
 
@@ -214,11 +221,11 @@ class WorkerSession:
         """Record the point that was being measured as lost, or all points if the model was still loading."""
         for point in self.job.points if self.current is None and self.settled == 0 else (self.current,):
             if point is not None:
-                self._settle(_without_samples(point, self.job.launch, status, error))
+                self._settle(without_samples(point, self.job.launch, status, error))
 
     def _load_failed(self, message: LoadFailed) -> None:
         for point in self.job.points:
-            self._settle(_without_samples(point, self.job.launch, "failed", message.error, message.traceback))
+            self._settle(without_samples(point, self.job.launch, "failed", message.error, message.traceback))
 
 
 def _stamped(job: Job) -> Job:
@@ -226,9 +233,8 @@ def _stamped(job: Job) -> Job:
     return dataclasses.replace(job, spawned_at_ns=time.monotonic_ns())
 
 
-def _without_samples(
-    point: Point, launch: int, status: Status, error: str, traceback: str | None = None
-) -> Measurement:
+def without_samples(point: Point, launch: int, status: Status, error: str, traceback: str | None = None) -> Measurement:
+    """A measurement that failed before its first call."""
     now = utc_now()
     return Measurement(
         point=point,
@@ -274,11 +280,12 @@ class Track:
         return cls(plan, folder)
 
     @classmethod
-    def resume(cls, file: PartialRun, named: Mapping[str, object] | None = None) -> Track:
-        """The track of an unfinished file. Raises UsageError while another process uses the file, and for code that is
-        not among the command's arguments (`named`); see `check_read_plan`."""
+    def resume(cls, file: PartialRun, named: Mapping[str, object] | None = None, *, on_cluster: bool = False) -> Track:
+        """The track of an unfinished file. Raises UsageError while another process uses the file, for code that is not
+        among the command's arguments (`named`; see `check_read_plan`), and for one of a cluster unless `on_cluster`."""
         progress = file.read()
         check_read_plan(progress.plan, named or {}, str(file.path))
+        check_place(progress.plan, str(file.path), on_cluster=on_cluster)
         if progress.owner is not None and progress.owner.is_alive():
             raise UsageError(f"{file.path}: in use by PID {progress.owner.pid}: wait for it, or end it")
         file.mend()
@@ -315,9 +322,13 @@ class Track:
 
     def next_points(self, launch: int) -> tuple[Point, ...]:
         """The points for the next worker of a launch; empty when the launch is done."""
-        points = tuple(point for of_launch, point in self._still_open() if of_launch == launch)
+        points = self.points_left(launch)
         alone = self.plan.settings.point_per_process or (points and (points[0].label, launch) in self._second_tries)
         return points[:1] if alone else points
+
+    def points_left(self, launch: int) -> tuple[Point, ...]:
+        """The points of a launch that are left."""
+        return tuple(point for of_launch, point in self._still_open() if of_launch == launch)
 
     def settings_of(self, points: Sequence[Point], launch: int) -> Settings:
         """The plan's settings for a worker with these points of a launch: its share of the budget, by their work."""
@@ -386,6 +397,15 @@ class Track:
             launches = range(self.plan.settings.launches)
             self._open = tuple((launch, p) for launch in launches for p, label in todo if (label, launch) not in tried)
         return self._open
+
+
+def check_place(plan: CellPlan, where: str, *, on_cluster: bool) -> None:
+    """Raise UsageError for a plan of a cluster that is to go on here, and the other way round: the launches of a run
+    are of one machine."""
+    if (plan.cluster is not None) != on_cluster:
+        place = "this machine: leave --cluster out" if plan.cluster is None else f"the cluster {plan.cluster}"
+        how = "" if plan.cluster is None else ": continue with batch_benchmark --resume --cluster"
+        raise UsageError(f"{where}: measured on {place}{how}")
 
 
 def has_failures(measurements: Iterable[Measurement]) -> bool:

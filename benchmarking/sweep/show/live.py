@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from benchmarking.core.errors import BenchhouseError, StorageError
-from benchmarking.core.live_status import CellProgress, CurrentPoint, PointResult, StatusFile
+from benchmarking.core.live_status import CellProgress, CurrentPoint, MachineProgress, PointResult, StatusFile
 from benchmarking.core.provenance import this_process
 from benchmarking.core.records import Measurement, Point, to_json
 from benchmarking.core.temporary import FOLDER
@@ -31,6 +31,7 @@ REWRITE_S = 1.0
 """Between two rewrites while a point is measured; each takes a fraction of a millisecond."""
 MOST_RESULTS = 12
 MOST_CELLS = 40
+MOST_MACHINES = 40
 MOST_DEVICES = 4
 MOST_TEXT = 500
 NAMED = 3
@@ -70,6 +71,7 @@ class LiveObserver(Observer):
         self._written_s = 0.0
         self._activity = "starting"
         self._current: CurrentPoint | None = None
+        self._machines: tuple[MachineProgress, ...] = ()
         self._failed = {track.plan.run_id: sum(one.status != "ok" for one in track.measurements) for track in tracks}
         self._results: deque[PointResult] = deque(maxlen=MOST_RESULTS)
         self._is_anonymous = any(track.plan.is_anonymous for track in tracks)
@@ -118,6 +120,12 @@ class LiveObserver(Observer):
         self._progress.waiting(message)
         self._now(message)
 
+    def machines(self, machines: Sequence[MachineProgress]) -> None:
+        self._progress.machines(machines)
+        self._machines = tuple(machines)[:MOST_MACHINES]
+        if time.monotonic() - self._written_s >= REWRITE_S:
+            self._write()
+
     def close(self) -> None:
         self._progress.close()
 
@@ -139,6 +147,7 @@ class LiveObserver(Observer):
             "activity": self._activity[:MOST_TEXT],
             "current": to_json(self._current),
             "cells": to_json(cells[:MOST_CELLS]),
+            "machines": to_json(self._machines),
             "results": to_json(tuple(self._results)),
         }
         try:

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.records import Cell, Measurement, Point
-from benchmarking.core.terminal import Display, NoDisplay, State
+from benchmarking.core.tables import Column, table_of, table_text
+from benchmarking.core.terminal import PLAIN, Display, NoDisplay, Page, State
 from benchmarking.core.text import duration, number
 from benchmarking.measure.bench import Live
 from benchmarking.measure.settings import Settings
@@ -70,6 +72,8 @@ class Progress(Observer):
         """When the current worker started."""
         self._is_loading = False
         self._loads_s: list[float] = []
+        self._machines = ""
+        """The table of a cluster, which is shown instead of the current point."""
         self._left_s: float | None = None
         self._began_s = self._point_began_s
         self._measured_s = 0.0
@@ -114,6 +118,11 @@ class Progress(Observer):
     def waiting(self, message: str) -> None:
         self._display.say(message)
 
+    def machines(self, machines: Sequence[MachineProgress]) -> None:
+        if isinstance(self._display, Display) and self._display.is_drawn:
+            self._machines = machines_text(machines)
+            self._show("", is_news=False)
+
     def close(self) -> None:
         """Leave a clean line behind; after the last point say how much of the time were timed calls."""
         if self._measured_s and not self._has_summed_up and self._settled() == self._total():
@@ -154,8 +163,9 @@ class Progress(Observer):
         return self._has_warned
 
     def _show(self, text: str, *, is_news: bool = True) -> None:
+        shown = self._machines or text
         self._display.show(
-            State(done=self._settled(), total=self._total(), unit="points", text=text, left_s=self._left_s),
+            State(done=self._settled(), total=self._total(), unit="points", text=shown, left_s=self._left_s),
             is_news=is_news,
         )
 
@@ -214,6 +224,22 @@ def cell_name(cell: Cell) -> str:
     """A cell in one line: "gpt2 on cuda:0 (eager, float16)"."""
     threads = "" if cell.num_threads is None else f", {cell.num_threads} thread{'s' * (cell.num_threads > 1)}"
     return f"{cell.subject} on {cell.device.selector} ({cell.runtime}, {cell.precision}{threads})"
+
+
+def machines_text(machines: Sequence[MachineProgress], page: Page = PLAIN) -> str:
+    """The table of the devices of a cluster; empty without one."""
+    if not machines:
+        return ""
+    columns: list[Column[MachineProgress]] = [
+        Column(heading="worker", text=lambda one: one.worker, is_key=True),
+        Column(heading="host", text=lambda one: one.host, spare=1),
+        Column(heading="device", text=lambda one: one.device, is_key=True),
+        Column(heading="state", text=lambda one: one.state),
+        Column(heading="points", text=lambda one: str(one.done), is_number=True),
+        Column(heading="failed", text=lambda one: str(one.failed), is_number=True),
+        Column(heading="measures", text=lambda one: one.activity or None),
+    ]
+    return table_text(table_of(columns, machines, page), page)
 
 
 def _points(count: int) -> str:

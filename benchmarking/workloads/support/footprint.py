@@ -58,8 +58,9 @@ class Fit:
     """`free_memory_bytes` of the device, or the reason and `device_memory_bytes`."""
 
     @classmethod
-    def of(cls, cell: Cell) -> Fit:
-        """From the memory that is free now, and the headers of the weight files."""
+    def of(cls, cell: Cell, free: Readings | None = None) -> Fit:
+        """From the free memory of the device (None: as of now on this machine), and the headers of the weight
+        files."""
         count = parameter_count(cell.workload)
         weights_bytes = None if count is None else int(count * VALUE_BYTES[cell.precision])
         least = least_parameter_count(cell.workload)
@@ -67,7 +68,7 @@ class Fit:
             cell=cell,
             weights_bytes=weights_bytes,
             least_bytes=int(least * VALUE_BYTES[cell.precision]),
-            free=free_memory(cell.device),
+            free=free_memory(cell.device) if free is None else free,
         )
 
     def why_not(self, point: Point) -> str | None:

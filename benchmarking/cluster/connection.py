@@ -1,0 +1,246 @@
+"""The connection of a coordinator to its cluster: who is there, what they offer, and what happens to them.
+
+`tcp://` and `tls://` name a scheduler that runs; `local:N` starts one in this process, and N workers on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from typing import Any
+
+from benchmarking import __version__
+from benchmarking.cluster.execution import clock_s, execute, offer_text
+from benchmarking.cluster.messages import ORDER as ORDER_NAME
+from benchmarking.cluster.messages import (
+    Clock,
+    Done,
+    Offer,
+    Order,
+    Report,
+    packed,
+    read_done,
+    read_offer,
+    read_report,
+    version_in,
+)
+from benchmarking.cluster.security import LOCAL, security
+from benchmarking.core.child_process import module_command, start
+from benchmarking.core.command_line import note
+from benchmarking.core.errors import BenchhouseError, FormatError, WorkersLostError
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.temporary import temporary_folder
+
+CONNECT_S = 10.0
+START_S = 120.0
+"""For the workers of `local:N`: probing a driver may take a minute."""
+POLL_S = 0.05
+ROUNDS = 5
+"""Questions for the time; the one with the shortest round trip counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """A worker has joined."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A worker has left or was lost."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A task has its result."""
+
+    attempt: str
+    done: Done
+
+
+Event = Joined | Left | Ended | Report
+
+
+class Cluster:
+    """A connected cluster. Dask's threads put what happens into one queue, which the coordinator reads."""
+
+    def __init__(self, client: Any, address: str) -> None:
+        self.address = address
+        self.topic = f"benchhouse-{uuid7()}"
+        self._client = client
+        self._events: queue.Queue[Event] = queue.Queue()
+        self._futures: dict[str, Any] = {}
+        client.subscribe_topic("all", self._membership)
+        client.subscribe_topic(self.topic, self._reported)
+
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of its workers."""
+        return tuple(self._client.scheduler_info(n_workers=-1)["workers"])
+
+    def offers(self, addresses: Sequence[str]) -> dict[str, Offer]:
+        """What these workers offer. One of another program, or of another version of this one, is left out, by name."""
+        found: dict[str, Offer] = {}
+        texts = self._client.run(offer_text, workers=list(addresses), on_error="return") if addresses else {}
+        for address, text in texts.items():
+            try:
+                if isinstance(text, BaseException) or text is None:
+                    raise FormatError("it is no worker of benchhouse, or of an older version: start benchhouse worker")
+                if (version := version_in(text)) != __version__:
+                    raise FormatError(f"it runs benchhouse {version}, and this is {__version__}: install the same")
+                found[address] = read_offer(text)
+            except BenchhouseError as error:
+                note(f"left out: worker at {address}: {error}")
+        return found
+
+    def clocks(self, addresses: Sequence[str]) -> dict[str, Clock]:
+        """The clock of each worker against this machine's."""
+        return {address: self._clock(address) for address in addresses}
+
+    def submit(self, order: Order, address: str, selector: str) -> None:
+        """Give an order to a worker, for this device; an `Ended` will follow, unless the worker is lost."""
+        future = self._client.submit(
+            execute,
+            packed(ORDER_NAME, order),
+            key=order.attempt,
+            workers=[address],
+            allow_other_workers=False,
+            resources={selector: 1},
+            retries=0,
+            pure=False,
+        )
+        self._futures[order.attempt] = future
+        future.add_done_callback(lambda done: self._ended(order.attempt, done))
+
+    def withdraw(self, attempt: str) -> None:
+        """End an attempt: its worker stops at its next message."""
+        if (future := self._futures.pop(attempt, None)) is not None:
+            future.cancel(force=True)
+
+    def next_event(self, limit_s: float) -> Event | None:
+        """The next event; None after `limit_s`. Raises WorkersLostError when the scheduler is gone."""
+        try:
+            return self._events.get(timeout=limit_s)
+        except queue.Empty:
+            if self._client.status != "running":
+                raise WorkersLostError(
+                    f"the scheduler {self.address} went away: everything that was reported is saved"
+                ) from None
+            return None
+
+    def close(self) -> None:
+        """Ask for no further events."""
+        for topic in ("all", self.topic):
+            self._client.unsubscribe_topic(topic)
+
+    def _clock(self, address: str) -> Clock:
+        best: Clock | None = None
+        for _ in range(ROUNDS):
+            asked_s, began_s = time.time(), time.monotonic()
+            there_s = self._client.run(clock_s, workers=[address])[address]
+            half_s = (time.monotonic() - began_s) / 2
+            if best is None or half_s < best.error_s:
+                best = Clock(offset_s=there_s - asked_s - half_s, error_s=half_s)
+        assert best is not None
+        return best
+
+    def _membership(self, event: tuple[float, Any]) -> None:
+        _, message = event
+        action = message.get("action") if isinstance(message, dict) else None
+        if action == "add-worker":
+            self._events.put(Joined(address=message["worker"]))
+        elif action == "remove-worker":
+            self._events.put(Left(address=message["worker"]))
+
+    def _reported(self, event: tuple[float, Any]) -> None:
+        try:
+            self._events.put(read_report(event[1]))
+        except FormatError as error:
+            note(f"ignored: {error}")
+
+    def _ended(self, attempt: str, future: Any) -> None:
+        if future.cancelled():
+            return
+        try:
+            done = read_done(future.result())
+        except Exception as error:  # noqa: BLE001 - whatever Dask or the worker raised is the cell's failure
+            done = Done(records=0, error=f"the task failed: {type(error).__name__}: {error}")
+        self._futures.pop(attempt, None)
+        self._events.put(Ended(attempt=attempt, done=done))
+
+
+@contextmanager
+def connected(name: str, arguments: argparse.Namespace, devices: Sequence[str] | None) -> Iterator[Cluster]:
+    """The cluster of a value of --cluster. `devices` are those that workers started here offer; None for all hardware.
+
+    Raises WorkersLostError where no scheduler answers.
+    """
+    from distributed import Client
+
+    with ExitStack() as stack:
+        local = LOCAL.fullmatch(name)
+        address, processes = stack.enter_context(_local(int(local[1]), devices)) if local else (name, [])
+        try:
+            client = stack.enter_context(
+                Client(address, security=security(arguments), timeout=CONNECT_S, set_as_default=False)
+            )
+        except (OSError, TimeoutError) as error:
+            raise WorkersLostError(
+                f"--cluster {name}: no scheduler answers: start one with dask scheduler --host HOST --port PORT"
+            ) from error
+        if local:
+            _wait_for_workers(client, int(local[1]), processes)
+        cluster = Cluster(client, name)
+        stack.callback(cluster.close)
+        yield cluster
+
+
+def _wait_for_workers(client: Any, count: int, processes: Sequence[Popen[str]]) -> None:
+    """Raises WorkersLostError when one ends, or does not come within START_S."""
+    deadline_s = time.monotonic() + START_S
+    while len(client.scheduler_info(n_workers=-1)["workers"]) < count:
+        ended = [process.returncode for process in processes if process.poll() is not None]
+        if ended:
+            raise WorkersLostError(f"a worker of local:{count} ended with exit code {ended[0]}: see its message above")
+        if time.monotonic() > deadline_s:
+            raise WorkersLostError(f"the workers of local:{count} did not start within {START_S:g} s")
+        time.sleep(POLL_S)
+
+
+@contextmanager
+def _local(workers: int, devices: Sequence[str] | None) -> Iterator[tuple[str, list[Popen[str]]]]:
+    """A scheduler in this process and workers on this machine: its address, and their processes."""
+    import logging
+
+    from distributed import LocalCluster
+
+    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)  # of the workers' end, which is ours
+
+    offered = [] if devices is None else ["--devices", ",".join(devices)]
+    with (
+        LocalCluster(
+            n_workers=0, host="127.0.0.1", scheduler_port=0, dashboard_address="127.0.0.1:0", silence_logs=50
+        ) as cluster,
+        temporary_folder("benchhouse-workers") as folder,
+        ExitStack() as stack,
+    ):
+        processes = []
+        address: str = cluster.scheduler_address
+        for number in range(workers):
+            spool_dir = str(Path(folder) / str(number))
+            command = module_command(
+                *("benchmarking.cluster.worker", address, "--name", f"local-{number}", "--spool-dir", spool_dir),
+                *("--quiet", *offered),
+            )
+            process = stack.enter_context(start(command, stdout=DEVNULL, stderr=None))
+            stack.callback(process.terminate)
+            processes.append(process)
+        yield address, processes

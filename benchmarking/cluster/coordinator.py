@@ -1,0 +1,483 @@
+"""Sweeps a batch on a cluster: gives each cell to a machine that has its device, and keeps what comes back.
+
+A report is on this machine's disk before the next one is read; so is every record on the worker's before it is sent. A
+point counts as finished when it is on disk here. When a worker is lost, its cell goes on where a machine with the same
+hardware and software is there. Is there none, the points without a result go on as a run of their own, since the
+launches of one run are compared with each other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarking.cluster.connection import Cluster, Ended, Event, Joined, Left
+from benchmarking.cluster.messages import Clock, News, Offer, Order, Report, outcomes
+from benchmarking.core.errors import UsageError, WorkersLostError
+from benchmarking.core.live_status import DeviceState, MachineProgress
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import Device, Hardware, Json, LaunchLoad, Measurement, Point, Readings, canonical_hash
+from benchmarking.core.text import duration, listed
+from benchmarking.sweep.plan.plan import CLUSTER, CellPlan, Machine
+from benchmarking.sweep.run.supervisor import Observer, Track, without_samples
+from benchmarking.sweep.show.progress import cell_name
+
+POLL_S = 1.0
+REDRAW_S = 0.2
+MOST_LOSSES = 3
+"""Workers that a cell may lose: it may be the cell that ends them."""
+WAIT_FOR_WORKER_S = 600.0
+NAMED = 4
+
+
+class ClusterMachine(Machine):
+    """What the planning of a batch asks of a machine, answered by the offers of a cluster."""
+
+    def __init__(self, offers: Mapping[str, Offer], name: str) -> None:
+        from benchmarking.devices.support.kinds import kinds
+
+        super().__init__()
+        self._name = name
+        self._offered = {one.device.selector: one for offer in offers.values() for one in offer.devices}
+        for kind in kinds():
+            own = tuple(one.device for one in self._offered.values() if one.device.type == kind.name)
+            self.devices[kind.name] = own or (
+                Device(
+                    type=kind.name,
+                    selector=kind.name,
+                    found=False,
+                    why_not=f"no worker of {name} has one; the cluster offers {offered_text(offers)}",
+                ),
+            )
+
+    @property
+    def environment(self) -> Readings:
+        """Of this machine until a worker takes the cell."""
+        return super().environment | Readings(values={CLUSTER: self._name})
+
+    def hardware(self, device: Device) -> Hardware:
+        """That of a machine which offers the device."""
+        found = self._offered.get(device.selector)
+        return super().hardware(device) if found is None else found.hardware
+
+    def free_memory(self, device: Device) -> Readings:
+        """That of the machine which offers the device."""
+        found = self._offered.get(device.selector)
+        return super().free_memory(device) if found is None else found.free
+
+
+def offered_text(offers: Mapping[str, Offer]) -> str:
+    """What a cluster offers: "2 x cpu, cuda:0"; "no worker" for an empty one."""
+    counts: dict[str, int] = {}
+    for offer in offers.values():
+        for one in offer.devices:
+            counts[one.device.selector] = counts.get(one.device.selector, 0) + 1
+    parts = [f"{count} x {selector}" if count > 1 else selector for selector, count in sorted(counts.items())]
+    return ", ".join(parts) or "nothing: it has no worker"
+
+
+def check_same_versions(offers: Mapping[str, Offer]) -> None:
+    """Raise UsageError, with the differences, for workers that differ in version or commit."""
+    seen: dict[str, dict[str, list[str]]] = {}
+    for offer in offers.values():
+        for name, version in offer.software.items():
+            seen.setdefault(name, {}).setdefault(version, []).append(offer.worker)
+    names = {name for offer in offers.values() for name in offer.software}
+    for name in names:
+        absent = [offer.worker for offer in offers.values() if name not in offer.software]
+        if absent:
+            seen[name]["none"] = seen[name].get("none", []) + absent
+    differing = {name: found for name, found in sorted(seen.items()) if len(found) > 1}
+    if differing:
+        words = "; ".join(
+            f"{name}: " + ", ".join(f"{version} on {listed(workers, NAMED)}" for version, workers in found.items())
+            for name, found in differing.items()
+        )
+        raise UsageError(f"--require-same-versions: the workers differ: {words}")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Slot:
+    """A device of a worker."""
+
+    address: str
+    offer: Offer
+    clock: Clock
+    device: Device
+    state: MachineProgress
+    work: Work | None = None
+    attempt: str = ""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Work:
+    """A cell, or one launch of it, that is to be measured."""
+
+    cell: Cell
+    launches: tuple[int, ...]
+    losses: int = 0
+    received: int = 0
+    """Records of the current attempt."""
+    ended: Ended | None = None
+    """Its result, when that came before its last record."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Cell:
+    """A track on the cluster."""
+
+    track: Track
+    selector: str
+    identity: str | None = None
+    """Of the machines that may measure it, once one has begun."""
+    address: str = ""
+    """Of the worker that it is on or was on last."""
+    works: list[Work] = field(default_factory=list)
+    """Not over yet."""
+
+
+class ClusterSweep:
+    """One sweep on a cluster; called as `benchmarking.sweep.run.supervisor.sweep` is."""
+
+    def __init__(
+        self, cluster: Cluster, offers: Mapping[str, Offer], *, spread: bool = False, same_versions: bool = False
+    ) -> None:
+        self._cluster = cluster
+        self._spread = spread
+        self._same_versions = same_versions
+        self._slots: dict[tuple[str, str], Slot] = {}
+        self._cells: list[Cell] = []
+        self._open: list[Work] = []
+        self._kept: list[str] = []
+        self._gone: list[MachineProgress] = []
+        self._software = next((offer.software for offer in offers.values()), None)
+        self._drawn_s = 0.0
+        self._waits_since_s: float | None = None
+        self._observer = Observer()
+        self._device_wait_s: float | None = None
+        self._done: Callable[[Track], None] = lambda track: None
+        self._add(offers)
+
+    def __call__(
+        self,
+        tracks: Sequence[Track],
+        observer: Observer,
+        done: Callable[[Track], None],
+        *,
+        device_wait_s: float | None = None,
+    ) -> None:
+        """Measure everything that is left. Raises StorageError, and WorkersLostError without a worker that could."""
+        self._observer, self._done, self._device_wait_s = observer, done, device_wait_s
+        for track in tracks:
+            self._begin(track)
+        try:
+            while self._cells:
+                self._assign()
+                if self._cells:
+                    self._handle(self._cluster.next_event(POLL_S))
+        finally:
+            for slot in self._slots.values():
+                if slot.work is not None:
+                    self._cluster.withdraw(slot.attempt)
+            self._draw(is_news=True)
+
+    @property
+    def machines(self) -> tuple[MachineProgress, ...]:
+        """The state of each device of the cluster, then of those that are gone."""
+        return (*(slot.state for slot in self._slots.values()), *self._gone)
+
+    def _begin(self, track: Track) -> None:
+        """Queue what is left of a track; one without open points is over."""
+        cell = Cell(track=track, selector=track.plan.cell.device.selector)
+        self._cells.append(cell)
+        launches = tuple(sorted(track.open_launches()))
+        if not launches:
+            track.begin()
+            self._finish(cell)
+            return
+        if track.measurements:  # of an earlier command: where it was measured is in its plan
+            software = {**track.plan.provenance.versions, "commit": track.plan.provenance.git_commit or "none"}
+            cell.identity = _identity(track.plan, software)
+        parts = [(launch,) for launch in launches] if self._spread else [launches]
+        cell.works = [Work(cell=cell, launches=part) for part in parts]
+        self._open += cell.works
+
+    # Who measures what.
+
+    def _assign(self) -> None:
+        """Give open work to free devices."""
+        free = {slot.device.selector for slot in self._slots.values() if slot.work is None}
+        missing = {work.cell.selector for work in self._open} - {slot.device.selector for slot in self._slots.values()}
+        if not free and not missing:
+            return
+        for work in list(self._open):
+            cell = work.cell
+            if work not in self._open:  # its cell was split
+                continue
+            if cell.selector not in free | missing:
+                continue
+            if (slot := self._free_slot(cell)) is not None:
+                self._give(work, cell, slot)
+                if all(one.work is not None for one in self._offers(cell.selector)):
+                    free.discard(cell.selector)
+            elif not self._may_be_measured(cell):
+                if cell.identity is not None and self._offers(cell.selector):
+                    self._split(cell)
+                else:
+                    self._wait(cell)
+        if not missing or any(slot.work is not None for slot in self._slots.values()):
+            self._waits_since_s = None
+
+    def _free_slot(self, cell: Cell) -> Slot | None:
+        """A free device for a cell; without --spread the one it was on, if that is there."""
+        fit = [one for one in self._offers(cell.selector) if one.work is None and self._fits(cell, one)]
+        return min(fit, key=lambda one: (one.address != cell.address) != self._spread, default=None)
+
+    def _fits(self, cell: Cell, slot: Slot) -> bool:
+        return cell.identity is None or slot.offer.identity(cell.selector) == cell.identity
+
+    def _offers(self, selector: str) -> list[Slot]:
+        return [slot for slot in self._slots.values() if slot.device.selector == selector]
+
+    def _may_be_measured(self, cell: Cell) -> bool:
+        return any(self._fits(cell, slot) for slot in self._offers(cell.selector))
+
+    def _wait(self, cell: Cell) -> None:
+        """No worker has the device of a cell: wait for one, within limits."""
+        now_s = time.monotonic()
+        if self._waits_since_s is None:
+            self._waits_since_s = now_s
+            self._observer.waiting(
+                f"{cell_name(cell.track.plan.cell)}: no worker with {cell.selector} is left: waiting for one to join, "
+                f"at most {duration(WAIT_FOR_WORKER_S)}"
+            )
+        if now_s - self._waits_since_s > WAIT_FOR_WORKER_S and all(one.work is None for one in self._slots.values()):
+            raise WorkersLostError(
+                f"no worker with {cell.selector} has joined {self._cluster.address} for {duration(WAIT_FOR_WORKER_S)}: "
+                "start one, then continue with --resume"
+            )
+
+    def _give(self, work: Work, cell: Cell, slot: Slot) -> None:
+        """Send an order."""
+        track = work.cell.track
+        if cell.identity is None:
+            track.plan = planned_on(track.plan, slot.offer, slot.clock, slot.device, self._cluster.address)
+            cell.identity = slot.offer.identity(cell.selector)
+        cell.address = slot.address
+        track.begin()
+        work.received, work.ended = 0, None
+        slot.work, slot.attempt = work, uuid7()
+        self._open.remove(work)
+        order = Order(
+            attempt=slot.attempt,
+            topic=self._cluster.topic,
+            plan=track.plan,
+            launches=work.launches,
+            settled=outcomes(track.measurements),
+            kept=tuple(self._kept),
+            device_wait_s=self._device_wait_s,
+        )
+        self._cluster.submit(order, slot.address, slot.device.selector)
+        self._show(slot, "measuring", cell_name(track.plan.cell), is_news=True)
+
+    def _split(self, cell: Cell) -> None:
+        """End a cell whose kind of machine is gone; its points without a result become a run of their own."""
+        for work in cell.works:
+            self._open.remove(work)
+        cell.works = []
+        track = cell.track
+        seen = {one.point.label for one in track.measurements}
+        rest = tuple(point for point in track.plan.points if point.label not in seen | track.plan.skipped.keys())
+        self._observer.waiting(
+            f"{cell_name(track.plan.cell)}: no machine like its own is left: {len(rest)} of its points go on as a run "
+            "of their own"
+        )
+        plan = dataclasses.replace(track.plan, run_id=uuid7(), points=rest, skipped={})
+        keep = tuple(point for point in track.plan.points if point not in rest)
+        track.plan = dataclasses.replace(track.plan, points=keep)
+        self._finish(cell)
+        if rest:
+            self._begin(Track.start(track.folder, plan))
+
+    # What happens.
+
+    def _handle(self, event: Event | None) -> None:
+        if isinstance(event, Joined):
+            self._join(event.address)
+        elif isinstance(event, Left):
+            self._leave(event.address)
+        elif isinstance(event, Report | Ended) and (slot := self._slot_of(event.attempt)) is not None:
+            if isinstance(event, Report):
+                self._take(event, slot)
+            else:
+                self._end(event, slot)
+
+    def _join(self, address: str) -> None:
+        """A worker is there: it takes part, unless its versions are others and that is refused."""
+        offers = {} if any(one == address for one, _ in self._slots) else self._cluster.offers([address])
+        for offer in offers.values():
+            if self._same_versions and self._software is not None and offer.software != self._software:
+                self._observer.waiting(
+                    f"left out: worker {offer.worker}: its versions differ (--require-same-versions)"
+                )
+                return
+            has = ", ".join(one.device.selector for one in offer.devices)
+            self._observer.waiting(f"worker {offer.worker} joined: {has}")
+        self._add(offers)
+        self._draw(is_news=True)
+
+    def _add(self, offers: Mapping[str, Offer]) -> None:
+        clocks = self._cluster.clocks(list(offers))
+        for address, offer in offers.items():
+            self._software = self._software or offer.software
+            for one in offer.devices:
+                state = MachineProgress(
+                    worker=offer.worker, host=offer.provenance.host, device=one.device.selector, state="idle"
+                )
+                self._slots[address, one.device.selector] = Slot(
+                    address=address, offer=offer, clock=clocks[address], device=one.device, state=state
+                )
+
+    def _leave(self, address: str) -> None:
+        """A worker is gone: what it measured is open again."""
+        for key, slot in list(self._slots.items()):
+            if slot.address != address:
+                continue
+            del self._slots[key]
+            state: DeviceState = "left" if slot.work is None else "lost"
+            self._gone.append(dataclasses.replace(slot.state, state=state, activity=""))
+            if slot.work is not None:
+                self._cluster.withdraw(slot.attempt)
+                self._lost(slot.work, slot)
+        self._draw(is_news=True)
+
+    def _lost(self, work: Work, slot: Slot) -> None:
+        work.losses += 1
+        name = f"worker {slot.offer.worker} was lost at {cell_name(work.cell.track.plan.cell)}"
+        if work.losses >= MOST_LOSSES:
+            self._observer.waiting(f"{name}: given up after {work.losses} workers")
+            self._fail(work, slot, f"{work.losses} workers were lost while they measured this cell")
+            return
+        self._observer.waiting(f"{name}: its finished points are kept, the rest is measured elsewhere")
+        if not work.cell.track.measurements:
+            work.cell.identity = None
+        self._open.insert(0, work)
+
+    def _take(self, report: Report, slot: Slot) -> None:
+        """Keep a record, once."""
+        assert slot.work is not None
+        track = slot.work.cell.track
+        if report.news is not None:
+            self._tell(report.news, slot)
+        if (record := report.kept) is None:
+            return
+        slot.work.received += 1
+        if isinstance(record, Measurement):
+            self._take_measurement(record, slot)
+        elif not isinstance(record, LaunchLoad) or record.launch not in {load.launch for load in track.loads}:
+            track.keep(record)
+        if (ended := slot.work.ended) is not None:
+            self._end(ended, slot)
+
+    def _take_measurement(self, record: Measurement, slot: Slot) -> None:
+        assert slot.work is not None
+        track = slot.work.cell.track
+        if any(one.launch == record.launch and one.point == record.point for one in track.measurements):
+            return
+        track.keep(record)
+        slot.state = dataclasses.replace(
+            slot.state, done=slot.state.done + 1, failed=slot.state.failed + (record.status != "ok")
+        )
+        self._observer.measured(track, record)
+        self._draw(is_news=True)
+
+    def _tell(self, news: News, slot: Slot) -> None:
+        assert slot.work is not None
+        track = slot.work.cell.track
+        name = cell_name(track.plan.cell)
+        if news.kind == "waiting":
+            self._observer.waiting(f"{slot.offer.worker}: {news.text}")
+        elif news.kind == "preparing":
+            self._observer.preparing(track, news.text)
+        elif news.kind == "launch":
+            self._observer.launch(track, news.launch)
+        elif isinstance(news.point, Point):
+            self._observer.live(track, news.launch, news.point, news.live)
+            name = f"{name}  {news.point.label}"
+        self._show(slot, "measuring", name, is_news=news.live is None)
+
+    def _end(self, ended: Ended, slot: Slot) -> None:
+        """A task is over, once all its records are here."""
+        work = slot.work
+        assert work is not None
+        if ended.done.error is None and work.received < ended.done.records:
+            work.ended = ended
+            return
+        slot.work, slot.attempt = None, ""
+        self._show(slot, "idle", "", is_news=True)
+        if ended.done.error is not None:
+            self._observer.waiting(f"{slot.offer.worker}: {cell_name(work.cell.track.plan.cell)}: {ended.done.error}")
+            self._fail(work, slot, ended.done.error)
+        else:
+            self._over(work)
+
+    def _fail(self, work: Work, slot: Slot, why: str) -> None:
+        """Record every open point of some work as failed."""
+        for launch in work.launches:
+            for point in work.cell.track.points_left(launch):
+                failed = without_samples(point, launch, "failed", why)
+                work.cell.track.keep(failed)
+                slot.state = dataclasses.replace(slot.state, failed=slot.state.failed + 1)
+                self._observer.measured(work.cell.track, failed)
+        self._over(work)
+
+    def _over(self, work: Work) -> None:
+        cell = work.cell
+        cell.works.remove(work)
+        if not cell.works:
+            self._finish(cell)
+
+    def _finish(self, cell: Cell) -> None:
+        self._cells.remove(cell)
+        self._done(cell.track)
+        self._kept.append(cell.track.plan.run_id)
+
+    def _slot_of(self, attempt: str) -> Slot | None:
+        return next((slot for slot in self._slots.values() if slot.attempt == attempt), None)
+
+    def _show(self, slot: Slot, state: DeviceState, activity: str, *, is_news: bool) -> None:
+        slot.state = dataclasses.replace(slot.state, state=state, activity=activity)
+        self._draw(is_news=is_news)
+
+    def _draw(self, *, is_news: bool) -> None:
+        now_s = time.monotonic()
+        if is_news or now_s - self._drawn_s >= REDRAW_S:
+            self._drawn_s = now_s
+            self._observer.machines(self.machines)
+
+
+def planned_on(plan: CellPlan, offer: Offer, clock: Clock, device: Device, cluster: str) -> CellPlan:
+    """The plan of a cell on a worker: its device, machine, versions and clock."""
+    found = offer.of(device.selector)
+    assert found is not None
+    theirs, asked = offer.provenance, plan.provenance
+    cluster_facts: dict[str, Json] = {CLUSTER: cluster, "cluster_worker": offer.worker, **clock.readings()}
+    return dataclasses.replace(
+        plan,
+        cell=dataclasses.replace(plan.cell, device=device),
+        hardware=found.hardware,
+        environment=offer.environment | Readings(values=cluster_facts),
+        provenance=dataclasses.replace(
+            theirs,
+            host=theirs.host if asked.host else "",
+            command=asked.command,
+            tags=asked.tags,
+            description=asked.description,
+        ),
+    )
+
+
+def _identity(plan: CellPlan, software: Mapping[str, str]) -> str:
+    return canonical_hash([plan.hardware.hardware_id, dict(software)])

@@ -1,0 +1,269 @@
+"""What a worker executes: orders, each a plan as data, one at a time on each device.
+
+`execute` is the one function that a coordinator names; Dask finds it by its name in this installation. The plan goes
+through the reader of unfinished runs, and runs only what that reader lets run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarking.cluster.messages import (
+    OFFER,
+    Done,
+    Kept,
+    News,
+    Offer,
+    OfferedDevice,
+    Order,
+    Report,
+    packed,
+    read_order,
+    report_text,
+)
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.records import Device, LaunchLoad, Measurement, Point, Preparation, WeightsChoice, dumps
+from benchmarking.devices.support.kinds import free_memory
+from benchmarking.measure.bench import Live
+from benchmarking.sweep.plan.foreign_code import check_read_plan
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.run import spool
+from benchmarking.sweep.run.spool import PartialRun
+from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
+from benchmarking.workloads.support.resolve import resolve
+
+NEWS_S = 1.0
+"""Between two messages about a point that is being measured."""
+
+
+class OrderEnded(Exception):  # noqa: N818 - no error: nobody waits for the result
+    """The coordinator has withdrawn the order, or is gone."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Site:
+    """This process as a worker."""
+
+    name: str
+    devices: tuple[Device, ...]
+    folder: Path
+    """Of the runs in progress."""
+    named: Mapping[str, object]
+    """The arguments of its command: the code that plans may run."""
+    say: Callable[[str], None]
+    is_leaving: bool = False
+    """Whether the process is about to end: orders stop at their next message."""
+
+    def offer(self) -> Offer:
+        """What it has, as of now."""
+        machine = Machine()
+        return Offer(
+            worker=self.name,
+            provenance=machine.provenance((), {}, None),
+            environment=machine.environment,
+            devices=tuple(
+                OfferedDevice(device=one, hardware=machine.hardware(one), free=free_memory(one)) for one in self.devices
+            ),
+        )
+
+
+_site: Site | None = None
+_folder_lock = threading.Lock()
+
+
+def set_up(site: Site) -> None:
+    """Make this process a worker."""
+    global _site
+    _site = site
+
+
+def offer_text() -> str | None:
+    """For a coordinator: what this worker has, as JSON; None in a Dask worker that is not one of benchhouse."""
+    return None if _site is None else packed(OFFER, _site.offer())
+
+
+def clock_s() -> float:
+    """For a coordinator: this machine's time in Unix seconds."""
+    return time.time()
+
+
+def execute(text: str) -> str:
+    """For a coordinator: carry out an order, and report each record as soon as it is on this machine's disk.
+
+    What goes wrong is in the result: an order that this worker refuses never runs.
+    """
+    from distributed import get_worker
+
+    worker = get_worker()
+    key = worker.get_current_task()
+
+    def is_wanted() -> bool:
+        task = worker.state.tasks.get(key)
+        return task is not None and task.state in ("executing", "long-running")
+
+    try:
+        order = read_order(text)
+        reports = Reports(order, lambda line: worker.log_event(order.topic, line))
+        return _done(reports, _carried_out(order, reports, is_wanted))
+    except BenchhouseError as error:
+        return dumps(Done(records=0, error=str(error)))
+
+
+def _done(reports: Reports, error: str | None) -> str:
+    return dumps(Done(records=reports.records, error=error))
+
+
+def _carried_out(order: Order, reports: Reports, is_wanted: Callable[[], bool]) -> str | None:
+    """Measure the order's launches: None, or why they cannot be finished."""
+    site = _site
+    if site is None:
+        return "this process is no worker of benchhouse: start one with benchhouse worker"
+    observer = Reporter(site, reports, is_wanted)
+    try:
+        plan = accepted(order.plan, site)
+        track = WorkerTrack.opened(plan, order, site.folder, reports)
+        track.begin()
+        for launch in order.launches:
+            run_launch(track, launch, observer, order.device_wait_s)
+    except OrderEnded:
+        site.say(f"stopped: {order.plan.cell.subject} is no longer wanted")
+        return "withdrawn"
+    except BenchhouseError as error:
+        return str(error)
+    return None
+
+
+def accepted(plan: CellPlan, site: Site) -> CellPlan:
+    """The plan as it runs here. Raises UsageError, FormatError or UnsupportedError for one that may not or cannot."""
+    check_read_plan(plan, site.named, f"the plan that worker {site.name} was sent")
+    cell = plan.cell
+    if cell.device not in site.devices:
+        has = ", ".join(device.selector for device in site.devices)
+        raise UnsupportedError(f"worker {site.name} has no device {cell.device.selector} as planned; it has {has}")
+    workload = cell.workload
+    if workload.source not in ("hub", "local"):
+        return plan
+    # The folder of the weights is another one on each machine; what is in it must be the same.
+    weights: WeightsChoice = "random" if workload.weights == "random" else "pretrained"
+    place = workload.path if workload.source == "local" and workload.path else workload.model_id
+    here = resolve(place, task=workload.task, weights=weights, seed=workload.seed)
+    for what in ("config_hash", "revision", "weights"):
+        planned, found = getattr(workload, what), getattr(here, what)
+        if planned != found:
+            raise UsageError(
+                f"worker {site.name}: {workload.model_id} has {what} {found}, planned was {planned}: "
+                "give both machines the same files"
+            )
+    here = dataclasses.replace(here, model_id=workload.model_id, weights_reason=workload.weights_reason)
+    return dataclasses.replace(plan, cell=dataclasses.replace(cell, workload=here))
+
+
+class Reports:
+    """Sends the reports of an attempt."""
+
+    def __init__(self, order: Order, send: Callable[[str], None]) -> None:
+        self.records = 0
+        self._attempt = order.attempt
+        self._send = send
+
+    def keep(self, record: Kept) -> None:
+        """Send a record that is on disk here."""
+        self._send(report_text(Report(attempt=self._attempt, number=self.records, kept=record)))
+        self.records += 1
+
+    def tell(self, news: News) -> None:
+        """Send news."""
+        self._send(report_text(Report(attempt=self._attempt, number=self.records, news=news)))
+
+
+class WorkerTrack(Track):
+    """A cell on a worker: every record goes to this machine's disk, then to the coordinator."""
+
+    reports: Reports
+
+    @classmethod
+    def opened(cls, plan: CellPlan, order: Order, folder: Path, reports: Reports) -> WorkerTrack:
+        """The track of an order. What an earlier attempt of this worker has on disk and the coordinator has not is
+        sent first, and not measured again. Raises StorageError."""
+        with _folder_lock:
+            files = {file.read().plan.run_id: file for file in spool.unfinished(folder)}
+            for run_id in order.kept:
+                if (file := files.pop(run_id, None)) is not None:
+                    file.remove()
+        known = {(one.point.label, one.launch) for one in order.settled}
+        track = cls(plan, folder, measurements=order.settled)
+        track.reports = reports
+        if (file := files.get(plan.run_id)) is not None:
+            track.take_over(file, known)
+        return track
+
+    def take_over(self, file: PartialRun, known: set[tuple[str, int]]) -> None:
+        """Go on in the file of an earlier attempt."""
+        progress = file.read()
+        if progress.plan.cell != self.plan.cell or (progress.owner is not None and _is_other(progress.owner.pid)):
+            return  # another device or installation by now: its points are measured again in a new file
+        file.mend()
+        file.take()
+        self._file = file
+        for load in progress.loads:
+            self.reports.keep(load)
+        for one in progress.measurements:
+            if (one.point.label, one.launch) not in known:
+                self.measurements.append(one)
+                self.reports.keep(one)
+
+    def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
+        super().keep(record)
+        self.reports.keep(record)
+
+
+def _is_other(pid: int) -> bool:
+    """Whether a process that wrote a file is another one that is still there."""
+    import os
+
+    import psutil
+
+    return pid != os.getpid() and psutil.pid_exists(pid)
+
+
+class Reporter(Observer):
+    """Sends the progress of an order, and ends it when nobody waits for its result."""
+
+    def __init__(self, site: Site, reports: Reports, is_wanted: Callable[[], bool]) -> None:
+        self._site = site
+        self._reports = reports
+        self._is_wanted = is_wanted
+        self._told_s = 0.0
+
+    def preparing(self, track: Track, what: str) -> None:
+        self._tell(News(kind="preparing", text=what))
+
+    def launch(self, track: Track, launch: int) -> None:
+        self._tell(News(kind="launch", launch=launch))
+
+    def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
+        self._check()
+        if live is None or time.monotonic() - self._told_s >= NEWS_S:
+            self._tell(News(kind="live", launch=launch, point=point, live=live))
+
+    def measured(self, track: Track, measurement: Measurement) -> None:
+        outcome = "" if measurement.status == "ok" else f": {measurement.error}"
+        self._site.say(f"{track.plan.cell.subject}  {measurement.point.label}  {measurement.status}{outcome}")
+        self._check()
+
+    def waiting(self, message: str) -> None:
+        self._tell(News(kind="waiting", text=message))
+
+    def _tell(self, news: News) -> None:
+        self._check()
+        self._told_s = time.monotonic()
+        self._reports.tell(news)
+
+    def _check(self) -> None:
+        if self._site.is_leaving or not self._is_wanted():
+            raise OrderEnded

@@ -1,0 +1,207 @@
+"""What a coordinator and its workers tell each other: offers, orders and reports, each as one JSON text.
+
+Dask carries these texts. It pickles its own messages, which is why a cluster needs TLS; of what benchhouse sends, every
+part is text that is read here, by the same readers as files of others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from benchmarking import __version__
+from benchmarking.core.errors import FormatError, UnsupportedError
+from benchmarking.core.records import (
+    Device,
+    Hardware,
+    LaunchLoad,
+    Measurement,
+    Point,
+    Preparation,
+    Provenance,
+    Readings,
+    canonical_hash,
+    dumps,
+    from_json,
+    to_json,
+)
+from benchmarking.core.untrusted.redaction import restored, stored
+from benchmarking.measure.bench import Live
+from benchmarking.sweep.plan.plan import CellPlan
+
+ORDER, OFFER, REPORT = "order", "offer", "report"
+Kept = Preparation | LaunchLoad | Measurement
+_KEPT: dict[str, type[Any]] = {kind.__name__: kind for kind in (Preparation, LaunchLoad, Measurement)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedDevice:
+    """A device that a worker measures on, and its machine as the run file describes it."""
+
+    device: Device
+    hardware: Hardware
+    free: Readings
+    """Its free memory, as the plan asks of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a worker has."""
+
+    worker: str
+    """Its name in the cluster."""
+    provenance: Provenance
+    """Its program version, host, commit and versions; no command."""
+    environment: Readings
+    """The state of its machine."""
+    devices: tuple[OfferedDevice, ...]
+
+    def of(self, selector: str) -> OfferedDevice | None:
+        """The offered device with this selector."""
+        return next((one for one in self.devices if one.device.selector == selector), None)
+
+    @property
+    def software(self) -> dict[str, str]:
+        """Versions of its packages, and its commit."""
+        return {**self.provenance.versions, "commit": self.provenance.git_commit or "none"}
+
+    def identity(self, selector: str) -> str | None:
+        """Equal for workers whose launches may stand in one run: same hardware, same software. None without the
+        device."""
+        found = self.of(selector)
+        return None if found is None else canonical_hash([found.hardware.hardware_id, self.software])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """The work of one task: launches of one cell on one device of one worker."""
+
+    attempt: str
+    """Different for each task; its reports have it."""
+    topic: str
+    plan: CellPlan
+    launches: tuple[int, ...]
+    settled: tuple[Measurement, ...] = ()
+    """What the coordinator has of the cell already, without samples."""
+    kept: tuple[str, ...] = ()
+    """Ids of runs that the coordinator has on disk: the worker's copies may go."""
+    device_wait_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """Where a worker is in its order."""
+
+    kind: Literal["preparing", "launch", "live", "waiting"]
+    launch: int = 0
+    text: str = ""
+    point: Point | None = None
+    live: Live | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A message about an attempt: a record to keep, or news."""
+
+    attempt: str
+    number: int
+    """From 0, of the records; news has the number of the next record."""
+    kept: Kept | None = None
+    news: News | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The result of a task."""
+
+    records: int
+    """How many were sent."""
+    error: str | None = None
+    """Why the order was refused or could not be finished; None when it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """A worker's clock against the coordinator's."""
+
+    offset_s: float
+    """What the worker's clock is ahead; negative behind."""
+    error_s: float
+    """Half the round trip of the question: the offset is right within it."""
+
+    def readings(self) -> Mapping[str, float]:
+        """As the run's environment stores them."""
+        return {"cluster_clock_offset_s": self.offset_s, "cluster_clock_error_s": self.error_s}
+
+
+def packed(what: str, content: Any) -> str:
+    """The text of an offer or order; the program's version stands first in it."""
+    return json.dumps({"benchhouse": __version__, what: stored(to_json(content))}, allow_nan=False)
+
+
+def version_in(text: str) -> str:
+    """The version of the program that wrote an offer or order. Raises FormatError for another text."""
+    version = _object(text).get("benchhouse")
+    if not isinstance(version, str):
+        raise FormatError("not a message of a benchhouse cluster")
+    return version
+
+
+def read_offer(text: str) -> Offer:
+    """The offer in a text of the same program version. Raises FormatError."""
+    return from_json(Offer, restored(_object(text).get(OFFER)), "the offer of a worker")
+
+
+def read_order(text: str) -> Order:
+    """The order in a text. Raises FormatError, and UnsupportedError for one of another program version."""
+    if (version := version_in(text)) != __version__:
+        raise UnsupportedError(
+            f"the order is of benchhouse {version}, this worker is benchhouse {__version__}: install the same version"
+        )
+    return from_json(Order, restored(_object(text).get(ORDER)), "the order")
+
+
+def report_text(report: Report) -> str:
+    """A report as JSON. A record of measurement goes as it is to the run file, which is cleaned when it is written."""
+    kept = None if report.kept is None else {type(report.kept).__name__: to_json(report.kept)}
+    return dumps({"attempt": report.attempt, "number": report.number, "kept": kept, "news": report.news})
+
+
+def read_report(text: str) -> Report:
+    """The report in a text. Raises FormatError."""
+    data = _object(text)
+    kept = None
+    if (found := data.get("kept")) is not None:
+        if not isinstance(found, dict) or len(found) != 1 or (name := next(iter(found))) not in _KEPT:
+            raise FormatError("the report of a worker: unknown record")
+        kept = from_json(_KEPT[name], found[name], "the report of a worker")
+    attempt, number, news = data.get("attempt"), data.get("number"), data.get("news")
+    if not isinstance(attempt, str) or not isinstance(number, int):
+        raise FormatError("the report of a worker: no attempt or number")
+    read = None if news is None else from_json(News, news, "the report of a worker")
+    return Report(attempt=attempt, number=number, kept=kept, news=read)
+
+
+def read_done(text: str) -> Done:
+    """The result in a text. Raises FormatError."""
+    return from_json(Done, _object(text), "the result of a worker")
+
+
+def outcomes(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    """The measurements as an order needs them: which points are settled, and how."""
+    return tuple(
+        dataclasses.replace(one, samples=(), window={}, extra={}, doubts=(), metrics={}) for one in measurements
+    )
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError, TypeError) as error:
+        raise FormatError(f"not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise FormatError("not a JSON object")
+    return data

@@ -1,0 +1,177 @@
+"""Makes this machine a worker of a Dask cluster: it measures the cells that batch_benchmark --cluster sends.
+
+It offers each device that it finds, and measures one cell at a time on each, under the lock of the device. What it
+measures is on its own disk too, until the coordinator has the run. Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from benchmarking.cluster.execution import Site, set_up
+from benchmarking.cluster.security import add_tls, check_exposure, is_loopback, security
+from benchmarking.core.command_line import Parser, names, notes, run_command
+from benchmarking.core.errors import EXIT_OK, UnsupportedError, WorkersLostError
+from benchmarking.core.plugins import check_installed
+from benchmarking.core.records import Device
+from benchmarking.core.temporary import temporary_folder
+from benchmarking.sweep.plan.options import add_runtime_options
+from benchmarking.sweep.run import spool
+
+NAME = "benchhouse worker"
+INSTALL = 'pip install "benchhouse[cluster]"'
+DEFAULT_FOLDER = "worker_results"
+CONNECT_S = 30.0
+QUIET_DASK = {
+    # What wakes up on a timer would disturb what is measured on this machine.
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.tick.limit": "30s",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.system-monitor.disk": False,
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.diagnostics.nvml": False,
+    # A model's memory is that of a child process, which the supervisor watches.
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+}
+EXAMPLES = """\
+examples:
+  dask scheduler --host 127.0.0.1 --port 8786        (in another terminal)
+  benchhouse worker tcp://127.0.0.1:8786
+  benchhouse worker tls://server:8786 --tls-ca-file ca.pem --tls-cert me.pem --tls-key me-key.pem
+
+exit codes: 0 ended by Ctrl-C; 1 no scheduler, or it went away; 2 usage
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    check_installed(NAME, ("distributed",), INSTALL)
+    check_exposure(arguments.scheduler, arguments)
+    devices = offered(arguments.devices)
+    folder = Path(arguments.spool_dir)
+    spool.prepare(folder)
+    say = notes(quiet=arguments.quiet)
+    site = Site(
+        name=arguments.name or f"{platform.node()}-{os.getpid()}",
+        devices=devices,
+        folder=folder,
+        named=vars(arguments),
+        say=say,
+    )
+    set_up(site)
+    with temporary_folder("benchhouse-dask") as own:
+        is_over = asyncio.run(_serve(arguments, site, own))
+    if not is_over:
+        raise WorkersLostError(
+            f"the scheduler {arguments.scheduler} went away: start this command again once it is back; "
+            f"what was measured is in {folder}"
+        )
+    return EXIT_OK
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME,
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("scheduler", metavar="ADDRESS", help="the Dask scheduler: tcp://HOST:PORT, or tls://HOST:PORT")
+    parser.add_argument(
+        "--devices", type=names, metavar="D,D", help="devices to offer: kinds or single ones (default: all hardware)"
+    )
+    parser.add_argument("--name", metavar="NAME", help="name in the cluster (default: the host's name and the PID)")
+    parser.add_argument(
+        "--spool-dir",
+        default=DEFAULT_FOLDER,
+        metavar="DIR",
+        help=f"folder for runs in progress, one per worker (default: {DEFAULT_FOLDER})",
+    )
+    add_runtime_options(parser)
+    add_tls(parser)
+    parser.add_argument("--quiet", action="store_true", help="only errors on stderr (default: a line per point)")
+    return parser
+
+
+def offered(requested: Sequence[str] | None) -> tuple[Device, ...]:
+    """The devices of a worker. Raises UnsupportedError for one that is absent, and where there is none."""
+    from benchmarking.devices.support.select import probe_all, select
+
+    if requested is None:
+        return tuple(device for found in probe_all().values() for device in found if device.found)
+    probed: dict[str, tuple[Device, ...]] = {}
+    chosen: dict[str, Device] = {}
+    for name in requested:
+        device = select(name, lambda device: None, probed)
+        of_kind = probed.get(device.type, (device,)) if ":" not in name else (device,)
+        chosen |= {one.selector: one for one in of_kind}
+    if not chosen:
+        raise UnsupportedError(f"--devices {','.join(requested)}: no device to offer")
+    return tuple(chosen.values())
+
+
+async def _serve(arguments: argparse.Namespace, site: Site, own: Path) -> bool:
+    """Work until a signal (True), or until the scheduler goes away (False). Raises WorkersLostError without one."""
+    import dask
+    from distributed import Worker
+
+    dask.config.set(QUIET_DASK)
+    worker: Any = Worker(
+        arguments.scheduler,
+        name=site.name,
+        nthreads=len(site.devices),
+        resources={device.selector: 1 for device in site.devices},
+        memory_limit=0,
+        dashboard=False,
+        host="127.0.0.1" if is_loopback(arguments.scheduler) else None,
+        security=security(arguments),
+        death_timeout=CONNECT_S,
+        local_directory=str(own),
+        silence_logs=50,
+    )
+    try:
+        await asyncio.wait_for(worker.start(), CONNECT_S + 5)
+    except (TimeoutError, OSError, RuntimeError, ValueError) as error:
+        await worker.close(nanny=False)
+        raise WorkersLostError(
+            f"no scheduler answers at {arguments.scheduler} ({type(error).__name__}): start one with: "
+            "dask scheduler --host HOST --port PORT"
+        ) from error
+    has = ", ".join(device.selector for device in site.devices)
+    site.say(f"worker {site.name} at {worker.address}: {has}")
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM) if os.name == "posix" else ()
+    for number in signals:
+        loop.add_signal_handler(number, stopped.set)
+    over = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(worker.finished())]
+    await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+    site.is_leaving = True  # orders stop at their next message; their points are on disk
+    if stopped.is_set():
+        await worker.close(nanny=False, timeout=1)
+    over[0].cancel()
+    return stopped.is_set()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+"""Sweeps on a real Dask cluster of this machine: a scheduler, workers that come, go, are killed and pause."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+pytest.importorskip("distributed")
+
+from benchmarking import batch_benchmark
+from benchmarking.cluster import execution, messages
+from benchmarking.cluster.security import add_tls, check_exposure
+from benchmarking.core.command_line import Parser
+from benchmarking.core.errors import UnsupportedError, UsageError
+from tests.helpers.sweeps import wait_for
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+
+COMMAND = [sys.executable, "-m", "benchmarking.batch_benchmark", "--devices", "null", "--weights", "random"]
+GRID = ["--batch-sizes", "1,2,4", "--sequence-lengths", "32", "--warmup-iterations", "1"]
+
+
+class OwnCluster:
+    """A scheduler on loopback in this process, and worker processes."""
+
+    def __init__(self, folder, scheduler, stack):
+        self.folder = folder
+        self.address = scheduler
+        self.stack = stack
+
+    def worker(self, name, **environment):
+        command = [sys.executable, "-m", "benchmarking.cluster.worker", self.address, "--devices", "null"]
+        command += ["--name", name, "--spool-dir", str(self.folder / name)]
+        with open(self.folder / f"{name}.log", "w") as log:
+            process = subprocess.Popen(command, stderr=log, env={**os.environ, **environment})
+        self.stack.callback(process.wait)
+        self.stack.callback(process.kill)
+        wait_for(lambda: f"worker {name} at" in self.log(name))
+        return process
+
+    def log(self, name):
+        return (self.folder / f"{name}.log").read_text()
+
+    def batch(self, *arguments):
+        command = [*COMMAND, "--cluster", self.address, "--output-dir", str(self.folder / "runs"), *GRID, *arguments]
+        log = open(self.folder / "batch.log", "w")  # noqa: SIM115
+        self.stack.callback(log.close)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, cwd=self.folder)
+        self.stack.callback(process.wait)
+        self.stack.callback(process.kill)
+        return process
+
+    def runs(self):
+        return [json.loads(path.read_text()) for path in sorted((self.folder / "runs").glob("tiny*.json"))]
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    from distributed import LocalCluster
+
+    monkeypatch.setenv("BENCHMARK_DB_PATH", str(tmp_path / "own.duckdb"))
+    monkeypatch.chdir(tmp_path)
+    with (
+        LocalCluster(n_workers=0, host="127.0.0.1", scheduler_port=0, dashboard_address="127.0.0.1:0", silence_logs=50) as dask,
+        ExitStack() as stack,
+    ):
+        yield OwnCluster(tmp_path, dask.scheduler_address, stack)
+
+
+@pytest.fixture
+def slow(tmp_path, null_script):
+    """Each point takes about a quarter of a second."""
+    null_script(real_time=True, latency_ms={"*": [20.0]})
+
+
+def points_of(runs):
+    return sorted((run["cell"]["workload"]["model_id"], point_of(one)) for run in runs for one in run["results"])
+
+
+def point_of(result):
+    return result["point"]["batch_size"]
+
+
+def test_a_killed_worker_s_cell_goes_on_elsewhere_a_late_worker_takes_part_and_no_point_is_lost_or_measured_twice(
+    cluster, slow
+):
+    first = cluster.worker("first")
+    batch = cluster.batch("--models", "tiny-bert,tiny-vit", "--iterations", "15")
+    wait_for(lambda: "b1 s32  ok" in cluster.log("first"))
+    first.send_signal(signal.SIGKILL)
+    wait_for(lambda: "was lost" in (cluster.folder / "batch.log").read_text())
+    cluster.worker("late")
+    assert batch.wait(60) == 0
+    log = (cluster.folder / "batch.log").read_text()
+    runs = cluster.runs()
+    assert points_of(runs) == sorted((model, size) for model in ("tiny-bert", "tiny-vit") for size in (1, 2, 4))
+    assert {result["status"] for run in runs for result in run["results"]} == {"ok"}
+    assert all(result["launches"] == 1 for run in runs for result in run["results"])
+    told = re.findall(r"point \d/6  (\S+) on null .*?  (b\d(?: s32)?)  launch", log)
+    assert len(told) == len(set(told)) == 6
+    assert "worker first was lost at tiny-bert" in log
+    assert "worker late joined: null" in log
+    assert "b1 s32  ok" not in cluster.log("late").replace("tiny-vit", "")
+    for run in runs:
+        found = run["environment"]["values"]
+        assert found["cluster"] == cluster.address
+        assert found["cluster_worker"] in ("first", "late")
+        assert abs(found["cluster_clock_offset_s"]) < 1 > found["cluster_clock_error_s"] > 0
+        assert run["hardware"]["device"]["type"] == "null"
+
+
+def test_a_worker_that_pauses_goes_on(cluster, slow):
+    worker = cluster.worker("paused")
+    batch = cluster.batch("--models", "tiny-bert", "--iterations", "15")
+    wait_for(lambda: "b1 s32  ok" in cluster.log("paused"))
+    worker.send_signal(signal.SIGSTOP)
+    time.sleep(1.0)
+    assert batch.poll() is None
+    worker.send_signal(signal.SIGCONT)
+    assert batch.wait(60) == 0
+    assert points_of(cluster.runs()) == [("tiny-bert", 1), ("tiny-bert", 2), ("tiny-bert", 4)]
+    assert "lost" not in (cluster.folder / "batch.log").read_text()
+
+
+@contextmanager
+def exit_code_of(*arguments):
+    yield batch_benchmark.main([*COMMAND[3:], *GRID, "--models", "tiny-bert", *arguments])
+
+
+def test_launches_are_spread_and_a_request_that_no_worker_meets_is_refused_before_the_start(cluster, capsys):
+    for name in ("one", "two"):
+        cluster.worker(name)
+    with exit_code_of("--cluster", cluster.address, "--spread", "--launches", "2", "--output-dir", "runs") as code:
+        assert code == 0
+    (run,) = cluster.runs()
+    assert [result["launches"] for result in run["results"]] == [2, 2, 2]
+    assert all("b1 s32  ok" in cluster.log(name) for name in ("one", "two"))
+    assert capsys.readouterr().err.count("null    idle") == 2
+    arguments = ["--cluster", cluster.address, "--models", "tiny-bert", "--output-dir", "none"]
+    assert batch_benchmark.main([*arguments, "--devices", "cuda"]) == 2
+    assert f"no worker of {cluster.address} has one; the cluster offers 2 x null" in capsys.readouterr().err
+    assert not (cluster.folder / "none").exists()
+
+
+def test_workers_of_other_versions_are_refused_by_name(cluster, capsys):
+    package = cluster.folder / "other" / "numpy-0.1.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.1\n")
+    cluster.worker("plain")
+    cluster.worker("other", PYTHONPATH=str(package.parent))
+    same = ("--cluster", cluster.address, "--require-same-versions", "--output-dir", "runs")
+    with exit_code_of(*same) as code:
+        assert code == 2
+    assert re.search(r"the workers differ: numpy: \S+ on plain, 0\.1 on other", capsys.readouterr().err)
+    assert cluster.runs() == []
+
+
+def test_an_order_or_offer_of_another_program_version_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr(messages, "__version__", "9.9.9")
+    text = messages.packed(messages.ORDER, None)
+    monkeypatch.undo()
+    with pytest.raises(UnsupportedError, match=r"the order is of benchhouse 9\.9\.9, this worker is benchhouse"):
+        messages.read_order(text)
+
+
+def test_a_plan_with_code_or_a_device_of_another_machine_is_refused(tmp_path, order_plan):
+    site = execution.Site(name="w", devices=(), folder=tmp_path, named={}, say=print)
+    with pytest.raises(UnsupportedError, match="worker w has no device null as planned"):
+        execution.accepted(order_plan(), site)
+    with pytest.raises(UsageError, match="which this command does not name"):
+        execution.accepted(order_plan(runtime="bench", source="bench", path="/tmp/evil.py"), site)
+
+
+@pytest.fixture
+def order_plan():
+    import dataclasses
+
+    from benchmarking.measure.settings import settings
+    from benchmarking.sweep.plan.request import Request, plan_cell
+
+    def made(runtime=None, **workload):
+        plan = plan_cell(
+            Request(model_id="tiny-bert", device="null", weights="random", settings=settings("quick")), "session"
+        )
+        cell = dataclasses.replace(
+            plan.cell,
+            runtime=runtime or plan.cell.runtime,
+            workload=dataclasses.replace(plan.cell.workload, **workload),
+        )
+        return dataclasses.replace(plan, cell=cell)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("address", "flags", "why"),
+    [
+        ("tcp://10.1.1.1:8786", [], "is another machine, and without TLS"),
+        ("tls://10.1.1.1:8786", [], "TLS needs --tls-ca-file, --tls-cert, --tls-key"),
+        ("tcp://127.0.0.1:8786", ["--tls-ca-file", "x"], "is without TLS"),
+        ("server", [], "is no address of a scheduler"),
+    ],
+)
+def test_without_tls_a_cluster_is_reached_on_loopback_only(address, flags, why):
+    parser = Parser()
+    add_tls(parser)
+    with pytest.raises(UsageError, match=why):
+        check_exposure(address, parser.parse_args(flags))
+    check_exposure("tcp://127.0.0.1:8786", parser.parse_args([]))
+    check_exposure("tcp://10.1.1.1:8786", parser.parse_args(["--insecure"]))
