@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import queue
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ class Cluster:
                 found[address] = read_offer(text)
             except BenchhouseError as error:
                 note(f"left out: worker at {address}: {error}")
-        return found
+        return dict(sorted(found.items(), key=lambda one: one[1].worker))
 
     def clocks(self, addresses: Sequence[str]) -> dict[str, Clock]:
         """The clock of each worker against this machine's."""
@@ -188,6 +189,8 @@ def connected(name: str, arguments: argparse.Namespace, devices: Sequence[str] |
     with ExitStack() as stack:
         local = LOCAL.fullmatch(name)
         address, processes = stack.enter_context(_local(int(local[1]), devices)) if local else (name, [])
+        # Each run stores the versions of its worker; Dask's own comparison is of other packages than those that matter.
+        warnings.filterwarnings("ignore", message="(?s).*Mismatched versions", module="distributed")
         try:
             client = stack.enter_context(
                 Client(address, security=security(arguments), timeout=CONNECT_S, set_as_default=False)

@@ -150,7 +150,8 @@ class ClusterSweep:
         self._slots: dict[tuple[str, str], Slot] = {}
         self._cells: list[Cell] = []
         self._open: list[Work] = []
-        self._kept: list[str] = []
+        self._kept: dict[str, list[str]] = {}
+        """Ids of finished runs by the address of the worker that may still have its copy."""
         self._gone: list[MachineProgress] = []
         self._software = next((offer.software for offer in offers.values()), None)
         self._drawn_s = 0.0
@@ -276,7 +277,7 @@ class ClusterSweep:
             plan=track.plan,
             launches=work.launches,
             settled=outcomes(track.measurements),
-            kept=tuple(self._kept),
+            kept=tuple(self._kept.pop(slot.address, ())),
             device_wait_s=self._device_wait_s,
         )
         self._cluster.submit(order, slot.address, slot.device.selector)
@@ -442,7 +443,7 @@ class ClusterSweep:
     def _finish(self, cell: Cell) -> None:
         self._cells.remove(cell)
         self._done(cell.track)
-        self._kept.append(cell.track.plan.run_id)
+        self._kept.setdefault(cell.address, []).append(cell.track.plan.run_id)
 
     def _slot_of(self, attempt: str) -> Slot | None:
         return next((slot for slot in self._slots.values() if slot.attempt == attempt), None)

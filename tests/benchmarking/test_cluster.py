@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
 
@@ -20,6 +20,8 @@ from benchmarking.cluster import execution, messages
 from benchmarking.cluster.security import add_tls, check_exposure
 from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.sweep.run import spool
+from benchmarking.sweep.run.supervisor import Track
 from tests.helpers.sweeps import wait_for
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
@@ -58,6 +60,9 @@ class OwnCluster:
         self.stack.callback(process.kill)
         return process
 
+    def said(self):
+        return (self.folder / "batch.log").read_text()
+
     def runs(self):
         return [json.loads(path.read_text()) for path in sorted((self.folder / "runs").glob("tiny*.json"))]
 
@@ -69,7 +74,9 @@ def cluster(tmp_path, monkeypatch):
     monkeypatch.setenv("BENCHMARK_DB_PATH", str(tmp_path / "own.duckdb"))
     monkeypatch.chdir(tmp_path)
     with (
-        LocalCluster(n_workers=0, host="127.0.0.1", scheduler_port=0, dashboard_address="127.0.0.1:0", silence_logs=50) as dask,
+        LocalCluster(
+            n_workers=0, host="127.0.0.1", scheduler_port=0, dashboard_address="127.0.0.1:0", silence_logs=50
+        ) as dask,
         ExitStack() as stack,
     ):
         yield OwnCluster(tmp_path, dask.scheduler_address, stack)
@@ -81,86 +88,67 @@ def slow(tmp_path, null_script):
     null_script(real_time=True, latency_ms={"*": [20.0]})
 
 
-def points_of(runs):
-    return sorted((run["cell"]["workload"]["model_id"], point_of(one)) for run in runs for one in run["results"])
-
-
-def point_of(result):
-    return result["point"]["batch_size"]
-
-
-def test_a_killed_worker_s_cell_goes_on_elsewhere_a_late_worker_takes_part_and_no_point_is_lost_or_measured_twice(
+def test_a_paused_worker_goes_on_a_killed_one_s_cell_goes_on_elsewhere_and_no_point_is_lost_or_measured_twice(
     cluster, slow
 ):
     first = cluster.worker("first")
-    batch = cluster.batch("--models", "tiny-bert,tiny-vit", "--iterations", "15")
+    batch = cluster.batch("--models", "tiny-bert", "--iterations", "15")
     wait_for(lambda: "b1 s32  ok" in cluster.log("first"))
+    first.send_signal(signal.SIGSTOP)
+    time.sleep(0.7)
+    first.send_signal(signal.SIGCONT)
+    wait_for(lambda: "b2 s32  ok" in cluster.log("first"))
     first.send_signal(signal.SIGKILL)
-    wait_for(lambda: "was lost" in (cluster.folder / "batch.log").read_text())
+    wait_for(lambda: "worker first was lost at tiny-bert" in cluster.said())
     cluster.worker("late")
     assert batch.wait(60) == 0
-    log = (cluster.folder / "batch.log").read_text()
-    runs = cluster.runs()
-    assert points_of(runs) == sorted((model, size) for model in ("tiny-bert", "tiny-vit") for size in (1, 2, 4))
-    assert {result["status"] for run in runs for result in run["results"]} == {"ok"}
-    assert all(result["launches"] == 1 for run in runs for result in run["results"])
-    told = re.findall(r"point \d/6  (\S+) on null .*?  (b\d(?: s32)?)  launch", log)
-    assert len(told) == len(set(told)) == 6
-    assert "worker first was lost at tiny-bert" in log
-    assert "worker late joined: null" in log
-    assert "b1 s32  ok" not in cluster.log("late").replace("tiny-vit", "")
-    for run in runs:
-        found = run["environment"]["values"]
-        assert found["cluster"] == cluster.address
-        assert found["cluster_worker"] in ("first", "late")
-        assert abs(found["cluster_clock_offset_s"]) < 1 > found["cluster_clock_error_s"] > 0
-        assert run["hardware"]["device"]["type"] == "null"
-
-
-def test_a_worker_that_pauses_goes_on(cluster, slow):
-    worker = cluster.worker("paused")
-    batch = cluster.batch("--models", "tiny-bert", "--iterations", "15")
-    wait_for(lambda: "b1 s32  ok" in cluster.log("paused"))
-    worker.send_signal(signal.SIGSTOP)
-    time.sleep(1.0)
-    assert batch.poll() is None
-    worker.send_signal(signal.SIGCONT)
-    assert batch.wait(60) == 0
-    assert points_of(cluster.runs()) == [("tiny-bert", 1), ("tiny-bert", 2), ("tiny-bert", 4)]
-    assert "lost" not in (cluster.folder / "batch.log").read_text()
-
-
-@contextmanager
-def exit_code_of(*arguments):
-    yield batch_benchmark.main([*COMMAND[3:], *GRID, "--models", "tiny-bert", *arguments])
-
-
-def test_launches_are_spread_and_a_request_that_no_worker_meets_is_refused_before_the_start(cluster, capsys):
-    for name in ("one", "two"):
-        cluster.worker(name)
-    with exit_code_of("--cluster", cluster.address, "--spread", "--launches", "2", "--output-dir", "runs") as code:
-        assert code == 0
+    assert "worker late joined: null" in cluster.said()
+    told = re.findall(r"point \d/3  tiny-bert  (b\d s32)  launch", cluster.said())
+    assert told == ["b1 s32", "b2 s32", "b4 s32"]
+    assert re.findall(r"b\d s32", cluster.log("late")) == ["b4 s32"]
     (run,) = cluster.runs()
-    assert [result["launches"] for result in run["results"]] == [2, 2, 2]
-    assert all("b1 s32  ok" in cluster.log(name) for name in ("one", "two"))
-    assert capsys.readouterr().err.count("null    idle") == 2
-    arguments = ["--cluster", cluster.address, "--models", "tiny-bert", "--output-dir", "none"]
-    assert batch_benchmark.main([*arguments, "--devices", "cuda"]) == 2
-    assert f"no worker of {cluster.address} has one; the cluster offers 2 x null" in capsys.readouterr().err
-    assert not (cluster.folder / "none").exists()
+    assert [(one["point"]["batch_size"], one["status"], one["launches"]) for one in run["results"]] == [
+        (1, "ok", 1),
+        (2, "ok", 1),
+        (4, "ok", 1),
+    ]
+    found = run["environment"]["values"]
+    assert (found["cluster"], found["cluster_worker"]) == (cluster.address, "first")
+    assert abs(found["cluster_clock_offset_s"]) < 1 > found["cluster_clock_error_s"] > 0
+    assert re.search(r"first .* lost +2 +0", cluster.said())
+    assert re.search(r"late .* idle +1 +0", cluster.said())
 
 
-def test_workers_of_other_versions_are_refused_by_name(cluster, capsys):
+def test_requests_that_no_worker_meets_are_refused_before_the_start_and_launches_are_spread_over_equal_workers(
+    cluster, capsys
+):
     package = cluster.folder / "other" / "numpy-0.1.dist-info"
     package.mkdir(parents=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.1\n")
-    cluster.worker("plain")
+    cluster.worker("one")
     cluster.worker("other", PYTHONPATH=str(package.parent))
-    same = ("--cluster", cluster.address, "--require-same-versions", "--output-dir", "runs")
-    with exit_code_of(*same) as code:
-        assert code == 2
-    assert re.search(r"the workers differ: numpy: \S+ on plain, 0\.1 on other", capsys.readouterr().err)
-    assert cluster.runs() == []
+    run = [*COMMAND[3:], *GRID, "--models", "tiny-bert", "--output-dir", "runs", "--cluster", cluster.address]
+    assert batch_benchmark.main([*run, "--devices", "cuda"]) == 2
+    assert f"no worker of {cluster.address} has one; the cluster offers 2 x null" in capsys.readouterr().err
+    assert batch_benchmark.main([*run, "--require-same-versions"]) == 2
+    assert re.search(r"the workers differ: numpy: \S+ on one, 0\.1 on other", capsys.readouterr().err)
+    assert not (cluster.folder / "runs").exists()
+    cluster.worker("two")
+    assert batch_benchmark.main([*run, "--spread", "--launches", "2"]) == 0
+    (finished,) = cluster.runs()
+    assert [result["launches"] for result in finished["results"]] == [2, 2, 2]
+    measured = {name: cluster.log(name).count("b1 s32  ok") for name in ("one", "two", "other")}
+    assert measured == {"one": 1, "two": 1, "other": 0}
+    assert capsys.readouterr().err.count("null    idle") == 3
+    with pytest.raises(UsageError, match="measured on the cluster"):
+        Track.resume(unfinished_run(cluster.folder, finished["run_id"]))
+
+
+def unfinished_run(folder, run_id):
+    """The file of the run as it was on a worker."""
+    return next(
+        file for name in ("one", "two") for file in spool.unfinished(folder / name) if file.read().plan.run_id == run_id
+    )
 
 
 def test_an_order_or_offer_of_another_program_version_is_refused_by_name(monkeypatch):
