@@ -27,7 +27,7 @@ FIXED = ["--iterations", "2", "--warmup-iterations", "1", "--launches", "1", "--
 def batch(cells: int, folder: Path, *more: str) -> tuple[float, float]:
     """Seconds of wall time and of this command's own processor time of a batch of null cells."""
     models = folder / f"{cells}.yaml"
-    models.write_text("models:\n" + "".join(f"  - {{name: tiny-bert, num_threads: [{n + 1}]}}\n" for n in range(cells)))
+    models.write_text("models:\n" + "".join(f"  - {{id: tiny-bert, num_threads: [{n + 1}]}}\n" for n in range(cells)))
     command = [sys.executable, "-m", "benchmarking.batch_benchmark", "--model-list", str(models), *GRID, *FIXED, *more]
     code = (
         "import resource, sys; from benchmarking.batch_benchmark import main; code = main(sys.argv[1:]); "
