@@ -45,15 +45,20 @@ Series = Mapping[str, tuple[float, ...]]
 
 @contextmanager
 def quiet_gc() -> Iterator[None]:
-    """No garbage collection inside: it runs once before, live objects are frozen, and all is restored afterwards."""
-    was_enabled = gc.isenabled()
+    """No garbage collection inside: it runs once before, live objects are frozen, and all is restored afterwards.
+
+    A process that has frozen its libraries keeps them frozen, and nothing else: unfreezing cannot tell them apart.
+    """
+    was_enabled, has_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
-    gc.freeze()
+    if not has_frozen:
+        gc.freeze()
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not has_frozen:
+            gc.unfreeze()
         if was_enabled:
             gc.enable()
 

@@ -58,6 +58,7 @@ def main() -> int:
     end_with_supervisor()
     job = from_json(Job, json.loads(line), "job")
     work(job, home, spawn_s=(started_ns - job.spawned_at_ns) / 1e9)
+    gc.freeze()  # or the interpreter would collect what it is about to drop, which takes a second with torch
     return 0
 
 
@@ -81,6 +82,8 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
         return
     from benchmarking.sweep.run.budget import Budget
 
+    gc.collect()
+    gc.freeze()  # what is loaded stays: the collections at every point would go through all of it, for half a second
     spawned_ns = job.spawned_at_ns + stages.waited_ns
     budget = Budget(job.settings, job.points, spawned_ns)
     for index, point in enumerate(job.points):

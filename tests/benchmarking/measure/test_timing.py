@@ -73,12 +73,19 @@ def test_blocks_last_at_least_a_millisecond(call_ns, loops):
     assert inner_loops_for(call_ns) == loops
 
 
-def test_garbage_collection_is_off_inside_and_restored_after_an_exception():
-    assert gc.isenabled()
-    with pytest.raises(ZeroDivisionError), quiet_gc():
-        _fail_without_collection()
-    assert gc.isenabled()
-    assert gc.get_freeze_count() == 0
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_garbage_collection_is_off_inside_and_restored_after_an_exception(is_frozen):
+    gc.freeze() if is_frozen else gc.unfreeze()
+    before = gc.get_freeze_count()
+    try:
+        assert gc.isenabled()
+        with pytest.raises(ZeroDivisionError), quiet_gc():
+            _fail_without_collection()
+        assert gc.isenabled()
+        assert (gc.get_freeze_count() > 0) == is_frozen
+        assert gc.get_freeze_count() <= before  # nothing of a point is among what stays
+    finally:
+        gc.freeze()
 
 
 def test_garbage_collection_that_was_off_stays_off():
