@@ -222,11 +222,19 @@ class Warehouse:
                 return False
             now = datetime.now(UTC).replace(tzinfo=None)
             rows = profiles.profile_rows(profile, source=source, source_sha256=source_sha256, now=now)
-            for table, key in SHARED_TABLES.items():
-                self._insert(table, self._new(table, key, rows[table]))
-            for table in profiles.TABLES:
-                self._insert(table, rows[table])
+            self._insert_profiles(rows)
         return True
+
+    def take_profiles(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Store rows of profiles, by table, as another warehouse has them; with those of their machines and series."""
+        with self._using() as connection, migrate.transaction(connection):
+            self._insert_profiles(rows)
+
+    def _insert_profiles(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        for table, key in SHARED_TABLES.items():
+            self._insert(table, self._new(table, key, rows[table]))
+        for table in profiles.TABLES:
+            self._insert(table, rows[table])
 
     def ingest_file(self, path: Path) -> bool:
         """Store the run or profile of a file, as `ingest` does; FormatError for a bad file too."""

@@ -5,6 +5,7 @@ Views read this warehouse and no other, so what is left out of it cannot appear 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from itertools import count
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from benchmarking.core import plugins, records
-from benchmarking.core.codec import from_json, to_json
+from benchmarking.core.codec import dumps, from_json, to_json
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED, METRICS
@@ -22,6 +23,7 @@ from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, stored, without_folders
 from db.analysis.history.changes import update_changes
 from db.analysis.selection import EVERYTHING, Selection
+from db.profiles import TABLES, chosen_profiles
 from db.run_records import GROUP_SIZE, StoredRun, stored_runs
 from db.warehouse import Warehouse
 from visualize.pages.snapshot import Data
@@ -31,13 +33,26 @@ HOST = "host"
 """Stands for the name of any host."""
 ALL_RUNS = "SELECT run_id FROM benchmark_runs ORDER BY started_at, run_id"
 CHOSEN = "SELECT run_id, result_id FROM all_results WHERE {condition} ORDER BY started_at, run_id, result_id"
-NEWEST = "SELECT max(started_at) AS newest FROM benchmark_runs"
-HOSTS = "SELECT DISTINCT host FROM benchmark_runs WHERE host <> ''"
-MODELS = "SELECT DISTINCT model_id FROM benchmark_runs ORDER BY model_id"
+NEWEST = """
+SELECT max(started_at) AS newest
+FROM (SELECT started_at FROM benchmark_runs UNION ALL SELECT started_at FROM profiles)
+"""
+HOSTS = "SELECT host FROM benchmark_runs WHERE host <> '' UNION SELECT host FROM profiles WHERE host <> ''"
+MODELS = "SELECT model_id FROM benchmark_runs UNION SELECT model_id FROM profiles ORDER BY model_id"
 WORDS = """
 SELECT DISTINCT unnest([device, split_part(device, ':', 1), runtime, precision, task]) AS word FROM benchmark_runs
 UNION SELECT DISTINCT metric FROM raw_benchmark_data
+UNION SELECT DISTINCT unnest([device, split_part(device, ':', 1), runtime, precision, task]) FROM profiles
+UNION SELECT DISTINCT kind FROM profile_modules
 """
+OWN = "profile_id IN (SELECT unnest($ids::VARCHAR[]))"
+PROFILE_ROWS = {
+    "hardware_info": "SELECT * FROM hardware_info WHERE hardware_id IN (SELECT hardware_id FROM profiles WHERE {own})",
+    "series": "SELECT * FROM series WHERE series_id IN (SELECT series_id FROM profiles WHERE {own})",
+    **{table: f"SELECT * FROM {table} WHERE {{own}}" for table in TABLES},  # noqa: S608 - names of this program
+}
+JSON_COLUMNS = ("runtime_mode", "axes", "details")
+"""Texts in which names are replaced inside of values, so that they stay JSON."""
 SEARCHED = "SELECT DISTINCT metric FROM history_scans ORDER BY metric"
 SERIES = "SELECT series_id, min(result_id) AS result_id FROM benchmark_results GROUP BY series_id"
 SERIES_OF = "SELECT result_id, series_id FROM benchmark_results WHERE result_id IN (SELECT unnest($ids))"
@@ -74,6 +89,8 @@ def published(source: Data, selection: Selection, title: str, *, with_hosts: boo
         path = folder / "published.duckdb"
         with Warehouse.open(path) as target:
             _take(kept, target)
+            names = None if with_hosts else _names(source.warehouse)
+            target.take_profiles(_profiles(source.warehouse, selection, names))
             _take_judgements(source.warehouse, target)
         with Warehouse.open(path, for_questions=True) as warehouse:
             (row,) = warehouse.query(NEWEST).dicts()
@@ -84,11 +101,11 @@ def _selected(warehouse: Warehouse, selection: Selection, name: str) -> Iterator
     """The runs, with those of their results that are selected. Raises UsageError when there is none."""
     if selection.condition == EVERYTHING.condition:  # with runs without a result, and calibrations
         ids = [row["run_id"] for row in warehouse.query(ALL_RUNS).dicts()]
-        if not ids:
+        if not ids and not chosen_profiles(warehouse, selection):
             raise UsageError(f"{name}: nothing is stored, so there is nothing to publish")
         return (one.run for one in stored_runs(warehouse, ids))
     rows = warehouse.query(CHOSEN.format(condition=selection.condition), selection.values).dicts()
-    if not rows:
+    if not rows and not chosen_profiles(warehouse, selection):
         raise UsageError(f"{name}: {selection.text!r} selects nothing, so there is nothing to publish")
     chosen = {row["result_id"] for row in rows}
     found = stored_runs(warehouse, list(dict.fromkeys(row["run_id"] for row in rows)))
@@ -109,6 +126,24 @@ def _take(runs: Iterator[Run], target: Warehouse) -> None:
             target.ingest_all(group)
             group = []
     target.ingest_all(group)
+
+
+def _profiles(source: Warehouse, selection: Selection, names: Names | None) -> dict[str, list[dict[str, Any]]]:
+    """The rows of the selected profiles, by table; without `names`."""
+    ids = [row["profile_id"] for row in chosen_profiles(source, selection)]
+    return {
+        table: [_row(row, names) for row in source.query(sql.format(own=OWN), {"ids": ids}).dicts()]
+        for table, sql in PROFILE_ROWS.items()
+    }
+
+
+def _row(row: Mapping[str, Any], names: Names | None) -> dict[str, Any]:
+    """A row as it may be published. Where its file lies is left out."""
+    found = dict(row)
+    if names is not None:
+        found = {name: names.column(name, value) for name, value in row.items()}
+        found |= {name: value for name, value in (("host", ""), ("source", None)) if name in row}
+    return {name: list(value.items()) if isinstance(value, dict) else value for name, value in found.items()}
 
 
 def _take_judgements(source: Warehouse, target: Warehouse) -> None:
@@ -161,6 +196,13 @@ class Names:
             is_numbers = bool(value) and type(value[0]) is float  # raw samples: by far the most values
             return value if is_numbers else [self.without(each) for each in value]
         return value
+
+    def column(self, column: str, value: Any) -> Any:
+        """A value of a column without hosts, users and folders. Ids of rows are hashes, or random."""
+        if column in JSON_COLUMNS and isinstance(value, str):
+            return dumps(self.without(stored(json.loads(value), anonymous=True)))
+        is_id = column.endswith("_id") and column != "model_id"
+        return value if is_id or not isinstance(value, str | dict) else self.without(stored(value, anonymous=True))
 
     def text(self, text: str) -> str:
         """The text without hosts and folders."""

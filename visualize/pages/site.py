@@ -34,7 +34,10 @@ else:
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
 PACKAGE = "visualize.pages.views"
-VIEWS = ("overview", "results", "run", "compare", "trends", "recommend", "hardware", "live", "console")
+VIEWS = (
+    *("overview", "results", "run", "compare", "trends", "profiles", "profile", "recommend", "hardware", "live"),
+    "console",
+)
 """The modules of the views. Those with a place in the navigation come in this order."""
 DIGEST_LETTERS = 10
 

@@ -21,9 +21,10 @@ from benchmarking.core.metrics import CUSTOM_METRICS, JUDGED
 from benchmarking.core.records import Run, canonical_hash
 from db.analysis.history.changes import update_changes
 from db.warehouse import Warehouse
-from tests.helpers.records import make_run
+from tests.helpers.records import make_profile, make_run
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>"
+PROFILE = "a profile"
 FIRST = datetime(2026, 9, 1, 8, tzinfo=UTC)
 STORE = (
     "import sys; from db.warehouse import Warehouse; from tests.helpers.records import make_run\n"
@@ -122,7 +123,10 @@ def fill(path: Path, *, with_hostile: bool = True) -> None:
         warehouse.ingest(make_run(model_id="gpt2", family="decoder-only", device="cuda", slowdown=0.5))
         newest = (FIRST + timedelta(days=RUNS)).isoformat()
         if with_hostile:
-            warehouse.ingest(make_run(model_id=HOSTILE, started_at=newest, finished_at=newest))
+            hostile = make_run(model_id=HOSTILE, started_at=newest, finished_at=newest)
+            warehouse.ingest(hostile)
+            warehouse.ingest_profile(make_profile(run=dataclasses.replace(hostile, results=())))
+        warehouse.ingest_profile(make_profile(4.0))
         update_changes(warehouse, JUDGED["latency_median_ms"])
 
 
@@ -136,12 +140,15 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def run_ids(database: Path) -> Mapping[str, str]:
-    """The newest run of each model."""
+    """The newest run of each model, and the profile of the hostile one."""
     with Warehouse.open(database, read_only=True) as warehouse:
         rows = warehouse.query(
             "SELECT model_id, max_by(run_id, started_at) AS run_id FROM benchmark_runs GROUP BY model_id"
         ).dicts()
-    return {row["model_id"]: row["run_id"] for row in rows}
+        (profile,) = warehouse.query(
+            "SELECT profile_id FROM profiles WHERE model_id = $name", {"name": HOSTILE}
+        ).dicts()
+    return {PROFILE: profile["profile_id"], **{row["model_id"]: row["run_id"] for row in rows}}
 
 
 @pytest.fixture(scope="session")

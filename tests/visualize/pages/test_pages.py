@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.helpers.paths import FIXTURES
-from tests.visualize.pages.conftest import HOSTILE
+from tests.visualize.pages.conftest import HOSTILE, PROFILE
 from visualize.pages.site import views
 
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1360, "height": 900}
@@ -64,6 +64,7 @@ def addresses(run_ids):
         "/sql?sql=SELECT+runtime,count(*)+FROM+benchmark_runs+GROUP+BY+ALL",
         f"/runs/{run_ids['gpt2']}",
         f"/runs/{run_ids[HOSTILE]}",
+        f"/profiles/{run_ids[PROFILE]}",
     ]
 
 

@@ -16,7 +16,7 @@ from benchmarking.core.temporary import FOLDER
 from db.analysis.gate.alerts import list_alerts
 from db.analysis.selection import EVERYTHING, Selection
 from db.warehouse import Warehouse
-from tests.helpers.records import make_run
+from tests.helpers.records import make_profile, make_run
 from tests.visualize.pages.conftest import HOSTILE, RUNS
 from visualize.pages import file_site
 from visualize.pages.file_site import MARKER, MOST_BYTES
@@ -112,6 +112,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
             warehouse.ingest(
                 dataclasses.replace(run, provenance=given, results=(failed, *run.results[1:]), error=failed.error)
             )
+            warehouse.ingest_profile(
+                make_profile(run=dataclasses.replace(run, provenance=given, results=())), source="/srv/secret-project/p"
+            )
     return path
 
 
@@ -120,7 +123,15 @@ def test_every_link_leads_to_a_file_of_the_site_and_every_page_is_reached(site):
     made = {name for name in files(site) if name.endswith(".html")}
     assert made == set(found)
     assert {path for path in made if "/" not in path} == {
-        *("index.html", "results.html", "compare.html", "trends.html", "recommend.html", "hardware.html")
+        *(
+            "index.html",
+            "results.html",
+            "compare.html",
+            "trends.html",
+            "recommend.html",
+            "hardware.html",
+            "profiles.html",
+        )
     }
     assert sum(path.startswith("run/") for path in made) == 2 * RUNS + 4
 
@@ -139,6 +150,7 @@ def test_hosts_users_and_folders_are_in_no_byte_of_the_site(small, tmp_path):
         for word in PRIVATE:
             assert word.encode() not in content, (path, word)
             assert word.replace(" ", "-").lower() not in path
+    assert sum(path.startswith("profile/") for path in files(tmp_path / "site")) == 3
     text = (tmp_path / "site" / "results.html").read_text(encoding="utf-8")
     assert "…/llama" in text
     assert "…/llama (2)" in text, "models of one name in two folders stay two models"

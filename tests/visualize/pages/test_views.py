@@ -304,3 +304,23 @@ def test_own_metrics_of_a_bench_are_columns_choices_and_what_is_compared_and_fol
     assert "Pages per sec over time" in Path(drawn).read_text()
     assert main([*asked, "--metric", "page_per_sec"]) == 2
     assert "did you mean pages_per_sec" in capsys.readouterr().err
+
+
+def test_a_profile_has_its_finding_its_pictures_and_the_numbers_behind_each(data):
+    listed = views()["profiles"].page(data, views()["profiles"].parameters())
+    (link,) = [row[0].link for row in listed.profiles.rows if row[1].text == "bert-base-uncased"]
+    shown = views()["profile"].page(data, link.parameters)
+    flame, layers = shown.pictures
+    assert flame.title == "bert-base-uncased: attention takes 83% of a call"
+    assert layers.title == "bert-base-uncased: layer layers.1 takes 1.6 times the median layer"
+    by_depth = {0: 0.0, 24: 0.0}
+    for bar in flame.bars:
+        by_depth[bar.top] = by_depth.get(bar.top, 0.0) + bar.width
+        assert 0 <= bar.left <= bar.left + bar.width <= 100.001
+    assert by_depth[0] == 100
+    assert by_depth[24] == pytest.approx(100 * 5 / 6, abs=0.01)
+    assert [name.text for name in layers.names][2:4] == ["layers.1", "4 ms"]
+    assert len(flame.table.rows) == 3
+    assert shown.operators.rows[0][0].text == "aten::addmm"
+    with pytest.raises(NotFoundError, match="no profile 'x'"):
+        views()["profile"].page(data, views()["profile"].parameters(profile_id="x"))
