@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -201,6 +202,9 @@ class Names:
         """A value of a column without hosts, users and folders. Ids of rows are hashes, or random."""
         if column in JSON_COLUMNS and isinstance(value, str):
             return dumps(self.without(stored(json.loads(value), anonymous=True)))
+        if column == "command":  # a path with a space in it is one argument
+            given = stored({column: shlex.split(value)}, anonymous=True)
+            return shlex.join(self.without(given[column]))
         is_id = column.endswith("_id") and column != "model_id"
         return value if is_id or not isinstance(value, str | dict) else self.without(stored(value, anonymous=True))
 

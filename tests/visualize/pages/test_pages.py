@@ -284,7 +284,7 @@ def test_a_screen_reader_finds_landmarks_names_and_a_table_behind_every_chart(br
             for role in ("banner", "navigation", "main", "contentinfo"):
                 assert page.get_by_role(role).count() == 1, (path, role)
             current = page.locator("nav [aria-current=page]")
-            assert current.count() == (0 if path.startswith("/runs") else 1)
+            assert current.count() == (0 if path.startswith(("/runs", "/profiles/")) else 1)
             for figure in page.locator("figure.chart").all():
                 assert figure.locator(".plot").get_attribute("aria-label")
                 figure.locator("summary").click()
