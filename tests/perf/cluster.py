@@ -11,10 +11,8 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from benchmarking.core.command_line import positive_int, positive_ints
 
@@ -24,11 +22,10 @@ GRID = ["--devices", "null", "--weights", "random", "--batch-sizes", "1", "--seq
 FIXED = ["--iterations", "2", "--warmup-iterations", "1", "--launches", "1", "--no-save", "--json"]
 
 
-def batch(cells: int, folder: Path, *more: str) -> tuple[float, float]:
+def batch(cells: int, *more: str) -> tuple[float, float]:
     """Seconds of wall time and of this command's own processor time of a batch of null cells."""
-    models = folder / f"{cells}.yaml"
-    models.write_text("models:\n" + "".join(f"  - {{id: tiny-bert, num_threads: [{n + 1}]}}\n" for n in range(cells)))
-    command = [sys.executable, "-m", "benchmarking.batch_benchmark", "--model-list", str(models), *GRID, *FIXED, *more]
+    threads = ",".join(str(number + 1) for number in range(cells))
+    command = ["--models", "tiny-bert", "--num-threads", threads, *GRID, *FIXED, *more]
     code = (
         "import resource, sys; from benchmarking.batch_benchmark import main; code = main(sys.argv[1:]); "
         "used = resource.getrusage(resource.RUSAGE_SELF); print(used.ru_utime + used.ru_stime, file=sys.stderr); "
@@ -36,7 +33,7 @@ def batch(cells: int, folder: Path, *more: str) -> tuple[float, float]:
     )
     began_s = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", code, *command[3:]], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     wall_s = time.monotonic() - began_s
     if done.returncode != 0:
@@ -44,9 +41,9 @@ def batch(cells: int, folder: Path, *more: str) -> tuple[float, float]:
     return wall_s, float(done.stderr.split()[-1])
 
 
-def per_cell(cells: int, folder: Path, *more: str) -> dict[str, float]:
+def per_cell(cells: int, *more: str) -> dict[str, float]:
     """Milliseconds per cell: a batch of `cells` less one of a single cell, so that the start does not count."""
-    wall_s, own_s = (many - one for many, one in zip(batch(cells, folder, *more), batch(1, folder, *more), strict=True))
+    wall_s, own_s = (many - one for many, one in zip(batch(cells, *more), batch(1, *more), strict=True))
     return {"wall_ms": 1e3 * wall_s / (cells - 1), "coordinator_ms": 1e3 * own_s / (cells - 1)}
 
 
@@ -57,18 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--many", type=positive_int, default=1000, help="cells on the most workers (default: 1000)")
     arguments = parser.parse_args(argv)
     figures: dict[str, object] = {"processors": os.cpu_count()}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        here = per_cell(arguments.cells, folder)
-        figures["here"] = here
-        for workers in arguments.workers:
-            found = per_cell(arguments.cells, folder, "--cluster", f"local:{workers}")
-            figures[f"workers_{workers}"] = {**found, "cells_per_s": 1e3 / found["wall_ms"]}
-            if workers == min(arguments.workers):
-                figures["overhead_ms_per_cell"] = overhead_ms = found["wall_ms"] - here["wall_ms"]
-        if arguments.many > 1:
-            wall_s, own_s = batch(arguments.many, folder, "--cluster", f"local:{max(arguments.workers)}")
-            figures["many"] = {"cells": arguments.many, "wall_s": wall_s, "coordinator_s": own_s}
+    here = per_cell(arguments.cells)
+    figures["here"] = here
+    for workers in arguments.workers:
+        found = per_cell(arguments.cells, "--cluster", f"local:{workers}")
+        figures[f"workers_{workers}"] = {**found, "cells_per_s": 1e3 / found["wall_ms"]}
+        if workers == min(arguments.workers):
+            figures["overhead_ms_per_cell"] = overhead_ms = found["wall_ms"] - here["wall_ms"]
+    if arguments.many > 1:
+        wall_s, own_s = batch(arguments.many, "--cluster", f"local:{max(arguments.workers)}")
+        figures["many"] = {"cells": arguments.many, "wall_s": wall_s, "coordinator_s": own_s}
     print(json.dumps(figures, indent=1))
     return int(overhead_ms > LIMIT_MS)
 
