@@ -109,7 +109,7 @@ def page(data: Data, parameters: CompareParameters) -> ComparePage:
         metrics=metric_choices(data),
         sessions=_sessions(data, parameters),
         since=None if is_whole else _since(data),
-        suggestions=_suggestions(data),
+        suggestions=data.once("suggestions", lambda: _suggestions(data)),
         swapped=Link(view="compare", parameters=replace(parameters, a=parameters.b, b=parameters.a)),
     )
 
@@ -233,7 +233,7 @@ def _bar(finding: Finding, words: ComparisonWords, place: int) -> dict[str, Any]
 
 def _sessions(data: Data, parameters: CompareParameters) -> Grid:
     """The newest sessions, each with links that take it as a side."""
-    rows = data.warehouse.query(SESSIONS.format(most=MOST_SESSIONS)).dicts()
+    rows = data.once("sessions", lambda: data.warehouse.query(SESSIONS.format(most=MOST_SESSIONS)).dicts())
     names = ("started (UTC)", "as A", "as B", "models", "runs", "command")
     return Grid(
         headings=tuple(Heading(text=name, is_number=name == "runs") for name in names),
@@ -254,7 +254,7 @@ def _sessions(data: Data, parameters: CompareParameters) -> Grid:
 def _since(data: Data) -> Grid:
     """Comparisons of the newest sessions, each with the one before it that measured any of the same series."""
     sql = SINCE.format(sessions=SESSIONS.format(most=MOST_SEARCHED), most=MOST_SESSIONS)
-    rows = data.warehouse.query(sql).dicts()
+    rows = data.once("sessions since", lambda: data.warehouse.query(sql).dicts())
     names = ("started (UTC)", "compared with", "models", "devices", "runtimes", "runs")
     return Grid(
         headings=tuple(Heading(text=name, is_number=name == "runs") for name in names),

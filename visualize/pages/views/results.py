@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
@@ -159,11 +160,11 @@ def _page_link(parameters: ResultsParameters, number: int) -> Link:
 
 
 def _filters(data: Data, parameters: ResultsParameters) -> tuple[Filter, ...]:
-    cells = data.warehouse.query(CELLS).dicts()
-    (sizes,) = data.warehouse.query(SIZES).dicts()
+    cells, found_sizes, found_kinds = (data.once(sql, partial(_all_rows, data, sql)) for sql in (CELLS, SIZES, KINDS))
+    (sizes,) = found_sizes
     titles = {"family": "Family", "model": "Model", "runtime": "Runtime", "device": "Device", "precision": "Precision"}
     found = {name: sorted({row[name] for row in cells if row[name] is not None}) for name in titles}
-    kinds = [row["kind"] for row in data.warehouse.query(KINDS).dicts()]
+    kinds = [row["kind"] for row in found_kinds]
     sizes = {name: [str(value) for value in sizes[name] or ()] for name in ("batch", "sequence")}
     lists: dict[str, tuple[str, Sequence[str]]] = {
         **{name: (title, found[name]) for name, title in titles.items()},
@@ -173,6 +174,10 @@ def _filters(data: Data, parameters: ResultsParameters) -> tuple[Filter, ...]:
         "doubt": ("Doubt", kinds),
     }
     return tuple(_filter(name, *one, getattr(parameters, name)) for name, one in lists.items())
+
+
+def _all_rows(data: Data, sql: str) -> list[dict[str, Any]]:
+    return data.warehouse.query(sql).dicts()
 
 
 def _filter(name: str, title: str, options: Sequence[str], value: object) -> Filter:
