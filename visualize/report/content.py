@@ -15,6 +15,7 @@ from db.analysis.compare.comparison import Comparison
 from db.analysis.selection import custom_metrics
 from visualize.drawing import words
 from visualize.drawing.rows import grouped
+from visualize.pages.profile_pictures import Bars, pictures
 from visualize.pages.result_rows import NUMBERS, result_table
 from visualize.pages.shown import (
     Cell,
@@ -33,7 +34,7 @@ from visualize.pages.views.compare import Compared, compared
 from visualize.pages.views.run import DoubtNote, noted_doubts
 from visualize.report import figures, findings
 from visualize.report.findings import Section
-from visualize.report.rows import MODEL, Row, State, is_ranked, read_results, read_runs
+from visualize.report.rows import MODEL, Row, State, is_ranked, read_profiles, read_results, read_runs
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -49,6 +50,8 @@ MACHINE_STATE: Mapping[str, str] = {
 """What of the machine's state at the start is shown."""
 MOST_VALUES = 4
 MOST_POINTS = 3
+MOST_PROFILES = 4
+"""Of a model: the newest."""
 STATES = get_args(State)
 METHOD = (
     "Each point is measured in several fresh processes (launches), after a warm-up. The latency is the median over "
@@ -87,6 +90,10 @@ class Group:
     """Why cells are empty."""
     charts: tuple[Chart, ...]
     charts_left_out: int
+    profiles: tuple[tuple[str, tuple[Bars, ...]], ...]
+    """Where the time of a call goes: setup and point of each profile of the same model, task and weights on the same
+    devices, and its pictures."""
+    profiles_left_out: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +139,7 @@ def report(warehouse: Warehouse, ids: Sequence[str], source: str, against: Again
     numbers = _numbers(runs)
     sides = {} if against is None else against.sides
     own = custom_metrics(warehouse)
+    profiled = read_profiles(warehouse, runs)
     models = list(dict.fromkeys(visible(str(row["model_id"])) for row in rows))
     return Report(
         title=f"Benchmark of {models[0] if len(models) == 1 else f'{len(models)} models'}",
@@ -143,7 +151,7 @@ def report(warehouse: Warehouse, ids: Sequence[str], source: str, against: Again
         overview=_overview(rows, runs) if len(runs) > 1 else None,
         machines=_machines(runs),
         software=_software(runs),
-        groups=tuple(_group(key, members, numbers, sides, own) for key, members in grouped(rows, MODEL)),
+        groups=tuple(_group(key, members, numbers, sides, own, profiled) for key, members in grouped(rows, MODEL)),
         method=METHOD,
         methods=tuple(_method(number, members) for number, members in _by_number(runs, numbers).items()),
     )
@@ -184,12 +192,18 @@ def _by_number(runs: Sequence[Row], numbers: Mapping[str, int]) -> dict[int, lis
 
 
 def _group(
-    key: Row, rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, str], own: Mapping[str, Metric]
+    key: Row,
+    rows: Sequence[Row],
+    numbers: Mapping[str, int],
+    sides: Mapping[str, str],
+    own: Mapping[str, Metric],
+    profiled: Sequence[Row],
 ) -> Group:
     about = [str(key["task"]), f"{key['weights']} weights"]
     about += [str(key["model_revision"])[:12]] if key["model_revision"] else []
     about += [f"numbers as {key['origin_definition']} defines them"] if key["origin_definition"] else []
     charts, left_out = figures.charts(rows)
+    of_model = [row for row in profiled if all(row[name] == key[name] for name in ("model_id", "task", "weights"))]
     return Group(
         title=visible(str(key["model_id"])),
         about=visible(", ".join(about)),
@@ -198,7 +212,13 @@ def _group(
         missing=_missing(rows),
         charts=charts,
         charts_left_out=left_out,
+        profiles=tuple((_profiled(row), pictures(row)) for row in of_model[:MOST_PROFILES]),
+        profiles_left_out=max(0, len(of_model) - MOST_PROFILES),
     )
+
+
+def _profiled(row: Row) -> str:
+    return visible(f"{words.cell(row)}, {words.point(row)}")
 
 
 def _failures(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:

@@ -9,7 +9,7 @@ from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import ENERGY
 from db.analysis.recommend.options import energy_per_item
-from visualize.drawing import words
+from visualize.drawing import profiles, words
 from visualize.drawing.configurations import CONFIGURATION
 from visualize.drawing.rows import (
     CHOSEN,
@@ -56,6 +56,12 @@ SELECT run.run_id, run.session_id, run.started_at, run.finished_at, run.command,
 FROM benchmark_runs run JOIN hardware_info hardware USING (hardware_id)
 WHERE run_id IN (SELECT unnest($runs::VARCHAR[])) ORDER BY run.started_at, run.run_id
 """
+PROFILED = {"models": "model_id", "machines": "hardware_id"}
+"""Parameter of `PROFILES` -> column of the runs."""
+PROFILES = profiles.SQL.format(
+    selected="run.model_id IN (SELECT unnest($models::VARCHAR[])) "
+    "AND run.hardware_id IN (SELECT unnest($machines::VARCHAR[]))"
+)
 
 
 def chosen_ids(warehouse: Warehouse, selection: Selection) -> list[str]:
@@ -102,6 +108,12 @@ def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
 def read_runs(warehouse: Warehouse, rows: Sequence[Row]) -> Sequence[Row]:
     """The runs of the results, the oldest first."""
     return warehouse.query(RUNS, {"runs": sorted({row["run_id"] for row in rows})}).dicts()
+
+
+def read_profiles(warehouse: Warehouse, runs: Sequence[Row]) -> Sequence[Row]:
+    """The newest profile of each series of the runs' models on their devices, the newest first."""
+    wanted = {name: sorted({row[column] for row in runs}) for name, column in PROFILED.items()}
+    return sorted(warehouse.query(PROFILES, wanted).dicts(), key=lambda row: row["started_at"], reverse=True)
 
 
 def state(row: Row) -> State:

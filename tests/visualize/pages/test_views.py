@@ -322,5 +322,11 @@ def test_a_profile_has_its_finding_its_pictures_and_the_numbers_behind_each(data
     assert [name.text for name in layers.names][2:4] == ["layers.1", "4 ms"]
     assert len(flame.table.rows) == 3
     assert shown.operators.rows[0][0].text == "aten::addmm"
+    (run,) = data.warehouse.query(
+        "SELECT max_by(run_id, started_at) AS id FROM benchmark_runs "
+        "WHERE model_id = 'bert-base-uncased' AND runtime = 'eager'"
+    ).dicts()
+    ((_, leads_to),) = views()["run"].page(data, views()["run"].parameters(run_id=run["id"])).profiles
+    assert leads_to == link
     with pytest.raises(NotFoundError, match="no profile 'x'"):
         views()["profile"].page(data, views()["profile"].parameters(profile_id="x"))

@@ -11,16 +11,17 @@ from html.parser import HTMLParser
 
 import pytest
 
-from benchmarking.core.records import Doubt, dumps
+from benchmarking.core.records import Doubt, Point, dumps
 from db.commands import compare
 from db.warehouse import Warehouse
-from tests.helpers.records import make_result, make_run
+from tests.helpers.records import make_profile, make_result, make_run
 from visualize import visualize_benchmarks
 from visualize.pages.site import STATIC
 from visualize.report.files import SCRIPTS, STYLES
 
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(1)</script>`|**b**"
 SESSION = {"session_id": "11111111-1111-7111-8111-111111111111"}
+POINTS = {size: Point(batch_size=size, sequence_length=32) for size in (1, 2, 3)}
 SMALL = {"batch_sizes": (1, 2), "sequence_lengths": (32,), **SESSION}
 
 
@@ -428,3 +429,19 @@ def test_it_can_be_read_without_javascript_and_in_a_dark_browser_prints_light(st
     assert page.locator("figure.chart details").count() == 3
     assert page.locator("#summary").is_visible()
     context.close()
+
+
+def test_profiles_of_the_models_on_their_devices_are_drawn_below_the_results(here, store, report):
+    run = make_run(**SMALL)
+    store(run)
+    assert "Where the time of a call goes" not in report(name="without.html")
+    with Warehouse.open(here / "b.duckdb") as warehouse:
+        for factor in range(1, 4):
+            warehouse.ingest_profile(make_profile(float(factor), run=replace(run, results=()), point=POINTS[factor]))
+        other = make_run(model_id="gpt2", family="decoder-only")
+        warehouse.ingest_profile(make_profile(9.0, run=replace(other, results=())))
+    text = report(name="with.html")
+    assert text.count("<strong>bert-base-uncased: attention takes") == 3
+    points = [setup.partition("float32, ")[2] for setup in re.findall("<h4>(.+)</h4>", text)]
+    assert sorted(points) == [f"batch {size}, sequence 32" for size in POINTS]
+    assert "gpt2" not in text

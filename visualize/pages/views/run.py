@@ -36,6 +36,7 @@ from visualize.pages.shown import (
     time_text,
 )
 from visualize.pages.site import Download, File, NotFoundError, View
+from visualize.pages.views.profile import ProfileParameters
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -82,6 +83,12 @@ COUNT = """
 SELECT coalesce(sum(len(samples)), 0) AS samples, count(*) AS launches FROM raw_benchmark_data
 WHERE result_id = $result AND phase = 'measure' AND metric = $metric
 """
+PROFILED = """
+SELECT * FROM profiles
+WHERE model_id = $model AND weights = $weights AND hardware_id = $hardware AND runtime = $runtime
+ORDER BY started_at DESC, profile_id DESC LIMIT $most
+"""
+MOST_PROFILES = 4
 MOST_POINTS = 1500
 """Samples in a chart, about."""
 MOST_LAUNCHES = 12
@@ -148,6 +155,8 @@ class RunPage:
     samples: tuple[Chart, ...]
     metrics: tuple[tuple[str, Link, bool], ...]
     """Other raw metrics of it: name, page, and whether it is drawn."""
+    profiles: tuple[tuple[str, Link], ...]
+    """Of the same model and runtime on the same device: when and at which point, and the page."""
     environment: tuple[Facts, ...]
     json_file: Link
     csv_file: Link
@@ -175,6 +184,7 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
         sampled=None if sampled is None else point_text(sampled),
         samples=() if sampled is None or drawn is None else _charts(data, sampled, *drawn),
         metrics=tuple((name, _metric_link(run_id, sampled, name), is_drawn) for name, _, is_drawn in metrics),
+        profiles=_profiles(data, run),
         environment=_environment(run),
         json_file=Link(view="run_json", parameters=RunFile(run_id=run_id)),
         csv_file=Link(view="run_csv", parameters=RunFile(run_id=run_id)),
@@ -213,6 +223,19 @@ def _metric_link(run_id: str, result: Row | None, metric: str) -> Link:
     assert result is not None
     own = None if metric == METRIC else metric
     return Link(view="run", parameters=RunParameters(run_id=run_id, result=result["result_id"], metric=own))
+
+
+def _profiles(data: Data, run: Row) -> tuple[tuple[str, Link], ...]:
+    asked = {"model": "model_id", "weights": "weights", "hardware": "hardware_id", "runtime": "runtime"}
+    values = {name: run[column] for name, column in asked.items()}
+    rows = data.warehouse.query(PROFILED, {**values, "most": MOST_PROFILES}).dicts()
+    return tuple(
+        (
+            f"{time_text(row['started_at'])} UTC, {point_text(row)}",
+            Link(view="profile", parameters=ProfileParameters(profile_id=row["profile_id"])),
+        )
+        for row in rows
+    )
 
 
 def _facts(run: Row) -> tuple[tuple[str, str], ...]:
