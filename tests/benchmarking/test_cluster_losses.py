@@ -1,0 +1,124 @@
+"""What a batch on a cluster does when workers are lost, on a cluster whose events are scripted and come at once.
+
+tests/benchmarking/test_cluster.py loses workers of a real one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+pytest.importorskip("distributed")
+
+from benchmarking.cluster.connection import Ended, Left
+from benchmarking.cluster.coordinator import ClusterSweep
+from benchmarking.cluster.execution import Site
+from benchmarking.cluster.messages import Clock, Done, Report
+from benchmarking.core.records import Measurement, Samples
+from benchmarking.devices.support.select import select
+from benchmarking.measure.settings import settings
+from benchmarking.sweep.plan.request import Request, plan_cell
+from benchmarking.sweep.run import spool
+from benchmarking.sweep.run.session import finish_run
+from benchmarking.sweep.run.supervisor import Observer, Track
+
+SAMPLES = Samples(
+    launch=0, phase="measure", metric="latency_wall", unit="ms", started_at="2026-01-02", values=(1.0,) * 5
+)
+
+
+class ScriptedCluster:
+    """Each worker measures so many points of an order, then it is lost or done."""
+
+    address = topic = "scripted"
+
+    def __init__(self, script):
+        self.script = script
+        self.orders = []
+        self._events = []
+
+    def clocks(self, addresses):
+        return dict.fromkeys(addresses, Clock(offset_s=0.0, error_s=0.001))
+
+    def submit(self, order, address, selector):
+        known = {(one.point.label, one.launch) for one in order.settled}
+        points = [point for point in order.plan.points if (point.label, 0) not in known]
+        self.orders.append((address, [point.label for point in points]))
+        count = self.script[address]
+        is_lost = isinstance(count, tuple)
+        measured = points[: count[0]] if is_lost else points
+        for number, point in enumerate(measured):
+            kept = Measurement(point=point, launch=0, status="ok", started_at="a", finished_at="b", samples=(SAMPLES,))
+            self._events.append(Report(attempt=order.attempt, number=number, kept=kept))
+        done = Ended(attempt=order.attempt, done=Done(records=len(measured)))
+        self._events.append(Left(address=address) if is_lost else done)
+
+    def withdraw(self, attempt):
+        pass
+
+    def next_event(self, limit_s):
+        return self._events.pop(0) if self._events else None
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """A function that sweeps a cell of three points over scripted workers: its orders and finished runs. `script` is
+    worker -> the points after which it is lost, in a tuple, or None; those in `other` have other hardware."""
+
+    def swept(script, other=()):
+        device = select("null", lambda device: None, {})
+        offer = Site(name="w", devices=(device,), folder=tmp_path, named={}, say=print).offer()
+        (offered,) = offer.devices
+        unlike = dataclasses.replace(offered, hardware=dataclasses.replace(offered.hardware, hardware_id="b" * 16))
+        offers = {
+            name: dataclasses.replace(offer, worker=name, devices=(unlike if name in other else offered,))
+            for name in script
+        }
+        request = Request(
+            model_id="tiny-bert",
+            device="null",
+            weights="random",
+            batch_sizes=(1, 2, 4),
+            sequence_lengths=(32,),
+            settings=settings("quick"),
+        )
+        cluster = ScriptedCluster(script)
+        finished = []
+        spool.prepare(tmp_path / "runs")
+        track = Track.start(tmp_path / "runs", plan_cell(request, "11111111-1111-7111-8111-111111111111"))
+        ClusterSweep(cluster, offers)([track], Observer(), lambda done: finished.append(finish_run(done).run))
+        return cluster.orders, finished
+
+    return swept
+
+
+def points(run):
+    return [(one.point.batch_size, one.status) for one in run.results]
+
+
+def test_points_that_a_lost_worker_finished_are_not_measured_again(sweep):
+    orders, (run,) = sweep({"one": (2,), "two": None})
+    assert orders == [("one", ["b1 s32", "b2 s32", "b4 s32"]), ("two", ["b4 s32"])]
+    assert points(run) == [(1, "ok"), (2, "ok"), (4, "ok")]
+
+
+def test_a_cell_that_loses_three_workers_fails_and_says_so(sweep):
+    orders, (run,) = sweep({"one": (0,), "two": (1,), "three": (0,), "four": None})
+    assert [address for address, _ in orders] == ["one", "two", "three"]
+    assert points(run) == [(1, "ok"), (2, "failed"), (4, "failed")]
+    assert {one.error for one in run.results[1:]} == {"3 workers were lost while they measured this cell"}
+
+
+def test_where_only_unlike_machines_are_left_the_other_points_are_a_run_of_their_own(sweep):
+    orders, (first, second) = sweep({"one": (1,), "two": None}, other=("two",))
+    assert orders == [("one", ["b1 s32", "b2 s32", "b4 s32"]), ("two", ["b2 s32", "b4 s32"])]
+    assert (points(first), points(second)) == ([(1, "ok")], [(2, "ok"), (4, "ok")])
+    assert first.run_id != second.run_id
+    assert first.hardware.hardware_id != second.hardware.hardware_id == "b" * 16
+    assert [one.environment.values["cluster_worker"] for one in (first, second)] == ["one", "two"]
+
+
+def test_an_unlike_machine_measures_a_whole_cell_of_which_nothing_was_measured(sweep):
+    _, (run,) = sweep({"one": (0,), "two": None}, other=("two",))
+    assert points(run) == [(1, "ok"), (2, "ok"), (4, "ok")]
+    assert run.hardware.hardware_id == "b" * 16
