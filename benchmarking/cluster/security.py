@@ -25,9 +25,11 @@ TLS_FLAGS = ("tls_ca_file", "tls_cert", "tls_key")
 def add_tls(parser: Parser) -> None:
     """The flags of the connection."""
     group = parser.add_argument_group("connection to the cluster")
-    group.add_argument("--tls-ca-file", metavar="FILE", help="certificate authority of the cluster, PEM")
-    group.add_argument("--tls-cert", metavar="FILE", help="own certificate, PEM")
-    group.add_argument("--tls-key", metavar="FILE", help="key of the own certificate, PEM")
+    group.add_argument(
+        "--tls-ca-file", metavar="FILE", help="certificate authority of the cluster, PEM (default: no TLS)"
+    )
+    group.add_argument("--tls-cert", metavar="FILE", help="own certificate, PEM (default: no TLS)")
+    group.add_argument("--tls-key", metavar="FILE", help="key of the own certificate, PEM (default: no TLS)")
     group.add_argument(
         "--insecure",
         action="store_true",

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarking.core.records import Readings
 from benchmarking.run_hardware_benchmark import main
+from benchmarking.sweep.plan.plan import Machine
 from benchmarking.workloads.support import footprint
 from db.warehouse import Warehouse
 
@@ -27,7 +28,8 @@ def free(monkeypatch):
     """A function that sets the memory that is free, of the device and of the host."""
 
     def set_bytes(count):
-        monkeypatch.setattr(footprint, "free_memory", lambda device: Readings(values={"free_memory_bytes": count}))
+        free = Readings(values={"free_memory_bytes": count})
+        monkeypatch.setattr(Machine, "free_memory", lambda machine, device: free)
         monkeypatch.setattr(footprint, "free_host_bytes", lambda: count)
 
     return set_bytes

@@ -255,7 +255,7 @@ def test_own_metrics_are_compared_shown_and_followed_by_name(measured, capsys):
     [
         (("history", "--metric", "acepted"), "did you mean accepted"),
         (("check", "--metric", "drafts"), "drafts is stored without a direction"),
-        (("regressions", "--metric", "accepted"), "benchhouse history --metric accepted"),
+        (("regressions", "--metric", "drafts"), "drafts is stored without a direction"),
     ],
 )
 def test_a_metric_that_cannot_be_judged_is_refused_with_the_reason(measured, capsys, words, why):
