@@ -83,7 +83,7 @@ def _run(argv: Sequence[str]) -> int:
     with temporary_folder("benchhouse-bisect") as folder:
         (folder / "commits").mkdir()
         history = History(Path.cwd(), folder / "commits")
-        return _bisect(_Bisection(arguments, command, history, folder), as_json=arguments.json)
+        return _bisect(_Bisection(arguments, command, history), as_json=arguments.json)
 
 
 def _bisect(bisection: _Bisection, *, as_json: bool) -> int:
@@ -109,10 +109,9 @@ def _document(found: Conclusion, history: History) -> Json:
 class _Bisection:
     """Measures commits, and keeps the log of it."""
 
-    def __init__(self, arguments: argparse.Namespace, command: tuple[str, ...], history: History, folder: Path) -> None:
+    def __init__(self, arguments: argparse.Namespace, command: tuple[str, ...], history: History) -> None:
         self.history = history
         self.say: Callable[[str], None] = notes(quiet=arguments.quiet)
-        self._folder = folder
         self._path: Path | None = arguments.log
         self._budget_s: float | None = arguments.budget
         wanted = Log(

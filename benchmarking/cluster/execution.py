@@ -7,6 +7,7 @@ through the reader of unfinished runs, and runs only what that reader lets run.
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -205,7 +206,9 @@ class WorkerTrack(Track):
     def take_over(self, file: PartialRun, known: set[tuple[str, int]]) -> None:
         """Go on in the file of an earlier attempt."""
         progress = file.read()
-        if progress.plan.cell != self.plan.cell or (progress.owner is not None and _is_other(progress.owner.pid)):
+        owner = progress.owner
+        is_in_use = owner is not None and owner.pid != os.getpid() and owner.is_alive()
+        if is_in_use or progress.plan.cell != self.plan.cell:
             return  # another device or installation by now: its points are measured again in a new file
         file.mend()
         file.take()
@@ -220,15 +223,6 @@ class WorkerTrack(Track):
     def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
         super().keep(record)
         self.reports.keep(record)
-
-
-def _is_other(pid: int) -> bool:
-    """Whether a process that wrote a file is another one that is still there."""
-    import os
-
-    import psutil
-
-    return pid != os.getpid() and psutil.pid_exists(pid)
 
 
 class Reporter(Observer):

@@ -84,7 +84,7 @@ def cluster(tmp_path, monkeypatch):
 
 @pytest.fixture
 def slow(tmp_path, null_script):
-    """Each point takes about a quarter of a second."""
+    """A call takes 20 ms, so that a point of 60 outlasts a pause and the wait for a line."""
     null_script(real_time=True, latency_ms={"*": [20.0]})
 
 
@@ -92,7 +92,7 @@ def test_a_paused_worker_goes_on_a_killed_one_s_cell_goes_on_elsewhere_and_no_po
     cluster, slow
 ):
     first = cluster.worker("first")
-    batch = cluster.batch("--models", "tiny-bert", "--iterations", "15")
+    batch = cluster.batch("--models", "tiny-bert", "--iterations", "60")
     wait_for(lambda: "b1 s32  ok" in cluster.log("first"))
     first.send_signal(signal.SIGSTOP)
     time.sleep(0.7)

@@ -19,7 +19,6 @@ LETTERS = 150
 """Small letters that fit the width of a picture."""
 MOST_ROWS = 40
 OPERATOR_ALPHA = 0.45
-DETAILS = ("weights", "runtime_mode", "num_threads", "hardware_id")
 
 
 class FlameGraph(ProfileChart):
@@ -64,7 +63,7 @@ def _drawing(row: Row, blocks: Sequence[Block]) -> Drawing:
     return Drawing(
         figure=figure,
         name_parts=(*(str(row[column]) for column in CELL_COLUMNS), words.point(row)),
-        details=details(row, DETAILS),
+        details=details(row, profiles.DETAILS),
     )
 
 

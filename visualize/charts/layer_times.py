@@ -12,7 +12,6 @@ from visualize.drawing.style import SMALL_SIZE, look, number, theme
 
 WIDTH_IN, ROW_IN = 8.4, 0.3
 MOST_LAYERS = 120
-DETAILS = ("weights", "runtime_mode", "num_threads", "hardware_id")
 
 
 class LayerTimes(ProfileChart):
@@ -70,7 +69,7 @@ def _drawing(row: Row, found: Mapping[str, list[Block]]) -> Drawing:
     return Drawing(
         figure=figure,
         name_parts=(*(str(row[column]) for column in CELL_COLUMNS), words.point(row)),
-        details=details(row, DETAILS),
+        details=details(row, profiles.DETAILS),
     )
 
 

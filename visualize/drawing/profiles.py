@@ -38,6 +38,8 @@ WHERE {selected}
 QUALIFY row_number() OVER (PARTITION BY run.series_id ORDER BY run.started_at DESC, run.profile_id DESC) = 1
 ORDER BY run.model_id, run.device, run.runtime, run.precision, run.batch_size, run.started_at, run.profile_id
 """
+DETAILS = ("weights", "runtime_mode", "num_threads", "hardware_id")
+"""What tells the pictures of two profiles of one cell and point apart."""
 LEAST_SHARE = 0.002
 """Of a call: what takes less is too narrow to be seen."""
 NOTABLE = 1.25
