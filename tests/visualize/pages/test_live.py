@@ -8,6 +8,7 @@ import os
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from benchmarking.core.live_status import FOLDER_VARIABLE, SUFFIX, PointResult
 from benchmarking.core.provenance import this_process
@@ -69,7 +70,7 @@ def test_two_viewers_see_a_real_sweep_move_and_its_run_stored(browser, watching,
             assert strip.get_by_role("region", name="utilization", exact=True).locator("tbody tr").count() > 0
             for one in (page, phone):
                 one.get_by_text("1 of 2 points").wait_for(timeout=LIMIT_MS)
-            assert strip.locator("polyline").get_attribute("points") != drawn
+            expect(strip.locator("polyline")).not_to_have_attribute("points", drawn, timeout=LIMIT_MS)
             assert strip.locator("details").get_attribute("open") is not None, "an opened table stays open"
             assert "b1 s32" in page.get_by_role("region", name="Last results").inner_text()
             for one in (page, phone):
