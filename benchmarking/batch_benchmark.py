@@ -14,9 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -28,6 +26,7 @@ from benchmarking.batch.estimate import Estimate, estimate
 from benchmarking.batch.manifest import About, Manifest
 from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.cleaning import lean_cache
+from benchmarking.cluster.places import Engine, engine
 from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.plugins import check_installed, check_measuring
@@ -38,15 +37,12 @@ from benchmarking.core.text import visible_lines
 from benchmarking.core.untrusted.redaction import from_home, stored, without_secrets
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.foreign_code import foreign_code
-from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.warehouse import DATABASE_WAIT_S, Ingest, database
 from benchmarking.sweep.show.comparison import comparison_text
 from benchmarking.sweep.show.progress import machines_text
 from benchmarking.sweep.show.scaling import scaling_text
-
-if TYPE_CHECKING:
-    from benchmarking.cluster.coordinator import ClusterSweep
 
 NAME = "batch_benchmark"
 
@@ -68,16 +64,13 @@ def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     if arguments.models or arguments.model_list:  # people's own benchmarks may need none of it
         check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
-    if arguments.resume:
-        with _engine(arguments) as engine:
-            return _resume(engine, arguments, argv)
-    with _engine(arguments) as engine:
-        return _start_on(engine, arguments, argv)
+    with engine(arguments, arguments.devices) as place:
+        return _resume(place, arguments, argv) if arguments.resume else _start_on(place, arguments, argv)
 
 
-def _start_on(engine: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+def _start_on(place: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     session_id = uuid7()
-    plans = command_line.plans(arguments, (NAME, *argv), session_id, engine.machine)
+    plans = command_line.plans(arguments, (NAME, *argv), session_id, place.machine)
     _check_report(arguments.report, plans)
     if arguments.dry_run:
         return _dry_run(plans, arguments)
@@ -96,38 +89,9 @@ def _start_on(engine: Engine, arguments: argparse.Namespace, argv: Sequence[str]
             *(folder, Manifest.create(folder, about, plans), ingest),
             quiet=arguments.quiet,
             device_wait_s=arguments.lock_timeout,
-            cluster=engine.cluster,
+            cluster=place.cluster,
         )
-        return _measure(batch, engine, arguments)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
-    """Where a batch is planned and measured."""
-
-    machine: Machine
-    cluster: ClusterSweep | None = None
-    """None for this machine."""
-
-
-@contextmanager
-def _engine(arguments: argparse.Namespace) -> Iterator[Engine]:
-    """This machine, or the cluster of --cluster. Raises UsageError for versions that differ where they must not,
-    WorkersLostError without a scheduler."""
-    if arguments.cluster is None:
-        yield Engine(machine=Machine())
-        return
-    check_installed("--cluster", ("distributed",), 'pip install "benchhouse[cluster]"')
-    from benchmarking.cluster.connection import connected
-    from benchmarking.cluster.coordinator import ClusterMachine, ClusterSweep, check_same_versions
-
-    kinds = None if arguments.devices is None or "auto" in arguments.devices else arguments.devices
-    with connected(arguments.cluster, arguments, kinds) as cluster:
-        offers = cluster.offers(cluster.addresses())
-        if arguments.require_same_versions:
-            check_same_versions(offers)
-        sweep = ClusterSweep(cluster, offers, spread=arguments.spread, same_versions=arguments.require_same_versions)
-        yield Engine(machine=ClusterMachine(offers, arguments.cluster), cluster=sweep)
+        return _measure(batch, place, arguments)
 
 
 def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
@@ -159,7 +123,7 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
         return estimate(plans, ())
 
 
-def _resume(engine: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+def _resume(place: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     """Continue the newest unfinished batch of the folder, or that of the command as it was typed before."""
     folder = Path(arguments.output_dir)
     found = manifests.unfinished(folder)
@@ -180,10 +144,10 @@ def _resume(engine: Engine, arguments: argparse.Namespace, argv: Sequence[str]) 
         *(folder, manifest, _ingest(db_path and _absolute(db_path), arguments)),
         quiet=arguments.quiet,
         device_wait_s=arguments.lock_timeout,
-        cluster=engine.cluster,
+        cluster=place.cluster,
     )
     with _lean(arguments):
-        return _measure(batch, engine, arguments)
+        return _measure(batch, place, arguments)
 
 
 def _of_command(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
@@ -199,16 +163,16 @@ def _of_command(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
     )
 
 
-def _measure(batch: Batch, engine: Engine, arguments: argparse.Namespace) -> int:
+def _measure(batch: Batch, place: Engine, arguments: argparse.Namespace) -> int:
     """Run a batch, from its start or from where it stopped, and show its results."""
     with _logging(batch):
         try:
-            done = batch.resume(engine.machine, vars(arguments)) if arguments.resume else batch.start()
+            done = batch.resume(place.machine, vars(arguments)) if arguments.resume else batch.start()
         except (KeyboardInterrupt, LockedError, WorkersLostError):
             _note_interrupted(batch, arguments)
             raise
-    if engine.cluster is not None and not arguments.quiet:
-        for line in machines_text(engine.cluster.machines).splitlines():
+    if place.cluster is not None and not arguments.quiet:
+        for line in machines_text(place.cluster.machines).splitlines():
             note(line)
     _show(done, arguments)
     if arguments.report is not None:

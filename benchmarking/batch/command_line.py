@@ -11,7 +11,7 @@ from typing import Any
 from benchmarking.batch import model_list
 from benchmarking.batch.model_list import BUILT_IN, readers
 from benchmarking.batch.planning import PlanError, cell_requests, plan_all
-from benchmarking.cluster.security import add_tls, check_name
+from benchmarking.cluster.places import add_cluster, settle
 from benchmarking.core import plugins
 from benchmarking.core.axes import BY_KEY
 from benchmarking.core.command_line import Parser, names, note
@@ -90,7 +90,7 @@ def parser(name: str, description: str | None) -> Parser:
     flags.add_grid(parser)
     flags.add_measuring(parser)
     flags.add_builds(parser)
-    _add_cluster(parser)
+    add_cluster(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
         "--no-save", action="store_true", help="keep no run files and store nothing (default: keep all)"
@@ -109,27 +109,6 @@ def parser(name: str, description: str | None) -> Parser:
     return parser
 
 
-def _add_cluster(parser: Parser) -> None:
-    cluster = parser.add_argument_group("cluster")
-    cluster.add_argument(
-        "--cluster",
-        metavar="CLUSTER",
-        help="measure on the workers of a Dask cluster: tcp://HOST:PORT or tls://HOST:PORT of its scheduler, or "
-        "local:N for N workers on this machine (default: measure here)",
-    )
-    cluster.add_argument(
-        "--spread",
-        action="store_true",
-        help="launches of a cell on several workers with the same hardware (default: a cell on one worker)",
-    )
-    cluster.add_argument(
-        "--require-same-versions",
-        action="store_true",
-        help="refuse workers whose package versions or commit differ (default: each run stores its own)",
-    )
-    add_tls(parser)
-
-
 def check(arguments: argparse.Namespace) -> None:
     """Check the flags against each other, and take ./benches where nothing else is named. Raises UsageError."""
     models = arguments.models or arguments.model_list
@@ -142,12 +121,11 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError("--models a,b, --model-list FILE or --benches DIR is needed")
     if arguments.model_id is not None and not arguments.benches:
         raise UsageError(f"--model-id {arguments.model_id} is for benchmarks: measure models with --models")
+    settle(arguments)
     if arguments.cluster is None and (arguments.spread or arguments.require_same_versions):
         raise UsageError("--spread and --require-same-versions are for a cluster: name it with --cluster")
-    if arguments.cluster is not None:
-        if arguments.benches:
-            raise UsageError("--benches runs code of this machine, and the workers of a cluster run plans only")
-        check_name(arguments.cluster, arguments)
+    if arguments.cluster is not None and arguments.benches:
+        raise UsageError("--benches runs code of this machine, and the workers of a cluster run plans only")
     if not models and not arguments.resume:
         _check_benches_alone(arguments)
 

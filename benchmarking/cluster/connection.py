@@ -1,6 +1,6 @@
 """The connection of a coordinator to its cluster: who is there, what they offer, and what happens to them.
 
-`tcp://` and `tls://` name a scheduler that runs; `local:N` starts one in this process, and N workers on this machine.
+`tcp://` and `tls://` name a scheduler that runs; every other name starts one in this process, and workers for it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import queue
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from subprocess import DEVNULL, Popen
 from typing import Any
 
 from benchmarking import __version__
@@ -31,16 +29,16 @@ from benchmarking.cluster.messages import (
     read_report,
     version_in,
 )
-from benchmarking.cluster.security import LOCAL, security
-from benchmarking.core.child_process import module_command, start
-from benchmarking.core.command_line import note
+from benchmarking.cluster.places import LOCAL, SLURM, slurm_settings
+from benchmarking.cluster.security import security
+from benchmarking.cluster.slurm import slurm_jobs
+from benchmarking.cluster.started import Started, local_workers
+from benchmarking.core.command_line import note, notes
 from benchmarking.core.errors import BenchhouseError, FormatError, WorkersLostError
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.text import duration
 
 CONNECT_S = 10.0
-START_S = 120.0
-"""For the workers of `local:N`: probing a driver may take a minute."""
 POLL_S = 0.05
 ROUNDS = 5
 """Questions for the time; the one with the shortest round trip counts."""
@@ -182,68 +180,46 @@ class Cluster:
 def connected(name: str, arguments: argparse.Namespace, devices: Sequence[str] | None) -> Iterator[Cluster]:
     """The cluster of a value of --cluster. `devices` are those that workers started here offer; None for all hardware.
 
-    Raises WorkersLostError where no scheduler answers.
+    Raises WorkersLostError where no scheduler answers, or no worker comes to a cluster of our own.
     """
     from distributed import Client
 
     with ExitStack() as stack:
-        local = LOCAL.fullmatch(name)
-        address, processes = stack.enter_context(_local(int(local[1]), devices)) if local else (name, [])
+        started = stack.enter_context(_started(name, arguments, devices))
         # Each run stores the versions of its worker; Dask's own comparison is of other packages than those that matter.
         warnings.filterwarnings("ignore", message="(?s).*Mismatched versions", module="distributed")
         try:
             client = stack.enter_context(
-                Client(address, security=security(arguments), timeout=CONNECT_S, set_as_default=False)
+                Client(started.address, security=started.security, timeout=CONNECT_S, set_as_default=False)
             )
         except (OSError, TimeoutError) as error:
             raise WorkersLostError(
                 f"--cluster {name}: no scheduler answers: start one with dask scheduler --host HOST --port PORT"
             ) from error
-        if local:
-            _wait_for_workers(client, int(local[1]), processes)
+        _wait_for_workers(client, name, started)
         cluster = Cluster(client, name)
         stack.callback(cluster.close)
         yield cluster
 
 
-def _wait_for_workers(client: Any, count: int, processes: Sequence[Popen[str]]) -> None:
-    """Raises WorkersLostError when one ends, or does not come within START_S."""
-    deadline_s = time.monotonic() + START_S
-    while len(client.scheduler_info(n_workers=-1)["workers"]) < count:
-        ended = [process.returncode for process in processes if process.poll() is not None]
-        if ended:
-            raise WorkersLostError(f"a worker of local:{count} ended with exit code {ended[0]}: see its message above")
+def _started(
+    name: str, arguments: argparse.Namespace, devices: Sequence[str] | None
+) -> AbstractContextManager[Started]:
+    """What --cluster names: a scheduler that runs, or one of our own with its workers."""
+    if (local := LOCAL.fullmatch(name)) is not None:
+        return local_workers(int(local[1]), devices)
+    if name.startswith(SLURM):
+        config, setup = slurm_settings(name, arguments)
+        return slurm_jobs(config, setup, devices, security(arguments), notes(quiet=arguments.quiet))
+    return nullcontext(Started(address=name, security=security(arguments)))
+
+
+def _wait_for_workers(client: Any, name: str, started: Started) -> None:
+    """Raises WorkersLostError when that is in vain."""
+    deadline_s = time.monotonic() + started.limit_s
+    while len(client.scheduler_info(n_workers=-1)["workers"]) < started.workers:
+        if (why := started.trouble()) is not None:
+            raise WorkersLostError(f"--cluster {name}: {why}")
         if time.monotonic() > deadline_s:
-            raise WorkersLostError(f"the workers of local:{count} did not start within {START_S:g} s")
+            raise WorkersLostError(f"--cluster {name}: no worker within {duration(started.limit_s)}")
         time.sleep(POLL_S)
-
-
-@contextmanager
-def _local(workers: int, devices: Sequence[str] | None) -> Iterator[tuple[str, list[Popen[str]]]]:
-    """A scheduler in this process and workers on this machine: its address, and their processes."""
-    import logging
-
-    from distributed import LocalCluster
-
-    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)  # of the workers' end, which is ours
-
-    offered = [] if devices is None else ["--devices", ",".join(devices)]
-    with (
-        LocalCluster(
-            n_workers=0, host="127.0.0.1", scheduler_port=0, dashboard_address="127.0.0.1:0", silence_logs=50
-        ) as cluster,
-        temporary_folder("benchhouse-workers") as folder,
-        ExitStack() as stack,
-    ):
-        processes = []
-        address: str = cluster.scheduler_address
-        for number in range(workers):
-            spool_dir = str(Path(folder) / str(number))
-            command = module_command(
-                *("benchmarking.cluster.worker", address, "--name", f"local-{number}", "--spool-dir", spool_dir),
-                *("--quiet", *offered),
-            )
-            process = stack.enter_context(start(command, stdout=DEVNULL, stderr=None))
-            stack.callback(process.terminate)
-            processes.append(process)
-        yield address, processes

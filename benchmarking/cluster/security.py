@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,8 +16,6 @@ from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import UsageError
 
 ROLES = ("client", "worker", "scheduler")
-LOCAL = re.compile(r"local:([1-9]\d{0,2})")
-"""A cluster that the command starts itself, on this machine."""
 TLS_FLAGS = ("tls_ca_file", "tls_cert", "tls_key")
 
 
@@ -60,18 +57,9 @@ def check_exposure(address: str, arguments: argparse.Namespace) -> None:
         )
 
 
-def check_name(name: str, arguments: argparse.Namespace) -> None:
-    """Raise UsageError for a value of --cluster that names none, or one that may not be reached so."""
-    if LOCAL.fullmatch(name):
-        return
-    if name.startswith("local"):
-        raise UsageError(f"--cluster {name}: write local:N, with the number of workers to start on this machine")
-    check_exposure(name, arguments)
-
-
 def security(arguments: argparse.Namespace) -> Any:
     """Dask's security settings; None without TLS."""
-    if arguments.tls_ca_file is None:
+    if getattr(arguments, "tls_ca_file", None) is None:
         return None
     from distributed.security import Security
 

@@ -109,6 +109,9 @@ def _parser() -> Parser:
     )
     add_runtime_options(parser)
     add_tls(parser)
+    parser.add_argument(
+        "--interface", metavar="NAME", help="network interface to listen on (default: the one that Dask finds)"
+    )
     parser.add_argument("--quiet", action="store_true", help="only errors on stderr (default: a line per point)")
     return parser
 
@@ -143,7 +146,8 @@ async def _serve(arguments: argparse.Namespace, site: Site, own: Path) -> bool:
         resources={device.selector: 1 for device in site.devices},
         memory_limit=0,
         dashboard=False,
-        host="127.0.0.1" if is_loopback(arguments.scheduler) else None,
+        host="127.0.0.1" if is_loopback(arguments.scheduler) and arguments.interface is None else None,
+        interface=arguments.interface,
         security=security(arguments),
         death_timeout=CONNECT_S,
         local_directory=str(own),

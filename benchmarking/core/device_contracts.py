@@ -249,6 +249,9 @@ class DeviceKind(ABC):
     pci_vendor_id: int | None = None
     """The same vendor's PCI id, for GPUs that Windows drives through DirectX 12."""
 
+    container_flags: tuple[str, ...] = ()
+    """What docker run needs so that a container sees its devices."""
+
     @property
     def runs_torch(self) -> bool:
         """Whether torch runs on its devices."""

@@ -65,6 +65,7 @@ class CudaDevice(TorchGpuKind):
     sdpa_kernels = ("math", "flash", "efficient", "cudnn")
     gpu_vendor = "nvidia"
     pci_vendor_id = 0x10DE
+    container_flags = ("--gpus", "all")
 
     def __init__(self, module: Any = None) -> None:
         self._module = module

@@ -67,6 +67,7 @@ class RocmDevice(TorchGpuKind):
     visibility = (VISIBLE, "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
     sdpa_kernels = ("math", "flash", "efficient")
     gpu_vendor = "amd"
+    container_flags = ("--device", "/dev/kfd", "--device", "/dev/dri")
 
     def __init__(self, module: Any = None, sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> None:
         self._module = module

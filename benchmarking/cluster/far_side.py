@@ -1,0 +1,125 @@
+"""The other side of a connection: how benchhouse is started there, and what it answers before it becomes a worker.
+
+`--setup` says how: `venv:DIR` is a virtual environment, which SSH makes where it is missing; `conda:NAME` an
+environment that is there; `docker:IMAGE` a container. Without it `python3` of the other machine runs it, or in jobs of
+Slurm, whose nodes share this machine's folders, the Python that runs this command.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarking import __version__
+from benchmarking.core.command_line import run_command
+from benchmarking.core.errors import EXIT_OK, UsageError
+
+Kind = Literal["python", "venv", "conda", "docker"]
+WORKER = "benchmarking.cluster.worker"
+HERE = "benchmarking.cluster.far_side"
+DEFAULT_VENV = f".cache/benchhouse/venv-{__version__}"
+"""In the home folder of the far side."""
+PACKAGE = f"benchhouse[cluster,measure]=={__version__}"
+SETUPS = {"venv": r"[^\x00-\x1f-][^\x00-\x1f]*", "conda": r"[\w.][\w./-]*", "docker": r"\w[\w./:@-]*"}
+"""Kind of setup -> what it names."""
+PORTS = 2
+LOCKS = "/tmp/benchhouse-locks"  # noqa: S108 - the folder of device locks, shared with the container
+MAKE_VENV = """\
+set -e
+if ! [ -x "$1/bin/python" ]; then python3 -m venv "$1"; fi
+same='import sys, benchmarking; sys.exit(benchmarking.__version__ != sys.argv[1])'
+"$1/bin/python" -P -c "$same" "$2" 2>/dev/null || "$1/bin/python" -m pip install --quiet -- "$3"
+"""
+"""A fixed text: folder, version and package are its arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How benchhouse is started on another machine."""
+
+    kind: Kind = "python"
+    what: str = "python3"
+    """The Python, folder, environment or image."""
+
+
+def read_setup(text: str) -> Setup:
+    """The value of --setup. Raises UsageError."""
+    kind, _, what = text.partition(":")
+    if kind == "venv":
+        what = what or DEFAULT_VENV
+    if kind not in SETUPS or not re.fullmatch(SETUPS[kind], what):
+        raise UsageError(f"--setup {text}: write venv or venv:DIR, conda:NAME, or docker:IMAGE")
+    return Setup(kind=kind, what=what)  # type: ignore[arg-type]
+
+
+def python_command(
+    setup: Setup, module: str, *arguments: str, devices: Sequence[str] | None = None, volumes: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The words that run a module of benchhouse there. `volumes` are folders that a container needs."""
+    run = ("-P", "-m", module, *arguments)
+    if setup.kind == "conda":
+        return ("conda", "run", "--no-capture-output", "--name", setup.what, "python", *run)
+    if setup.kind == "docker":
+        mounted = [word for folder in (LOCKS, *volumes) for word in ("--volume", f"{folder}:{folder}")]
+        given = container_flags(devices)
+        return (
+            "docker",
+            "run",
+            "--rm",
+            "--interactive",
+            "--network",
+            "host",
+            *mounted,
+            *given,
+            setup.what,
+            "python",
+            *run,
+        )
+    return (f"{setup.what}/bin/python" if setup.kind == "venv" else setup.what, *run)
+
+
+def worker_command(
+    setup: Setup, *arguments: str, devices: Sequence[str] | None = None, volumes: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The words that start a worker there."""
+    return python_command(setup, WORKER, *arguments, devices=devices, volumes=volumes)
+
+
+def container_flags(devices: Sequence[str] | None) -> tuple[str, ...]:
+    """What a container needs to see these devices, as their kinds say; of devices that are not named, nothing."""
+    from benchmarking.devices.support.kinds import kinds
+
+    named = {name.partition(":")[0] for name in devices or ()}
+    return tuple(word for kind in kinds() if named & {kind.name, *kind.aliases} for word in kind.container_flags)
+
+
+def preparation(setup: Setup, package: str = PACKAGE) -> tuple[str, ...] | None:
+    """The words that prepare the far side; None where there is nothing to do."""
+    if setup.kind != "venv":
+        return None
+    return ("sh", "-c", MAKE_VENV, "sh", setup.what, __version__, package)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """On the far side: print the version of benchhouse and free ports as JSON."""
+    return run_command(HERE, _answer, argv)
+
+
+def _answer(argv: Sequence[str]) -> int:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(PORTS)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        ports = [one.getsockname()[1] for one in sockets]
+    print(json.dumps({"benchhouse": __version__, "ports": ports}))
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Where a command measures: this machine, or the workers of a cluster that its flags name.
+
+`--cluster` names any cluster. `--backend remote --host H` and `--use-slurm` are its forms for one machine over SSH and
+for jobs of Slurm, which commands for a single model have, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarking.cluster.far_side import PACKAGE, Setup, read_setup
+from benchmarking.cluster.security import add_tls, check_exposure
+from benchmarking.core.command_line import Parser
+from benchmarking.core.errors import UsageError
+from benchmarking.core.plugins import check_installed
+from benchmarking.sweep.plan.plan import Machine
+
+if TYPE_CHECKING:
+    from benchmarking.cluster.coordinator import ClusterSweep
+    from benchmarking.cluster.slurm import SlurmConfig
+
+LOCAL = re.compile(r"local:([1-9]\d{0,2})")
+"""A cluster that the command starts itself, on this machine."""
+SLURM, SSH, HOSTS = "slurm:", "ssh:", "ssh://"
+"""How the other clusters that it starts begin: a file of Slurm or none, a file of hosts, hosts."""
+NAMES = "tcp://HOST:PORT or tls://HOST:PORT of a scheduler, local:N, ssh:HOSTFILE, or slurm:CONFIG.yaml"
+
+
+def add_cluster(parser: Parser) -> None:
+    """The flags of a batch on a cluster."""
+    cluster = parser.add_argument_group("cluster")
+    cluster.add_argument(
+        "--cluster",
+        metavar="CLUSTER",
+        help="measure on the workers of a Dask cluster: tcp://HOST:PORT or tls://HOST:PORT of its scheduler; local:N "
+        "for N workers on this machine; ssh:HOSTFILE for one on each host of a file; slurm:CONFIG.yaml for jobs of "
+        "Slurm (default: measure here)",
+    )
+    cluster.add_argument(
+        "--spread",
+        action="store_true",
+        help="launches of a cell on several workers with the same hardware (default: a cell on one worker)",
+    )
+    cluster.add_argument(
+        "--require-same-versions",
+        action="store_true",
+        help="refuse workers whose package versions or commit differ (default: each run stores its own)",
+    )
+    add_elsewhere(parser)
+    add_tls(parser)
+
+
+def add_elsewhere(parser: Parser) -> None:
+    """The flags of measuring on another machine."""
+    group = parser.add_argument_group("another machine")
+    group.add_argument(
+        "--backend", choices=("local", "remote"), default="local", help="remote: measure on --host (default: local)"
+    )
+    group.add_argument(
+        "--host",
+        action="append",
+        metavar="USER@MACHINE",
+        help="machine of --backend remote, as ssh takes it; with a port MACHINE:PORT; repeatable",
+    )
+    group.add_argument(
+        "--use-slurm",
+        nargs="?",
+        const="",
+        metavar="CONFIG",
+        help="measure in jobs of Slurm; CONFIG is a YAML file (default: this machine; without CONFIG: one job with a "
+        "node of the default partition for itself)",
+    )
+    group.add_argument(
+        "--setup",
+        metavar="HOW",
+        help="how benchhouse is started on hosts and nodes: venv or venv:DIR, conda:NAME, docker:IMAGE; over SSH a "
+        "venv is made if it is missing (default: python3 of the host; on nodes of Slurm this Python)",
+    )
+    group.add_argument(
+        "--setup-package",
+        metavar="SPEC",
+        default=PACKAGE,
+        help="what pip installs in a new venv (default: %(default)s)",
+    )
+    group.add_argument("--ssh-config", metavar="FILE", help="configuration file of ssh (default: the user's)")
+
+
+def settle(arguments: argparse.Namespace) -> None:
+    """Set `arguments.cluster` from the flags of another machine, and check them. Raises UsageError."""
+    named = getattr(arguments, "cluster", None)
+    elsewhere = [flag for flag, given in _elsewhere(arguments).items() if given]
+    if len(elsewhere) + (named is not None) > 1:
+        raise UsageError(f"{' and '.join(filter(None, ['--cluster' if named else '', *elsewhere]))}: give one of them")
+    if arguments.backend == "remote" and not arguments.host:
+        raise UsageError("--backend remote needs --host USER@MACHINE")
+    if arguments.host and arguments.backend != "remote":
+        raise UsageError(f"--host {arguments.host[0]} is for --backend remote: add it")
+    if arguments.host:
+        named = HOSTS + ",".join(arguments.host)
+    elif arguments.use_slurm is not None:
+        named = SLURM + arguments.use_slurm
+    arguments.cluster = named
+    if named is None and (arguments.setup is not None or arguments.ssh_config is not None):
+        raise UsageError("--setup and --ssh-config are for other machines: name them with --host or --use-slurm")
+    if named is not None:
+        check_name(named, arguments)
+
+
+def _elsewhere(arguments: argparse.Namespace) -> dict[str, bool]:
+    return {"--backend remote": arguments.backend == "remote", "--use-slurm": arguments.use_slurm is not None}
+
+
+def check_name(name: str, arguments: argparse.Namespace) -> None:
+    """Raise UsageError for a value of --cluster that names none, or one that may not be reached so."""
+    if arguments.setup is not None:
+        read_setup(arguments.setup)
+    if LOCAL.fullmatch(name):
+        return
+    if name.startswith("local"):
+        raise UsageError(f"--cluster {name}: write local:N, with the number of workers to start on this machine")
+    if name.startswith(SLURM):
+        slurm_settings(name, arguments)
+        return
+    check_exposure(name, arguments)
+
+
+def slurm_settings(name: str, arguments: argparse.Namespace) -> tuple[SlurmConfig, Setup]:
+    """What `slurm:CONFIG.yaml` says. Raises UsageError with the place of what is invalid."""
+    from benchmarking.cluster.slurm import SlurmConfig, read_config
+
+    path = name.removeprefix(SLURM)
+    shared = Setup(what=sys.executable)
+    return (
+        read_config(Path(path)) if path else SlurmConfig(),
+        shared if arguments.setup is None else read_setup(arguments.setup),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """Where a command plans and measures."""
+
+    machine: Machine
+    cluster: ClusterSweep | None = None
+    """None for this machine."""
+
+
+@contextmanager
+def engine(arguments: argparse.Namespace, devices: Sequence[str] | None) -> Iterator[Engine]:
+    """This machine, or the cluster that `settle` found; `devices` are those that the command names, None for all.
+
+    Raises UsageError for versions that differ where they must not, WorkersLostError without a scheduler.
+    """
+    if arguments.cluster is None:
+        yield Engine(machine=Machine())
+        return
+    check_installed("--cluster", ("distributed",), 'pip install "benchhouse[cluster]"')
+    from benchmarking.cluster.connection import connected
+    from benchmarking.cluster.coordinator import ClusterMachine, ClusterSweep, check_same_versions
+
+    is_strict = getattr(arguments, "require_same_versions", False)
+    kinds = None if devices is None or "auto" in devices else devices
+    with connected(arguments.cluster, arguments, kinds) as cluster:
+        offers = cluster.offers(cluster.addresses())
+        if is_strict:
+            check_same_versions(offers)
+        spread = getattr(arguments, "spread", False)
+        sweep = ClusterSweep(cluster, offers, spread=spread, same_versions=is_strict)
+        yield Engine(machine=ClusterMachine(offers, arguments.cluster), cluster=sweep)

@@ -1,0 +1,296 @@
+"""Workers as jobs of Slurm, through dask-jobqueue: the YAML file of a partition, and its jobs while a command runs.
+
+The scheduler runs in the command, on a machine that the nodes reach (a login node). Each job is one worker. The
+connection has TLS with certificates of this command alone, which the nodes read from the folder of the jobs.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarking.cluster.far_side import Setup, worker_command
+from benchmarking.cluster.started import Started, offered_flags, quiet_dask, temporary_files
+from benchmarking.core.child_process import program, run_program
+from benchmarking.core.command_line import choice
+from benchmarking.core.errors import BenchhouseError, NotInstalledError, StorageError, UsageError
+from benchmarking.core.plugins import check_installed
+from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.untrusted.yaml_files import Node, read_yaml
+
+PROGRAMS = ("sbatch", "squeue", "scancel")
+INSTALL = 'pip install "benchhouse[cluster]"'
+WAIT_S = 3600.0
+"""For the first job to start, by default: a queue may be long."""
+LOOK_S = 2.0
+"""Between two questions to squeue."""
+PROGRAM_S = 60.0
+"""For an answer of Slurm's programs."""
+OVER_S = 10.0
+"""From the end of the last job until that is an error: a worker of it may just be joining."""
+WORD = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+FOLDER = "slurm_jobs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmConfig:
+    """What is asked of Slurm, for each job unless a field says otherwise."""
+
+    partition: str | None = None
+    """None for the default one."""
+    account: str | None = None
+    gres: str | None = None
+    time_limit: str | None = None
+    """None for that of the partition."""
+    exclusive: bool = True
+    """Whether a job has its node for itself."""
+    jobs: int = 1
+    cpus: int | None = None
+    memory: str | None = None
+    directives: tuple[str, ...] = ()
+    """Further words of #SBATCH lines."""
+    setup: tuple[str, ...] = ()
+    """Lines of shell before the worker starts."""
+    interface: str | None = None
+    """The network interface of scheduler and workers; None for Dask's choice."""
+    folder: str = FOLDER
+    """Output of the jobs and runs in progress; on the nodes, too."""
+    wait_s: float = WAIT_S
+    """For the first job to start."""
+
+
+def _matching(pattern: str, example: str) -> Callable[[Node], str]:
+    def read(node: Node) -> str:
+        if not isinstance(node.content, str) or not re.fullmatch(pattern, node.content):
+            raise UsageError(f"takes a text like {example}: got {node.text}")
+        return node.content
+
+    return read
+
+
+def _line(node: Node) -> str:
+    if not isinstance(node.content, str) or not node.content.strip() or not node.content.isprintable():
+        raise UsageError(f"takes lines of shell: got {node.text}")
+    return node.content
+
+
+def _whole(node: Node) -> int:
+    if isinstance(node.content, bool) or not isinstance(node.content, int) or node.content < 1:
+        raise UsageError(f"takes a whole number from 1: got {node.text}")
+    return node.content
+
+
+def _seconds(node: Node) -> float:
+    value = node.content
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise UsageError(f"takes seconds above 0: got {node.text}")
+    return float(value)
+
+
+def _flag(node: Node) -> bool:
+    if not isinstance(node.content, bool):
+        raise UsageError(f"takes true or false: got {node.text}")
+    return node.content
+
+
+def _each(read: Callable[[Node], str]) -> Callable[[Node], tuple[str, ...]]:
+    return lambda node: tuple(map(read, node.items()))
+
+
+READERS: dict[str, Callable[[Node], Any]] = {
+    "partition": _matching(rf"{WORD}(,{WORD})*", "gpu"),
+    "account": _matching(WORD, "my-project"),
+    "gres": _matching(r"[A-Za-z0-9_.]+(:[A-Za-z0-9_.]+){0,2}(,[A-Za-z0-9_.]+(:[A-Za-z0-9_.]+){0,2})*", "gpu:1"),
+    "time_limit": _matching(r"(\d+-)?\d{1,3}(:[0-5]\d){1,2}|\d+-\d{1,2}", '"02:00:00" (hours, minutes, seconds)'),
+    "exclusive": _flag,
+    "jobs": _whole,
+    "cpus": _whole,
+    "memory": _matching(r"\d+[KMGT]", "64G"),
+    "directives": _each(_matching(r"--[a-z][a-z-]*(=[^\s#]+)?", '"--constraint=a100"')),
+    "setup": _each(_line),
+    "interface": _matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "ib0"),
+    "folder": _matching(r"[^\s'\"\\\\]+", "slurm_jobs, without spaces"),
+    "wait_s": _seconds,
+}
+"""How the value of each key is read."""
+
+
+def read_config(path: Path) -> SlurmConfig:
+    """The configuration in a YAML file. Raises UsageError with the place, and UnreadableError."""
+    fields = read_yaml(path).mapping("the configuration of Slurm")
+    values = {}
+    for key, node in fields.items():
+        try:
+            choice(key, tuple(READERS), "key")
+            values[key] = READERS[key](node)
+        except UsageError as error:
+            node.refuse(f"{key}: {error}" if key in READERS else str(error))
+    return SlurmConfig(**values)
+
+
+def directives(config: SlurmConfig) -> list[str]:
+    """The words of #SBATCH lines that dask-jobqueue has no argument for."""
+    gres = [] if config.gres is None else [f"--gres={config.gres}"]
+    return [*gres, *(["--exclusive"] if config.exclusive else []), *config.directives]
+
+
+def left_to_slurm(config: SlurmConfig) -> list[str]:
+    """What dask-jobqueue would ask for, and the configuration does not."""
+    skipped = {"--cpus-per-task": config.cpus, "--mem=": config.memory, "#SBATCH -t ": config.time_limit}
+    return [words for words, value in skipped.items() if value is None]
+
+
+@contextmanager
+def slurm_jobs(
+    config: SlurmConfig, setup: Setup, devices: Sequence[str] | None, security: Any, say: Callable[[str], None]
+) -> Iterator[Started]:
+    """The jobs of a configuration, cancelled at the end. Raises NotInstalledError without Slurm or dask-jobqueue,
+    BenchhouseError with Slurm's words for jobs that it refuses."""
+    check_installed("--cluster slurm", ("dask_jobqueue",), INSTALL)
+    found = {name: program(name) for name in PROGRAMS}
+    if absent := [name for name, path in found.items() if path is None]:
+        raise NotInstalledError(f"there is no {absent[0]} on the PATH: use a machine that submits jobs to Slurm")
+    try:
+        folder = Path(config.folder).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot use {config.folder}, the folder of Slurm's jobs: {error.strerror}") from error
+    quiet_dask()
+    with (
+        temporary_folder(".tls", folder) as own,
+        _cluster(config, setup, devices, security := security or temporary_files(own), folder) as cluster,
+    ):
+        _try(str(found["sbatch"]), cluster.job_script(), own)
+        cluster.scale(jobs=config.jobs)
+        jobs = Jobs(cluster, str(found["squeue"]), folder, config.jobs, say)
+        say(f"slurm: {config.jobs} {'job' if config.jobs == 1 else 'jobs'} submitted; their output: {folder}")
+        yield Started(
+            address=cluster.scheduler_address,
+            security=security,
+            workers=1,
+            limit_s=config.wait_s,
+            trouble=jobs.trouble,
+        )
+
+
+@contextmanager
+def _cluster(
+    config: SlurmConfig,
+    setup: Setup,
+    devices: Sequence[str] | None,
+    security: Any,
+    folder: Path,
+) -> Iterator[Any]:
+    """Dask's cluster of jobs."""
+    import dask
+    from dask_jobqueue import SLURMCluster
+    from dask_jobqueue.slurm import SLURMJob
+
+    class WorkerJob(SLURMJob):  # type: ignore[misc]
+        """A job whose worker is one of benchhouse."""
+
+        def __init__(self, scheduler: str | None = None, name: str | None = None, **fields: Any) -> None:
+            super().__init__(scheduler, name, **fields)
+            files = fields["security"].get_tls_config_for_role("worker")
+            self._words = worker_command(
+                setup,
+                *(str(scheduler), "--name", str(name), "--spool-dir", str(folder / str(name)), "--quiet"),
+                *(word for part in ("ca_file", "cert", "key") for word in (_tls_flag(part), str(files[part]))),
+                *(() if config.interface is None else ("--interface", config.interface)),
+                *offered_flags(devices),
+                devices=devices,
+                volumes=(str(folder),),
+            )
+
+        def job_script(self) -> str:
+            return "\n".join(["#!/bin/bash", self.job_header, *config.setup, f"exec {shlex.join(self._words)}", ""])
+
+    nothing = {"queue": None, "account": None, "project": None, "job-mem": None, "job-cpu": None, "walltime": None}
+    with (
+        dask.config.set({f"jobqueue.slurm.{key}": value for key, value in nothing.items()}),
+        SLURMCluster(
+            job_cls=WorkerJob,
+            name="slurm",
+            queue=config.partition,
+            account=config.account,
+            walltime=config.time_limit or "0",
+            cores=1,
+            processes=1,
+            memory="1GB",
+            job_cpu=config.cpus,
+            job_mem=config.memory,
+            job_name="benchhouse",
+            job_directives_skip=left_to_slurm(config),
+            job_extra_directives=directives(config),
+            log_directory=str(folder),
+            interface=config.interface,
+            security=security,
+            scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            silence_logs=50,
+        ) as cluster,
+    ):
+        yield cluster
+
+
+def _tls_flag(part: str) -> str:
+    return f"--tls-{part.replace('_', '-')}"
+
+
+def _try(sbatch: str, script: str, place: Path) -> None:
+    """Raise BenchhouseError, with Slurm's reason, for a job that Slurm would refuse."""
+    path = place / "job.sh"
+    path.write_text(script, encoding="utf-8")
+    asked = run_program((sbatch, "--test-only", str(path)), limit_s=PROGRAM_S)
+    if asked.exit_code != 0:
+        why = asked.last_line or f"no answer within {PROGRAM_S:g} s"
+        raise BenchhouseError(f"Slurm refuses the jobs: {why}")
+
+
+class Jobs:
+    """The submitted jobs, as squeue shows them."""
+
+    def __init__(self, cluster: Any, squeue: str, folder: Path, count: int, say: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._squeue = squeue
+        self._folder = folder
+        self._count = count
+        self._say = say
+        self._looked_s = 0.0
+        self._said = ""
+        self._seen: set[str] = set()
+        self._over_since_s: float | None = None
+
+    def trouble(self) -> str | None:
+        """Why no job of them will start a worker. Says what they wait for."""
+        if time.monotonic() - self._looked_s < LOOK_S:
+            return None
+        self._looked_s = time.monotonic()
+        self._seen |= {job.job_id for job in self._cluster.workers.values() if job.job_id}
+        if not self._seen:
+            return None
+        asked = run_program((self._squeue, "-h", "-j", ",".join(sorted(self._seen)), "-o", "%T %r"), limit_s=PROGRAM_S)
+        states = sorted({line.strip().removesuffix(" None").lower() for line in asked.stdout.splitlines()} - {""})
+        if states:
+            self._over_since_s = None
+            if (said := f"slurm: waiting for a worker: {', '.join(states)}") != self._said:
+                self._said = said
+                self._say(said)
+            return None
+        if self._over_since_s is None:
+            self._over_since_s = time.monotonic()
+        is_over = len(self._seen) >= self._count and time.monotonic() - self._over_since_s > OVER_S
+        return f"its jobs ended without a worker: {self._last_words()}" if is_over else None
+
+    def _last_words(self) -> str:
+        for job_id in sorted(self._seen):
+            path = self._folder / f"benchhouse-{job_id}.err"
+            lines = path.read_text(errors="replace").strip().splitlines() if path.is_file() else []
+            if lines:
+                return f"{lines[-1]} ({path})"
+        return f"their output is in {self._folder}"

@@ -1,0 +1,112 @@
+"""A cluster that a command starts for itself: a scheduler in this process, and workers that come to it.
+
+Here: workers on this machine (`local:N`), and what every such cluster shares. Jobs of Slurm and workers over SSH have a
+module each.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import Any
+
+from benchmarking.cluster.security import ROLES
+from benchmarking.core.child_process import module_command, start
+from benchmarking.core.plugins import check_installed
+from benchmarking.core.temporary import temporary_folder
+
+START_S = 120.0
+"""For workers that are started as processes: probing a driver may take a minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The scheduler of a cluster, and the workers to wait for before a batch is planned."""
+
+    address: str
+    security: Any = None
+    """Dask's; None without TLS."""
+    workers: int = 0
+    """How many must be there; more may come later."""
+    limit_s: float = START_S
+    trouble: Callable[[], str | None] = lambda: None
+    """Why not all of them will come; None while they may. Called while they are waited for."""
+
+
+def offered_flags(devices: Sequence[str] | None) -> tuple[str, ...]:
+    """The flags of a worker that offers these devices; None for all hardware."""
+    return () if devices is None else ("--devices", ",".join(devices))
+
+
+def quiet_dask() -> None:
+    """Dask's own messages about workers that end are of what we end or report ourselves."""
+    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
+
+
+def temporary_security(what: str) -> Any:
+    """Certificates of this command alone, in memory: whoever has not been given them cannot connect."""
+    check_installed(what, ("cryptography",), 'pip install "benchhouse[cluster]"')
+    from distributed.security import Security
+
+    return Security.temporary()
+
+
+def temporary_files(folder: Path) -> Any:
+    """The same in files of a folder of this user alone."""
+    from distributed.security import Security
+
+    texts = temporary_security("--cluster").get_tls_config_for_role("worker")
+    paths = {part: folder / f"{part}.pem" for part in ("ca_file", "cert", "key")}
+    for part, path in paths.items():
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_text(texts[part], encoding="ascii")
+    own = {f"tls_{role}_{part}": str(paths[part]) for role in ROLES for part in ("cert", "key")}
+    return Security(tls_ca_file=str(paths["ca_file"]), require_encryption=True, **own)
+
+
+@contextmanager
+def scheduler_on_loopback(security: Any = None) -> Iterator[str]:
+    """A scheduler in this process that listens on loopback only: its address."""
+    from distributed import LocalCluster
+
+    quiet_dask()
+    with LocalCluster(
+        n_workers=0,
+        host="127.0.0.1",
+        scheduler_port=0,
+        dashboard_address="127.0.0.1:0",
+        silence_logs=50,
+        security=security,
+        protocol=None if security is None else "tls://",
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+@contextmanager
+def local_workers(count: int, devices: Sequence[str] | None) -> Iterator[Started]:
+    """Workers on this machine."""
+    with (
+        scheduler_on_loopback() as address,
+        temporary_folder("benchhouse-workers") as folder,
+        ExitStack() as stack,
+    ):
+        processes = []
+        for number in range(count):
+            spool_dir = str(Path(folder) / str(number))
+            command = module_command(
+                *("benchmarking.cluster.worker", address, "--name", f"local-{number}", "--spool-dir", spool_dir),
+                *("--quiet", *offered_flags(devices)),
+            )
+            process = stack.enter_context(start(command, stdout=DEVNULL, stderr=None))
+            stack.callback(process.terminate)
+            processes.append(process)
+
+        def trouble() -> str | None:
+            ended = [process.returncode for process in processes if process.poll() is not None]
+            return f"a worker ended with exit code {ended[0]}: see its message above" if ended else None
+
+        yield Started(address=address, workers=count, trouble=trouble)

@@ -1,0 +1,107 @@
+"""Workers as jobs of Slurm: a real one of Debian's packages, on this machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+
+import pytest
+
+pytest.importorskip("dask_jobqueue")
+
+from benchmarking import batch_benchmark
+from benchmarking.cluster.slurm import SlurmConfig, read_config
+from benchmarking.core.errors import UsageError
+from tests.helpers.services import slurm
+from tests.helpers.sweeps import wait_for
+
+CONFIG = """\
+partition: debug
+gres: accel:1
+time_limit: "00:07:00"
+memory: 200M
+directives: --comment=measuring
+interface: lo
+setup:
+  - scontrol --oneliner show job $SLURM_JOB_ID > job.txt
+"""
+GRID = ["--devices", "null", "--weights", "random", "--batch-sizes", "1", "--sequence-lengths", "32", "--quiet"]
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """The file of a Slurm that runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BENCHMARK_DB_PATH", str(tmp_path / "own.duckdb"))
+    (tmp_path / "slurm.yaml").write_text(CONFIG)
+    with slurm() as conf:
+        monkeypatch.setenv("SLURM_CONF", str(conf))
+        yield tmp_path / "slurm.yaml"
+
+
+def test_a_batch_is_measured_in_jobs_as_the_file_asks_and_jobs_that_slurm_refuses_are_refused_with_its_words(
+    config, tmp_path, capsys, monkeypatch
+):
+    batch = ["--models", "tiny-bert", *GRID, "--iterations", "3", "--output-dir", "runs"]
+    assert batch_benchmark.main([*batch, "--cluster", "slurm:slurm.yaml"]) == 0
+    (run,) = (json.loads(path.read_text()) for path in (tmp_path / "runs").glob("tiny*.json"))
+    assert [one["status"] for one in run["results"]] == ["ok"]
+    found = run["environment"]["values"]
+    assert (found["cluster"], found["cluster_worker"]) == ("slurm:slurm.yaml", "slurm-0")
+    job = dict(word.split("=", 1) for word in (tmp_path / "job.txt").read_text().split() if "=" in word)
+    asked = {
+        key: job[key] for key in ("Partition", "TimeLimit", "TresPerNode", "OverSubscribe", "MinMemoryNode", "Comment")
+    }
+    assert asked == {
+        "Partition": "debug",
+        "TimeLimit": "00:07:00",
+        "TresPerNode": "gres:accel:1",
+        "OverSubscribe": "NO",  # the node is the job's alone
+        "MinMemoryNode": "200M",
+        "Comment": "measuring",
+    }
+    wait_for(lambda: subprocess.run(["squeue", "-h"], capture_output=True, text=True).stdout == "")
+    assert not list((tmp_path / "slurm_jobs").rglob("*.pem"))  # the certificates were of this command
+    capsys.readouterr()
+    config.write_text("partition: gpu\ninterface: lo")
+    assert batch_benchmark.main([*batch, "--use-slurm", "slurm.yaml"]) == 1
+    assert re.search(r"Slurm refuses the jobs: .*[Ii]nvalid partition", capsys.readouterr().err)
+    monkeypatch.setattr("benchmarking.cluster.slurm.OVER_S", 0.5)
+    config.write_text("interface: lo\nsetup: echo out of order >&2; exit 3")
+    assert batch_benchmark.main([*batch, "--use-slurm", "slurm.yaml"]) == 1
+    said = capsys.readouterr().err
+    assert re.search(r"its jobs ended without a worker: out of order \(\S+/slurm_jobs/benchhouse-\d+\.err\)", said)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("queue: gpu", r"1: unknown key 'queue': known: partition, "),
+        ("jobs: 2\njobs: 3", "2: jobs is there already, in line 1"),
+        ("time_limit: 1:30:00", "1: takes plain values: got '1:30:00'; put it in quotes"),
+        ("time_limit: 90", '1: time_limit: takes a text like "02:00:00"'),
+        ('partition: "a\\n#SBATCH --uid=0"', "1: partition: takes a text like gpu"),
+        ('setup: ["module load cuda\\nrm x"]', "1: setup: takes lines of shell"),
+        ("directives: uid=0", "1: directives: takes a text like"),
+        ("gres: [gpu]", "1: gres: takes a text like gpu:1: got a list"),
+        ("exclusive: 1", "1: exclusive: takes true or false: got 1"),
+        ("jobs: 0", "1: jobs: takes a whole number from 1"),
+        ("cpus: true", "1: cpus: takes a whole number from 1: got True"),
+        ("wait_s: .inf", "1: wait_s: takes seconds above 0"),
+        ("folder: a b", "1: folder: takes a text like slurm_jobs, without spaces"),
+    ],
+)
+def test_the_file_is_checked_with_the_line_of_what_is_wrong(tmp_path, text, why):
+    path = tmp_path / "slurm.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=f"slurm.yaml:{why}"):
+        read_config(path)
+
+
+def test_a_file_says_everything_that_slurm_is_asked_for(tmp_path):
+    path = tmp_path / "slurm.yaml"
+    path.write_text('account: mine\nexclusive: false\njobs: 3\ntime_limit: "1-12:00:00"\ngres: gpu:a100:2\nwait_s: 60')
+    assert read_config(path) == SlurmConfig(
+        account="mine", exclusive=False, jobs=3, time_limit="1-12:00:00", gres="gpu:a100:2", wait_s=60.0
+    )

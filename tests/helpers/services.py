@@ -1,0 +1,118 @@
+"""Servers of Debian's packages that a test starts for itself, as root: Slurm on one node, and sshd."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.sweeps import wait_for
+
+SLURM_CONF = """\
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmdPort={node}
+AuthInfo=socket={folder}/munge/socket
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+ReturnToService=2
+GresTypes=accel
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0
+KillWait=2
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=500 Gres=accel:2 State=UNKNOWN
+PartitionName=debug Nodes={host} Default=YES MaxTime=60 State=UP
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nothing listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def need(*programs: str, package: str) -> None:
+    """Skip the test where it is not root's, or a program is missing."""
+    if os.name != "posix" or os.geteuid() != 0:
+        pytest.skip(f"starting {package} needs root")
+    for name in programs:
+        if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None:
+            pytest.skip(f"there is no {name}: apt-get install {package}")
+
+
+@contextmanager
+def slurm() -> Iterator[Path]:
+    """A Slurm of one node, this machine, with two devices `accel`: the path of its slurm.conf."""
+    need("munged", "slurmctld", "slurmd", "sbatch", package="slurm-wlm munge")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm-", dir="/tmp")))
+        folder.chmod(0o755)
+        for name in ("munge", "state", "spool"):
+            (folder / name).mkdir()
+        (folder / "munge/key").write_bytes(secrets.token_bytes(128))
+        (folder / "munge/key").chmod(0o400)
+        for path in (folder / "munge", folder / "munge/key"):
+            shutil.chown(path, "munge", "munge")
+        controller, node = free_ports(2)
+        facts = {"host": socket.gethostname().partition(".")[0], "controller": controller, "node": node}
+        conf = SLURM_CONF.format(folder=folder, cpus=os.cpu_count(), **facts)
+        (folder / "slurm.conf").write_text(conf)
+        (folder / "gres.conf").write_text("Name=accel Count=2 Flags=CountOnly\n")
+        environment = {
+            **os.environ,
+            "SLURM_CONF": str(folder / "slurm.conf"),
+            "PATH": f"{os.environ['PATH']}:/usr/sbin",
+        }
+        files = {"socket": "socket", "key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+        munged = ["munged", "-F", *(f"--{flag}={folder}/munge/{name}" for flag, name in files.items())]
+        stack.enter_context(server(munged, environment, folder / "munged.log", user="munge"))
+        wait_for((folder / "munge/socket").exists)
+        stack.enter_context(server(["slurmctld", "-D"], environment, folder / "slurmctld.out"))
+        stack.enter_context(server(["slurmd", "-D"], environment, folder / "slurmd.out"))
+        wait_for(lambda: "idle" in _answer(["sinfo", "-h", "-o", "%t"], environment))
+        yield folder / "slurm.conf"
+
+
+def _answer(command: list[str], environment: dict[str, str]) -> str:
+    return subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+
+
+@contextmanager
+def server(
+    command: list[str], environment: dict[str, str], log: Path, *, user: str | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is ended at the end."""
+    owner = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+    with log.open("w") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, **owner)  # type: ignore[call-overload]
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
