@@ -15,12 +15,14 @@ from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S
 from db.importers.support.names import is_amd
 from db.importers.support.reading import Fields, yaml_object
-from db.importers.support.serving import engine, latency_columns, load_result, named
+from db.importers.support.serving import engine, latency_columns, load_result, named, token_columns
 
 VERSIONS = ("0.2", "0.2.1")
 PARTS = ({"run", "results"}, {"scenario", "metrics"})
 """Fields next to `version`, in version 0.2 and in 0.1."""
 IN_YAML = re.compile(r"^(version|run|results|scenario|metrics)\s*:", re.MULTILINE)
+PART = re.compile(r"inference-perf\.partial\.(stage_\d+)\.yaml")
+"""What inference-perf writes beside its own report of a stage."""
 INFINITY = ".inf"
 """In place of infinity, which JSON does not have: a concurrency without a limit."""
 STATISTICS = ("mean", "min", "p25", "p50", "p75", "p90", "p95", "p99", "max")
@@ -31,8 +33,7 @@ TIMES = (
 TO_MS = {"s": MS_PER_S, "ms": 1.0, "s/token": MS_PER_S, "ms/token": 1.0}
 COLUMNS = {
     **latency_columns("request_latency", {"median": "p50"}),
-    ("time_to_first_token", "p50"): "time_to_first_token_ms",
-    ("time_per_output_token", "p50"): "time_per_output_token_ms",
+    **token_columns("time_to_first_token", "time_per_output_token", "p50"),
 }
 RATES = {
     "request_rate": ("throughput_samples_per_sec", "queries/s"),
@@ -65,6 +66,9 @@ def _is_report(file: ForeignFile) -> bool:
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    part = PART.fullmatch(file.path.name)
+    if part and file.path.with_name(whole := f"{part[1]}_lifecycle_metrics.json").is_file():
+        file.without_results(f"a part of inference-perf's report: all its numbers are in {whole}")
     data = _document(file)
     version = str(data.get("version"))
     if version not in VERSIONS:

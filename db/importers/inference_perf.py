@@ -1,25 +1,31 @@
 """inference-perf's reports: stage_N_lifecycle_metrics.json, and the summary of a load of one stage.
 
-A stage is one load at a rate, its times in s. The model is in config.yaml in the same folder, where it was saved there.
+A stage is one load at a rate or a concurrency, its times in s. The other files in its folder complete it: the model is
+in config.yaml, the date in the stage's part of a Benchmark Report, and the times of each request, where there is one
+stage, in per_request_lifecycle_metrics.json.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+from benchmarking.core.records import Json, Samples
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile, read_file
-from db.importers.support.measures import MS_PER_S
-from db.importers.support.reading import Fields, top_fields, yaml_object
-from db.importers.support.serving import STATISTICS, latency_columns, load_result, named
+from db.importers.support.measures import MS_PER_S, in_ms, measured
+from db.importers.support.reading import Fields, short, top_fields, yaml_object
+from db.importers.support.serving import STATISTICS, latency_columns, load_result, named, token_columns
 
 TIMES = ("request_latency", "time_to_first_token", "time_per_output_token", "inter_token_latency")
 FURTHER_TIMES = ("normalized_time_per_output_token",)
 COLUMNS = {
     **latency_columns("request_latency"),
-    ("time_to_first_token", "median"): "time_to_first_token_ms",
-    ("time_per_output_token", "median"): "time_per_output_token_ms",
+    **token_columns("time_to_first_token", "time_per_output_token"),
 }
 RATES = {
     "requests_per_sec": "throughput_samples_per_sec",
@@ -27,7 +33,16 @@ RATES = {
     "input_tokens_per_sec": "input_tokens_per_sec",
     "total_tokens_per_sec": "total_tokens_per_sec",
 }
+GOODPUT = {
+    "request_goodput": "request_goodput_per_sec",
+    "token_goodput": "token_goodput_per_sec",
+    "goodput_percentage": "request_goodput_percent",
+}
 SUMMARY = "summary_lifecycle_metrics"
+STAGES = "stage_*_lifecycle_metrics.json"
+STAGE = re.compile(r"stage_(\d+)_lifecycle_metrics\.json")
+OF_A_REQUEST = {"start_time", "end_time", "info", "error"}
+REQUESTS = "per_request_lifecycle_metrics.json"
 DEFINITIONS = {
     "latency": "request_latency: from the start of a request to its end, of the requests that succeeded",
     "time_to_first_token_ms": "median of time_to_first_token: from the start of a request to its first token",
@@ -37,48 +52,132 @@ DEFINITIONS = {
     "normalized_time_per_output_token": "latency / output tokens of each request",
     "throughput_samples_per_sec": "requests that succeeded over the time of the whole stage",
     "throughput_tokens_per_sec": "output tokens of them over the time of the whole stage",
+    "request_goodput_per_sec": "requests within every limit of the configuration over the time of the whole stage",
+    "request_goodput_percent": "those requests among the ones that succeeded",
+    "schedule_delay": "from the time at which a request was to be sent to the time at which it was",
 }
 
 
 def _is_report(file: ForeignFile) -> bool:
     data = file.json
+    if isinstance(data, list):
+        return bool(data) and all(isinstance(one, dict) and one.keys() >= OF_A_REQUEST for one in data)
     if not isinstance(data, dict) or not {"load_summary", "successes", "failures"} <= data.keys():
         return False
     return isinstance(data["successes"], dict) and isinstance(data["load_summary"], dict)
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    if file.path.name.startswith(SUMMARY) and any(file.path.parent.glob("stage_*_lifecycle_metrics.json")):
+    stages = sorted(file.path.parent.glob(STAGES))
+    if isinstance(file.json, list):
+        file.without_results("the requests of a load" + _their_place(stages))
+    if file.path.name.startswith(SUMMARY) and stages:
         file.without_results("the summary of all stages: each is in a file of its own in this folder")
     top = top_fields(file)
     load, successes, failures = (top.section(name) for name in ("load_summary", "successes", "failures"))
-    latency, throughput = successes.section("latency"), successes.section("throughput")
-    prompts, outputs = successes.section("prompt_len"), successes.section("output_len")
-    stated = {metric: throughput.number(name) for name, metric in RATES.items()}
-    for name in (*TIMES, *FURTHER_TIMES):
-        times = latency.section(name)
-        stated |= named(name, {one: times.number(one) for one in STATISTICS}, COLUMNS, MS_PER_S)
+    outputs = successes.section("output_len")
+    prompts = successes.section("prompt_tokens" if "prompt_tokens" in successes else "prompt_len")
+    # At a concurrency the tool states the rate that it computed its deadline from: no request waited for it.
+    concurrency, rate = load.count("concurrency"), load.number("requested_rate", low=0)
+    succeeded, failed = successes.whole("count"), failures.whole("count")
+    kept: dict[str, Json] = {"requested_rate": rate} if concurrency and rate is not None else {}
     result = load_result(
-        concurrency=load.count("concurrency"),
-        request_rate=load.number("requested_rate", low=0),
+        concurrency=concurrency,
+        request_rate=None if concurrency else rate,
         prompt_tokens=_common(prompts),
         prompt_tokens_mean=prompts.number("mean"),
         new_tokens=_common(outputs),
-        requests=successes.whole("count"),
-        failed=failures.number("count", low=0),
+        requests=succeeded,
+        failed=failed,
         metrics={
+            "duration_s": top.number("benchmark_time_seconds", low=0),
             "achieved_rate_per_sec": load.number("achieved_rate", low=0),
             "send_duration_s": load.number("send_duration", low=0),
             "output_tokens_mean": outputs.number("mean"),
+            "cached_prompt_tokens": prompts.number("cached", low=0),
         },
-        stated=stated,
+        stated=_stated(load, successes),
+        samples=_samples(file, stages, succeeded, failed),
+        kept=kept,
     )
+    started_at, finished_at, text = _dates(file)
     yield ForeignRun(
         model_id=_model(file),
         task="text-generation",
         results=[result],
+        started_at=started_at,
+        finished_at=finished_at,
+        stated_times=(text,),
         kept=top.rest(),
     )
+
+
+def _their_place(stages: Sequence[Path]) -> str:
+    if len(stages) == 1:
+        return f": read together with {stages[0].name}"
+    if stages:
+        return " of several stages, which the file does not tell apart: the statistics are in a file of each"
+    return ", without a stage_N_lifecycle_metrics.json in its folder that says which load it was"
+
+
+def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
+    """The statistics in the file, in ms and per second."""
+    latency, throughput = successes.section("latency"), successes.section("throughput")
+    goodput = successes.section("goodput_metrics")
+    stated = {metric: throughput.number(name) for name, metric in RATES.items()}
+    stated |= {metric: goodput.number(name, low=0) for name, metric in GOODPUT.items()}
+    for times, names in ((latency, (*TIMES, *FURTHER_TIMES)), (load, ("schedule_delay",))):
+        for name in names:
+            values = times.section(name)
+            stated |= named(name, {one: values.number(one) for one in STATISTICS}, COLUMNS, MS_PER_S)
+    return stated
+
+
+def _samples(file: ForeignFile, stages: Sequence[Path], succeeded: int | None, failed: int | None) -> list[Samples]:
+    """The times of the requests in the folder's list of them; none where that is of other stages too, or of another
+    number of requests."""
+    path = file.path.with_name(REQUESTS)
+    if [one.name for one in stages] != [file.path.name] or not path.is_file():
+        return []
+    listed = read_file(path)
+    data = listed.json if isinstance(listed.json, list) else listed.refuse("not a list of requests, or truncated")
+    latencies, first_tokens, per_token, gaps = array("d"), array("d"), array("d"), array("d")
+    errors = 0
+    for index, one in enumerate(data):
+        if not isinstance(one, dict):
+            listed.refuse(f"request {index + 1}: expected an object, found {short(one)}")
+        request = Fields(listed, one, f"request {index + 1}")
+        if "error" in request:
+            errors += 1
+            continue
+        start, end = (request.must(request.number, name) for name in ("start_time", "end_time"))
+        latencies.append(end - start)
+        tokens = request.section("info").section("response_metrics").numbers("output_token_times") or ()
+        if tokens:
+            first_tokens.append(tokens[0] - start)
+        if len(tokens) > 1:
+            per_token.append((tokens[-1] - tokens[0]) / (len(tokens) - 1))
+            gaps.extend(after - before for before, after in pairwise(tokens))
+    if (len(latencies), errors) != (succeeded, failed or 0):
+        return []
+    raw = {
+        "latency_wall": latencies,
+        "time_to_first_token": first_tokens,
+        "time_per_output_token": per_token,
+        "inter_token_latency": gaps,
+    }
+    return [measured(metric, in_ms(values)) for metric, values in raw.items() if values]
+
+
+def _dates(file: ForeignFile) -> tuple[Any, Any, str | None]:
+    """Start and end of the stage, and the start as written: of its part of a Benchmark Report; None without one."""
+    found = STAGE.fullmatch(file.path.name)
+    path = file.path.with_name(f"inference-perf.partial.stage_{found[1]}.yaml") if found else None
+    if path is None or not path.is_file():
+        return None, None, None
+    report = read_file(path)
+    time = Fields(report, yaml_object(report)).section("run").section("time")
+    return time.time("start"), time.time("end"), time.text("start")
 
 
 def _common(lengths: Fields) -> int | None:

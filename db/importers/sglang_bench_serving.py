@@ -23,6 +23,8 @@ NUMBERS = {
     "total_output_tokens_retokenized": "total_output_tokens_retokenized",
     "concurrency": "concurrency_mean",
     "accept_length": "spec_decode_acceptance_length",
+    "request_goodput": "request_goodput_per_sec",
+    "slo_attainment": "slo_attainment_share",
 }
 REQUIRED = {"backend", "dataset_name", "request_rate", "max_concurrency", "completed", "mean_e2e_latency_ms"}
 DEFINITIONS = {
@@ -34,6 +36,8 @@ DEFINITIONS = {
     "throughput_samples_per_sec": "requests that succeeded over the duration of the whole load",
     "throughput_tokens_per_sec": "output tokens of them over the duration of the whole load",
     "concurrency_mean": "sum of all latencies over the duration",
+    "request_goodput_per_sec": "requests within every limit of --goodput over the duration of the whole load",
+    "slo_attainment_share": "those requests among all that were sent",
 }
 
 

@@ -1,4 +1,8 @@
-"""vLLM's `vllm bench serve` (before: benchmark_serving.py): one load, or with --append-result one a line.
+"""vLLM's `vllm bench serve` (before: benchmark_serving.py): one load, or with --append-result one a line; and
+what `vllm bench sweep` writes of several: run=N.json and summary.json of each combination, and a summary.csv.
+
+A sweep writes the number of the run and what it varied behind the load's own fields; what it varied is part of the
+series.
 
 Times are in ms, those of the raw lists in s. Where nothing was streamed, or no request had a second token, the file has
 0 for the metrics that were not measured. The date is the end of the load, in local time. The .pytorch.json of a load
@@ -7,14 +11,17 @@ has its statistics, and the rest of it as their information.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
-from benchmarking.core.records import NOT_APPLICABLE, Json
+from benchmarking.core.records import NOT_APPLICABLE, Json, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.reading import Fields, shifted, short
+from db.importers.support.names import split_arguments
+from db.importers.support.reading import Fields, csv_header, csv_rows, parsed_number, shifted, short
 from db.importers.support.serving import client_result, engine, merged_records
 
 NUMBERS = {
@@ -46,7 +53,16 @@ DEFINITIONS = {
 }
 
 
+RUN_NUMBER = "run_number"
+"""The first field that a sweep adds; its warm-up has -1."""
+SWEEP_NAME = "_benchmark_name"
+TEXTS = ("date", "model_id", "tokenizer_id", "label", "backend", "endpoint_type")
+FAILED_RUN = {"error_type", "error", "serve_overrides"}
+
+
 def _is_load(file: ForeignFile) -> bool:
+    if isinstance(file.json, dict) and file.json.keys() >= FAILED_RUN:
+        return True
     loads = _loads(file)
     return bool(loads) and all(isinstance(load, dict) and load.keys() >= REQUIRED for load in loads)
 
@@ -55,29 +71,84 @@ def _loads(file: ForeignFile) -> Sequence[Json]:
     records = merged_records(file.json)
     if records is not None:
         return ({**records.information, **{name: values[0] for name, values in records.values.items() if values}},)
+    if isinstance(file.json, list):
+        return file.json  # a summary.json
+    if file.json is None and not file.json_lines and set(csv_header(file)) >= {*REQUIRED, RUN_NUMBER}:
+        return [_of_row(row) for row in csv_rows(file)]
     return file.json_lines if file.json is None else (file.json,)
 
 
+def _of_row(row: Fields) -> dict[str, Any]:
+    """A load in a summary.csv of pandas, whose first column counts the rows; an empty cell is a field of other
+    combinations."""
+    cells = {name: row.peek(name) for name in row if name}
+    return {name: text if name in TEXTS else _of_cell(text) for name, text in cells.items() if text}
+
+
+def _of_cell(text: str) -> Json:
+    """The value of a cell: true, false, a finite number, or the text."""
+    value = {"True": True, "False": False}.get(text, parsed_number(text))
+    return text if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    _check_place(file)
     loads = _loads(file)
-    if file.path.name.endswith(".pytorch.json"):
-        whole = file.path.with_name(file.path.name.removesuffix(".pytorch.json") + ".json")
-        if whole.is_file():
-            file.without_results(f"all its numbers are in {whole.name}")
     if not loads:
         file.refuse("not JSON, or truncated")
     for index, load in enumerate(loads):
         if not isinstance(load, dict):
             file.refuse(f"entry {index + 1}: expected an object, found {short(load)}")
-        yield _run(Fields(file, load, f"entry {index + 1}" if len(loads) > 1 else ""), index)
+        yield _run(Fields(file, load, f"entry {index + 1}" if len(loads) > 1 else ""), index, _varied(load))
 
 
-def _run(load: Fields, index: int) -> ForeignRun:
+def _check_place(file: ForeignFile) -> None:
+    """Raise NoResultsError for a file whose loads are in others of its folder, a warm-up and a run that failed."""
+    path, data = file.path, file.json
+    if isinstance(data, dict) and data.keys() >= FAILED_RUN:
+        file.without_results(f"a run of a sweep that failed: {short(data['error_type'])}: {short(data['error'])}")
+    if isinstance(data, dict) and data.get(RUN_NUMBER) == -1:
+        file.without_results("the warm-up of a sweep")
+    if path.name.endswith(".pytorch.json"):
+        whole = path.with_name(path.name.removesuffix(".pytorch.json") + ".json")
+        if whole.is_file():
+            file.without_results(f"all its numbers are in {whole.name}")
+    if path.name in ("summary.json", "summary.csv") and any(path.parent.glob(f"{SUMMARISED[path.suffix]}run=*.json")):
+        file.without_results("the summary of a sweep: each of its runs is in a file of its own, run=N.json")
+
+
+SUMMARISED = {".json": "", ".csv": "*/"}
+"""Ending of a summary -> where the runs are that it has."""
+
+
+def _varied(load: Mapping[str, Any]) -> dict[str, Any]:
+    """What a sweep varied, by name: the fields behind the number of the run."""
+    names = list(load)
+    if RUN_NUMBER not in names:
+        return {}
+    return {name: load[name] for name in names[names.index(RUN_NUMBER) + 1 :] if load[name] is not None}
+
+
+def _sweep_words(varied: Mapping[str, Any]) -> tuple[dict[str, int | float], dict[str, Scalar]]:
+    """Its numbers, which are axes, and the rest, which is part of the mode."""
+    plain = {name: value for name, value in varied.items() if isinstance(value, int | float | str)}
+    numbers = {name: value for name, value in plain.items() if not isinstance(value, bool | str)}
+    axes, _ = split_arguments(numbers)
+    mode: dict[str, Scalar] = {
+        name.lstrip("_") if name == SWEEP_NAME else name: value if isinstance(value, bool | int | str) else str(value)
+        for name, value in varied.items()
+        if name not in axes
+    }
+    return axes, mode
+
+
+def _run(load: Fields, index: int, varied: Mapping[str, Any]) -> ForeignRun:
     date, backend = load.text("date"), load.text("backend") or load.text("endpoint_type")
     finished_at = None if date is None else _date(load, date)
     sent, completed = load.must(load.count, "num_prompts"), load.whole("completed")
     failed = load.number("failed", low=0) if "failed" in load else sent - (sent if completed is None else completed)
-    result = client_result(load, sent=sent, failed=failed, numbers=NUMBERS, axes={"num_prompts": sent})
+    axes, mode = _sweep_words(varied)
+    result = client_result(load, sent=sent, failed=failed, numbers=NUMBERS, axes={"num_prompts": sent, **axes})
     if result.metrics.get("rtfx") == 0:  # it is 0 for models without audio
         metrics = {name: value for name, value in result.metrics.items() if name != "rtfx"}
         result = replace(result, metrics=metrics, missing={**result.missing, "rtfx": NO_AUDIO})
@@ -90,7 +161,7 @@ def _run(load: Fields, index: int) -> ForeignRun:
         started_at=shifted(load.file, finished_at, -(load.number("duration", low=0) or 0.0)) if finished_at else None,
         finished_at=finished_at,
         runtime=engine(backend),
-        runtime_mode={"endpoint": backend} if backend else {},
+        runtime_mode={**({"endpoint": backend} if backend else {}), **mode},
         tags={"label": load.text("label")},
         kept=load.rest(),
     )
@@ -106,7 +177,8 @@ def _date(load: Fields, text: str) -> datetime:
 
 PLUGIN = Format(
     name="vllm_bench_serve",
-    summary="vLLM: vllm bench serve --save-result (json, also several in one file, and .pytorch.json)",
+    summary="vLLM: vllm bench serve --save-result (json, also several in one file, and .pytorch.json), "
+    "vllm bench sweep (run=N.json, summary.json, summary.csv)",
     definition="vllm-bench-serve",
     definitions=DEFINITIONS,
     recognises=_is_load,

@@ -34,7 +34,9 @@ HIDDEN = f"{NOT_APPLICABLE}: the mean of a block of calls hides how they vary"
 LARGE = 10_000
 """Raw values of a launch from which they stay in an array; fewer are a tuple."""
 NOT_STATED = "not_stated: the file does not say"
-TAIL_COLUMNS = {f"latency_p{round(100 * q)}_ms": least for q, least in TAIL_MIN_SAMPLES.items()}
+OF_CALLS = ("latency", "time_to_first_token", "time_per_output_token")
+"""Metrics with one value for each call or request."""
+TAIL_COLUMNS = {f"{name}_p{round(100 * q)}_ms": least for name in OF_CALLS for q, least in TAIL_MIN_SAMPLES.items()}
 """Column -> the least number of values behind it."""
 NO_SAMPLES = LaunchStatistics(values={}, pooled=frozenset(), scope=None)
 

@@ -32,9 +32,22 @@ def latency_columns(metric: str, words: Mapping[str, str] | None = None) -> Colu
     return {(metric, (words or {}).get(name, name)): f"latency_{name}_ms" for name in STATISTICS}
 
 
+def token_columns(first: str, each: str, median: str = "median") -> Columns:
+    """The columns of the time to the first token and per token after it, which the tool calls `first` and `each`."""
+    return {
+        (name, statistic): f"{column}{suffix}_ms"
+        for name, column in ((first, "time_to_first_token"), (each, "time_per_output_token"))
+        for statistic, suffix in ((median, ""), ("p90", "_p90"), ("p99", "_p99"))
+    }
+
+
+UNLIMITED = Doubt(kind="concurrency_unlimited", severity="info", evidence={"concurrency_stored": 1})
+
+
 def load_result(
     *,
     concurrency: int | None,
+    unlimited: Doubt = UNLIMITED,
     request_rate: float | None,
     prompt_tokens: int | None,
     prompt_tokens_mean: float | None,
@@ -48,9 +61,10 @@ def load_result(
 ) -> Result:
     """The result of one load; `others` are those of `foreign_result`.
 
-    `concurrency` is None where it is not limited, `request_rate` in requests a second or None for as many as the
-    concurrency allows. `prompt_tokens` is None where requests differ: then their mean, rounded, is an axis, since loads
-    of another mean are another series. `requests` succeeded, and no number includes the `failed` ones.
+    `concurrency` is None where it is not limited, or for the reason in `unlimited`; `request_rate` is in requests a
+    second, None for as many as the concurrency allows. `prompt_tokens` is None where requests differ: then their mean,
+    rounded, is an axis, since loads of another mean are another series. `requests` succeeded, and no number includes
+    the `failed` ones.
     """
     found = dict(axes or {})
     if prompt_tokens is None and prompt_tokens_mean:
@@ -59,7 +73,7 @@ def load_result(
         found["request_rate"] = request_rate
     own = list(doubts)
     if concurrency is None:
-        own.append(Doubt(kind="concurrency_unlimited", severity="info", evidence={"concurrency_stored": 1}))
+        own.append(unlimited)
     if failed:
         own.append(Doubt(kind="failed_requests", severity="noisy", evidence={"failed_requests": failed}))
     outcome: dict[str, Any] = {}
@@ -96,8 +110,7 @@ CLIENT_STATISTIC = re.compile(
     r"(mean|median|std|max|p[0-9.]+)_(ttft|tpot|itl|e2el|e2e_latency|e2el_including_client_queue|client_queue_time)_ms"
 )
 CLIENT_COLUMNS: Columns = {
-    ("ttft", "median"): "time_to_first_token_ms",
-    ("tpot", "median"): "time_per_output_token_ms",
+    **token_columns("ttft", "tpot"),
     **latency_columns("e2el"),
     **latency_columns("e2e_latency"),
 }
@@ -118,7 +131,7 @@ CLIENT_NUMBERS = {
 
 
 def client_result(
-    load: Fields, *, sent: int | None, failed: float | None, numbers: Mapping[str, str], axes: Mapping[str, int]
+    load: Fields, *, sent: int | None, failed: float | None, numbers: Mapping[str, str], axes: Mapping[str, int | float]
 ) -> Result:
     """The result of a load as the clients of vLLM and SGLang write it. `numbers` are those that the tool has besides
     `CLIENT_NUMBERS`."""

@@ -8,7 +8,8 @@ import shutil
 import pytest
 
 from db.importers.inference_perf import PLUGIN
-from db.importers.support.files import NoResultsError, read_file
+from db.importers.support.files import NoResultsError, importer_for, read_file
+from db.importers.support.measures import middle
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/inference_perf"
@@ -60,3 +61,55 @@ def test_failed_requests_are_a_doubt_and_a_stage_without_successes_failed(tmp_pa
     (tmp_path / "stage_0_lifecycle_metrics.json").write_text(json.dumps(stage))
     (run,) = PLUGIN.runs(read_file(tmp_path / "stage_0_lifecycle_metrics.json"))
     assert (run.status, run.results[0].error) == ("failed", "no request succeeded")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of a folder that inference-perf wrote."""
+    return shutil.copytree(FIXTURES / "imports/folders/inference_perf_rate", tmp_path / "rate")
+
+
+def test_the_times_of_each_request_are_those_in_the_folders_list(folder):
+    (run,) = PLUGIN.runs(read_file(folder / "stage_0_lifecycle_metrics.json"))
+    (result,) = run.results
+    samples = {one.metric: one.values for one in result.samples}
+    assert (len(samples["latency_wall"]), len(samples["inter_token_latency"])) == (18, 18 * 7)
+    stated = result.extra["kept"]["stated"]
+    assert {name: result.metrics[name] for name in stated} == pytest.approx(stated)
+    assert middle(samples["time_to_first_token"]) == pytest.approx(result.metrics["time_to_first_token_ms"])
+    assert middle(samples["time_per_output_token"]) == pytest.approx(result.metrics["time_per_output_token_ms"])
+    assert (result.point.label, run.cell.workload.model_id) == ("b1 s16 n8 request_rate=10.0", "tiny")
+    assert run.started_at == "2026-11-23T07:46:19.334875+00:00"
+    assert result.metrics["request_goodput_per_sec"] == pytest.approx(9.744155066)
+    assert result.metrics["schedule_delay_p99_ms"] == pytest.approx(1.3041285)
+    assert result.missing["time_to_first_token_p90_ms"] == "too_few_samples"
+
+
+def test_a_list_of_other_requests_is_not_joined(folder):
+    path = folder / "per_request_lifecycle_metrics.json"
+    path.write_text(json.dumps(json.loads(path.read_text())[1:]))
+    (run,) = PLUGIN.runs(read_file(folder / "stage_0_lifecycle_metrics.json"))
+    assert run.results[0].samples == ()
+
+
+def test_a_stage_at_a_concurrency_has_no_rate():
+    (run,) = PLUGIN.runs(
+        read_file(FIXTURES / "imports/folders/inference_perf_concurrency/stage_0_lifecycle_metrics.json")
+    )
+    (result,) = run.results
+    assert (result.point.concurrency, result.point.axes) == (2, {"input_tokens_mean": 15})
+    assert result.extra["kept"]["requested_rate"] == 12.0
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("per_request_lifecycle_metrics.json", r"read together with stage_0_lifecycle_metrics\.json"),
+        ("summary_lifecycle_metrics.json", "each is in a file of its own"),
+        ("inference-perf.partial.stage_0.yaml", r"all its numbers are in stage_0_lifecycle_metrics\.json"),
+    ],
+)
+def test_files_that_repeat_a_stage_have_no_results_of_their_own(folder, name, reason):
+    file = read_file(folder / name)
+    with pytest.raises(NoResultsError, match=reason):
+        list(importer_for(file).runs(file))

@@ -8,6 +8,7 @@ import pytest
 
 from db.importers.sglang_bench_serving import PLUGIN
 from db.importers.support.files import read_file
+from db.importers.support.measures import middle
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/sglang_bench_serving"
@@ -65,3 +66,16 @@ def test_a_load_in_which_no_request_succeeded_failed(tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps(line | {"completed": 0}) + "\n")
     (run,) = PLUGIN.runs(read_file(tmp_path / "a.jsonl"))
     assert (run.status, run.results[0].error) == ("failed", "no request succeeded")
+
+
+def test_a_file_of_the_tool_itself_has_its_goodput_and_counts_what_failed():
+    (run,) = runs("detailed.jsonl")
+    (result,) = run.results
+    samples = {one.metric: one.values for one in result.samples}
+    assert (result.iterations, len(samples["time_to_first_token"])) == (18, 18)
+    assert middle(samples["time_to_first_token"]) == pytest.approx(result.metrics["time_to_first_token_ms"])
+    assert (result.metrics["request_goodput_per_sec"], result.metrics["slo_attainment_share"]) == (
+        pytest.approx(17.334929165),
+        0.9,
+    )
+    assert [doubt.evidence for doubt in result.doubts if doubt.kind == "failed_requests"] == [{"failed_requests": 2}]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarking.core.errors import FormatError
-from db.importers.support.files import read_file
+from db.importers.support.files import NoResultsError, read_file
 from db.importers.vllm_bench_serve import PLUGIN
 from tests.helpers.paths import FIXTURES
 
@@ -47,11 +47,11 @@ def test_each_value_of_a_detailed_result_is_imported():
             "time_to_first_token_ms": 34.0,
             "mean_ttft_ms": 34.5,
             "std_ttft_ms": 3.8405728739343,
-            "p99_ttft_ms": 39.88,
+            "stated_time_to_first_token_p99_ms": 39.88,
             "time_per_output_token_ms": 6.733333333,
             "mean_tpot_ms": 6.7,
             "std_tpot_ms": 0.4932882862,
-            "p99_tpot_ms": 7.3213333,
+            "stated_time_per_output_token_p99_ms": 7.3213333,
             "mean_itl_ms": 6.8142857,
             "median_itl_ms": 6.9,
             "std_itl_ms": 0.66,
@@ -153,3 +153,39 @@ def test_with_failures_but_without_errors_the_lists_are_kept_unread(changed):
 def test_an_invalid_value_is_one_line_with_its_place(changed, fields, message):
     with pytest.raises(FormatError, match=rf"changed\.json: {message}"):
         changed(**fields)
+
+
+SWEEP = FIXTURES / "imports/folders/vllm_sweep"
+
+
+def test_what_a_sweep_varied_is_part_of_the_series():
+    runs = runs_of(FOLDER / "summary.csv")
+    assert [run.results[0].point.axes["max_num_seqs"] for run in runs] == [16, 16, 32, 32, 32, 32]
+    assert [run.results[0].point.concurrency for run in runs] == [2, 2, 2, 2, 4, 4]
+    assert runs[0].cell.runtime_mode == {"endpoint": "vllm", "benchmark_name": "eager", "enforce_eager": True}
+    assert [run.results[0].metrics["throughput_samples_per_sec"] for run in runs[:2]] == [3.0, 3.1]
+
+
+def test_a_combinations_summary_has_the_same_loads_as_the_table():
+    loads, rows = runs_of(FOLDER / "summary.json"), runs_of(FOLDER / "summary.csv")[2:4]
+    assert [run.results[0].point for run in loads] == [run.results[0].point for run in rows]
+    assert [run.results[0].metrics for run in loads] == [run.results[0].metrics for run in rows]
+    assert [run.cell for run in loads] == [run.cell for run in rows]
+
+
+def test_of_a_sweeps_folder_each_run_is_read_once():
+    outcome = {}
+    for path in sorted(path for path in SWEEP.rglob("*") if path.is_file()):
+        try:
+            outcome[path.name] = len(runs_of(path))
+        except NoResultsError as error:
+            outcome[path.name] = str(error).removeprefix(f"{path}: ")
+    once = "the summary of a sweep: each of its runs is in a file of its own, run=N.json"
+    assert outcome == {
+        "run=0.json": 1,
+        "run=1.json": 1,
+        "run=2.failure.json": "a run of a sweep that failed: 'RuntimeError': 'server is gone'",
+        "summary.csv": once,
+        "summary.json": once,
+        "warmup.json": "the warm-up of a sweep",
+    }

@@ -1,0 +1,190 @@
+"""onnxruntime-genai's benchmark/python/benchmark_e2e.py: its records as JSON and as CSV.
+
+A record is one batch size, prompt length and number of new tokens, with means over the repetitions and no spread. The
+number of repetitions and of warm-ups in it is a default of the record's class, not what was run, and is only kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from benchmarking.core.records import Point, Result, Scalar
+from db.importers.support.building import ForeignRun, Format
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S, foreign_result
+from db.importers.support.names import precision_of
+from db.importers.support.reading import Fields, csv_header, csv_rows, short
+
+BACKEND = "onnxruntime-genai"
+OWN = "token_generation_latency_ms"
+"""A metric that all records have, and none of other tools that use the same class."""
+DATE = "%Y-%m-%d %H:%M:%S"
+MB_PER_GIB = 1073.741824
+METRICS = {
+    "wall_clock_time_s": ("latency_mean_ms", MS_PER_S),
+    "prompt_processing_latency_ms": ("prompt_processing_mean_ms", 1.0),
+    "prompt_processing_throughput_tps": ("prefill_tokens_per_sec", 1.0),
+    OWN: ("time_per_output_token_mean_ms", 1.0),
+    "token_generation_throughput_tps": ("decode_tokens_per_sec", 1.0),
+    "tokenization_latency_ms": ("tokenize_mean_ms", 1.0),
+    "tokenization_throughput_tps": ("tokenize_tokens_per_sec", 1.0),
+    "sampling_latency_ms": ("sampling_mean_ms", 1.0),
+    "sampling_throughput_tps": ("sampling_tokens_per_sec", 1.0),
+    "peak_gpu_memory_gb": ("gpu_memory_peak_mb", MB_PER_GIB),
+    "peak_cpu_memory_gb": ("cpu_memory_peak_mb", MB_PER_GIB),
+}
+"""Metric in the file -> ours, and the factor to it."""
+COUNTS_THE_BUFFER = "the file counts max_length tokens a sequence, which is not its prompt and new tokens"
+DEVICES = ("cpu", "cuda", "rocm", "openvino", "qnn")
+"""Execution providers that are named like our device."""
+DEFINITIONS = {
+    "latency": "wall_clock_time_s: tokenizing, the prompt and all new tokens of the batch, on average",
+    "prefill_tokens_per_sec": "batch size times prompt length over the mean time of processing the prompt",
+    "time_per_output_token_mean_ms": "mean time of a step of the whole batch, in older versions without sampling",
+    "decode_tokens_per_sec": "batch size over that time",
+    "total_tokens_per_sec": "wall_clock_throughput_tps: tokens of prompts and new tokens over the wall-clock time",
+    "gpu_memory_peak_mb": "of the whole GPU that has most in use, every 0.1 s (the file's GB are GiB)",
+    "cpu_memory_peak_mb": "of the whole machine, every 0.1 s (the file's GB are GiB)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One of the file's records."""
+
+    fields: Fields
+    cell: tuple[str, ...]
+    """Model, precision, execution provider, package and its version; the last one and the precision may be empty."""
+    date: str | None
+    """As written."""
+    result: Result
+
+
+def _is_benchmark(file: ForeignFile) -> bool:
+    if file.json is None:
+        return {"config.backend", f"metrics.{OWN}", "trigger_date"} <= set(csv_header(file))
+    return isinstance(file.json, list) and bool(file.json) and all(map(_is_record, file.json))
+
+
+def _is_record(record: Any) -> bool:
+    if not isinstance(record, dict) or not {"config", "metadata", "metrics", "trigger_date"} <= record.keys():
+        return False
+    config, metrics = record["config"], record["metrics"]
+    return (
+        isinstance(config, dict) and config.get("backend") == BACKEND and isinstance(metrics, dict) and OWN in metrics
+    )
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    if file.json is None:
+        beside = file.path.with_suffix(".json")
+        if beside != file.path and beside.is_file():
+            file.without_results(f"all its numbers are in {beside.name}")
+    cells: dict[tuple[str, ...], list[Record]] = {}
+    for record in map(_record, _records(file)):
+        cells.setdefault(record.cell, []).append(record)
+    for index, records in enumerate(cells.values()):
+        yield _run(str(index), records)
+
+
+def _records(file: ForeignFile) -> Iterator[Fields]:
+    if file.json is None:
+        for row in csv_rows(file):
+            yield Fields(file, _nested(row), row.path, numbers_are_text=True)
+        return
+    if not isinstance(file.json, list):
+        file.refuse("not a list of records, or truncated")
+    for index, record in enumerate(file.json):
+        if not isinstance(record, dict):
+            file.refuse(f"record {index + 1}: expected an object, found {short(record)}")
+        yield Fields(file, record, f"record {index + 1}")
+
+
+def _nested(row: Fields) -> dict[str, Any]:
+    """A row of the CSV, whose columns are paths, as the record in the JSON."""
+    record: dict[str, Any] = {}
+    for name in row:
+        *path, last = name.split(".")
+        place = record
+        for part in path:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                row.refuse(name, "is below a column with a value of its own")
+        place[last] = row.peek(name)
+    return record
+
+
+def _record(fields: Fields) -> Record:
+    config, metadata = fields.section("config"), fields.section("metadata")
+    model, precision = config.section("model_info").text("full_name"), config.text("precision")
+    provider, package = metadata.text("device") or "unknown", metadata.text("package_name") or BACKEND
+    return Record(
+        fields=fields,
+        cell=(model or "unknown", precision or "", provider, package, metadata.text("package_version") or ""),
+        date=fields.text("trigger_date"),
+        result=_result(config, fields.section("metrics")),
+    )
+
+
+def _run(key: str, records: Sequence[Record]) -> ForeignRun:
+    model_id, word, provider, package, version = records[0].cell
+    times = [_time(one.fields, one.date) for one in records if one.date]
+    precision = precision_of(word)
+    mode: dict[str, Scalar] = {"execution_provider": provider}
+    if precision == "other":
+        mode["precision"] = word
+    return ForeignRun(
+        key=key,
+        model_id=model_id,
+        task="text-generation",
+        results=[one.result for one in records],
+        started_at=min(times) if times else None,
+        finished_at=max(times) if times else None,
+        stated_times=[one.date for one in records],
+        device_type=provider.lower() if provider.lower() in DEVICES else "unknown",
+        runtime=BACKEND,
+        runtime_mode=mode,
+        precision=precision,
+        versions={package: version},
+        kept={"records": [one.fields.rest() for one in records]},
+    )
+
+
+def _time(record: Fields, text: str) -> datetime:
+    try:
+        return datetime.strptime(text, DATE)
+    except ValueError:
+        record.refuse("trigger_date", f"expected a time such as 2026-03-01 12:00:00, found {short(text)}")
+
+
+def _result(config: Fields, values: Fields) -> Result:
+    prompt, new = config.count("prompt_length"), config.count("tokens_generated")
+    length, total = config.count("max_length"), values.number("wall_clock_throughput_tps", low=0)
+    metrics: dict[str, float | None] = {}
+    for name, (metric, factor) in METRICS.items():
+        value = values.number(name, low=0)
+        metrics[metric] = None if value is None else value * factor
+    missing = {}
+    if prompt is not None and new is not None and length == prompt + new:
+        metrics["total_tokens_per_sec"] = total
+    elif total is not None:
+        missing["total_tokens_per_sec"] = COUNTS_THE_BUFFER
+    return foreign_result(
+        Point(batch_size=config.count("batch_size") or 1, sequence_length=prompt, new_tokens=new),
+        metrics=metrics,
+        missing=missing,
+        kept={"max_length": length, "wall_clock_throughput_tps": total} if missing else {},
+    )
+
+
+PLUGIN = Format(
+    name="onnxruntime_genai_benchmark",
+    summary="onnxruntime-genai's benchmark_e2e.py: --output (csv, and the json beside it)",
+    definition="onnxruntime-genai-benchmark",
+    definitions=DEFINITIONS,
+    recognises=_is_benchmark,
+    read=_read,
+)

@@ -1,0 +1,220 @@
+"""OpenVINO GenAI's llm_bench (tools/llm_bench/benchmark.py): its reports, --report_json and --report (csv).
+
+An iteration is one call of generate on one prompt, iteration 0 its warm-up. Its `generation_time` is in s, all other
+times in ms; `latency` is not that of a call but the time per token. `input_size` and `output_size` are tokens of the
+whole batch. The tool's own averages leave out the first iteration in the file only, which of several prompts is one of
+several warm-ups; so statistics are computed from the iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from benchmarking.core.records import Phase, Point, Result, Samples, Scalar
+from db.importers.support.building import ForeignRun, Format
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, middle
+from db.importers.support.names import precision_of
+from db.importers.support.reading import Fields, csv_header, csv_rows, top_fields
+
+CSV_FIELDS = {
+    "generation_time(s)": "generation_time",
+    "latency(ms)": "latency",
+    "1st_latency(ms)": "first_latency",
+    "2nd_avg_latency(ms)": "second_avg_latency",
+    "1st_infer_latency(ms)": "first_infer_latency",
+    "2nd_infer_avg_latency(ms)": "second_infer_avg_latency",
+}
+"""Column of the CSV -> field of the JSON."""
+OF_ALL = ("model", "framework", "device", "precision", "num_beams", "batch_size")
+"""Columns of the CSV that are the JSON's metadata."""
+ABSENT = ("", "NA", -1)
+"""In place of a time that was not measured."""
+TOKEN_TIMES = {"first_latency": "time_to_first_token", "second_avg_latency": "time_per_output_token"}
+TIMES = {**TOKEN_TIMES, "tokenization_time": "tokenize"}
+"""Field -> raw metric, in ms."""
+FURTHER_TIMES = {
+    "latency": "time_per_token_ms",
+    "first_infer_latency": "first_infer_latency_ms",
+    "second_infer_avg_latency": "second_infer_avg_latency_ms",
+    "detokenization_time": "detokenize_ms",
+}
+"""Field -> metric: its median, in ms."""
+RUNTIMES = {"ov": "openvino", "pt": "eager"}
+LOAD_MEMORY = {"compile_max_rss_mem(MiB)": "memory_peak_rss_load_mb"}
+MB_PER_MIB = 1.048576
+DEFINITIONS = {
+    "latency": "generation_time: one call of generate for the batch, without tokenization",
+    "time_to_first_token_ms": "median of first_latency: the model's first token in a call, without tokenization",
+    "time_per_output_token_ms": "median over the calls of second_avg_latency, the mean of a call's other tokens",
+    "decode_tokens_per_sec": "median of second_token_throughput: batch size over second_avg_latency",
+    "time_per_token_ms": "median of latency: generation_time over the tokens of one sequence",
+    "tokenize_ms": "median of tokenization_time: encoding the prompts",
+    "load_and_compile_s": "compile_time: reading and compiling the model",
+}
+
+
+def _is_report(file: ForeignFile) -> bool:
+    if isinstance(file.json, dict):
+        data = file.json
+        return (
+            isinstance(data.get("metadata"), dict)
+            and isinstance(data.get("perfdata"), dict)
+            and {"compile_time", "results"} <= data["perfdata"].keys()
+        )
+    return {"iteration", "pretrain_time(s)", "infer_count", *CSV_FIELDS} <= set(csv_header(file))
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    if file.json is None:
+        beside = file.path.with_suffix(".json")
+        if beside != file.path and beside.is_file():
+            file.without_results(f"all its numbers are in {beside.name}")
+        top = Fields(file, _from_csv(file))
+    else:
+        top = top_fields(file)
+    metadata, performance = top.section("metadata"), top.section("perfdata")
+    iterations = performance.must(performance.objects, "results")
+    if iterations and not any(_number(one) for one in iterations):
+        file.without_results("only warm-ups were run (-n 0)")
+    load = {"load_and_compile_s": performance.number("compile_time", low=0)}
+    for name, metric in LOAD_MEMORY.items():
+        load[metric] = None if performance.peek(name) in ABSENT else _in_mb(performance.number(name, low=0))
+    batch_size = metadata.count("batch_size") or 1
+    results = [_result(own, batch_size, load) for own in _by_shape(iterations)]
+    framework, device = metadata.text("framework") or "", metadata.text("device") or "unknown"
+    first, last = (_stated(one) for one in (iterations[0], iterations[-1])) if iterations else ({}, {})
+    yield ForeignRun(
+        model_id=metadata.text("model") or "unknown",
+        task="text-generation" if any(one.point.new_tokens for one in results) else "benchmark",
+        results=results,
+        started_at=first.get("start"),
+        finished_at=last.get("end"),
+        stated_times=(first.get("stated"),),
+        runtime=RUNTIMES.get(framework, "unknown"),
+        **_cell(metadata, framework, device),
+        kept=top.rest(),
+    )
+
+
+def _from_csv(file: ForeignFile) -> dict[str, Any]:
+    """The CSV as the JSON has it; its rows of averages and comments are no iterations."""
+    metadata: dict[str, Any] = {}
+    compile_time: float | None = None
+    rows: list[dict[str, Any]] = []
+    for row in csv_rows(file):
+        if not (row.peek("iteration") or "").isdecimal():
+            continue
+        compile_time = compile_time if compile_time is not None else row.number("pretrain_time(s)", low=0)
+        metadata = metadata or {name: row.peek(name) for name in OF_ALL}
+        rows.append(
+            {CSV_FIELDS.get(name, name): row.peek(name) for name in row if name not in (*OF_ALL, "pretrain_time(s)")}
+        )
+    performance = {"compile_time": compile_time, "results": [_numbers(file, row) for row in rows]}
+    return {"metadata": _numbers(file, metadata), "perfdata": performance}
+
+
+def _numbers(file: ForeignFile, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a row, with numbers where the JSON has numbers."""
+    row = Fields(file, values, numbers_are_text=True)
+    texts = ("model", "framework", "device", "precision", "result_md5", "start", "end")
+    return {name: row.peek(name) if name in texts or row.peek(name) in ABSENT else row.number(name) for name in values}
+
+
+def _number(iteration: Fields) -> int:
+    """The number of an iteration; 0 is a warm-up."""
+    return iteration.must(iteration.whole, "iteration")
+
+
+def _by_shape(iterations: Sequence[Fields]) -> list[list[Fields]]:
+    """The iterations with as many tokens in and out, together."""
+    shapes: dict[tuple[Any, Any], list[Fields]] = {}
+    for one in iterations:
+        shapes.setdefault((one.peek("input_size"), one.peek("output_size")), []).append(one)
+    return list(shapes.values())
+
+
+def _result(iterations: Sequence[Fields], batch_size: int, load: Mapping[str, float | None]) -> Result:
+    timed = [one for one in iterations if _number(one)]
+    warm = [one for one in iterations if not _number(one)]
+    tokens_in, tokens_out = (_each(iterations[0], name, batch_size) for name in ("input_size", "output_size"))
+    phases: tuple[tuple[Sequence[Fields], Phase], ...] = ((warm, "warmup"), (timed, "measure"))
+    samples = [
+        block(0, [MS_PER_S * one.must(_positive(one), "generation_time") for one in own], phase=phase)
+        for own, phase in phases
+        if own
+    ]
+    found: list[Samples] = []
+    for name, metric in TIMES.items():
+        values = _times(timed, name)
+        if len(values) == len(timed) and (tokens_out or name not in TOKEN_TIMES):
+            found.append(measured(metric, values))
+    metrics = {f"{one.metric}_ms": middle(one.values) for one in found if one.values}
+    metrics |= {metric: middle(values) for name, metric in FURTHER_TIMES.items() if (values := _times(timed, name))}
+    rates = [rate for one in timed if (rate := one.number("second_token_throughput", low=0)) is not None]
+    if rates and tokens_out:
+        metrics["decode_tokens_per_sec"] = middle(rates)
+    return foreign_result(
+        Point(batch_size=batch_size, sequence_length=tokens_in, new_tokens=tokens_out),
+        metrics={**metrics, **load},
+        samples=[*samples, *(one for one in found if one.values)],
+        warmup_iterations=len(warm),
+        status="ok" if timed else "skipped",
+        error=None if timed else "only the warm-up had as many tokens",
+    )
+
+
+def _positive(one: Fields) -> Any:
+    return lambda name: one.number(name, low=0)
+
+
+def _times(iterations: Sequence[Fields], name: str) -> list[float]:
+    """The times of a field in the iterations that have it, in ms."""
+    values = [None if one.peek(name) in ABSENT else one.number(name, low=0) for one in iterations]
+    return [value for value in values if value is not None]
+
+
+def _each(iteration: Fields, name: str, batch_size: int) -> int | None:
+    """Tokens of one sequence of the batch; None where it is none, or the sequences differ."""
+    total = None if iteration.peek(name) in ABSENT else iteration.whole(name)
+    return total // batch_size if total and not total % batch_size else None
+
+
+def _in_mb(size_mib: float | None) -> float | None:
+    return None if size_mib is None else size_mib * MB_PER_MIB
+
+
+def _stated(iteration: Fields) -> dict[str, Any]:
+    """The start and end of an iteration, and the start as it is written; empty where it has none."""
+    if iteration.peek("start") in (None, "") or iteration.peek("end") in (None, ""):
+        return {}
+    start, end = iteration.time("start"), iteration.time("end")
+    return {"start": start, "end": end, "stated": iteration.text("start")}
+
+
+def _cell(metadata: Fields, framework: str, device: str) -> dict[str, Any]:
+    word, beams = metadata.text("precision"), metadata.count("num_beams")
+    precision = precision_of(word)
+    mode: dict[str, Scalar] = {"num_beams": beams} if beams and beams > 1 else {}
+    if precision == "other" and word:
+        mode["weights"] = word
+    if framework != "ov":
+        return {"device_type": device.lower(), "precision": precision, "runtime_mode": mode}
+    selector = f"openvino:{device}"
+    return {
+        "device_type": "openvino",
+        "device_selector": selector,
+        "precision": precision,
+        "runtime_mode": {"engine": "llm_bench", **mode},
+    }
+
+
+PLUGIN = Format(
+    name="openvino_llm_bench",
+    summary="OpenVINO GenAI's llm_bench: --report_json (json) and --report (csv)",
+    definition="openvino-llm-bench",
+    definitions=DEFINITIONS,
+    recognises=_is_report,
+    read=_read,
+)

@@ -1,0 +1,220 @@
+"""TensorRT-LLM's trtllm-bench: --report_json of a throughput or latency benchmark, and its --request_json.
+
+The report has statistics in ms, the list of requests times in ns of a clock without a date. Neither says at which rate
+or concurrency the requests were sent.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarking.core.metrics import NS_PER_MS, NS_PER_S
+from benchmarking.core.records import Doubt, Json, Result, Samples, Scalar
+from db.importers.support.building import ForeignRun, Format
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S, measured, middle
+from db.importers.support.names import precision_of
+from db.importers.support.reading import Fields, short, top_fields
+from db.importers.support.serving import latency_columns, load_result, named, token_columns
+
+PARTS = {"engine", "world_info", "request_info", "performance"}
+REQUEST = {"num_input_tokens", "start_timestamp", "first_token_timestamp", "end_timestamp", "decode_iteration"}
+STATISTICS = ("average", "minimum", "p50", "p90", "p95", "p99", "maximum")
+WORDS = {"mean": "average", "median": "p50", "min": "minimum", "max": "maximum"}
+COLUMNS = {
+    **latency_columns("request_latency", WORDS),
+    **token_columns("ttft", "tpot", "p50"),
+}
+RATES = {
+    "request_throughput_req_s": "throughput_samples_per_sec",
+    "system_output_throughput_tok_s": "throughput_tokens_per_sec",
+    "system_total_throughput_tok_s": "total_tokens_per_sec",
+    "output_throughput_per_user_tok_s": "output_tokens_per_sec_per_user",
+    "output_throughput_per_gpu_tok_s": "output_tokens_per_sec_per_gpu",
+}
+ENERGY = {
+    "total_energy_j": "energy_total_j",
+    "average_gpu_power": "power_mean_w",
+    "output_tps_per_w": "output_tokens_per_j",
+}
+PARALLEL = ("tp_size", "pp_size", "ep_size")
+LIMITS = ("max_batch_size", "max_num_tokens", "scheduling_policy")
+BYTES_PER_GIB = 1024**3
+NO_LOAD = Doubt(kind="concurrency_not_stated", severity="info", evidence={"concurrency_stored": 1})
+DEFINITIONS = {
+    "latency": "request_latency: from submitting a request to its last token; a request may wait in the engine",
+    "time_to_first_token_ms": "p50 of ttft: from submitting a request to its first token",
+    "time_per_output_token_ms": "p50 of tpot: (end - first token) / (output tokens - 1) of each request",
+    "p50, p90, p95, p99": "the value at position n * p of the n sorted ones: no interpolation",
+    "throughput_samples_per_sec": "requests over the time from the first one's start to the last one's end",
+    "throughput_tokens_per_sec": "output tokens over that time, the first of each request among them",
+    "output_tokens_per_sec_per_user": "mean over the requests of output tokens over their latency",
+}
+
+
+def _is_result(file: ForeignFile) -> bool:
+    data = file.json
+    if isinstance(data, dict):
+        performance = data.get("performance")
+        return data.keys() >= PARTS and isinstance(performance, dict) and "request_throughput_req_s" in performance
+    return (
+        isinstance(data, list) and bool(data) and all(isinstance(one, dict) and one.keys() >= REQUEST for one in data)
+    )
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    if isinstance(file.json, list):
+        yield _run_of_requests(file, file.json)
+        return
+    top = top_fields(file)
+    engine, machine, world = (top.section(name) for name in ("engine", "machine", "world_info"))
+    word = engine.text("dtype")
+    memory_gib = machine.number("memory.total", low=0)
+    yield ForeignRun(
+        model_id=engine.text("model") or "unknown",
+        task="text-generation",
+        results=[_report(top)],
+        device_type="cuda" if "name" in machine else "unknown",
+        device_name=machine.text("name"),
+        device_count=world.count("world_size") or 1,
+        device_memory_bytes=None if memory_gib is None else round(memory_gib * BYTES_PER_GIB),
+        runtime="tensorrt-llm",
+        runtime_mode=_mode(engine, world, top.section("decoding_stats").untaken()),
+        precision=precision_of(word),
+        versions={"tensorrt_llm": engine.text("version")},
+        kept=top.rest(),
+    )
+
+
+def _mode(engine: Fields, world: Fields, decoding: Fields) -> dict[str, Scalar]:
+    words = {name: engine.text(name) for name in ("backend", "quantization", "kv_cache_dtype")}
+    mode: dict[str, Scalar] = {name: word for name, word in words.items() if word}
+    if (speculation := decoding.text("mode")) is not None:
+        mode["speculation"] = speculation
+    mode |= {name: size for name in PARALLEL if (size := world.whole(name)) is not None and size > 1}
+    for name in LIMITS:
+        value = world.any(name)
+        if isinstance(value, str | int):
+            mode[name] = value
+    return mode
+
+
+def _report(top: Fields) -> Result:
+    requests, performance, streaming = (
+        top.section(name) for name in ("request_info", "performance", "streaming_metrics")
+    )
+    dataset = top.section("dataset").untaken()
+    total_ms = performance.number("total_latency_ms", low=0)
+    stated: dict[str, float | None] = {
+        "duration_s": None if total_ms is None else total_ms / MS_PER_S,
+        "concurrency_mean": requests.number("avg_num_concurrent_requests", low=0),
+        "output_tokens_mean": requests.number("avg_output_length", low=0),
+        **{metric: performance.number(name, low=0) for name, metric in RATES.items()},
+        **{metric: top.section("energy").untaken().number(name, low=0) for name, metric in ENERGY.items()},
+    }
+    for metric, fields, name in (
+        ("request_latency", performance, "request_latency_percentiles_ms"),
+        ("ttft", streaming, "ttft_percentiles"),
+        ("tpot", streaming, "tpot_percentiles"),
+    ):
+        times = fields.section(name)
+        stated |= named(metric, {one: times.number(one, low=0) for one in STATISTICS}, COLUMNS)
+    return _load(
+        prompt_tokens=_common(dataset.section("isl_stats")),
+        prompt_tokens_mean=requests.number("avg_input_length", low=0),
+        new_tokens=_common(dataset.section("osl_stats")),
+        requests=requests.whole("num_requests"),
+        failed=None,
+        metrics={},
+        stated={**stated, **_speculation(top.section("decoding_stats").untaken())},
+    )
+
+
+def _load(**found: Any) -> Result:
+    return load_result(concurrency=None, unlimited=NO_LOAD, request_rate=None, **found)
+
+
+def _speculation(decoding: Fields) -> dict[str, float | None]:
+    rate = decoding.section("draft_acceptance_rate_percentiles").number("average", low=0)
+    return {
+        "spec_decode_acceptance_percent": None if rate is None else 100 * rate,
+        "spec_decode_acceptance_length": decoding.section("acceptance_length_percentiles").number("average", low=0),
+    }
+
+
+def _common(lengths: Fields) -> int | None:
+    """The length of all requests; None where they differ."""
+    least, most = lengths.number("minimum"), lengths.number("maximum")
+    return int(least) if least is not None and least == most and least >= 1 else None
+
+
+def _run_of_requests(file: ForeignFile, data: list[Any]) -> ForeignRun:
+    requests = []
+    for index, one in enumerate(data):
+        if not isinstance(one, dict):
+            file.refuse(f"request {index + 1}: expected an object, found {short(one)}")
+        requests.append(Fields(file, one, f"request {index + 1}"))
+    return ForeignRun(
+        model_id="unknown",
+        task="text-generation",
+        results=[_of_requests(requests)],
+        runtime="tensorrt-llm",
+        device_type="cuda",
+        kept={"requests": [one.rest() for one in requests]},
+    )
+
+
+def _of_requests(requests: list[Fields]) -> Result:
+    starts, ends, inputs, outputs = array("q"), array("q"), array("q"), array("q")
+    times: Mapping[str, array[float]] = {
+        name: array("d") for name in ("latency_wall", "time_to_first_token", "time_per_output_token")
+    }
+    failed = 0
+    for one in requests:
+        start, first, end = (one.must(_ns(one), f"{name}_timestamp") for name in ("start", "first_token", "end"))
+        tokens_in, tokens_out = one.must(one.whole, "num_input_tokens"), one.whole("num_output_tokens") or 0
+        starts.append(start)
+        if one.whole("error_tokens") or end < start:
+            failed += 1
+            continue
+        for numbers, value in ((ends, end), (inputs, tokens_in), (outputs, tokens_out)):
+            numbers.append(value)
+        times["latency_wall"].append((end - start) / NS_PER_MS)
+        if first >= start:  # -1 where nothing was streamed
+            times["time_to_first_token"].append((first - start) / NS_PER_MS)
+            if tokens_out > 1:
+                times["time_per_output_token"].append((end - first) / NS_PER_MS / (tokens_out - 1))
+    seconds = (max(ends) - min(starts)) / NS_PER_S if ends else 0.0
+    rates = {"throughput_samples_per_sec": len(ends), "throughput_tokens_per_sec": sum(outputs)}
+    samples: list[Samples] = [measured(metric, values) for metric, values in times.items() if values]
+    kept: dict[str, Json] = {"failed": failed} if failed else {}
+    return _load(
+        prompt_tokens=inputs[0] if len(set(inputs)) == 1 and inputs[0] else None,
+        prompt_tokens_mean=sum(inputs) / len(inputs) if inputs else None,
+        new_tokens=outputs[0] if len(set(outputs)) == 1 and outputs[0] else None,
+        requests=len(ends),
+        failed=failed,
+        sent=len(requests),
+        metrics={
+            **{name: count / seconds for name, count in rates.items() if seconds},
+            **{f"{name}_ms": middle(values) for name, values in times.items() if values and name != "latency_wall"},
+        },
+        samples=samples,
+        kept=kept,
+    )
+
+
+def _ns(one: Fields) -> Any:
+    return lambda name: one.whole(name, low=-1)
+
+
+PLUGIN = Format(
+    name="trtllm_bench",
+    summary="TensorRT-LLM: trtllm-bench --report_json, and --request_json with every request",
+    definition="trtllm-bench",
+    definitions=DEFINITIONS,
+    recognises=_is_result,
+    read=_read,
+)

@@ -1,0 +1,73 @@
+"""onnxruntime-genai's benchmark_e2e.py, written by hand after its source: one mean for each number."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from benchmarking.core.errors import FormatError
+from db.importers.onnxruntime_genai_benchmark import PLUGIN
+from db.importers.support.files import NoResultsError, read_file
+from tests.helpers.paths import FIXTURES
+
+FOLDER = FIXTURES / "imports/onnxruntime_genai_benchmark"
+
+
+def only_run(path):
+    (run,) = PLUGIN.runs(read_file(path))
+    return run
+
+
+@pytest.mark.parametrize("name", ["records.json", "genai_e2e.csv"])
+def test_records_are_points_of_one_run(name):
+    run = only_run(FOLDER / name)
+    first, larger = run.results
+    assert first.metrics == pytest.approx(
+        {
+            "latency_mean_ms": 1600.0,
+            "prompt_processing_mean_ms": 20.0,
+            "prefill_tokens_per_sec": 6400.0,
+            "time_per_output_token_mean_ms": 10.0,
+            "decode_tokens_per_sec": 100.0,
+            "tokenize_mean_ms": 0.8,
+            "tokenize_tokens_per_sec": 160000.0,
+            "sampling_mean_ms": 0.2,
+            "sampling_tokens_per_sec": 5000.0,
+            "total_tokens_per_sec": 160.0,
+            "gpu_memory_peak_mb": 2.5 * 1073.741824,
+        }
+    )
+    assert (first.point.label, larger.point.label) == ("b1 s128 n128", "b4 s128 n128")
+    assert (run.cell.workload.model_id, run.cell.runtime) == ("phi-3-mini", "onnxruntime-genai")
+    assert (run.cell.precision, run.cell.device.type) == ("int4", "cuda")
+    assert run.provenance.versions == {"onnxruntime-genai-cuda": "0.9.2"}
+
+
+def test_tokens_that_were_never_generated_are_not_counted():
+    _, result = only_run(FOLDER / "records.json").results  # its max_length is 512
+    assert "total_tokens_per_sec" not in result.metrics
+    assert result.missing["total_tokens_per_sec"].startswith("the file counts max_length tokens")
+    assert result.extra["kept"]["max_length"] == 512
+
+
+def test_the_repetitions_in_the_file_are_not_those_that_were_run():
+    run = only_run(FOLDER / "records.json")
+    assert [one.iterations for one in run.results] == [0, 0]
+    assert run.origin.kept["records"][0]["config"]["measured_runs"] == 10
+
+
+def test_the_csv_is_left_to_the_json_in_its_folder(tmp_path):
+    shutil.copy(FOLDER / "genai_e2e.csv", tmp_path)
+    shutil.copy(FOLDER / "records.json", tmp_path / "genai_e2e.json")
+    with pytest.raises(NoResultsError, match=r"all its numbers are in genai_e2e\.json"):
+        only_run(tmp_path / "genai_e2e.csv")
+
+
+def test_a_wrong_date_is_named_with_its_place(tmp_path):
+    records = json.loads((FOLDER / "records.json").read_text())
+    records[1]["trigger_date"] = "yesterday"
+    (tmp_path / "a.json").write_text(json.dumps(records))
+    with pytest.raises(FormatError, match=r"record 2\.trigger_date: expected a time such as .*'yesterday'"):
+        only_run(tmp_path / "a.json")

@@ -1,0 +1,94 @@
+"""llm_bench's reports, written by hand after its source: seconds of a call, milliseconds of its tokens."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from benchmarking.core.errors import FormatError
+from db.importers.openvino_llm_bench import PLUGIN
+from db.importers.support.files import NoResultsError, read_file
+from tests.helpers.paths import FIXTURES
+
+FOLDER = FIXTURES / "imports/openvino_llm_bench"
+
+
+def only_run(path):
+    (run,) = PLUGIN.runs(read_file(path))
+    return run
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A function that writes the report with its iterations changed, and gives the path."""
+
+    def write(change):
+        report = json.loads((FOLDER / "report.json").read_text())
+        report["perfdata"]["results"] = [change(dict(one)) for one in report["perfdata"]["results"]]
+        (tmp_path / "report.json").write_text(json.dumps(report))
+        return tmp_path / "report.json"
+
+    return write
+
+
+def test_a_call_takes_seconds_and_its_tokens_milliseconds():
+    result, longer = only_run(FOLDER / "report.json").results
+    samples = {(one.metric, one.phase): one.values for one in result.samples}
+    assert samples["latency_wall", "measure"] == pytest.approx((800.0, 820.0, 840.0))
+    assert samples["latency_wall", "warmup"] == pytest.approx((900.0,))
+    assert samples["time_to_first_token", "measure"] == (50.0, 52.0, 54.0)
+    expected = {
+        "latency_median_ms": 820.0,
+        "time_to_first_token_ms": 52.0,
+        "time_per_output_token_ms": 41.0,
+        "time_per_token_ms": 51.25,
+        "decode_tokens_per_sec": 48.78049,
+        "tokenize_ms": 0.7,
+        "load_and_compile_s": 1.25,
+        "memory_peak_rss_load_mb": 536.870912,
+    }
+    assert {name: result.metrics[name] for name in expected} == pytest.approx(expected)
+    assert (result.point.label, longer.point.label) == ("b2 s32 n16", "b2 s128 n16")
+    assert (result.iterations, result.warmup_iterations) == (3, 1)
+
+
+def test_model_device_and_kind_of_weights_are_the_reports():
+    run = only_run(FOLDER / "report.json")
+    cell = run.cell
+    assert (cell.workload.model_id, cell.device.selector, cell.runtime) == ("tiny-llama", "openvino:CPU", "openvino")
+    assert (cell.precision, cell.runtime_mode["weights"]) == ("other", "OV_FP16-4BIT_DEFAULT")
+    assert (run.started_at, run.finished_at) == ("2026-03-01T12:00:00+00:00", "2026-03-01T12:00:08.900000+00:00")
+    assert [doubt.kind for doubt in run.results[0].doubts] == ["time_zone_unknown"]
+
+
+def test_rows_of_averages_and_comments_in_the_csv_are_no_iterations():
+    (result,) = only_run(FOLDER / "table.csv").results
+    same = only_run(FOLDER / "report.json").results[0]
+    assert result.samples[1].values == same.samples[1].values
+    assert result.metrics["time_to_first_token_ms"] == 52.0
+    assert "time_per_output_token_ms" not in result.metrics  # one of three iterations has NA
+
+
+def test_the_csv_is_left_to_the_json_in_its_folder(tmp_path):
+    shutil.copy(FOLDER / "report.json", tmp_path / "a.json")
+    shutil.copy(FOLDER / "table.csv", tmp_path / "a.csv")
+    with pytest.raises(NoResultsError, match=r"all its numbers are in a\.json"):
+        only_run(tmp_path / "a.csv")
+
+
+def test_a_step_of_an_image_is_no_token(changed):
+    (result,) = only_run(changed(lambda one: {**one, "input_size": "", "output_size": ""})).results
+    assert "time_to_first_token_ms" not in result.metrics
+    assert (result.point.label, result.metrics["latency_median_ms"]) == ("b2", pytest.approx(1050.0))
+
+
+def test_a_report_of_warm_ups_alone_has_no_results(changed):
+    with pytest.raises(NoResultsError, match=r"only warm-ups were run"):
+        only_run(changed(lambda one: {**one, "iteration": 0}))
+
+
+def test_a_time_that_is_no_number_is_named_with_its_place(changed):
+    with pytest.raises(FormatError, match=r"results\[0\]\.generation_time: expected a number, found 'fast'"):
+        only_run(changed(lambda one: {**one, "generation_time": "fast"}))

@@ -1,0 +1,92 @@
+"""trtllm-bench's reports, written by hand after its source: milliseconds of the load, nanoseconds of each request."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarking.core.errors import FormatError
+from db.importers.support.files import read_file
+from db.importers.trtllm_bench import PLUGIN
+from tests.helpers.paths import FIXTURES
+
+FOLDER = FIXTURES / "imports/trtllm_bench"
+
+
+def only_run(path):
+    (run,) = PLUGIN.runs(read_file(path))
+    return run
+
+
+def changed(tmp_path, change):
+    report = json.loads((FOLDER / "report.json").read_text())
+    change(report)
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    return tmp_path / "report.json"
+
+
+def test_statistics_of_the_report_are_in_milliseconds():
+    (result,) = only_run(FOLDER / "report.json").results
+    expected = {
+        "duration_s": 4.0,
+        "latency_mean_ms": 1125.0,
+        "latency_median_ms": 1100.0,
+        "latency_p95_ms": 1600.0,
+        "time_to_first_token_ms": 180.0,
+        "time_to_first_token_p90_ms": 300.0,
+        "time_per_output_token_ms": 14.0,
+        "throughput_samples_per_sec": 50.0,
+        "throughput_tokens_per_sec": 3200.0,
+        "total_tokens_per_sec": 9600.0,
+        "concurrency_mean": 56.25,
+        "spec_decode_acceptance_percent": 70.0,
+        "spec_decode_acceptance_length": 3.1,
+        "power_mean_w": 900.0,
+        "energy_total_j": 3600.0,
+    }
+    assert {name: result.metrics[name] for name in expected} == pytest.approx(expected)
+    assert result.missing["time_to_first_token_p99_ms"] == "too_few_samples"  # 200 requests
+    assert (result.point.label, result.iterations) == ("b1 s128 n64", 200)
+    assert [doubt.kind for doubt in result.doubts] == ["undated", "concurrency_not_stated"]
+
+
+def test_engine_and_machine_are_the_reports():
+    run = only_run(FOLDER / "report.json")
+    assert (run.cell.workload.model_id, run.cell.runtime) == ("meta-llama/Llama-3.1-8B", "tensorrt-llm")
+    assert (run.cell.precision, run.cell.device.name, run.cell.device.count) == ("bfloat16", "NVIDIA H100 80GB HBM3", 2)
+    assert run.cell.device.memory_bytes == round(79.25 * 2**30)
+    assert run.cell.runtime_mode == {
+        "backend": "Pytorch",
+        "quantization": "FP8",
+        "kv_cache_dtype": "FP8",
+        "speculation": "Eagle",
+        "tp_size": 2,
+        "max_batch_size": 64,
+        "max_num_tokens": 4096,
+        "scheduling_policy": "GUARANTEED_NO_EVICT",
+    }
+
+
+def test_a_load_that_was_not_streamed_has_no_time_to_first_token(tmp_path):
+    (result,) = only_run(changed(tmp_path, lambda report: report.pop("streaming_metrics"))).results
+    assert "time_to_first_token_ms" not in result.metrics
+    assert result.metrics["latency_median_ms"] == 1100.0
+
+
+def test_times_of_requests_are_nanoseconds_and_a_failed_one_is_no_sample():
+    (result,) = only_run(FOLDER / "requests.json").results
+    samples = {one.metric: one.values for one in result.samples}
+    assert samples == {
+        "latency_wall": (190.0, 270.0, 240.0),
+        "time_to_first_token": (50.0, 60.0, 100.0),
+        "time_per_output_token": (20.0, 30.0, 20.0),
+    }
+    assert result.metrics["throughput_samples_per_sec"] == pytest.approx(3 / 0.27)
+    assert [doubt.evidence for doubt in result.doubts if doubt.kind == "failed_requests"] == [{"failed_requests": 1}]
+
+
+def test_a_time_below_zero_is_named_with_its_place(tmp_path):
+    path = changed(tmp_path, lambda report: report["performance"].update(total_latency_ms=-4.0))
+    with pytest.raises(FormatError, match=r"performance\.total_latency_ms: expected a number from 0, found -4\.0"):
+        only_run(path)
