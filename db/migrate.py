@@ -75,6 +75,7 @@ def view_query(name: str) -> str:
     return _sql_files("views")[name].partition("\nCOMMENT ON")[0].partition(" AS\n")[2].rstrip().removesuffix(";")
 
 
+@cache
 def view_names() -> frozenset[str]:
     """The name of every view."""
     return frozenset(_sql_files("views"))

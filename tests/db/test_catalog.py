@@ -209,13 +209,6 @@ def test_the_tables_and_views_of_this_version_are_recognised_at_once(rewritten, 
     assert views in catalog.VIEWS_SHA256
 
 
-def test_a_warehouse_of_every_version_is_ours(file_of_version, tmp_path):
-    for version in range(1, migrate.latest_version() + 1):
-        path = file_of_version(version, tmp_path / f"{version}.duckdb")
-        with Warehouse.open(path) as warehouse:
-            assert warehouse.query("SELECT count(*) AS n FROM all_results").dicts() == [{"n": 0}]
-
-
 def test_comments_are_written_for_the_views_of_the_schema_alone():
     class Recorded:
         """A connection whose catalog has a column with a foreign name."""
