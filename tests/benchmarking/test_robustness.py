@@ -275,16 +275,16 @@ def test_a_run_in_progress_is_not_taken_over(tmp_path):
     assert finish(process)[0] == 0
 
 
-def test_six_processes_saving_at_once_lose_nothing(tmp_path):
+def test_processes_saving_at_once_lose_nothing(tmp_path):
     quick = ["--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "5", "--launches", "1", "--save"]
-    processes = [start(*SWEEP, *quick) for _ in range(6)]
-    assert [finish(process) for process in processes] == [(0, "")] * 6
+    processes = [start(*SWEEP, *quick) for _ in range(3)]
+    assert [finish(process) for process in processes] == [(0, "")] * 3
     files = list((tmp_path / "benchmark_results").glob("*.json"))
     with Warehouse.open(tmp_path / "benchmark_db.duckdb") as warehouse:
         runs = warehouse.query("select run_id from benchmark_runs").df()
         raw = warehouse.query(
             "select len(samples) as n from raw_benchmark_data where phase = 'measure' and metric = 'latency_wall'"
         ).df()
-    assert len(files) == 6
+    assert len(files) == 3
     assert sorted(runs.run_id.astype(str)) == sorted(json.loads(path.read_text())["run_id"] for path in files)
-    assert list(raw.n) == [5] * 6
+    assert list(raw.n) == [5] * 3

@@ -15,6 +15,8 @@ from tests.helpers.forked import run_code, started
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 
 OLDER = [step.version for step in migrate.migrations()[:-1]]
+KILLED = OLDER if os.environ.get("BENCHHOUSE_TEST_ALL") else [OLDER[0], OLDER[-1]]
+"""Versions whose upgrade is killed."""
 TABLES = (*SHARED_TABLES, *RUN_TABLES, "series_heads")
 UPGRADE = "import sys; from db.warehouse import Warehouse; Warehouse.open(sys.argv[1]).close()"
 KILL_AT = """
@@ -82,7 +84,7 @@ def version_of(path):
         return connection.execute("SELECT max(version) FROM schema_migrations").fetchall()[0][0]
 
 
-@pytest.mark.parametrize("version", OLDER if os.environ.get("BENCHHOUSE_TEST_ALL") else [OLDER[0], OLDER[-1]])
+@pytest.mark.parametrize("version", KILLED)
 def test_killed_at_every_step_it_goes_on_where_it_was(tmp_path, old, version):
     path = tmp_path / "a.duckdb"
     expected = old(version, path)
@@ -95,7 +97,7 @@ def test_killed_at_every_step_it_goes_on_where_it_was(tmp_path, old, version):
     assert contents(path) == expected
 
 
-@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize("version", KILLED)
 def test_killed_at_any_time_it_is_upgraded_by_the_next(tmp_path, old, version):
     path = tmp_path / "a.duckdb"
     for moment_s in (0.0, *(random.uniform(0.0, 0.6) for _ in range(2))):
