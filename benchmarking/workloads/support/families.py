@@ -51,7 +51,7 @@ def plugin_of(workload: Workload) -> WorkloadFamily:
         from benchmarking.workloads.support.given_modules import PLUGIN
 
         return PLUGIN
-    if workload.source == "file":
+    if workload.source == "file" and workload.family is None:
         from benchmarking.workloads.support.graph_file import FAMILY
 
         return FAMILY

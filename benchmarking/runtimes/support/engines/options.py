@@ -1,0 +1,196 @@
+"""The options of inference engines, declared once: an engine takes those it has, and says why it lacks the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarking.core.contracts import Option
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import Cell, Precision, Scalar
+
+OFF, ON = "off", "on"
+
+CONTEXT_DEPTH = Option(
+    name="context_depth",
+    help="tokens that are in the key-value cache before a call of an engine begins",
+    default="0",
+    is_filled_in=False,
+)
+"""Processed outside the timed region. The prompt of a call follows them, so that time to first token is that of
+sequence-length tokens at this depth."""
+KV_CACHE_TYPE = Option(
+    name="kv_cache_type", help="type of the keys and values in an engine's cache", is_filled_in=False
+)
+"""An engine replaces `values`, its default first."""
+FLASH_ATTENTION = Option(
+    name="flash_attention",
+    help="flash attention of an engine",
+    values=("auto", ON, OFF),
+    is_filled_in=False,
+)
+BATCH_THREADS = Option(
+    name="batch_threads",
+    help="threads of an engine's prefill",
+    default="those of --num-threads",
+    is_filled_in=False,
+)
+DRAFT_MODEL = Option(
+    name="draft_model",
+    help="model that proposes tokens for speculative decoding: a name of the catalog, a folder or an engine's file",
+    default="none",
+    is_filled_in=False,
+)
+NGRAM_LOOKUP = Option(
+    name="ngram_lookup",
+    help="length of the n-grams by which tokens are proposed from the text so far, for speculative decoding",
+    default="0: off",
+    is_filled_in=False,
+)
+DRAFT_TOKENS = Option(
+    name="draft_tokens",
+    help="most tokens proposed at once in speculative decoding",
+    default="the engine's own",
+    is_filled_in=False,
+)
+PREFIX_CACHE = Option(
+    name="prefix_cache",
+    help="reuse of the keys and values of an earlier call's prompt",
+    values=(OFF, ON),
+    is_filled_in=False,
+)
+LORA = Option(
+    name="lora",
+    help="LoRA adapter in an engine's format, applied to every token",
+    default="none",
+    is_filled_in=False,
+)
+
+COMMON = (
+    CONTEXT_DEPTH,
+    KV_CACHE_TYPE,
+    FLASH_ATTENTION,
+    BATCH_THREADS,
+    DRAFT_MODEL,
+    NGRAM_LOOKUP,
+    DRAFT_TOKENS,
+    PREFIX_CACHE,
+    LORA,
+)
+"""All of them: an engine declares those it has, and gives a reason for each of the others."""
+NUMBERS = {CONTEXT_DEPTH.name: 0, BATCH_THREADS.name: 1, NGRAM_LOOKUP.name: 0, DRAFT_TOKENS.name: 1}
+"""Options that are whole numbers, with the least of each."""
+FILES = (LORA.name,)
+"""Options that name a file or folder."""
+
+QUANTIZATION = Option(
+    name="quantization",
+    help="quantization method",
+    default="the engine's first of the precision",
+    is_filled_in=False,
+)
+"""An engine replaces `values` by the names of its quantized types."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """The settings of a cell on an engine, as values."""
+
+    context_depth: int = 0
+    kv_cache_type: str | None = None
+    """None for the engine's default."""
+    flash_attention: str = FLASH_ATTENTION.values[0]
+    threads: int | None = None
+    """None leaves the choice to the engine."""
+    batch_threads: int | None = None
+    draft_model: str | None = None
+    ngram_lookup: int = 0
+    draft_tokens: int | None = None
+    has_prefix_cache: bool = False
+    lora: str | None = None
+    quantization: str | None = None
+    """The name of the quantized type; None for floating point."""
+
+    @classmethod
+    def of(cls, cell: Cell) -> EngineSettings:
+        """The settings of a cell."""
+        mode = cell.runtime_mode
+
+        def text(option: Option) -> str | None:
+            return None if (value := mode.get(option.name)) is None else str(value)
+
+        def number(option: Option) -> int | None:
+            return None if (value := mode.get(option.name)) is None else int(value)
+
+        return cls(
+            context_depth=number(CONTEXT_DEPTH) or 0,
+            kv_cache_type=text(KV_CACHE_TYPE),
+            flash_attention=text(FLASH_ATTENTION) or FLASH_ATTENTION.values[0],
+            threads=cell.num_threads,
+            batch_threads=number(BATCH_THREADS) or cell.num_threads,
+            draft_model=text(DRAFT_MODEL),
+            ngram_lookup=number(NGRAM_LOOKUP) or 0,
+            draft_tokens=number(DRAFT_TOKENS),
+            has_prefix_cache=text(PREFIX_CACHE) == ON,
+            lora=text(LORA),
+            quantization=text(QUANTIZATION),
+        )
+
+    @property
+    def is_speculative(self) -> bool:
+        """Whether tokens are proposed and then verified."""
+        return self.draft_model is not None or self.ngram_lookup > 0
+
+
+def checked_settings(runtime: str, options: tuple[Option, ...], mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The settings with numbers as numbers and without those that are the default, so that naming a default makes no
+    other series. Raises UsageError for a value that is none, and for settings that exclude each other."""
+    found: dict[str, Scalar] = {}
+    first = {option.name: option.values[0] for option in options if option.values and not option.is_filled_in}
+    for name, value in mode.items():
+        chosen = _number(name, value) if name in NUMBERS else value
+        is_off = name in (CONTEXT_DEPTH.name, NGRAM_LOOKUP.name) and chosen == 0
+        if not is_off and (name == QUANTIZATION.name or first.get(name) != chosen):
+            found[name] = chosen
+    for name in FILES:
+        if name in found and not Path(str(found[name])).expanduser().exists():
+            raise UsageError(f"{_flag(name)} {found[name]}: there is no such file or folder")
+    if DRAFT_MODEL.name in found and NGRAM_LOOKUP.name in found:
+        raise UsageError("--draft-model and --ngram-lookup both propose the tokens: give one of them")
+    if DRAFT_TOKENS.name in found and not {DRAFT_MODEL.name, NGRAM_LOOKUP.name} & set(found):
+        raise UsageError("--draft-tokens: nothing proposes tokens: add --draft-model or --ngram-lookup")
+    return found
+
+
+def quantized_mode(
+    runtime: str, types: Mapping[str, Precision], precision: Precision, mode: Mapping[str, Scalar]
+) -> dict[str, Scalar]:
+    """The settings of a precision: with the quantized type's name where it has some, the first by default. Raises
+    UsageError for a type that belongs to another precision."""
+    own = [name for name, belongs_to in types.items() if belongs_to == precision]
+    asked = mode.get(QUANTIZATION.name)
+    if asked is None:
+        return {**mode, QUANTIZATION.name: own[0]} if own else dict(mode)
+    if asked in own:
+        return dict(mode)
+    elsewhere = types.get(str(asked))
+    has = f"it has {', '.join(own)}" if own else f"{precision} is not quantized"
+    where = "" if elsewhere is None else f"; {asked} is --precision {elsewhere}"
+    raise UsageError(f"--quantization {asked}: runtime {runtime} has no such type at {precision}: {has}{where}")
+
+
+def _number(name: str, value: Scalar) -> int:
+    """A whole number, at least the option's least. Raises UsageError."""
+    least = NUMBERS[name]
+    try:
+        number = int(str(value))
+    except ValueError as error:
+        raise UsageError(f"{_flag(name)} takes a whole number: got {value!r}") from error
+    if number < least:
+        raise UsageError(f"{_flag(name)} takes a whole number from {least}: got {value}")
+    return number
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

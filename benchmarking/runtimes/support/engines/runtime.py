@@ -1,0 +1,144 @@
+"""The base of runtimes on inference engines: what they support, their options, their builds, and how they open.
+
+An engine's plugin says which models, precisions and quantized types it has, makes the build of a model (`builds`), and
+loads it (`load`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarking.builds.store import BuildKey, BuildStore, Make, combined_facts
+from benchmarking.core.contracts import Option, Runtime, Session, Stage
+from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.model_contracts import Modality
+from benchmarking.core.plugins import is_installed
+from benchmarking.core.records import NOT_SUPPORTED, Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.devices.support.kinds import has
+from benchmarking.runtimes.support.engines.options import COMMON, QUANTIZATION, checked_settings, quantized_mode
+from benchmarking.runtimes.support.engines.session import EngineModel, EngineSession
+from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.graph_file import format_of
+
+NO_TOKENIZER: Mapping[Modality, str] = {
+    "text": f"{NOT_SUPPORTED}: the vocabulary in an engine's file is not read; the prompts are ids"
+}
+
+
+class GenerativeEngine(Runtime):
+    """A runtime that generates text by an engine of its own."""
+
+    prepares = True
+    needs_no_torch = True
+    modules: tuple[str, ...]
+    """Modules that it needs; the extra of the runtime's name installs them."""
+    reads: tuple[str, ...] = ()
+    """Formats of a user's own files that it reads as they are (`workloads.support.engine_file`)."""
+    model_types: frozenset[str]
+    """transformers' names of the models that it is built for from their weights."""
+    float_precisions: tuple[Precision, ...]
+    quantized: Mapping[str, Precision] = {}
+    """Its quantized types by their own names, with the precision that each belongs to; a precision's default first."""
+    lacks: Mapping[str, str] = {}
+    """Option -> why this engine does not have it: the end of a sentence that begins with the flag."""
+
+    def missing(self) -> str | None:
+        absent = [name for name in self.modules if not is_installed(name)]
+        return f'not installed: {", ".join(absent)}: pip install "benchhouse[{self.name}]"' if absent else None
+
+    def why_not_on(self, device: Device) -> str | None:
+        """None, or why it never runs on a device of this kind: by default on processors alone."""
+        if has(device.type, lambda kind: kind.is_processor):
+            return None
+        return f"runtime {self.name} runs on the processor here, not on {device.type}"
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        return (
+            self.why_not_on(device)
+            or self._why_not_task(workload)
+            or (self._why_not_given(workload) if workload.source == "file" else self._why_not_built(workload))
+            or self._why_not_precision(workload, precision)
+        )
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        declared = {option.name for option in self.declared_options}
+        for option in COMMON:
+            if option.name in options and option.name not in declared:
+                raise UnsupportedError(f"{option.flag}: {self.lacks[option.name]}")
+        own = workload.config.get("quantization") if workload.source == "file" else None
+        given = {QUANTIZATION.name: str(own), **options} if own in self.quantized else options
+        mode = super().mode(device, workload, given)
+        return checked_settings(self.name, self.declared_options, mode)
+
+    def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        return quantized_mode(self.name, self.quantized, precision, mode)
+
+    def has_build(self, cell: Cell) -> bool:
+        return cell.workload.source != "file" or bool(self.further_builds(cell))
+
+    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+        own = [] if cell.workload.source == "file" else [self.build(cell)]
+        wanted = [*own, *self.further_builds(cell)]
+        return combined_facts(wanted[0][0].kind, store.get_all(wanted, rebuild))
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
+        from benchmarking.workloads.support.processing import Processing, open_processing
+
+        is_file = cell.workload.source == "file"
+        processing = Processing(why_not=NO_TOKENIZER) if is_file else open_processing(cell.workload, stage)
+        return EngineSession(cell, self.load(cell, self.located(cell), stage, points), processing)
+
+    def located(self, cell: Cell) -> Path:
+        """What the engine loads: the user's own file or folder, checked again, or the folder of the build."""
+        if cell.workload.source == "file":
+            from benchmarking.workloads.support.engine_file import check_unchanged
+
+            return check_unchanged(cell.workload)
+        return BuildStore().require(self.build(cell)[0], cell.workload.model_id)[0]
+
+    @abstractmethod
+    def build(self, cell: Cell) -> tuple[BuildKey, Make]:
+        """The key of a cell's build, and what makes it from the model's weights, in the preparing process."""
+
+    def further_builds(self, cell: Cell) -> Sequence[tuple[BuildKey, Make]]:
+        """Builds besides the model's own (a draft model's)."""
+        return ()
+
+    @abstractmethod
+    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
+        """The model at a path, loaded for these points, timing the stage to_device. Raises BenchhouseError."""
+
+    def _why_not_task(self, workload: Workload) -> str | None:
+        if "new_tokens" in plugin_of(workload).axes(workload):
+            return None
+        return f"runtime {self.name} generates text, which task {workload.task} does not"
+
+    def _why_not_given(self, workload: Workload) -> str | None:
+        kind = format_of(workload)
+        if kind in self.reads:
+            return None
+        reads = f"it reads {', '.join(self.reads)}" if self.reads else "it reads no files of engines"
+        return f"{workload.model_id} is a file of {kind}: runtime {self.name} does not read that; {reads}"
+
+    def _why_not_built(self, workload: Workload) -> str | None:
+        model_type = str(workload.config.get("model_type"))
+        if workload.source == "module":
+            return f"runtime {self.name} is built from a model's configuration, not from a torch module"
+        if model_type in self.model_types:
+            return None
+        return f"runtime {self.name} is built for {', '.join(sorted(self.model_types))}, not for {model_type}"
+
+    def _why_not_precision(self, workload: Workload, precision: Precision) -> str | None:
+        offered = (*self.float_precisions, *dict.fromkeys(self.quantized.values()))
+        if precision not in offered:
+            return f"runtime {self.name} has {', '.join(offered)}, not {precision}"
+        own = workload.config.get("precision") if workload.source == "file" else None
+        if own in (None, precision):
+            return None
+        return f"{workload.model_id} holds {workload.config.get('quantization')}: take --precision {own}"
+
+    def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
+        return self.declared_options

@@ -1,0 +1,270 @@
+"""A model in an inference engine: the session, and the call that is timed.
+
+An engine generates by itself: it is given prompts and gives tokens. So that its numbers stand beside those of other
+runtimes, a call is the same work as theirs (the same prompt ids, a fixed number of new tokens, greedy, no stop token),
+and the clock is ours: a token's time is when it reaches this process, whatever the engine says of it. What the engine's
+own clock says is stored as well, under names of its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.contracts import TOKEN, Mark, Operation, Session
+from benchmarking.core.errors import OutOfMemoryError, UnsupportedError, UsageError, first_line, is_out_of_memory
+from benchmarking.core.metrics import NS_PER_MS, CustomMetric
+from benchmarking.core.records import NOT_SUPPORTED, Cell, Json, Point, Readings
+from benchmarking.measure.timing import LATENCY_REQUEST
+from benchmarking.runtimes.support.engines.options import EngineSettings
+from benchmarking.workloads.support.families import plugin_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from benchmarking.workloads.support.processing import Processing
+
+UNKNOWN_TOKEN = -1
+"""The id of a token that an engine gave as text only."""
+ENGINE_FIRST, ENGINE_PER_TOKEN = "engine_time_to_first_token", "engine_time_per_output_token"
+"""Raw metrics by the engine's own clock; the medians are the metrics of these names with the unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReport:
+    """What an engine says of its last call; None and 0 for what it does not."""
+
+    first_s: float | None = None
+    """To the first token."""
+    per_token_s: float | None = None
+    """Per token after the first."""
+    total_s: float | None = None
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    """Of those, taken from the prefix cache."""
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    verifications: int | None = None
+    """Passes of the model that checked proposed tokens; None where the engine does not count them."""
+
+
+class Arrivals:
+    """The tokens of a call as they reach the host. A step is marked once every row has its token.
+
+    Speculative decoding brings several tokens at once: each is marked, so that time between tokens is what a reader of
+    the stream sees.
+    """
+
+    def __init__(self, rows: int, new_tokens: int, mark: Mark) -> None:
+        self.tokens: list[list[int]] = [[] for _ in range(rows)]
+        self._steps = 0
+        self._limit = new_tokens
+        self._mark = mark
+
+    def __call__(self, row: int, tokens: Sequence[int]) -> None:
+        self.tokens[row] += tokens
+        while self._steps < self._limit and all(len(each) > self._steps for each in self.tokens):
+            self._steps += 1
+            self._mark(TOKEN)
+
+
+class EngineRequest(ABC):
+    """The calls of one point in an engine."""
+
+    knows_tokens: bool = True
+    """Whether the ids of the tokens are known, not only their text."""
+
+    def reset(self) -> None:  # noqa: B027 - an engine without a cache between calls has nothing to do
+        """Leave the cache as a call is to find it: empty, or with the context in it. Called outside the timed region.
+        With a prefix cache, what an earlier call left stays."""
+
+    @abstractmethod
+    def generate(self, arrived: Arrivals) -> None:
+        """The timed call: greedy, until every row has its new tokens. `arrived(row, tokens)` as they arrive."""
+
+    @abstractmethod
+    def report(self) -> EngineReport:
+        """What the engine says of the last call. Called outside the timed region."""
+
+    def verified(self) -> Mapping[str, Json]:
+        """What the calls ran on, read back after them."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027
+        """Release what the calls of the point held."""
+
+
+class EngineModel(ABC):
+    """A model that an engine has loaded."""
+
+    facts: Mapping[str, Json]
+    """Read back from the engine: `engine_system` (instruction sets, threads, ...), type of weights and cache, ...
+    `weight_dtypes` is stored in a column."""
+    weights_bytes: int | None = None
+    parameter_count: int | None = None
+
+    @abstractmethod
+    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
+        """The calls for these prompts (batch x length, int64) at this context (batch x depth; None at depth 0).
+
+        Raises UnsupportedError with the reason for what the engine cannot do.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Release the model."""
+
+
+class EngineOperation(Operation):
+    """A point's call in an engine."""
+
+    has_runtime_clock = True
+
+    def __init__(self, request: EngineRequest, point: Point, prepared: Any, settings: EngineSettings) -> None:
+        """`prepared` are the inputs as the model's tokenizer made them."""
+        new_tokens = point.new_tokens or 0
+        self.items_per_call = point.batch_size
+        self.new_tokens = new_tokens
+        self.tokens_per_call = point.batch_size * new_tokens
+        self.prompt_tokens_per_call = point.batch_size * (point.sequence_length or 0) or None
+        self._request = request
+        self._prepared = prepared
+        self._settings = settings
+        self._new_tokens = new_tokens
+        self._reports: list[EngineReport] = []
+
+    def reset(self) -> None:
+        try:
+            self._request.reset()
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise OutOfMemoryError(f"out of memory in the engine: {first_line(error)}") from error
+            raise
+
+    def run(self, mark: Mark) -> tuple[tuple[int, ...], ...]:
+        arrived = Arrivals(self.items_per_call, self._new_tokens, mark)
+        try:
+            self._request.generate(arrived)
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise OutOfMemoryError(f"out of memory in the engine: {first_line(error)}") from error
+            raise
+        return tuple(tuple(row[: self._new_tokens]) for row in arrived.tokens)
+
+    def problem(self, output: tuple[tuple[int, ...], ...]) -> str | None:
+        lengths = sorted({len(row) for row in output})
+        if len(output) != self.items_per_call or lengths != [self._new_tokens]:
+            return f"token count: {len(output)} rows of {lengths}, expected {self._new_tokens} each"
+        return None
+
+    def readings(self, output: Any) -> Readings:
+        readings: Readings = self._prepared.readings()
+        return readings
+
+    def count(self) -> Readings:
+        why = f"{NOT_SUPPORTED}: operators are counted in torch's models, not in engines"
+        return Readings(missing=dict.fromkeys(("flops", "bytes_accessed"), why))
+
+    def arrays(self, output: tuple[tuple[int, ...], ...]) -> Mapping[str, Any]:
+        """The tokens, where they can be compared: the reference has no context, and knows ids."""
+        import numpy as np
+
+        if self._settings.context_depth or self._settings.lora or not self._request.knows_tokens:
+            return {}
+        return {"tokens": np.array(output, dtype=np.int64)}
+
+    def runtime_times_ns(self) -> Mapping[str, int]:
+        report = self._request.report()
+        self._reports.append(report)
+        times = {ENGINE_FIRST: report.first_s, ENGINE_PER_TOKEN: report.per_token_s, LATENCY_REQUEST: report.total_s}
+        return {name: round(seconds * 1e9) for name, seconds in times.items() if seconds is not None}
+
+    def metrics(self) -> Sequence[CustomMetric]:
+        """The engine's own times, how many proposed tokens were right, and how much of the prompts was reused."""
+        own = (
+            CustomMetric(name=f"{name}_ms", value=1e9 / NS_PER_MS * median(values), unit="ms")
+            for name, values in (
+                (ENGINE_FIRST, [one.first_s for one in self._reports if one.first_s is not None]),
+                (ENGINE_PER_TOKEN, [one.per_token_s for one in self._reports if one.per_token_s is not None]),
+            )
+            if values
+        )
+        return (*own, *self._speculation(), *self._reuse())
+
+    def _speculation(self) -> tuple[CustomMetric, ...]:
+        drafted = sum(one.drafted_tokens for one in self._reports)
+        if not self._settings.is_speculative or not drafted:
+            return ()
+        accepted = sum(one.accepted_tokens for one in self._reports)
+        rate = CustomMetric(name="draft_acceptance_rate", value=accepted / drafted, better="higher")
+        passes = [one.verifications for one in self._reports if one.verifications is not None]
+        if not sum(passes):
+            return (rate,)
+        length = CustomMetric(name="mean_accepted_length", value=1 + accepted / sum(passes), unit="tokens")
+        return (rate, replace(length, better="higher"))
+
+    def _reuse(self) -> tuple[CustomMetric, ...]:
+        prompts = sum(one.prompt_tokens for one in self._reports)
+        if not self._settings.has_prefix_cache or not prompts:
+            return ()
+        share = sum(one.reused_tokens for one in self._reports) / prompts
+        return (CustomMetric(name="prefix_cache_hit_share", value=share, better="higher"),)
+
+    def verified(self) -> Mapping[str, Json]:
+        return self._request.verified()
+
+    def close(self) -> None:
+        self._request.close()
+
+
+class EngineSession(Session):
+    """A workload's model in an engine."""
+
+    def __init__(self, cell: Cell, model: EngineModel, processing: Processing) -> None:
+        self._cell = cell
+        self._model = model
+        self._processing = processing
+        self._settings = EngineSettings.of(cell)
+        self.weights_bytes: int | None = model.weights_bytes
+        self.parameter_count: int | None = model.parameter_count or cell.workload.parameter_count
+        self.verified: Mapping[str, Json] = {**model.facts, **self._bits(), **processing.verified}
+
+    def operation(self, point: Point) -> Operation:
+        workload = self._cell.workload
+        family = plugin_of(workload)
+        if (problem := family.check(workload, point)) is not None:
+            raise UsageError(problem)
+        self._check_depth(point)
+        prepared = self._processing.inputs(family, workload, point)
+        request = self._model.request(prepared.arrays["input_ids"], point.new_tokens or 0, self._context(point))
+        return EngineOperation(request, point, prepared, self._settings)
+
+    def close(self) -> None:
+        self._model.close()
+
+    def _bits(self) -> dict[str, Json]:
+        """`bits_per_weight`: all that the weights occupy, scales included, by parameter."""
+        if self.weights_bytes is None or not self.parameter_count:
+            return {}
+        return {"bits_per_weight": round(8 * self.weights_bytes / self.parameter_count, 3)}
+
+    def _context(self, point: Point) -> np.ndarray | None:
+        """Other tokens than the prompt's, as many as the depth."""
+        depth = self._settings.context_depth
+        if not depth:
+            return None
+        workload = self._cell.workload
+        before = replace(point, sequence_length=depth)
+        found: np.ndarray = plugin_of(workload).inputs(workload, before, workload.seed + 1)["input_ids"]
+        return found
+
+    def _check_depth(self, point: Point) -> None:
+        longest, depth = self._cell.workload.max_sequence_length, self._settings.context_depth
+        tokens = depth + (point.sequence_length or 0) + (point.new_tokens or 0)
+        if depth and longest is not None and tokens > longest:
+            raise UnsupportedError(
+                f"--context-depth {depth} and {point.label} are {tokens} tokens: {self._cell.workload.model_id} takes "
+                f"at most {longest}"
+            )

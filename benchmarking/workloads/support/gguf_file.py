@@ -1,0 +1,302 @@
+"""The header of a GGUF file (llama.cpp's format): its metadata and tensors, read within limits.
+
+The file may be a stranger's, and engines map it into memory by what its header says. So every length is checked against
+the file before it is used, tensors have to lie in the file, and arrays (the vocabulary) are skipped unread. The format:
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BufferedReader
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import NoReturn
+
+from benchmarking.core.errors import FormatError
+from benchmarking.core.records import Json, Precision
+from benchmarking.core.untrusted.input_files import open_regular
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+MAX_ENTRIES, MAX_TENSORS, MAX_NAME_BYTES, MAX_DIMENSIONS = 10_000, 100_000, 65_535, 4
+MAX_TEXT_BYTES = 1 << 20
+"""Of a value; the longest are chat templates of some 10 kB."""
+MAX_DEPTH = 4
+"""Of arrays in arrays."""
+DEFAULT_ALIGNMENT = 32
+
+_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_TEXT, _ARRAY = 8, 9
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A type of tensors: values of a block, and the bytes it takes."""
+
+    name: str
+    block: int
+    bytes: int
+
+
+TYPES: Mapping[int, TensorType] = MappingProxyType(
+    {
+        0: TensorType("F32", 1, 4),
+        1: TensorType("F16", 1, 2),
+        2: TensorType("Q4_0", 32, 18),
+        3: TensorType("Q4_1", 32, 20),
+        6: TensorType("Q5_0", 32, 22),
+        7: TensorType("Q5_1", 32, 24),
+        8: TensorType("Q8_0", 32, 34),
+        9: TensorType("Q8_1", 32, 40),
+        10: TensorType("Q2_K", 256, 84),
+        11: TensorType("Q3_K", 256, 110),
+        12: TensorType("Q4_K", 256, 144),
+        13: TensorType("Q5_K", 256, 176),
+        14: TensorType("Q6_K", 256, 210),
+        15: TensorType("Q8_K", 256, 292),
+        16: TensorType("IQ2_XXS", 256, 66),
+        17: TensorType("IQ2_XS", 256, 74),
+        18: TensorType("IQ3_XXS", 256, 98),
+        19: TensorType("IQ1_S", 256, 50),
+        20: TensorType("IQ4_NL", 32, 18),
+        21: TensorType("IQ3_S", 256, 110),
+        22: TensorType("IQ2_S", 256, 82),
+        23: TensorType("IQ4_XS", 256, 136),
+        24: TensorType("I8", 1, 1),
+        25: TensorType("I16", 1, 2),
+        26: TensorType("I32", 1, 4),
+        27: TensorType("I64", 1, 8),
+        28: TensorType("F64", 1, 8),
+        29: TensorType("IQ1_M", 256, 56),
+        30: TensorType("BF16", 1, 2),
+        34: TensorType("TQ1_0", 256, 54),
+        35: TensorType("TQ2_0", 256, 66),
+        39: TensorType("MXFP4", 32, 17),
+    }
+)
+"""ggml_type -> type. The numbers and sizes are those of ggml.h and ggml-common.h."""
+
+FILE_TYPES: Mapping[int, str] = MappingProxyType(
+    {
+        0: "F32",
+        1: "F16",
+        2: "Q4_0",
+        3: "Q4_1",
+        7: "Q8_0",
+        8: "Q5_0",
+        9: "Q5_1",
+        10: "Q2_K",
+        11: "Q3_K_S",
+        12: "Q3_K_M",
+        13: "Q3_K_L",
+        14: "Q4_K_S",
+        15: "Q4_K_M",
+        16: "Q5_K_S",
+        17: "Q5_K_M",
+        18: "Q6_K",
+        25: "IQ4_NL",
+        30: "IQ4_XS",
+        32: "BF16",
+    }
+)
+"""general.file_type (llama_ftype of llama.h) -> the name that people know the file by: the mixture of types."""
+
+FLOAT_PRECISIONS: Mapping[str, Precision] = MappingProxyType({"F32": "float32", "F16": "float16", "BF16": "bfloat16"})
+
+
+def precision_of(name: str) -> Precision:
+    """The precision in whose series a type stands: the narrowest that has its bits. Q5_K_M and Q6_K are int8 so, Q3_K_M
+    is int4; their names keep them apart, and `bits_per_weight` says how many bits there really are."""
+    digits = re.search(r"[0-9]", name)
+    return FLOAT_PRECISIONS.get(name) or ("int8" if digits is not None and int(digits[0]) > 4 else "int4")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A tensor of a file."""
+
+    name: str
+    type: TensorType
+    shape: tuple[int, ...]
+    offset: int
+    """From the beginning of the tensors' bytes."""
+
+    @property
+    def values(self) -> int:
+        """How many values it has."""
+        return prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in the file."""
+        return self.values // self.type.block * self.type.bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gguf:
+    """What the header of a file says."""
+
+    metadata: Mapping[str, Json]
+    """Values by key; of an array its length alone."""
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def architecture(self) -> str:
+        """llama.cpp's name of the architecture."""
+        return str(self.metadata.get("general.architecture", ""))
+
+    @property
+    def quantization(self) -> str:
+        """The name of the file's mixture of types; where the file does not say, its most common type."""
+        by_file = FILE_TYPES.get(_whole(self.metadata.get("general.file_type")))
+        if by_file is not None:
+            return by_file
+        matrices = [tensor for tensor in self.tensors if len(tensor.shape) > 1]
+        counted: dict[str, int] = {}
+        for tensor in matrices:
+            counted[tensor.type.name] = counted.get(tensor.type.name, 0) + tensor.values
+        return max(counted, key=lambda name: counted[name], default="F32")
+
+    @property
+    def parameter_count(self) -> int:
+        """Values of all tensors."""
+        return sum(tensor.values for tensor in self.tensors)
+
+    @property
+    def weights_bytes(self) -> int:
+        """Bytes of all tensors, scales included."""
+        return sum(tensor.size_bytes for tensor in self.tensors)
+
+    def of_architecture(self, key: str) -> Json:
+        """The value of a key of the architecture's: `context_length`."""
+        return self.metadata.get(f"{self.architecture}.{key}")
+
+
+def read_gguf(path: Path) -> Gguf:
+    """The header of a file. Raises FormatError for one that is no GGUF file, truncated or beyond the limits, and
+    UnreadableError."""
+    with open_regular(path) as file:
+        return _Reader(file, path).read()
+
+
+def _whole(value: Json) -> int:
+    return value if isinstance(value, int) else -1
+
+
+class _Reader:
+    """Reads a file from its beginning; every length is checked against what is left of it."""
+
+    def __init__(self, file: BufferedReader, path: Path) -> None:
+        self._file = file
+        self._path = path
+        self._size = os.fstat(file.fileno()).st_size
+
+    def read(self) -> Gguf:
+        if self._file.read(4) != MAGIC:
+            raise FormatError(f"{self._path} is not a GGUF file")
+        version = self._number("<I")
+        if version not in VERSIONS:
+            raise FormatError(f"{self._path}: version {version} of GGUF; read are {VERSIONS[0]} and {VERSIONS[1]}")
+        tensors = self._count("<Q", MAX_TENSORS, "tensors")
+        entries = self._count("<Q", MAX_ENTRIES, "entries of metadata")
+        metadata = dict(self._entry() for _ in range(entries))
+        found = tuple(self._tensor() for _ in range(tensors))
+        self._check_places(found, metadata)
+        return Gguf(metadata=metadata, tensors=found)
+
+    def _entry(self) -> tuple[str, Json]:
+        key = self._text(MAX_NAME_BYTES)
+        return key, self._value(int(self._number("<I")), 0)
+
+    def _value(self, kind: int, depth: int) -> Json:
+        if kind == _TEXT:
+            return self._text(MAX_TEXT_BYTES)
+        if kind == _ARRAY:
+            return self._skipped(depth)
+        if kind not in _SCALARS:
+            self._refuse(f"a value of the unknown type {kind}")
+        return self._number(_SCALARS[kind])
+
+    def _skipped(self, depth: int) -> int:
+        """Skip an array: its length."""
+        kind, length = int(self._number("<I")), int(self._number("<Q"))
+        if depth >= MAX_DEPTH:
+            self._refuse("arrays in arrays")
+        if kind in _SCALARS:
+            self._skip(length * struct.calcsize(_SCALARS[kind]))
+            return length
+        if length > self._left():  # every element takes bytes
+            self._refuse(f"an array of {length} elements")
+        for _ in range(length):
+            if kind == _TEXT:
+                self._skip(int(self._number("<Q")))
+            elif kind == _ARRAY:
+                self._skipped(depth + 1)
+            else:
+                self._refuse(f"an array of the unknown type {kind}")
+        return length
+
+    def _tensor(self) -> Tensor:
+        name = self._text(MAX_NAME_BYTES)
+        dimensions = self._count("<I", MAX_DIMENSIONS, f"dimensions of {name}")
+        shape = tuple(int(self._number("<Q")) for _ in range(dimensions))
+        kind, offset = int(self._number("<I")), int(self._number("<Q"))
+        if kind not in TYPES:
+            self._refuse(f"{name} is of the unknown type {kind}")
+        if not all(0 < size < 1 << 40 for size in shape) or (shape and shape[0] % TYPES[kind].block):
+            self._refuse(f"{name} has shape {shape}, which {TYPES[kind].name} cannot have")
+        return Tensor(name=name, type=TYPES[kind], shape=shape, offset=offset)
+
+    def _check_places(self, tensors: tuple[Tensor, ...], metadata: Mapping[str, Json]) -> None:
+        """Every tensor has its bytes in the file, and none shares them."""
+        alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+        if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20:
+            self._refuse(f"an alignment of {alignment}")
+        begin = -(-self._file.tell() // alignment) * alignment
+        end = 0
+        for tensor in sorted(tensors, key=lambda one: one.offset):
+            if tensor.offset < end:
+                self._refuse(f"{tensor.name} overlaps another tensor")
+            end = tensor.offset + tensor.size_bytes
+        if begin + end > self._size and tensors:
+            raise FormatError(f"{self._path} is truncated: {self._size} bytes of {begin + end}. Fetch it again")
+
+    def _count(self, kind: str, most: int, what: str) -> int:
+        count = int(self._number(kind))
+        if count > most:
+            self._refuse(f"{count} {what}, at most {most} are read")
+        return count
+
+    def _number(self, kind: str) -> int | float | bool:
+        size = struct.calcsize(kind)
+        found: int | float | bool = struct.unpack(kind, self._bytes(size))[0]
+        return found
+
+    def _text(self, most: int) -> str:
+        length = int(self._number("<Q"))
+        if length > most:
+            self._refuse(f"a text of {length} bytes, at most {most} are read")
+        return self._bytes(length).decode("utf-8", "replace")
+
+    def _bytes(self, count: int) -> bytes:
+        found = self._file.read(count)
+        if len(found) < count:
+            raise FormatError(f"{self._path} is truncated: its header ends after {self._size} bytes. Fetch it again")
+        return found
+
+    def _skip(self, count: int) -> None:
+        if count > self._left():
+            self._refuse(f"{count} bytes where {self._left()} are left")
+        self._file.seek(count, os.SEEK_CUR)
+
+    def _left(self) -> int:
+        return self._size - self._file.tell()
+
+    def _refuse(self, problem: str) -> NoReturn:
+        raise FormatError(f"{self._path} is not a GGUF file within the limits: {problem}")
