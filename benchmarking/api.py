@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.cleaning import lean_cache as lean
 from benchmarking.builds.store import CACHE_VARIABLE
+from benchmarking.cluster.places import elsewhere, engine
 from benchmarking.core import plugins
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.contracts import Session
@@ -33,7 +35,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.measure.settings import DEFAULT_PROFILE, ProfileName, Settings, settings
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.scripts.session import Models, Places, analyse_all, check_engine
+from benchmarking.scripts.session import Models, Places, analyse_all
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request
 from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     import torch
 
     from benchmarking.scripts.analysis import Analysis
+    from benchmarking.sweep.run.session import Place
 
 DEVICES = "benchmarking.devices"
 ELSEWHERE = ("device", "runtime", "precision")
@@ -64,7 +67,9 @@ def benchmark_model(
     build_only: bool = False,
     sequence: str | Path | None = None,
     backend: str = "local",
-    use_slurm: bool = False,
+    host: str | Sequence[str] | None = None,
+    use_slurm: bool | str | Path = False,
+    setup: str | None = None,
     **request: Any,
 ) -> Run:
     """Measure a model and return the run; nothing is stored.
@@ -79,6 +84,9 @@ def benchmark_model(
     the other fields of `benchmarking.sweep.plan.request.Request` (device, precision, batch_sizes, sequence_lengths,
     new_tokens, ...), and `launches`.
 
+    `backend="remote"` measures a model id on `host` ("user@machine"), `use_slurm` in a job of Slurm, as True or as the
+    file of its configuration; `setup` is how benchhouse is started there, as the flag of the same name.
+
     `sequence` is a file whose `get_sequence()` gives the stages of the build. `cache_dir` is the folder of builds; with
     `lean_cache` those that this call makes are deleted at its end; with `build_only` they are made, and the points of
     the run are skipped.
@@ -86,9 +94,12 @@ def benchmark_model(
     Raises UsageError for invalid arguments and other BenchhouseErrors for failures; a failed point of a model id is a
     failed result of the run. A script that calls this with a model id needs no main guard.
     """
-    check_engine(backend, use_slurm=use_slurm)
+    place = elsewhere(backend, host, use_slurm=use_slurm, setup=setup)
     about = {"tags": dict(tags or {}), "description": description}
     is_named = isinstance(model, str)
+    if place.cluster is not None and (not is_named or build_only):
+        what = "build_only" if is_named else "a module of this process"
+        raise UsageError(f"{what} is of this machine: other machines measure model ids and scripts")
     if is_named and (inputs is not None or name is not None):
         raise UsageError("inputs and name are for torch modules, not for a model id")
     if is_named and sequence is not None:
@@ -104,7 +115,7 @@ def benchmark_model(
     )
     with _cache(cache_dir, is_lean=lean_cache):
         if isinstance(model, str):
-            return _measure_model_id(model, chosen, {**request, **about}, build_only=build_only)
+            return _measure_model_id(model, chosen, {**request, **about}, place, build_only=build_only)
         if build_only or sequence is not None or any(name in request for name in ELSEWHERE):
             stages = None if sequence is None else read_sequence(Path(sequence).resolve())
             fields = {**_in_place(model, request, stages), **about}
@@ -141,23 +152,28 @@ def benchmark_script(
     tags: Mapping[str, str] | None = None,
     description: str | None = None,
     backend: str = "local",
-    use_slurm: bool = False,
+    host: str | Sequence[str] | None = None,
+    use_slurm: bool | str | Path = False,
+    setup: str | None = None,
 ) -> ScriptReport:
     """Measure the models that Python scripts call, with the inputs that the scripts used; nothing is stored.
 
     `input_script` is a file, or several ("example.py", "example.py::d5b1ab77"), in `search_dir` if that is given;
     `benchmark_all` takes every script of that folder. Each is run in processes of its own, with `script_args`: words,
     or one text that is split as a shell would, without a shell. Modules are found down to `max_depth` levels below
-    those that the script calls. `sequence` is a file whose `get_sequence()` gives the stages of the builds. Each model
-    has one run per device and runtime. What fails is in the report, and stops nothing else. A script that calls this
-    needs no main guard.
+    those that the script calls. `backend`, `host`, `use_slurm` and `setup` are as in `benchmark_model`; the scripts
+    must be at the same place on the other machine. `sequence` is a file whose `get_sequence()` gives the stages of
+    the builds. Each model has one run per device and runtime. What fails is in the report, and stops nothing else. A
+    script that calls this needs no main guard.
 
     Raises UsageError for invalid arguments, and UnsupportedError when nothing can be measured on the devices and
     runtimes that are named.
     """
     from benchmarking.scripts.planning import targets
 
-    check_engine(backend, use_slurm=use_slurm)
+    place = elsewhere(backend, host, use_slurm=use_slurm, setup=setup)
+    if place.cluster is not None and (analyze_only or build_only or sequence is not None):
+        raise UsageError("analyze_only, build_only and sequence are of this machine: other machines measure")
     plugins.check_measuring("measuring the models of a script")
     words = shlex.split(script_args) if isinstance(script_args, str) else list(script_args)
     wanted = targets(_words(input_script), None if search_dir is None else str(search_dir), everything=benchmark_all)
@@ -184,10 +200,11 @@ def benchmark_script(
             return ScriptReport(scripts=models.analyses, failures=tuple(models.failures))
         left_out: list[str] = []
         places = Places(devices=_words(devices), runtimes=_words(runtimes), precision=precision)
-        models.plan(places, request, uuid7(), left_out.append)
-        if build_only:
-            models.build(_silent)
-        runs = () if build_only else _measured(models)
+        with engine(place, places.devices, [target.path for target in wanted]) as where:
+            models.plan(places, request, uuid7(), left_out.append, machine=where.machine)
+            if build_only:
+                models.build(_silent)
+            runs = () if build_only else _measured(models, where.place)
         return ScriptReport(
             scripts=models.analyses, runs=runs, failures=tuple(models.failures), left_out=tuple(left_out)
         )
@@ -206,11 +223,11 @@ class ScriptReport:
     """Combinations that cannot run, each with the reason; and builds that had become stale."""
 
 
-def _measured(models: Models) -> tuple[Run, ...]:
+def _measured(models: Models, place: Place) -> tuple[Run, ...]:
     """The runs of all plans, which are swept together."""
     from benchmarking.sweep.run.session import measured
 
-    runs = measured(models.plans)
+    runs = measured(models.plans, place)
     for run in runs:
         models.keep(run)
     return runs
@@ -323,7 +340,9 @@ def _one_launch(plan: CellPlan, preparation: Preparation | None) -> tuple[list[L
     return [one for one in sent if isinstance(one, LaunchLoad)], measurements
 
 
-def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any], *, build_only: bool) -> Run:
+def _measure_model_id(
+    model_id: str, chosen: Settings, fields: Mapping[str, Any], place: argparse.Namespace, *, build_only: bool
+) -> Run:
     from benchmarking.sweep.plan.request import plan_cell
     from benchmarking.sweep.run.session import measured
     from benchmarking.sweep.run.supervisor import finished_run
@@ -333,10 +352,11 @@ def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any]
         request = Request(model_id=model_id, settings=chosen, build_only=build_only, command=tuple(sys.argv), **fields)
     except TypeError as error:
         raise UsageError(f"benchmark_model: {error}") from error
-    plan = plan_cell(request, uuid7())
-    if build_only:
-        return finished_run(_skipping(plan), [], [], utc_now(), _built(plan))
-    (run,) = measured([plan])
+    with engine(place, (request.device,)) as where:
+        plan = plan_cell(request, uuid7(), machine=where.machine)
+        if build_only:
+            return finished_run(_skipping(plan), [], [], utc_now(), _built(plan))
+        (run,) = measured([plan], where.place)
     return run
 
 

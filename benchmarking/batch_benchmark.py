@@ -26,7 +26,7 @@ from benchmarking.batch.estimate import Estimate, estimate
 from benchmarking.batch.manifest import About, Manifest
 from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.cleaning import lean_cache
-from benchmarking.cluster.places import Engine, engine
+from benchmarking.cluster.places import Engine, again, engine
 from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.plugins import check_installed, check_measuring
@@ -216,7 +216,7 @@ def _show(done: BatchSummary, arguments: argparse.Namespace) -> None:
 def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     finished = sum(cell.run_file is not None for cell in batch.cells)
     words = [NAME, "--resume", "--output-dir", str(batch.folder), *_needed_again(batch.manifest, arguments)]
-    words += [] if arguments.cluster is None else ["--cluster", arguments.cluster]
+    words += again(arguments)
     kept = f"saved; {shlex.join(words)} continues from here"
     note(f"{finished} of {len(batch.cells)} cells finished: {'not saved (--no-save)' if arguments.no_save else kept}")
 

@@ -19,6 +19,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking.builds.cleaning import lean_cache
+from benchmarking.cluster.places import Engine, add_elsewhere, engine, settle
 from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, names, non_negative_int, note, notes, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
@@ -53,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
+    settle(arguments)
+    _check_place(arguments)
     wanted = targets(arguments.script, arguments.search_dir, everything=arguments.all)
     script_arguments = _words(arguments.script_args)
     check_measuring("measuring the models of a script")
@@ -67,7 +70,10 @@ def _run(argv: Sequence[str]) -> int:
             sequence=arguments.sequence_file,
             say=say,
         )
-        code = EXIT_OK if arguments.analyze_only else _build_or_measure(models, arguments, argv)
+        code = EXIT_OK
+        if not arguments.analyze_only:
+            with engine(arguments, arguments.device, [target.path for target in wanted]) as where:
+                code = _build_or_measure(models, arguments, argv, where)
     if arguments.analyze_only:
         _print_analyses(models, arguments)
     for failure in models.failures:
@@ -75,10 +81,19 @@ def _run(argv: Sequence[str]) -> int:
     return EXIT_FAILED if models.failures else code
 
 
-def _build_or_measure(models: Models, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+def _check_place(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for what is not done on another machine."""
+    if arguments.cluster is None:
+        return
+    for flag in ("analyze_only", "build_only", "sequence_file"):
+        if getattr(arguments, flag):
+            raise UsageError(f"--{flag.replace('_', '-')} is of this machine: leave --backend and --use-slurm out")
+
+
+def _build_or_measure(models: Models, arguments: argparse.Namespace, argv: Sequence[str], where: Engine) -> int:
     places = Places(devices=arguments.device, runtimes=arguments.runtime or (), precision=arguments.precision)
     request = _request(arguments, argv)
-    models.plan(places, request, uuid7(), note)
+    models.plan(places, request, uuid7(), note, machine=where.machine)
     check_shared_options(request.shared_options, [plan.cell for plan in models.plans])
     if not arguments.json:
         print("\n\n".join(outlines(models.analyses)), end="\n\n", flush=True)
@@ -100,6 +115,7 @@ def _build_or_measure(models: Models, arguments: argparse.Namespace, argv: Seque
         ),
         device_wait_s=arguments.lock_timeout,
         finished=models.keep,
+        place=where.place,
     )
 
 
@@ -226,6 +242,7 @@ def _parser() -> Parser:
     flags.add_measuring(parser)
     flags.add_builds(parser)
     add_runtime_options(parser)
+    add_elsewhere(parser)
     scripts.add_argument(
         "--sequence-file",
         metavar="FILE",

@@ -14,6 +14,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 
 from benchmarking import ab, listings
 from benchmarking.builds.cleaning import lean_cache
+from benchmarking.cluster.places import add_elsewhere, engine, settle
 from benchmarking.core.command_line import Parser, names, note, notes, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.plugins import check_measuring
@@ -44,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
+    settle(arguments)
     flags.use_cache_dir(arguments.cache_dir)
     if (listing := _listing(arguments)) is not None:
         return listings.show(listing, as_json=arguments.json)
@@ -57,14 +59,17 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     show = session.Show(json=arguments.json, quiet=arguments.quiet)
     output_dir = Path(arguments.output_dir)
     if arguments.resume:
-        return session.resume(
-            output_dir,
-            _database(arguments),
-            show,
-            model_id=arguments.model_id,
-            named=vars(arguments),
-            device_wait_s=arguments.lock_timeout,
-        )
+        with engine(arguments, _devices(arguments)) as where:
+            return session.resume(
+                output_dir,
+                _database(arguments),
+                show,
+                model_id=arguments.model_id,
+                named=vars(arguments),
+                device_wait_s=arguments.lock_timeout,
+                place=where.place,
+            )
+    _check_place(arguments)
     if arguments.benches is not None:
         raise UsageError("--benches goes with --resume here: measure benchmarks with batch_benchmark --benches")
     if arguments.calibrate_device:
@@ -74,7 +79,7 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     if arguments.turn is not None and not arguments.dry_run:
         return take_turn(
             arguments.turn,
-            lambda: _plans(arguments, argv, show)[0],
+            lambda: _plans(arguments, argv, show, Machine())[0],
             quiet=arguments.quiet,
             named=vars(arguments),
             device_wait_s=arguments.lock_timeout,
@@ -84,13 +89,29 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         return _measure_in_turns(arguments, argv)
     if arguments.launches is None and (arguments.compare_to is not None or _compares(arguments)):
         arguments.launches = ab.DEFAULT_ROUNDS  # what is compared needs launches rather than long ones
-    plans, show = _plans(arguments, argv, show)
-    if arguments.dry_run:
-        return session.show_plans(plans, show)
-    if arguments.compare_to is not None:
-        show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans])
-    saved_in = output_dir if arguments.save else None
-    return session.run_plans(plans, saved_in, _database(arguments), show, device_wait_s=arguments.lock_timeout)
+    with engine(arguments, _devices(arguments)) as where:
+        plans, show = _plans(arguments, argv, show, where.machine)
+        if arguments.dry_run:
+            return session.show_plans(plans, show)
+        if arguments.compare_to is not None:
+            show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans])
+        saved_in, wait_s = output_dir if arguments.save else None, arguments.lock_timeout
+        return session.run_plans(plans, saved_in, _database(arguments), show, device_wait_s=wait_s, place=where.place)
+
+
+def _devices(arguments: argparse.Namespace) -> tuple[str, ...]:
+    return (arguments.device,)
+
+
+def _check_place(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for what is not measured on another machine."""
+    if arguments.cluster is None:
+        return
+    for flag in ("interleave", "turn", "calibrate_device", "benches"):
+        if getattr(arguments, flag):
+            raise UsageError(
+                f"--{flag.replace('_', '-')} measures on this machine: run it there, without --backend and --use-slurm"
+            )
 
 
 def _measure_in_turns(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
@@ -101,11 +122,11 @@ def _measure_in_turns(arguments: argparse.Namespace, argv: Sequence[str]) -> int
 
 
 def _plans(
-    arguments: argparse.Namespace, argv: Sequence[str], show: session.Show
+    arguments: argparse.Namespace, argv: Sequence[str], show: session.Show, machine: Machine
 ) -> tuple[Sequence[CellPlan], session.Show]:
     """The plans, and how their runs are shown."""
     requests = flags.requests(arguments, arguments.model_id, (NAME, *without_turn_flag(argv)))
-    session_id, workload, machine = uuid7(), workload_of(requests[0]), Machine()
+    session_id, workload = uuid7(), workload_of(requests[0])
     if not _names_several(arguments.runtime or ()):
         (runtime,) = arguments.runtime or (None,)
         chosen = [replace(request, runtime=runtime) for request in requests]
@@ -198,6 +219,7 @@ def _parser() -> Parser:
     flags.add_grid(parser)
     flags.add_measuring(parser)
     flags.add_builds(parser)
+    add_elsewhere(parser)
     output = parser.add_argument_group("output")
     flags.add_save(output)
     flags.add_keeping(output)

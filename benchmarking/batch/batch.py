@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from benchmarking.batch import manifest as manifests
 from benchmarking.batch import summary as summaries
@@ -21,26 +20,13 @@ from benchmarking.sweep.plan.foreign_code import check_read_plan
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run.session import finish_run, store_run
 from benchmarking.sweep.run.spool import PartialRun, read_run
-from benchmarking.sweep.run.supervisor import Observer, Track, check_place, sweep
+from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, check_place, sweep
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.comparison import condensed
 from benchmarking.sweep.show.live import observed
 from benchmarking.sweep.show.progress import cell_name
 
 LOG = logging.getLogger(__name__)
-
-
-class Sweep(Protocol):
-    """How the tracks of a batch are measured: as `benchmarking.sweep.run.supervisor.sweep` does, or elsewhere."""
-
-    def __call__(
-        self,
-        tracks: Sequence[Track],
-        observer: Observer,
-        done: Callable[[Track], None],
-        *,
-        device_wait_s: float | None = None,
-    ) -> None: ...
 
 
 class Recorder(Observer):

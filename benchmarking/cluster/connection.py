@@ -29,10 +29,11 @@ from benchmarking.cluster.messages import (
     read_report,
     version_in,
 )
-from benchmarking.cluster.places import LOCAL, SLURM, slurm_settings
+from benchmarking.cluster.places import LOCAL, SLURM, SSH, slurm_settings, ssh_settings
 from benchmarking.cluster.security import security
 from benchmarking.cluster.slurm import slurm_jobs
-from benchmarking.cluster.started import Started, local_workers
+from benchmarking.cluster.ssh import ssh_workers
+from benchmarking.cluster.started import Started, Wanted, local_workers
 from benchmarking.core.command_line import note, notes
 from benchmarking.core.errors import BenchhouseError, FormatError, WorkersLostError
 from benchmarking.core.provenance import uuid7
@@ -177,15 +178,15 @@ class Cluster:
 
 
 @contextmanager
-def connected(name: str, arguments: argparse.Namespace, devices: Sequence[str] | None) -> Iterator[Cluster]:
-    """The cluster of a value of --cluster. `devices` are those that workers started here offer; None for all hardware.
+def connected(name: str, arguments: argparse.Namespace, wanted: Wanted) -> Iterator[Cluster]:
+    """The cluster of a value of --cluster. `wanted` is of the workers that are started here.
 
     Raises WorkersLostError where no scheduler answers, or no worker comes to a cluster of our own.
     """
     from distributed import Client
 
     with ExitStack() as stack:
-        started = stack.enter_context(_started(name, arguments, devices))
+        started = stack.enter_context(_started(name, arguments, wanted))
         # Each run stores the versions of its worker; Dask's own comparison is of other packages than those that matter.
         warnings.filterwarnings("ignore", message="(?s).*Mismatched versions", module="distributed")
         try:
@@ -202,15 +203,16 @@ def connected(name: str, arguments: argparse.Namespace, devices: Sequence[str] |
         yield cluster
 
 
-def _started(
-    name: str, arguments: argparse.Namespace, devices: Sequence[str] | None
-) -> AbstractContextManager[Started]:
+def _started(name: str, arguments: argparse.Namespace, wanted: Wanted) -> AbstractContextManager[Started]:
     """What --cluster names: a scheduler that runs, or one of our own with its workers."""
     if (local := LOCAL.fullmatch(name)) is not None:
-        return local_workers(int(local[1]), devices)
+        return local_workers(int(local[1]), wanted)
     if name.startswith(SLURM):
         config, setup = slurm_settings(name, arguments)
-        return slurm_jobs(config, setup, devices, security(arguments), notes(quiet=arguments.quiet))
+        return slurm_jobs(config, setup, wanted, security(arguments), notes(quiet=arguments.quiet))
+    if name.startswith(SSH):
+        hosts, ssh = ssh_settings(name, arguments, wanted)
+        return ssh_workers(hosts, ssh, notes(quiet=arguments.quiet))
     return nullcontext(Started(address=name, security=security(arguments)))
 
 

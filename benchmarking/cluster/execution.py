@@ -28,7 +28,16 @@ from benchmarking.cluster.messages import (
     report_text,
 )
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.core.records import Device, LaunchLoad, Measurement, Point, Preparation, WeightsChoice, dumps
+from benchmarking.core.records import (
+    Device,
+    LaunchLoad,
+    Measurement,
+    Point,
+    Preparation,
+    WeightsChoice,
+    Workload,
+    dumps,
+)
 from benchmarking.devices.support.kinds import free_memory
 from benchmarking.measure.bench import Live
 from benchmarking.sweep.plan.foreign_code import check_read_plan
@@ -147,6 +156,8 @@ def accepted(plan: CellPlan, site: Site) -> CellPlan:
         has = ", ".join(device.selector for device in site.devices)
         raise UnsupportedError(f"worker {site.name} has no device {cell.device.selector} as planned; it has {has}")
     workload = cell.workload
+    if workload.source == "module":
+        _check_script(workload, site)
     if workload.source not in ("hub", "local"):
         return plan
     # The folder of the weights is another one on each machine; what is in it must be the same.
@@ -162,6 +173,28 @@ def accepted(plan: CellPlan, site: Site) -> CellPlan:
             )
     here = dataclasses.replace(here, model_id=workload.model_id, weights_reason=workload.weights_reason)
     return dataclasses.replace(plan, cell=dataclasses.replace(cell, workload=here))
+
+
+def _check_script(workload: Workload, site: Site) -> None:
+    """Run the script of a plan here, where the inputs of its models are not in this machine's cache. Raises UsageError
+    for a script that is not here, or that has other models here."""
+    from benchmarking.scripts.analysis import ScriptRequest, analyse
+    from benchmarking.workloads.support.given_modules import given_module, has_inputs
+
+    about, path = given_module(workload), Path(workload.path or "")
+    if not path.is_file():
+        raise UsageError(f"worker {site.name} has no script {path}: copy it to the same place")
+    if has_inputs(workload):
+        return
+    found = analyse(ScriptRequest(path=str(path), arguments=about.script_arguments, max_depth=about.max_depth))
+    if found.error is not None:
+        raise UsageError(f"worker {site.name}: {path.name}: {found.error}")
+    here = {module.number: module for module in found.modules}.get(about.number)
+    if here is None or (here.hash, here.identity) != (about.hash, about.identity) or not has_inputs(workload):
+        raise UsageError(
+            f"worker {site.name}: {path.name} makes another model {about.number} there, or calls it with other values: "
+            "give it fixed seeds, and both machines the same files and versions"
+        )
 
 
 class Reports:

@@ -7,6 +7,7 @@ for jobs of Slurm, which commands for a single model have, too.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,14 +18,18 @@ from typing import TYPE_CHECKING
 
 from benchmarking.cluster.far_side import PACKAGE, Setup, read_setup
 from benchmarking.cluster.security import add_tls, check_exposure
-from benchmarking.core.command_line import Parser
+from benchmarking.cluster.started import Wanted
+from benchmarking.core.command_line import Parser, choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.plugins import check_installed
 from benchmarking.sweep.plan.plan import Machine
+from benchmarking.sweep.plan.request import AUTO
+from benchmarking.sweep.run.session import HERE, Place
 
 if TYPE_CHECKING:
     from benchmarking.cluster.coordinator import ClusterSweep
     from benchmarking.cluster.slurm import SlurmConfig
+    from benchmarking.cluster.ssh import Host, Ssh
 
 LOCAL = re.compile(r"local:([1-9]\d{0,2})")
 """A cluster that the command starts itself, on this machine."""
@@ -128,6 +133,9 @@ def check_name(name: str, arguments: argparse.Namespace) -> None:
     if name.startswith(SLURM):
         slurm_settings(name, arguments)
         return
+    if name.startswith(SSH):
+        ssh_settings(name, arguments, Wanted())
+        return
     check_exposure(name, arguments)
 
 
@@ -143,6 +151,56 @@ def slurm_settings(name: str, arguments: argparse.Namespace) -> tuple[SlurmConfi
     )
 
 
+def ssh_settings(name: str, arguments: argparse.Namespace, wanted: Wanted) -> tuple[tuple[Host, ...], Ssh]:
+    """What `ssh:HOSTFILE` or `ssh://HOST,HOST` says. Raises UsageError with the place of what is invalid."""
+    from benchmarking.cluster.ssh import Ssh, read_host, read_hosts
+
+    if name.startswith(HOSTS):
+        hosts = tuple(read_host(text, "--host") for text in name.removeprefix(HOSTS).split(","))
+    else:
+        hosts = read_hosts(Path(name.removeprefix(SSH)))
+    setup = Setup() if arguments.setup is None else read_setup(arguments.setup)
+    return hosts, Ssh(setup=setup, package=arguments.setup_package, config=arguments.ssh_config, wanted=wanted)
+
+
+def again(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """The flags that name the same place in another command; nothing for this machine."""
+    words: list[str] = []
+    if (name := arguments.cluster) is None:
+        return ()
+    if arguments.host:
+        words = ["--backend", "remote", *(word for host in arguments.host for word in ("--host", host))]
+    elif arguments.use_slurm is not None:
+        words = ["--use-slurm", *filter(None, [arguments.use_slurm])]
+    else:
+        words = ["--cluster", name]
+    for flag in ("setup", "ssh_config", "tls_ca_file", "tls_cert", "tls_key"):
+        if (value := getattr(arguments, flag, None)) is not None:
+            words += [f"--{flag.replace('_', '-')}", value]
+    return (*words, *(["--insecure"] if getattr(arguments, "insecure", False) else []))
+
+
+def elsewhere(
+    backend: str, host: str | Sequence[str] | None, *, use_slurm: bool | str | Path, setup: str | None
+) -> argparse.Namespace:
+    """The flags of another machine as the Python API has them, checked. Raises UsageError."""
+    choice(backend, ("local", "remote"), "backend")
+    hosts = [host] if isinstance(host, str) else list(host or ())
+    config = None if use_slurm is False else "" if use_slurm is True else str(use_slurm)
+    found = argparse.Namespace(
+        backend=backend,
+        host=hosts,
+        use_slurm=config,
+        setup=setup,
+        setup_package=PACKAGE,
+        ssh_config=None,
+        cluster=None,
+        quiet=True,
+    )
+    settle(found)
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """Where a command plans and measures."""
@@ -151,10 +209,21 @@ class Engine:
     cluster: ClusterSweep | None = None
     """None for this machine."""
 
+    flags: tuple[str, ...] = ()
+    """That name it in another command."""
+
+    @property
+    def place(self) -> Place:
+        """For a session."""
+        return HERE if self.cluster is None else Place(sweep=self.cluster, is_cluster=True, flags=self.flags)
+
 
 @contextmanager
-def engine(arguments: argparse.Namespace, devices: Sequence[str] | None) -> Iterator[Engine]:
-    """This machine, or the cluster that `settle` found; `devices` are those that the command names, None for all.
+def engine(
+    arguments: argparse.Namespace, devices: Sequence[str] | None, scripts: Sequence[Path] = ()
+) -> Iterator[Engine]:
+    """This machine, or the cluster that `settle` found. `devices` are those that the command names, None for all;
+    `scripts` those whose models it measures.
 
     Raises UsageError for versions that differ where they must not, WorkersLostError without a scheduler.
     """
@@ -166,11 +235,14 @@ def engine(arguments: argparse.Namespace, devices: Sequence[str] | None) -> Iter
     from benchmarking.cluster.coordinator import ClusterMachine, ClusterSweep, check_same_versions
 
     is_strict = getattr(arguments, "require_same_versions", False)
-    kinds = None if devices is None or "auto" in devices else devices
-    with connected(arguments.cluster, arguments, kinds) as cluster:
+    wanted = Wanted(
+        devices=None if devices is None or AUTO in devices else tuple(devices),
+        scripts=os.path.commonpath(scripts) if scripts else None,
+    )
+    with connected(arguments.cluster, arguments, wanted) as cluster:
         offers = cluster.offers(cluster.addresses())
         if is_strict:
             check_same_versions(offers)
         spread = getattr(arguments, "spread", False)
         sweep = ClusterSweep(cluster, offers, spread=spread, same_versions=is_strict)
-        yield Engine(machine=ClusterMachine(offers, arguments.cluster), cluster=sweep)
+        yield Engine(machine=ClusterMachine(offers, arguments.cluster), cluster=sweep, flags=again(arguments))

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import json
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import UsageError
 
 ROLES = ("client", "worker", "scheduler")
+IN_MEMORY = "\n"
+"""What tells Dask the text of a certificate from the path of one."""
+MOST_CERTIFICATES = 100_000
 TLS_FLAGS = ("tls_ca_file", "tls_cert", "tls_key")
 
 
@@ -45,7 +49,7 @@ def check_exposure(address: str, arguments: argparse.Namespace) -> None:
         if absent:
             raise UsageError(f"{address}: TLS needs {', '.join(absent)}")
         for path in given.values():
-            if not Path(path).is_file():
+            if IN_MEMORY not in path and not Path(path).is_file():
                 raise UsageError(f"{address}: there is no file {path}")
         return
     if any(given.values()):
@@ -55,6 +59,19 @@ def check_exposure(address: str, arguments: argparse.Namespace) -> None:
             f"{address}: {host} is another machine, and without TLS everybody on the network between could run code on "
             "both: use tls:// with certificates, an SSH tunnel, or --insecure on a network that you trust"
         )
+
+
+def read_certificates(stream: IO[str], arguments: argparse.Namespace) -> None:
+    """Set the files of TLS to texts that a line of JSON has, as Dask takes them, too. Raises UsageError."""
+    try:
+        found = json.loads(stream.readline(MOST_CERTIFICATES))
+        texts = {f"tls_{part}": found[part] for part in ("ca_file", "cert", "key")}
+    except (ValueError, LookupError, TypeError) as error:
+        raise UsageError("--tls-stdin: expected one JSON object with ca_file, cert and key on stdin") from error
+    for key, text in texts.items():
+        if not isinstance(text, str) or IN_MEMORY not in text:
+            raise UsageError(f"--tls-stdin: {key.removeprefix('tls_')} is no text in PEM")
+        setattr(arguments, key, text)
 
 
 def security(arguments: argparse.Namespace) -> Any:

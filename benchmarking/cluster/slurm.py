@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarking.cluster.far_side import Setup, worker_command
-from benchmarking.cluster.started import Started, offered_flags, quiet_dask, temporary_files
+from benchmarking.cluster.started import Started, Wanted, quiet_dask, temporary_files
 from benchmarking.core.child_process import program, run_program
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import BenchhouseError, NotInstalledError, StorageError, UsageError
@@ -148,7 +148,7 @@ def left_to_slurm(config: SlurmConfig) -> list[str]:
 
 @contextmanager
 def slurm_jobs(
-    config: SlurmConfig, setup: Setup, devices: Sequence[str] | None, security: Any, say: Callable[[str], None]
+    config: SlurmConfig, setup: Setup, wanted: Wanted, security: Any, say: Callable[[str], None]
 ) -> Iterator[Started]:
     """The jobs of a configuration, cancelled at the end. Raises NotInstalledError without Slurm or dask-jobqueue,
     BenchhouseError with Slurm's words for jobs that it refuses."""
@@ -164,7 +164,7 @@ def slurm_jobs(
     quiet_dask()
     with (
         temporary_folder(".tls", folder) as own,
-        _cluster(config, setup, devices, security := security or temporary_files(own), folder) as cluster,
+        _cluster(config, setup, wanted, security := security or temporary_files(own), folder) as cluster,
     ):
         _try(str(found["sbatch"]), cluster.job_script(), own)
         cluster.scale(jobs=config.jobs)
@@ -183,7 +183,7 @@ def slurm_jobs(
 def _cluster(
     config: SlurmConfig,
     setup: Setup,
-    devices: Sequence[str] | None,
+    wanted: Wanted,
     security: Any,
     folder: Path,
 ) -> Iterator[Any]:
@@ -203,8 +203,8 @@ def _cluster(
                 *(str(scheduler), "--name", str(name), "--spool-dir", str(folder / str(name)), "--quiet"),
                 *(word for part in ("ca_file", "cert", "key") for word in (_tls_flag(part), str(files[part]))),
                 *(() if config.interface is None else ("--interface", config.interface)),
-                *offered_flags(devices),
-                devices=devices,
+                *wanted.flags,
+                devices=wanted.devices,
                 volumes=(str(folder),),
             )
 

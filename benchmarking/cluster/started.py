@@ -7,7 +7,7 @@ module each.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +37,20 @@ class Started:
     """Why not all of them will come; None while they may. Called while they are waited for."""
 
 
-def offered_flags(devices: Sequence[str] | None) -> tuple[str, ...]:
-    """The flags of a worker that offers these devices; None for all hardware."""
-    return () if devices is None else ("--devices", ",".join(devices))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a command wants of the workers that are started for it."""
+
+    devices: tuple[str, ...] | None = None
+    """None for all hardware."""
+    scripts: str | None = None
+    """A script whose models it measures, or the folder of several."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Of the worker's command."""
+        scripts = () if self.scripts is None else ("--scripts", self.scripts)
+        return (*scripts, *(() if self.devices is None else ("--devices", ",".join(self.devices))))
 
 
 def quiet_dask() -> None:
@@ -87,7 +98,7 @@ def scheduler_on_loopback(security: Any = None) -> Iterator[str]:
 
 
 @contextmanager
-def local_workers(count: int, devices: Sequence[str] | None) -> Iterator[Started]:
+def local_workers(count: int, wanted: Wanted) -> Iterator[Started]:
     """Workers on this machine."""
     with (
         scheduler_on_loopback() as address,
@@ -99,7 +110,7 @@ def local_workers(count: int, devices: Sequence[str] | None) -> Iterator[Started
             spool_dir = str(Path(folder) / str(number))
             command = module_command(
                 *("benchmarking.cluster.worker", address, "--name", f"local-{number}", "--spool-dir", spool_dir),
-                *("--quiet", *offered_flags(devices)),
+                *("--quiet", *wanted.flags),
             )
             process = stack.enter_context(start(command, stdout=DEVNULL, stderr=None))
             stack.callback(process.terminate)

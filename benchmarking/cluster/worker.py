@@ -20,7 +20,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.cluster.execution import Site, set_up
-from benchmarking.cluster.security import add_tls, check_exposure, is_loopback, security
+from benchmarking.cluster.security import add_tls, check_exposure, is_loopback, read_certificates, security
 from benchmarking.core.command_line import Parser, names, notes, run_command
 from benchmarking.core.errors import EXIT_OK, UnsupportedError, WorkersLostError
 from benchmarking.core.plugins import check_installed
@@ -66,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     check_installed(NAME, ("distributed",), INSTALL)
+    if arguments.tls_stdin:
+        read_certificates(sys.stdin, arguments)
     check_exposure(arguments.scheduler, arguments)
     devices = offered(arguments.devices)
     folder = Path(arguments.spool_dir)
@@ -110,7 +112,25 @@ def _parser() -> Parser:
     add_runtime_options(parser)
     add_tls(parser)
     parser.add_argument(
+        "--tls-stdin",
+        action="store_true",
+        help="read certificate authority, certificate and key from stdin, as one JSON object (default: from files)",
+    )
+    parser.add_argument(
         "--interface", metavar="NAME", help="network interface to listen on (default: the one that Dask finds)"
+    )
+    parser.add_argument(
+        "--listen-port", type=int, default=0, metavar="PORT", help="port to listen on (default: a free one)"
+    )
+    parser.add_argument(
+        "--contact-address",
+        metavar="ADDRESS",
+        help="address at which the scheduler reaches this worker, where a port is forwarded (default: its own)",
+    )
+    parser.add_argument(
+        "--scripts",
+        metavar="DIR",
+        help="folder of scripts whose models may be measured here (default: none: no plan runs a script)",
     )
     parser.add_argument("--quiet", action="store_true", help="only errors on stderr (default: a line per point)")
     return parser
@@ -148,6 +168,8 @@ async def _serve(arguments: argparse.Namespace, site: Site, own: Path) -> bool:
         dashboard=False,
         host="127.0.0.1" if is_loopback(arguments.scheduler) and arguments.interface is None else None,
         interface=arguments.interface,
+        port=arguments.listen_port,
+        contact_address=arguments.contact_address,
         security=security(arguments),
         death_timeout=CONNECT_S,
         local_directory=str(own),

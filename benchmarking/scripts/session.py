@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Precision, Run
 from benchmarking.scripts import states
 from benchmarking.scripts.analysis import Analysis, ScriptRequest, analyse, choose
@@ -42,9 +42,9 @@ class Models:
     """By run id."""
     _by_name: dict[str, states.ScriptState] = field(default_factory=dict)
 
-    def plan(self, places: Places, request: Request, session_id: str, say: Say) -> None:
+    def plan(self, places: Places, request: Request, session_id: str, say: Say, machine: Machine | None = None) -> None:
         """Plan the chosen models. Raises UsageError for unknown names, UnsupportedError when nothing can run."""
-        machine = Machine()
+        machine = machine or Machine()
         errors: list[UnsupportedError] = []
         for analysis in self.analyses:
             try:
@@ -125,16 +125,3 @@ def analyse_all(
             found = replace(found, chosen=choose(found, target.hashes))
         analyses.append(found)
     return Models(analyses=tuple(analyses), failures=failures)
-
-
-def check_engine(backend: str, *, use_slurm: bool) -> None:
-    """Raise BenchhouseError for what measures on other machines, UsageError for an unknown backend."""
-    from benchmarking.core.command_line import choice
-
-    choice(backend, ("local", "remote"), "backend")
-    if use_slurm or backend == "remote":
-        asked = "use_slurm" if use_slurm else "backend='remote'"
-        raise BenchhouseError(
-            f"{asked}: measuring on other machines comes with the engine for clusters, which is not built yet: "
-            "leave it out to measure on this machine"
-        )

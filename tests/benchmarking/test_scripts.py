@@ -317,17 +317,20 @@ def fields(record):
     return {name: getattr(record, name) for name in type(record).__dataclass_fields__}
 
 
-def test_a_plan_that_was_read_runs_no_script(found, tmp_path):
+def test_a_plan_that_was_read_runs_no_script_that_the_command_does_not_name(found, tmp_path):
     class Plan:
         class cell:  # noqa: N801 - stands in for a plan's cell
             workload = found("net").workload(found("net").modules[0])
-            runtime = "eager"
+            runtime, runtime_mode = "eager", {}
 
             class device:  # noqa: N801
                 type = "cpu"
 
     with pytest.raises(UsageError, match="was read, not run: it runs the script"):
         check_read_plan(Plan, {}, "RUN.partial.jsonl")
+    with pytest.raises(UsageError, match="was read, not run: it runs the script"):
+        check_read_plan(Plan, {"scripts": str(tmp_path)}, "an order")
+    check_read_plan(Plan, {"scripts": str(SCRIPTS)}, "an order")
 
 
 @pytest.mark.parametrize("runtime", ["ort", "eager"])
@@ -444,15 +447,13 @@ def test_scripts_measured_from_python_give_runs_and_a_failing_one_stops_no_other
     assert [state.script for state in states.all_states() if state.name.startswith("two_words_")] == [str(script)]
 
 
-@pytest.mark.parametrize(
-    ("given", "what"), [({"use_slurm": True}, "use_slurm"), ({"backend": "remote"}, "backend='remote'")]
-)
-def test_other_machines_are_refused_in_one_sentence(given, what):
-    message = f"^{what}: measuring on other machines comes with the engine for clusters, which is not built yet"
-    with pytest.raises(BenchhouseError, match=message):
-        benchmark_script("net.py", **given)
-    with pytest.raises(BenchhouseError, match=message):
-        benchmark_model(torch.nn.Linear(2, 2), torch.ones(1, 2), **given)
+def test_other_machines_measure_scripts_and_model_ids_and_no_module_of_this_process():
+    with pytest.raises(UsageError, match="--backend remote needs --host"):
+        benchmark_script("net.py", backend="remote")
+    with pytest.raises(UsageError, match="analyze_only, build_only and sequence are of this machine"):
+        benchmark_script("net.py", use_slurm=True, analyze_only=True)
+    with pytest.raises(UsageError, match="a module of this process is of this machine"):
+        benchmark_model(torch.nn.Linear(2, 2), torch.ones(1, 2), backend="remote", host="lab")
 
 
 def test_targets_are_scripts_hashes_and_folders(monkeypatch, tmp_path):

@@ -95,6 +95,46 @@ def slurm() -> Iterator[Path]:
         yield folder / "slurm.conf"
 
 
+SSHD_CONF = """\
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/host
+AuthorizedKeysFile {folder}/user.pub
+PidFile none
+UsePAM no
+StrictModes no
+PermitRootLogin prohibit-password
+"""
+SSH_CONF = """\
+Host {name}
+  HostName 127.0.0.1
+  Port {port}
+  User root
+  IdentityFile {folder}/user
+  IdentitiesOnly yes
+  UserKnownHostsFile {folder}/known
+  StrictHostKeyChecking yes
+  BatchMode yes
+"""
+
+
+@contextmanager
+def sshd(folder: Path, name: str) -> Iterator[Path]:
+    """A server for root on loopback, which is `name` in the configuration of ssh whose path this gives."""
+    need("sshd", "ssh", "ssh-keygen", package="openssh-server")
+    (port,) = free_ports(1)
+    for key in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
+    (folder / "known").write_text(f"[127.0.0.1]:{port} {(folder / 'host.pub').read_text()}")
+    (folder / "sshd.conf").write_text(SSHD_CONF.format(port=port, folder=folder))
+    (folder / "ssh.conf").write_text(SSH_CONF.format(port=port, folder=folder, name=name))
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd wants it
+    command = [str(shutil.which("sshd", path="/usr/sbin")), "-D", "-e", "-f", str(folder / "sshd.conf")]
+    with server(command, dict(os.environ), folder / "sshd.log"):
+        wait_for(lambda: "Server listening" in (folder / "sshd.log").read_text())
+        yield folder / "ssh.conf"
+
+
 def _answer(command: list[str], environment: dict[str, str]) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True).stdout
 

@@ -15,6 +15,8 @@ from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.records import Scalar
 from benchmarking.sweep.plan.plan import CellPlan
 
+SCRIPT = "scripts"
+"""The argument that names scripts; only workers of a cluster have it."""
 DEVICES, RUNTIMES = "benchmarking.devices", "benchmarking.runtimes"
 
 
@@ -22,19 +24,19 @@ def check_read_plan(plan: CellPlan, named: Mapping[str, object], where: str) -> 
     """Check a plan that was read from the file `where`, before it runs.
 
     `named` are the arguments of the command by key. Raises FormatError for an unknown runtime or device, UsageError for
-    code that none of the arguments names, and for a script.
+    code or a script that none of the arguments names.
     """
     cell = plan.cell
     for package, name in ((RUNTIMES, cell.runtime), (DEVICES, cell.device.type)):
         if name not in plugins.names(package):
             raise FormatError(f"{where}: {name!r} is none of {', '.join(plugins.names(package))}")
-    if cell.workload.source == "module":
+    if cell.workload.source == "module" and not _is_named(SCRIPT, cell.workload.path, named):
         raise UsageError(
             f"{where} was read, not run: it runs the script {cell.workload.path!r}: if you trust that script, "
             "measure it again with benchhouse script"
         )
     code = foreign_code(cell.runtime, cell.runtime_mode, cell.workload.path)
-    if code is not None and not _is_named(code, named):
+    if code is not None and not _is_named(code.key, code.path, named):
         raise UsageError(
             f"{where} was read, not run: it runs the code in {code.path!r}, which this command does not name: "
             f"if you trust that code, add {code.flag} with its folder"
@@ -47,11 +49,11 @@ def foreign_code(runtime: str, mode: Mapping[str, Scalar], model_path: str | Non
     return plugin.foreign_code(mode, model_path)
 
 
-def _is_named(code: ForeignCode, named: Mapping[str, object]) -> bool:
+def _is_named(key: str, code: str | None, named: Mapping[str, object]) -> bool:
     """Whether an argument is the code's file or folder, or a folder above it."""
-    folder = named.get(code.key)
-    if not isinstance(folder, str) or not code.path:
+    folder = named.get(key)
+    if not isinstance(folder, str) or not code:
         return False
-    path = Path(code.path)
+    path = Path(code)
     # The file itself may be a link that its owner made in the folder; ".." and linked folders above it are resolved.
     return (path.parent.resolve() / path.name).is_relative_to(Path(folder).expanduser().resolve())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.core.command_line import note
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
@@ -19,7 +19,7 @@ from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
-from benchmarking.sweep.run.supervisor import Track, has_failures, sweep
+from benchmarking.sweep.run.supervisor import Sweep, Track, has_failures, sweep
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.live import observed
 
@@ -36,6 +36,19 @@ class Show:
     """The JSON document of the finished runs; None for a list of them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where plans are measured."""
+
+    sweep: Sweep
+    is_cluster: bool = False
+    flags: tuple[str, ...] = ()
+    """Of a command that measures there, too."""
+
+
+HERE = Place(sweep=sweep)
+
+
 def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
     """Measure the requests and return the exit code. Without an output folder nothing is saved."""
     session_id = uuid7()
@@ -50,6 +63,7 @@ def run_plans(
     *,
     device_wait_s: float | None = None,
     finished: Callable[[Run], None] = lambda run: None,
+    place: Place | None = None,
 ) -> int:
     """Measure plans as `run` does; a device in use by another command is waited for, as `sweep` does. `finished` gets
     each run when it is stored."""
@@ -57,15 +71,15 @@ def run_plans(
         for plan in plans:
             _note_weights(plan)
         tracks = [Track.start(folder, plan) for plan in plans]
-        return _measure(tracks, output_dir is not None, ingest, show, device_wait_s, finished=finished)
+        return _measure(tracks, output_dir is not None, ingest, show, device_wait_s, finished=finished, place=place)
 
 
-def measured(plans: Sequence[CellPlan]) -> tuple[Run, ...]:
+def measured(plans: Sequence[CellPlan], place: Place | None = None) -> tuple[Run, ...]:
     """The runs of plans that are measured together; nothing is kept or printed."""
     with spool.opened_folder(None) as folder:
         tracks = [Track.start(folder, plan) for plan in plans]
         with observed(tracks, quiet=True) as observer:
-            sweep(tracks, observer)
+            (place or HERE).sweep(tracks, observer, lambda track: None)
         return tuple(track.run(utc_now()) for track in tracks)
 
 
@@ -77,6 +91,7 @@ def resume(
     *,
     named: Mapping[str, object] | None = None,
     device_wait_s: float | None = None,
+    place: Place | None = None,
 ) -> int:
     """Finish the unfinished runs of a folder, of all models or one, and return the exit code.
 
@@ -90,8 +105,9 @@ def resume(
         raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
     spool.prepare(output_dir)
     over = [file for file in files if file.run_file() is not None]
-    tracks = [Track.resume(file, named) for file in files if file not in over]
-    return _measure(tracks, True, ingest, show, device_wait_s, over)
+    place = place or HERE
+    tracks = [Track.resume(file, named, on_cluster=place.is_cluster) for file in files if file not in over]
+    return _measure(tracks, True, ingest, show, device_wait_s, over, place=place)
 
 
 def dry_run(requests: Sequence[Request], show: Show) -> int:
@@ -116,6 +132,7 @@ def _measure(
     device_wait_s: float | None,
     over: Sequence[PartialRun] = (),
     finished: Callable[[Run], None] = lambda run: None,
+    place: Place | None = None,
 ) -> int:
     """Sweep the tracks; each run is finished and stored right after its last launch. Before them, store the runs that
     are over (their partial files are left).
@@ -139,10 +156,10 @@ def _measure(
             keep(finish_run(track))
 
         try:
-            sweep(tracks, observer, done, device_wait_s=device_wait_s)
-        except (KeyboardInterrupt, LockedError):
+            (place or HERE).sweep(tracks, observer, done, device_wait_s=device_wait_s)
+        except (KeyboardInterrupt, LockedError, WorkersLostError):
             observer.close()
-            _note_interrupted(tracks, [one.run for one in kept], keeps, show)
+            _note_interrupted(tracks, [one.run for one in kept], keeps, show, place or HERE)
             raise
     _print([one.run for one in kept], show)
     return max(codes)
@@ -183,15 +200,12 @@ def _note_weights(plan: CellPlan) -> None:
         note(f"{workload.model_id}: random weights (seed {workload.seed}): {workload.weights_reason}")
 
 
-def _note_interrupted(tracks: Sequence[Track], finished: Sequence[Run], keeps: bool, show: Show) -> None:
+def _note_interrupted(tracks: Sequence[Track], finished: Sequence[Run], keeps: bool, show: Show, place: Place) -> None:
     """Report what was measured before an interruption: with --save it is on disk, else it is printed."""
     settled = sum(track.points_settled for track in tracks)
     total = sum(track.points_total for track in tracks)
-    kept = (
-        f"saved; run_hardware_benchmark --resume --output-dir {shlex.quote(str(tracks[0].folder))} continues from here"
-        if keeps
-        else "not saved, since --save was not given"
-    )
+    words = ("run_hardware_benchmark", "--resume", "--output-dir", str(tracks[0].folder), *place.flags)
+    kept = f"saved; {shlex.join(words)} continues from here" if keeps else "not saved, since --save was not given"
     note(f"{settled} of {total} points measured: {kept}")
     if not keeps:
         over = {run.run_id for run in finished}

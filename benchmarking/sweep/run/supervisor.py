@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.errors import UsageError
@@ -82,6 +83,19 @@ def sweep(
                 run_launch(track, launch, observer, device_wait_s)
             if launch == track.plan.settings.launches - 1 and done is not None:
                 done(track)
+
+
+class Sweep(Protocol):
+    """How tracks are measured: as `sweep` does, or on other machines."""
+
+    def __call__(
+        self,
+        tracks: Sequence[Track],
+        observer: Observer,
+        done: Callable[[Track], None],
+        *,
+        device_wait_s: float | None = None,
+    ) -> None: ...
 
 
 def sweep_one_launch(
@@ -403,9 +417,10 @@ def check_place(plan: CellPlan, where: str, *, on_cluster: bool) -> None:
     """Raise UsageError for a plan of a cluster that is to go on here, and the other way round: the launches of a run
     are of one machine."""
     if (plan.cluster is not None) != on_cluster:
-        place = "this machine: leave --cluster out" if plan.cluster is None else f"the cluster {plan.cluster}"
-        how = "" if plan.cluster is None else ": continue with batch_benchmark --resume --cluster"
-        raise UsageError(f"{where}: measured on {place}{how}")
+        place = "this machine: continue without --cluster, --backend and --use-slurm"
+        if plan.cluster is not None:
+            place = f"the cluster {plan.cluster}: continue with --resume and the flags that name it"
+        raise UsageError(f"{where}: measured on {place}")
 
 
 def has_failures(measurements: Iterable[Measurement]) -> bool:

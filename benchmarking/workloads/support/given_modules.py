@@ -139,6 +139,12 @@ def inputs_digest(workload: Workload, point: Point) -> str:
     return _call_at(given_module(workload), point).inputs
 
 
+def has_inputs(workload: Workload) -> bool:
+    """Whether the inputs of all its calls are in this machine's build cache."""
+    root = BuildStore().root / INPUTS_KIND
+    return all((root / call.inputs / INPUTS_FILE).is_file() for call in given_module(workload).calls)
+
+
 def described(module: torch.nn.Module, hash: str, calls: Sequence[RecordedCall], **further: Any) -> GivenModule:
     """A module and its calls as a record."""
     kind = type(module)

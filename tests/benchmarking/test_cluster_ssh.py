@@ -1,0 +1,120 @@
+"""Workers on other machines: a real sshd on loopback, and the command lines that start benchhouse there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("distributed")
+
+from benchmarking import run_hardware_benchmark
+from benchmarking.cluster.far_side import DEFAULT_VENV, LOCKS, Setup, preparation, read_setup, worker_command
+from benchmarking.cluster.ssh import Host, Ssh, read_host, read_hosts
+from benchmarking.cluster.started import Wanted
+from benchmarking.core.child_process import run_program
+from benchmarking.core.errors import UsageError
+from tests.helpers.services import sshd
+
+RUN = ["--model-id", "tiny-bert", "--device", "null", "--weights", "random", "--batch-sizes", "1", "--iterations", "3"]
+RUN += ["--sequence-lengths", "32", "--json"]
+
+
+def test_a_model_is_measured_over_ssh_on_loopback_ports_and_an_unknown_host_key_is_refused(tmp_path, capsys):
+    with sshd(tmp_path, "gpu-box") as config:
+        there = ["--backend", "remote", "--host", "gpu-box", "--ssh-config", str(config)]
+        assert run_hardware_benchmark.main([*RUN, *there, "--setup", f"venv:{sys.prefix}"]) == 0
+        shown = capsys.readouterr()
+        (run,) = json.loads(shown.out)
+        found = run["environment"]["values"]
+        assert (run["status"], found["cluster"], found["cluster_worker"]) == ("ok", "ssh://gpu-box", "gpu-box")
+        assert "point 1/1  tiny-bert" in shown.err
+        assert run_hardware_benchmark.main([*RUN, *there, "--setup", "conda:bench"]) == 1
+        assert "gpu-box: benchhouse does not start there: " in capsys.readouterr().err
+        (tmp_path / "known").write_text("")
+        assert run_hardware_benchmark.main([*RUN, *there]) == 1
+        assert "gpu-box cannot be reached: Host key verification failed." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--backend", "remote"], "--backend remote needs --host USER@MACHINE"),
+        (["--host", "lab"], "--host lab is for --backend remote"),
+        (["--backend", "remote", "--host", "a b"], "--host: 'a b' is no host"),
+        (["--backend", "remote", "--host=-oProxyCommand=x"], "'-oProxyCommand=x' is no host"),
+        (["--backend", "remote", "--host", "lab", "--use-slurm"], "--backend remote and --use-slurm: give one of them"),
+        (["--setup", "venv"], "--setup and --ssh-config are for other machines"),
+        (["--use-slurm", "--setup", "docker"], "--setup docker: write venv or venv:DIR, conda:NAME, or docker:IMAGE"),
+        (["--use-slurm", "--setup", "conda:-n"], "--setup conda:-n: write venv"),
+        (["--backend", "remote", "--host", "lab", "--calibrate-device"], "--calibrate-device measures on this machine"),
+    ],
+)
+def test_flags_of_another_machine_are_checked_before_anything_is_reached(flags, why, capsys):
+    assert run_hardware_benchmark.main([*RUN[2:], *flags]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_file_of_hosts_is_checked_with_the_line_of_what_is_wrong(tmp_path):
+    path = tmp_path / "hosts"
+    path.write_text("# the lab\nme@lab-1  # two GPUs\n\n[::1]:2222\n")
+    hosts = read_hosts(path)
+    assert [host.destination for host in hosts] == ["me@lab-1", "ssh://[::1]:2222"]
+    for text, why in (
+        ("a\nb;c", r"hosts:2: 'b;c' is no host"),
+        ("a\n\na", r"hosts:3: a is listed twice \(first: line 1\)"),
+        ("# none", "contains no host"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=why):
+            read_hosts(path)
+
+
+def test_the_far_shell_gets_each_word_as_it_is():
+    words = ["sh", "-c", 'printf "%s|" "$@"', "sh", "a b", "$(id)", "it's", ";", "--devices"]
+    command = Ssh(setup=Setup(), package="p", config="my config", wanted=Wanted()).command(read_host("lab", ""), words)
+    assert command[1:-1] == ("-F", "my config", "-T", "--", "lab")
+    assert run_program(("sh", "-c", command[-1])).stdout == "a b|$(id)|it's|;|--devices|"
+
+
+def test_workers_start_in_an_environment_or_a_container():
+    run = "-P -m benchmarking.cluster.worker tls://127.0.0.1:8786"
+    started = {
+        "venv:/opt/bench": f"/opt/bench/bin/python {run}",
+        "venv": f"{DEFAULT_VENV}/bin/python {run}",
+        "conda:bench": f"conda run --no-capture-output --name bench python {run}",
+        "docker:registry.local:5000/bench@sha256:ab": "docker run --rm --interactive --network host --volume "
+        f"{LOCKS}:{LOCKS} --gpus all registry.local:5000/bench@sha256:ab python {run}",
+    }
+    for setup, command in started.items():
+        words = worker_command(read_setup(setup), "tls://127.0.0.1:8786", devices=("cuda:0", "cpu"))
+        assert shlex.join(words) == command
+    assert "--gpus" not in worker_command(Setup(kind="docker", what="bench"), devices=None)
+
+
+def test_a_venv_is_made_where_there_is_none_and_installed_into_where_benchhouse_is_of_another_version(tmp_path):
+    calls = tmp_path / "calls"
+    python = tmp_path / "venv/bin/python"
+    fake = f'#!/bin/sh\necho "$@" >> {calls}\n[ "$2" != -c ] || [ "$4" = "$(cat {tmp_path}/installed)" ]\n'
+    maker = tmp_path / "bin/python3"
+    maker.parent.mkdir()
+    maker.write_text(f'#!/bin/sh\necho "made $3" >> {calls}\nmkdir -p "$3/bin"\ncp {tmp_path}/fake "$3/bin/python"\n')
+    (tmp_path / "fake").write_text(fake)
+    (tmp_path / "installed").write_text("0.0.1")
+    for path in (maker, tmp_path / "fake"):
+        path.chmod(0o755)
+    words = preparation(read_setup(f"venv:{tmp_path}/venv"), "a package")
+    for version in ("0.0.1", words[-2]):
+        (tmp_path / "installed").write_text(version)
+        done = run_program(words, only={"PATH": f"{maker.parent}:/usr/bin:/bin"})
+        assert (done.exit_code, done.stderr) == (0, "")
+    said = re.sub(r"(?m)^-P -c .*$", "looked", calls.read_text()).splitlines()
+    assert said == [f"made {tmp_path}/venv", "looked", "-m pip install --quiet -- a package", "looked"]
+    assert python.exists()
+    assert preparation(read_setup("conda:bench")) is None
+    assert Path(DEFAULT_VENV).parts[0] == ".cache"
+    assert Host(name="lab").destination == "lab"
