@@ -26,6 +26,8 @@ SHORT_NAMES = {
     "profile": "profile_model",
 }
 """Names after `benchhouse` that differ from the names of the scripts."""
+ALIASES = {"integration_benchmark": "batch_benchmark"}
+"""Further names, also of scripts."""
 HOUSE_COMMANDS = {
     "show": ("db.commands.show", "show the newest results, with the trend of each series"),
     "top": ("benchmarking.top", "watch the sweeps that run on this machine: progress, results, use of devices"),
@@ -72,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return _printed(f"benchhouse {__version__}", EXIT_OK)
     name = arguments[0].removesuffix(".py")
-    name = SHORT_NAMES.get(name, name)
+    name = {**SHORT_NAMES, **ALIASES}.get(name, name)
     commands = COMMANDS | HOUSE_COMMANDS
     if name not in commands:
         print(f"benchhouse: error: unknown command {name!r}: known: {', '.join(_shown())}", file=sys.stderr)

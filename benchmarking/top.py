@@ -35,6 +35,7 @@ from benchmarking.core.records import to_json
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import Page, can_rewrite, stdout_page, unguarded
 from benchmarking.core.text import bars_for, duration, number, sparkline, time_text, visible, wrapped
+from benchmarking.sweep.show.progress import machines_text
 
 if TYPE_CHECKING:
     from benchmarking.sweep.show.watching import Watch
@@ -191,6 +192,7 @@ def _sweep(one: Watched, page: Page, now_s: float) -> str:
     if status.current is not None:
         lines.append(wrapped(point_words(status.current), page.text_width))
     tables = [
+        machines_text(status.machines, page),
         _table(CELLS, status.cells, page) if len(status.cells) > 1 else "",
         _meters(one.meters, page),
         _table(_results(now_s), status.results[:MOST_RESULTS], page),

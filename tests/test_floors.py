@@ -164,10 +164,11 @@ def test_the_package_list_is_the_folders():
 
 
 def test_every_command_of_the_front_door_exists_under_both_spellings():
-    from benchmarking.cli import COMMANDS
+    from benchmarking.cli import ALIASES, COMMANDS
 
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    for name, (module, _) in COMMANDS.items():
+    aliases = {alias: COMMANDS[name] for alias, name in ALIASES.items()}
+    for name, (module, _) in {**COMMANDS, **aliases}.items():
         assert scripts[name] == scripts[f"{name}.py"] == f"{module}:main"
 
 

@@ -137,7 +137,7 @@ class LiveStatus:
     results: tuple[PointResult, ...] = ()
     """The newest, the newest first."""
     devices: tuple[Device, ...] = ()
-    """What it measures on."""
+    """What it measures on; nothing for a cluster."""
 
     @property
     def key(self) -> str:
@@ -149,6 +149,8 @@ class LiveStatus:
         """What continues it from the last finished point, if it did not end by itself; None where nothing is saved."""
         if self.folder is None or self.state_now() not in ("crashed", "interrupted"):
             return None
+        if self.machines:  # the cluster is named in the command
+            return shlex.join((*self.command, *(() if "--resume" in self.command else ("--resume",))))
         home = "~/" if self.folder.startswith("~/") else ""  # a shell does not expand it inside quotes
         return f"run_hardware_benchmark --resume --output-dir {home}{shlex.quote(self.folder.removeprefix(home))}"
 

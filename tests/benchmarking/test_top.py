@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from benchmarking.core.live_status import FOLDER_VARIABLE, CellProgress, CurrentPoint, PointResult
+from benchmarking.core.live_status import FOLDER_VARIABLE, CellProgress, CurrentPoint, MachineProgress, PointResult
 from benchmarking.core.provenance import this_process
 from benchmarking.top import main
 from tests.helpers.sweeps import write_status
@@ -69,6 +69,19 @@ def test_once_is_one_plain_picture_that_fits(folder, capsys):
         assert part in text
     assert re.search(r"cpu\s+utilization\s+[\d.]+\s+%", text)
     assert re.search(r"gpt2 on cpu \(eager, float32\)\s+2/4", text)
+
+
+def test_machines_of_a_cluster_have_a_row_each_and_its_resume_command_names_it(folder, capsys):
+    lost = MachineProgress(worker="lab-1", host="h\x1b[2J", device="cuda:0", state="lost", done=2, failed=1)
+    busy = MachineProgress(worker="lab-2", host="i", device="cuda:0", state="measuring", activity="gpt2  b1", done=3)
+    command = ("batch_benchmark", "--cluster", "ssh:my hosts")
+    write_busy(machines=(lost, busy), owner=GONE, command=command, folder="/runs")
+    write_busy(machines=(lost, busy), command=command, folder="/runs")
+    assert main(["--once"]) == 0
+    text = capsys.readouterr().out
+    assert "batch_benchmark --cluster 'ssh:my hosts' --resume" in " ".join(text.split())
+    assert re.search(r"lab-1 +h\\x1b\[2J +cuda:0 +lost +2 +1", text)
+    assert re.search(r"lab-2 +i +cuda:0 +measuring +3 +0 +gpt2  b1", text)
 
 
 def test_json_has_everything(folder, capsys):

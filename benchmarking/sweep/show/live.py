@@ -192,7 +192,8 @@ class LiveObserver(Observer):
 
 def _fixed(tracks: Sequence[Track]) -> dict[str, Any]:
     """What does not change while the sweep runs."""
-    devices = {track.plan.cell.device.selector: track.plan.cell.device for track in tracks}
+    here = [track.plan.cell.device for track in tracks if track.plan.cluster is None]  # of others nothing is sampled
+    devices = {device.selector: device for device in here}
     folder = tracks[0].folder if tracks else None
     is_saved = folder is not None and FOLDER.fullmatch(folder.name) is None
     return {

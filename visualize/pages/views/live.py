@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarking.core.live_status import READINGS, Course, CurrentPoint, LiveStatus, Meter, PointResult, Watched
+from benchmarking.core.live_status import (
+    READINGS,
+    Course,
+    CurrentPoint,
+    LiveStatus,
+    MachineProgress,
+    Meter,
+    PointResult,
+    Watched,
+)
 from benchmarking.core.text import duration, number, visible
 from visualize.pages.shown import Grid, Heading, Strip, number_cell, state_cell, strip, text_cell
 from visualize.pages.site import NotFoundError, View
@@ -64,6 +73,8 @@ class ShownSweep:
     current: tuple[tuple[str, str], ...]
     cells: Grid
     cells_left_out: int
+    machines: Grid
+    """Devices of the workers of a cluster; without rows for a sweep of this machine."""
     results: Grid
     meters: tuple[ShownMeter, ...]
     resume: str | None
@@ -114,6 +125,7 @@ def _sweep(one: Watched, now_s: float) -> ShownSweep:
         current=_current(status) if is_running else (),
         cells=_cells(status),
         cells_left_out=status.cells_left_out,
+        machines=_machines(status.machines),
         results=_results(status.results, now_s),
         meters=tuple(_meter(status.key, meter) for meter in one.meters),
         resume=None if status.resume_command is None else visible(status.resume_command),
@@ -161,6 +173,33 @@ def _cells(status: LiveStatus) -> Grid:
             for cell in status.cells
         ),
         caption="Runs of this sweep",
+    )
+
+
+def _machines(machines: Sequence[MachineProgress]) -> Grid:
+    return Grid(
+        headings=(
+            Heading(text="worker"),
+            Heading(text="host"),
+            Heading(text="device"),
+            Heading(text="state"),
+            Heading(text="points", is_number=True),
+            Heading(text="failed", is_number=True),
+            Heading(text="measures"),
+        ),
+        rows=tuple(
+            (
+                text_cell(one.worker),
+                text_cell(one.host),
+                text_cell(one.device),
+                text_cell(one.state, tone="bad" if one.state == "lost" else ""),
+                text_cell(one.done),
+                text_cell(one.failed or None, tone="bad" if one.failed else "muted"),
+                text_cell(one.activity or None),
+            )
+            for one in machines
+        ),
+        caption="Machines of this sweep",
     )
 
 

@@ -1,0 +1,16 @@
+"""An alias of `batch_benchmark`: many models on many devices, on this machine or a cluster, stored in the warehouse."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarking.batch_benchmark import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    sys.exit(main())
