@@ -44,6 +44,7 @@ CONTENTS = {
     ),
     "benchmark_results": Content(key=("result_id",), filled=("model_size_mb",)),
     "raw_benchmark_data": Content(key=("result_id", "launch", "phase", "metric"), ignored=("compacted_at",)),
+    "requests": Content(key=("result_id", "launch", "phase", "ordinal")),
     "change_points": Content(key=("change_point_id",), only=("series_id", "metric", "result_id")),
     "alerts": Content(key=("alert_id",), only=("series_id", "metric")),
     "annotations": Content(key=("annotation_id",)),
@@ -68,7 +69,11 @@ CHECKSUMMED = {
     "series_alias": Content(key=("series_id",), only=("canonical_series_id",)),
 }
 """What a checksum covers."""
-PARTS = (("benchmark_runs", "run_id", "benchmark_results"), ("benchmark_results", "result_id", "raw_benchmark_data"))
+PARTS = (
+    ("benchmark_runs", "run_id", "benchmark_results"),
+    ("benchmark_results", "result_id", "raw_benchmark_data"),
+    ("benchmark_results", "result_id", "requests"),
+)
 """Table, its key, and the table of its parts."""
 
 SAME_FILE = """
@@ -83,6 +88,7 @@ WORDS = {
     "benchmark_runs": "run",
     "benchmark_results": "result",
     "raw_benchmark_data": "raw samples",
+    "requests": "request",
     "change_points": "change point",
     "alerts": "alert",
     "annotations": "annotation",

@@ -27,6 +27,7 @@ from benchmarking.core.records import (
     Origin,
     Point,
     Preparation,
+    Requests,
     Result,
     Run,
     Samples,
@@ -72,6 +73,11 @@ RESULT_COLUMNS: Columns = {
     **_same("ci_scope"),
 }
 SAMPLES_COLUMNS: Columns = _same("launch", "phase", "metric", "unit", "inner_loops")
+REQUEST_COLUMNS = (
+    *("intended_ms", "sent_ms", "first_token_ms", "token_ms", "end_ms", "tokens_in", "tokens_out", "cached_tokens"),
+    *("error", "detail", "meets_limits", "conversation", "turn"),
+)
+"""Columns of requests that are fields of `Requests`, which have a value for each request."""
 
 
 def run_rows(
@@ -93,6 +99,7 @@ def run_rows(
         "raw_benchmark_data": sorted(
             (row for result in run.results for row in _raw_rows(result, ingested_at)), key=_magnitude
         ),
+        "requests": [row for result in run.results for one in result.requests for row in _request_rows(result, one)],
     }
 
 
@@ -285,6 +292,24 @@ def _raw_rows(result: Result, now: datetime) -> list[Row]:
             **_sample_columns(result, samples, now),
         }
         for samples in result.samples
+    ]
+
+
+def _request_rows(result: Result, requests: Requests) -> list[Row]:
+    where = f"result {result.result_id}, requests of launch {requests.launch}"
+    shared = {
+        "result_id": result.result_id,
+        "launch": requests.launch,
+        "phase": requests.phase,
+        "started_at": utc(requests.started_at, f"{where}: started_at"),
+    }
+    columns = [getattr(requests, name) for name in REQUEST_COLUMNS]
+    if len(set(map(len, columns))) != 1:
+        found = ", ".join(f"{name} {len(values)}" for name, values in zip(REQUEST_COLUMNS, columns, strict=True))
+        raise FormatError(f"{where}: every field has a value for each request, but there are {found}")
+    return [
+        {**shared, "ordinal": i, **dict(zip(REQUEST_COLUMNS, values, strict=True))}
+        for i, values in enumerate(zip(*columns, strict=True))
     ]
 
 

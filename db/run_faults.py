@@ -26,7 +26,7 @@ def faults(run: Run) -> Iterator[str]:
     """The faults, each with the name of its field."""
     yield from _hardware_faults(run.hardware)
     yield from _repeated((result.result_id for result in run.results), "results: result_id {} occurs {} times")
-    if run.origin is None:  # another tool's runtimes and devices may have any name
+    if run.origin is None and not run.is_load:  # another tool's, and a server's, may have any name
         yield from _unknown("cell.runtime", run.cell.runtime, plugins.RUNTIMES)
         yield from _unknown("hardware.device.type", run.hardware.device.type, plugins.DEVICES)
     for index, result in enumerate(run.results):

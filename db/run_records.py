@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import FURTHER, POINT_COLUMNS
@@ -27,6 +28,7 @@ from benchmarking.core.records import (
     Preparation,
     Provenance,
     Readings,
+    Requests,
     Result,
     Run,
     Samples,
@@ -37,6 +39,7 @@ from db.rows import (
     CELL_COLUMNS,
     HARDWARE_COLUMNS,
     PROVENANCE_COLUMNS,
+    REQUEST_COLUMNS,
     RESULT_COLUMNS,
     RUN_COLUMNS,
     SAMPLES_COLUMNS,
@@ -62,6 +65,10 @@ RESULTS = "SELECT * FROM benchmark_results WHERE run_id IN (SELECT unnest($runs)
 RAW = """
 SELECT raw.* FROM raw_benchmark_data raw JOIN benchmark_results USING (result_id)
 WHERE run_id IN (SELECT unnest($runs)) ORDER BY result_id, launch, phase DESC, metric
+"""
+REQUESTS = """
+SELECT requests.* FROM requests JOIN benchmark_results USING (result_id)
+WHERE run_id IN (SELECT unnest($runs)) ORDER BY result_id, launch, phase DESC, ordinal
 """
 METRICS = """
 SELECT column_name AS name FROM duckdb_columns()
@@ -118,11 +125,14 @@ def _measured_run(row: Row, results: Sequence[Row]) -> MeasuredRun:
 
 
 def _group(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]) -> Iterator[StoredRun]:
-    raw, results = (_grouped(warehouse, sql, run_ids, key) for sql, key in ((RAW, "result_id"), (RESULTS, "run_id")))
+    raw, requests = (_grouped(warehouse, sql, run_ids, "result_id") for sql in (RAW, REQUESTS))
+    results = _grouped(warehouse, RESULTS, run_ids, "run_id")
     for row in warehouse.query(RUNS, {"runs": run_ids}).dicts():
         own = results.get(row["run_id"], [])
         gone = sum(_is_compacted(one) for result in own for one in raw.get(result["result_id"], []))
-        made = tuple(_result(result, raw.get(result["result_id"], []), metrics) for result in own)
+        ids = [result["result_id"] for result in own]
+        parts = zip(own, (raw.get(one, []) for one in ids), (requests.get(one, []) for one in ids), strict=True)
+        made = tuple(_result(*part, metrics) for part in parts)
         yield StoredRun(run=_run(row, made), compacted=gone)
 
 
@@ -188,7 +198,7 @@ def _provenance(row: Row) -> Provenance:
     )
 
 
-def _result(row: Row, raw: Sequence[Row], metrics: Sequence[str]) -> Result:
+def _result(row: Row, raw: Sequence[Row], requests: Sequence[Row], metrics: Sequence[str]) -> Result:
     extra = json.loads(row["extra"])
     doubts = extra.pop("doubts")
     return Result(
@@ -199,12 +209,30 @@ def _result(row: Row, raw: Sequence[Row], metrics: Sequence[str]) -> Result:
         metrics={**{name: row[name] for name in metrics if row[name] is not None}, **row["other_metrics"]},
         missing=row["missing"],
         samples=tuple(_samples(one) for one in raw if not _is_compacted(one)),
+        requests=tuple(
+            _requests(list(rows)) for _, rows in groupby(requests, lambda one: (one["launch"], one["phase"]))
+        ),
         extra=extra,
     )
 
 
 def _samples(row: Row) -> Samples:
     return Samples(**_fields(row, SAMPLES_COLUMNS), started_at=_time(row["started_at"]), values=tuple(row["samples"]))
+
+
+def _repetition(row: Row) -> tuple[int, str]:
+    return row["launch"], row["phase"]
+
+
+def _requests(rows: Sequence[Row]) -> Requests:
+    columns = {name: tuple(row[name] for row in rows) for name in REQUEST_COLUMNS if name != "token_ms"}
+    return Requests(
+        launch=rows[0]["launch"],
+        phase=rows[0]["phase"],
+        started_at=_time(rows[0]["started_at"]),
+        token_ms=tuple(tuple(row["token_ms"]) for row in rows),
+        **columns,
+    )
 
 
 def _is_compacted(row: Row) -> bool:

@@ -51,7 +51,7 @@ REPLACED_PAUSE_S = 0.2
 
 SHARED_TABLES = {"hardware_info": "hardware_id", "series": "series_id"}
 """Tables with rows that several runs share -> their keys."""
-RUN_TABLES = ("benchmark_runs", "benchmark_results", "raw_benchmark_data")
+RUN_TABLES = ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "requests")
 """Tables in which each row belongs to one run."""
 
 Parameters = Sequence[object] | Mapping[str, object]
@@ -203,7 +203,7 @@ class Warehouse:
             for table in RUN_TABLES:
                 self._insert(table, [row for _, rows in new.values() for row in rows[table]])
             for _, rows in new.values():
-                rows["raw_benchmark_data"] = []
+                rows["raw_benchmark_data"] = rows["requests"] = []
             for values in large_samples(run for run, _ in new.values()):
                 values.release()  # committing takes the memory
             self._update_latest(new.values())

@@ -99,6 +99,12 @@ def _read(kind: Any, data: Any, where: str) -> Any:
             limits = get_args(get_args(kind)[0])[1]
             if not data or limits.holds(min(data), max(data)):
                 return tuple(data)  # raw samples: by far the most values
+        if (one := _optional_number(get_args(kind)[0])) is not None:  # a column of requests, with gaps
+            plain, limits = one
+            if all(type(value) in (plain, type(None)) for value in data):
+                given = [value for value in data if value is not None]
+                if not given or limits.holds(min(given), max(given)):
+                    return tuple(data)
         return tuple(_read(get_args(kind)[0], value, f"{where}[{i}]") for i, value in enumerate(data))
     if origin is not None and issubclass(origin, Mapping):
         _expect(isinstance(data, dict), data, where, "an object")
@@ -147,6 +153,18 @@ def _read_union(kind: Any, data: Any, where: str) -> Any:
                 raise
     names = " or ".join(getattr(option, "__name__", str(option)) for option in options)
     raise FormatError(f"{where}: expected {names}, found {_short(data)}")
+
+
+@cache
+def _optional_number(kind: Any) -> tuple[type, Range] | None:
+    """The type and limits of `Annotated[...] | None`; None for any other kind."""
+    if get_origin(kind) not in (Union, types.UnionType):
+        return None
+    options = [option for option in get_args(kind) if option is not type(None)]
+    if len(options) != 1 or get_origin(options[0]) is not Annotated:
+        return None
+    plain, limits = get_args(options[0])
+    return plain, limits
 
 
 @cache

@@ -89,6 +89,12 @@ NOT_RUN = "not_run"
 FAILED = "failed"
 COUNTER_STALE = "counter_stale"
 
+LOOP = "loop"
+"""The key of a load in `Cell.runtime_mode`: "open" for requests at times of their own, "closed" for a fixed number in
+flight. Open and closed loops are never one series. The other keys of a load are there too, the offered rate is in the
+point's axes as `REQUEST_RATE`."""
+REQUEST_RATE = "request_rate"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
@@ -167,9 +173,10 @@ class Workload:
     """None for a user-written benchmark, a graph in a file, and a torch module whose configuration names none."""
     task: str
     """Hugging Face task name: feature-extraction, text-generation, text2text-generation, ..."""
-    source: Literal["catalog", "local", "hub", "module", "bench", "import", "file"]
+    source: Literal["catalog", "local", "hub", "module", "bench", "import", "file", "server"]
     """Where the configuration came from. "module": a torch module passed to `benchmark_model`; "bench": a user-written
-    benchmark, in the file `path`; "import": another tool's file; "file": a graph in the file `path`."""
+    benchmark, in the file `path`; "import": another tool's file; "file": a graph in the file `path`; "server": what a
+    server under load calls by this name, without a configuration."""
     config: Mapping[str, Json]
     """The model's configuration as in transformers' `to_diff_dict`, with `model_type`."""
     config_hash: str
@@ -267,6 +274,49 @@ class Samples:
     values: tuple[Number, ...]
     inner_loops: PositiveCount = 1
     """Calls per sample. Above 1, each value is the mean of a block of calls that are too short to time alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """The requests of one launch under load, a tuple for each field, all of the same length, in the order in which the
+    requests were meant to start.
+
+    Times are in ms from `started_at`, by the generator's clock. A time is None for what did not happen.
+    """
+
+    launch: Count
+    phase: Phase
+    started_at: str
+    """UTC, ISO 8601, of the time 0."""
+    intended_ms: tuple[Number, ...]
+    """When a request was to be sent: by the schedule of an open loop; in a closed loop, when its place became free."""
+    sent_ms: tuple[Number | None, ...]
+    first_token_ms: tuple[Number | None, ...]
+    """Arrival of the first chunk with output."""
+    token_ms: tuple[tuple[Number, ...], ...]
+    """Arrival of each chunk with output. A chunk is not always one token: `tokens_out` is the server's count. Empty
+    where the arrivals were too many to keep."""
+    end_ms: tuple[Number | None, ...]
+    """End of the reply, or of the attempt."""
+    tokens_in: tuple[Size | None, ...]
+    """Tokens of the prompt, as the server counts them; None without a count."""
+    tokens_out: tuple[Size | None, ...]
+    """Tokens of the output, as the server counts them; None without a count."""
+    cached_tokens: tuple[Size | None, ...]
+    """Tokens of the prompt that the server took from its prefix cache; None where it does not say."""
+    error: tuple[str | None, ...]
+    """Kind of the error: refused, http_429, truncated, ...; None for a request that succeeded."""
+    detail: tuple[str | None, ...]
+    """The error in words."""
+    meets_limits: tuple[bool | None, ...]
+    """Whether it succeeded within every limit of the SLO; None without one."""
+    conversation: tuple[Count | None, ...]
+    """Number of the conversation that it is a turn of; None for a single request."""
+    turn: tuple[Count | None, ...]
+    """Its place in the conversation, from 0; None for a single request."""
+
+    def __len__(self) -> int:
+        return len(self.intended_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,6 +428,8 @@ class Result:
     """The point's numbers by column name (latency_median_ms, throughput_samples_per_sec, ...)."""
     missing: Mapping[str, str] = field(default_factory=dict)
     samples: tuple[Samples, ...] = ()
+    requests: tuple[Requests, ...] = ()
+    """Of a load on a server; empty for calls of a model."""
     extra: Mapping[str, Json] = field(default_factory=dict)
     """Details and evidence: each launch's windows, statistics and errors."""
 
@@ -466,6 +518,11 @@ class Run:
         measured = (result for result in self.results if result.status == "ok")
         found = next(measured, None)
         return Performance(mean_latency=None, throughput=None) if found is None else found.performance
+
+    @property
+    def is_load(self) -> bool:
+        """Whether it is a load on a server, rather than calls of a model."""
+        return LOOP in self.cell.runtime_mode
 
     @property
     def is_simulated(self) -> bool:

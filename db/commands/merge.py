@@ -32,6 +32,7 @@ WORDS = (
     ("benchmark_runs", "run", "runs"),
     ("benchmark_results", "result", "results"),
     ("raw_benchmark_data", "raw sample", "raw samples"),
+    ("requests", "request under load", "requests under load"),
     ("hardware_info", "machine", "machines"),
     ("series", "series", "series"),
     ("series_alias", "alias", "aliases"),

@@ -25,6 +25,7 @@ OF_RUNS = {
     "benchmark_runs": "run_id IN (SELECT run_id FROM chosen) ORDER BY started_at, run_id",
     "benchmark_results": "result_id IN (SELECT result_id FROM chosen) ORDER BY run_id, result_id",
     "raw_benchmark_data": "result_id IN (SELECT result_id FROM chosen) ORDER BY result_id, launch, phase DESC, metric",
+    "requests": "result_id IN (SELECT result_id FROM chosen) ORDER BY result_id, launch, phase DESC, ordinal",
 }
 """Condition and order of the tables with a file for each month."""
 SERIES = """(
@@ -63,7 +64,7 @@ class ParquetExporter:
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         scope = Scope(warehouse, request.selection)
         months = scope.months(whole=True)
-        left_out = () if request.tables == "all" else ("raw_benchmark_data",)
+        left_out = () if request.tables == "all" else ("raw_benchmark_data", "requests")
         with folder_output(request.output) as folder:
             for table, condition in OF_RUNS.items():
                 if table not in left_out:

@@ -21,12 +21,14 @@ SELECT profile_id FROM {theirs}.profiles WHERE profile_id NOT IN (SELECT profile
         SELECT source_sha256 FROM profiles WHERE source_sha256 IS NOT NULL
     ))
 """
+OF_NEW_RUNS = "result_id IN (SELECT result_id FROM {theirs}.benchmark_results JOIN new_runs USING (run_id))"
 NEW = {
     "hardware_info": "hardware_id NOT IN (SELECT hardware_id FROM hardware_info)",
     "series": "series_id NOT IN (SELECT series_id FROM series)",
     "benchmark_runs": "run_id IN (SELECT run_id FROM new_runs)",
     "benchmark_results": "run_id IN (SELECT run_id FROM new_runs)",
-    RAW: "result_id IN (SELECT result_id FROM {theirs}.benchmark_results JOIN new_runs USING (run_id))",
+    RAW: OF_NEW_RUNS,
+    "requests": OF_NEW_RUNS,
     "change_points": "change_point_id NOT IN (SELECT change_point_id FROM change_points)",
     "alerts": "alert_id NOT IN (SELECT alert_id FROM alerts)",
     "annotations": "annotation_id NOT IN (SELECT annotation_id FROM annotations)",

@@ -17,7 +17,7 @@ from typing import Any, get_args
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
-from benchmarking.core.records import Precision, canonical_hash
+from benchmarking.core.records import LOOP, Precision, canonical_hash
 from benchmarking.core.untrusted.input_files import unpacked_digest
 from db import latest_results, migrate
 from db.connection import problem_of, quoted
@@ -110,12 +110,12 @@ def _contents(warehouse: Warehouse) -> Iterator[Finding]:
 
 def _names(warehouse: Warehouse) -> Iterator[Finding]:
     """Families, runtimes and devices that this program has no plugin of, and precisions that it does not know. Another
-    tool's runtimes and devices may have any name."""
+    tool's runtimes and devices may have any name, and so may what answers requests under load."""
     for column, names, which in (
         ("architecture_type", plugins.family_names(), "TRUE"),
         ("precision", get_args(Precision), "TRUE"),
-        ("runtime", plugins.names(plugins.RUNTIMES), "origin_format IS NULL"),
-        ("device_type", plugins.names(plugins.DEVICES), "origin_format IS NULL"),
+        ("runtime", plugins.names(plugins.RUNTIMES), MEASURED_HERE),
+        ("device_type", plugins.names(plugins.DEVICES), MEASURED_HERE),
     ):
         for row in warehouse.query(NAMES.format(column=column, which=which), [list(names)]).dicts():
             problem = f"{column} {row['name']!r} of {row['runs']} runs is unknown: expected one of {', '.join(names)}"
@@ -163,6 +163,7 @@ REFERENCES = (
     ("benchmark_results", "result_id", "run_id", "benchmark_runs", "run_id"),
     ("benchmark_results", "result_id", "series_id", "series", "series_id"),
     ("raw_benchmark_data", "result_id", "result_id", "benchmark_results", "result_id"),
+    ("requests", "result_id", "result_id", "benchmark_results", "result_id"),
     ("series", "series_id", "hardware_id", "hardware_info", "hardware_id"),
     ("series_alias", "series_id", "canonical_series_id", "series", "series_id"),
     ("change_points", "change_point_id", "series_id", "series", "series_id"),
@@ -185,6 +186,7 @@ KEYS = (
     ("benchmark_runs", "source_sha256", "origin_format IS NULL"),  # another tool's file may hold many runs
     ("benchmark_results", "result_id", "TRUE"),
     ("raw_benchmark_data", "result_id, launch, phase, metric", "TRUE"),
+    ("requests", "result_id, launch, phase, ordinal", "TRUE"),
     ("series", "series_id", "TRUE"),
     ("profiles", "profile_id", "TRUE"),
     ("profiles", "source_sha256", "TRUE"),
@@ -325,6 +327,7 @@ ORDER BY a.series_id
 """
 
 
+MEASURED_HERE = f"origin_format IS NULL AND (runtime_mode->>'{LOOP}') IS NULL"
 NAMES = """
 SELECT {column} AS name, count(*) AS runs FROM benchmark_runs JOIN hardware_info USING (hardware_id)
 WHERE {which} AND {column} NOT IN (SELECT unnest(?)) GROUP BY ALL ORDER BY ALL

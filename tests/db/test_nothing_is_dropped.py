@@ -7,6 +7,7 @@ import shlex
 from benchmarking.core import records
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.records import Doubt, Point, Samples, from_json, to_json
+from tests.helpers.load import make_requests
 
 
 def test_a_run_comes_out_as_it_went_in(warehouse, make_run):
@@ -47,6 +48,7 @@ def full_run(make_run):
         doubts=(doubt, doubt),
         metrics={**run.results[0].metrics, "energy_gpu_j_per_token": 0.1 + 0.2},
         samples=(samples, *run.results[0].samples),
+        requests=(make_requests(),),
         extra={"windows": [{"steal": 0.25}], "note": "ä"},
     )
     workload = dataclasses.replace(
@@ -166,10 +168,21 @@ def rebuilt_result(warehouse, row):
             "metrics": {**named, **row["other_metrics"]},
             "missing": row["missing"],
             "samples": samples,
+            "requests": rebuilt_requests(warehouse, row["result_id"]),
             "ci_scope": row["ci_scope"],
             **{name: row[name] for name in plain},
         }
     )
+
+
+def rebuilt_requests(warehouse, result_id):
+    rows = warehouse.query("SELECT * FROM requests WHERE result_id = ? ORDER BY ordinal", [result_id]).dicts()
+    if not rows:
+        return []
+    own = {"launch", "phase", "started_at", "result_id", "ordinal"}
+    columns = {name: [row[name] for row in rows] for name in rows[0] if name not in own}
+    shared = {"launch": rows[0]["launch"], "phase": rows[0]["phase"], "started_at": iso(rows[0]["started_at"])}
+    return [{**columns, **shared}]
 
 
 def iso(time):

@@ -101,7 +101,7 @@ def test_a_database_of_a_newer_program_is_refused_and_left_alone(tmp_path):
     with Warehouse.open(path) as warehouse:
         warehouse.query("INSERT INTO schema_migrations VALUES (99, '0099_later', 'x', now()::TIMESTAMP)")
     for read_only in (False, True):
-        with pytest.raises(FormatError, match=r"a\.duckdb: schema 99 is newer than this program knows \(9\): upgrade"):
+        with pytest.raises(FormatError, match=r"a\.duckdb: schema 99 is newer than this program knows \(10\): upgrade"):
             Warehouse.open(path, read_only=read_only)
 
 

@@ -1,0 +1,91 @@
+-- Loads of all levels of one server and one kind of load have the same curve_id: what differs is the level alone.
+CREATE OR REPLACE VIEW load_curve AS
+SELECT
+    md5(concat_ws('|', run.hardware_id, run.model_id, run.weights, run.config_hash, run.runtime, run.runtime_mode,
+        run.precision, run.num_threads, r.sequence_length, r.new_tokens))[:16] AS curve_id,
+    run.model_id,
+    hardware.device_name,
+    run.device,
+    run.runtime,
+    run.precision,
+    run.runtime_mode->>'loop' AS loop,
+    run.runtime_mode->>'arrivals' AS arrivals,
+    CASE WHEN (run.runtime_mode->>'loop') = 'closed' THEN r.concurrency END AS concurrency,
+    TRY_CAST(r.axes->>'request_rate' AS DOUBLE) AS request_rate,
+    r.status,
+    r.validity,
+    r.doubts,
+    r.throughput_samples_per_sec AS requests_per_sec,
+    r.throughput_tokens_per_sec AS output_tokens_per_sec,
+    r.other_metrics['input_tokens_per_sec'] AS input_tokens_per_sec,
+    run.runtime_mode->>'slo' AS slo,
+    r.other_metrics['goodput_requests_per_sec'] AS goodput_requests_per_sec,
+    r.other_metrics['goodput_tokens_per_sec'] AS goodput_tokens_per_sec,
+    r.other_metrics['goodput_share'] AS goodput_share,
+    r.time_to_first_token_ms AS time_to_first_token_p50_ms,
+    r.time_to_first_token_p90_ms,
+    r.other_metrics['time_to_first_token_p95_ms'] AS time_to_first_token_p95_ms,
+    r.time_to_first_token_p99_ms,
+    r.time_per_output_token_ms AS time_per_output_token_p50_ms,
+    r.time_per_output_token_p90_ms,
+    r.other_metrics['time_per_output_token_p95_ms'] AS time_per_output_token_p95_ms,
+    r.time_per_output_token_p99_ms,
+    1000 / nullif(r.time_per_output_token_ms, 0) AS tokens_per_sec_per_user,
+    r.inter_token_latency_p50_ms,
+    r.inter_token_latency_p99_ms,
+    r.latency_median_ms AS latency_p50_ms,
+    r.latency_p90_ms,
+    r.latency_p95_ms,
+    r.latency_p99_ms,
+    r.other_metrics['latency_p999_ms'] AS latency_p999_ms,
+    r.other_metrics['service_time_p50_ms'] AS service_time_p50_ms,
+    r.other_metrics['service_time_p99_ms'] AS service_time_p99_ms,
+    r.other_metrics['lateness_p95_ms'] AS lateness_p95_ms,
+    r.other_metrics['in_flight_mean'] AS in_flight_mean,
+    r.other_metrics['requests_sent'] AS requests_sent,
+    r.other_metrics['requests_failed'] AS requests_failed,
+    coalesce(CAST(r.extra->>'$.load.is_knee' AS BOOLEAN), FALSE) AS is_knee,
+    r.sequence_length,
+    r.new_tokens,
+    run.runtime_mode,
+    run.tags,
+    run.host,
+    run.started_at,
+    run.session_id,
+    run.hardware_id,
+    r.series_id,
+    r.run_id,
+    r.result_id
+FROM benchmark_results r
+JOIN benchmark_runs run USING (run_id)
+JOIN hardware_info hardware USING (hardware_id)
+WHERE (run.runtime_mode->>'loop') IS NOT NULL
+ORDER BY run.started_at, r.run_id, concurrency, request_rate, r.result_id;
+
+COMMENT ON VIEW load_curve IS 'One row per level of a load on a server: what was offered, what came through, and how long it took. A run is a curve.';
+COMMENT ON COLUMN load_curve.curve_id IS 'The same for loads that differ in their level alone: one server, model and kind of load. Runs of another day share it.';
+COMMENT ON COLUMN load_curve.loop IS 'open: requests start at times of their own; closed: a fixed number is in flight. The two are never comparable.';
+COMMENT ON COLUMN load_curve.arrivals IS 'How the starts of an open loop are spread: constant, poisson, gamma, burst, ramp, trace; NULL in a closed loop.';
+COMMENT ON COLUMN load_curve.concurrency IS 'Requests in flight of a closed loop; NULL for an open one.';
+COMMENT ON COLUMN load_curve.request_rate IS 'Offered requests per second of an open loop; NULL for a closed one.';
+COMMENT ON COLUMN load_curve.requests_per_sec IS 'Requests that succeeded, per second.';
+COMMENT ON COLUMN load_curve.output_tokens_per_sec IS 'Output tokens of them, per second.';
+COMMENT ON COLUMN load_curve.input_tokens_per_sec IS 'Prompt tokens of them, per second.';
+COMMENT ON COLUMN load_curve.slo IS 'Limits for goodput: ttft:500ms,tpot:50ms; NULL without any.';
+COMMENT ON COLUMN load_curve.goodput_requests_per_sec IS 'Requests per second that succeeded within every limit.';
+COMMENT ON COLUMN load_curve.goodput_tokens_per_sec IS 'Output tokens per second of them.';
+COMMENT ON COLUMN load_curve.goodput_share IS 'Their share of all requests, from 0 to 1.';
+COMMENT ON COLUMN load_curve.time_to_first_token_p50_ms IS 'From the intended start to the first output: median in ms.';
+COMMENT ON COLUMN load_curve.time_to_first_token_p95_ms IS 'From the intended start to the first output: 95th percentile in ms.';
+COMMENT ON COLUMN load_curve.time_per_output_token_p50_ms IS 'Time per output token after the first: median over the requests in ms.';
+COMMENT ON COLUMN load_curve.time_per_output_token_p95_ms IS 'Time per output token after the first: 95th percentile in ms.';
+COMMENT ON COLUMN load_curve.tokens_per_sec_per_user IS 'Interactivity: 1000 / median time per output token.';
+COMMENT ON COLUMN load_curve.latency_p50_ms IS 'From the intended start to the end: median in ms.';
+COMMENT ON COLUMN load_curve.latency_p999_ms IS 'From the intended start to the end: 99.9th percentile in ms, of 1000 requests or more.';
+COMMENT ON COLUMN load_curve.service_time_p50_ms IS 'From sending to the end: median in ms.';
+COMMENT ON COLUMN load_curve.service_time_p99_ms IS 'From sending to the end: 99th percentile in ms.';
+COMMENT ON COLUMN load_curve.lateness_p95_ms IS 'By how much the generator sent later than intended: 95th percentile in ms.';
+COMMENT ON COLUMN load_curve.in_flight_mean IS 'Requests in flight, mean over time.';
+COMMENT ON COLUMN load_curve.requests_sent IS 'Requests of the measured part.';
+COMMENT ON COLUMN load_curve.requests_failed IS 'Requests among them that failed.';
+COMMENT ON COLUMN load_curve.is_knee IS 'Whether this level was found to be the knee of its run''s curve.';

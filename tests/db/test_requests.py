@@ -1,0 +1,72 @@
+"""Loads in the warehouse: stored and read back with their requests, checked, merged, and seen as a curve."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarking.core.errors import FormatError
+from db.run_faults import faults
+from db.run_records import stored_runs
+from db.upkeep.merge import merge
+from db.upkeep.verify import verify
+from db.warehouse import Warehouse
+from tests.helpers.load import make_load, make_requests
+
+
+def test_a_load_on_a_server_of_any_name_is_stored_whole_and_without_findings(warehouse):
+    load = make_load(engine="tomorrows-engine")
+    assert list(faults(load)) == []
+    assert warehouse.ingest(load)
+    assert not warehouse.ingest(load)
+    assert verify(warehouse) == []
+    (stored,) = stored_runs(warehouse, [load.run_id])
+    assert [one.requests for one in stored.run.results] == [one.requests for one in load.results]
+
+
+def test_loops_and_rates_are_series_of_their_own_and_levels_of_one_load_a_curve(warehouse):
+    for load in (make_load(), make_load(rates=(2.0, 4.0)), make_load(concurrency=(1, 2))):
+        warehouse.ingest(load)
+    rows = warehouse.query("SELECT * FROM load_curve").dicts()
+    assert len({row["series_id"] for row in rows}) == 5
+    by_loop = {loop: [row for row in rows if row["loop"] == loop] for loop in ("open", "closed")}
+    assert sorted(row["request_rate"] for row in by_loop["open"]) == [1.0, 2.0, 2.0, 4.0]
+    assert [(row["concurrency"], row["request_rate"]) for row in by_loop["closed"]] == [(1, None), (2, None)]
+    assert [len({row["curve_id"] for row in by_loop[loop]}) for loop in ("open", "closed")] == [1, 1]
+    assert len({row["curve_id"] for row in rows}) == 2
+    assert rows[0]["goodput_share"] == 0.5
+    assert [row["is_knee"] for row in by_loop["closed"]] == [True, False]
+
+
+def test_latencies_count_from_the_intended_start(warehouse):
+    warehouse.ingest(make_load(rates=(1.0,)))
+    done, refused = warehouse.query("SELECT * FROM request_times ORDER BY ordinal").dicts()
+    assert (done["lateness_ms"], done["time_to_first_token_ms"], done["latency_ms"]) == (0.125, 3.5, 4.5)
+    assert (done["service_time_ms"], done["time_per_output_token_ms"], done["chunks"]) == (4.375, 1.0, 2)
+    assert (refused["lateness_ms"], refused["latency_ms"], refused["error"]) == (None, 17.5, "refused")
+    assert refused["intended_at"].isoformat() == "2026-01-02T03:04:05.512500"
+
+
+def test_requests_with_a_field_that_lacks_a_value_are_refused(warehouse):
+    load = make_load()
+    bad = replace(load.results[0], requests=(make_requests(end_ms=(1.0,)),))
+    with pytest.raises(FormatError, match=r"a value for each request, but there are .*end_ms 1"):
+        warehouse.ingest(replace(load, results=(bad,)))
+
+
+def test_merging_takes_requests_with_their_load_once(warehouse, database):
+    load = make_load()
+    with Warehouse.open(database) as other:
+        other.ingest(load)
+    assert [merge(warehouse, database).added["requests"] for _ in range(2)] == [4, 0]
+    with Warehouse.open(database) as other:
+        other.query("UPDATE requests SET end_ms = end_ms + 1")
+    with pytest.raises(FormatError, match=r"request .* differs in end_ms"):
+        merge(warehouse, database)
+
+
+def test_a_request_of_no_load_is_found(warehouse):
+    warehouse.ingest(make_load())
+    warehouse.query("INSERT INTO requests BY NAME SELECT * REPLACE ('gone' AS result_id) FROM requests LIMIT 1")
+    assert {(one.kind, one.subject) for one in verify(warehouse)} == {("orphan", "gone")}
