@@ -17,7 +17,7 @@ from typing import Any, get_args
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
-from benchmarking.core.records import LOOP, Precision, canonical_hash
+from benchmarking.core.records import Precision, canonical_hash
 from benchmarking.core.untrusted.input_files import unpacked_digest
 from db import latest_results, migrate
 from db.connection import problem_of, quoted
@@ -327,7 +327,7 @@ ORDER BY a.series_id
 """
 
 
-MEASURED_HERE = f"origin_format IS NULL AND (runtime_mode->>'{LOOP}') IS NULL"
+MEASURED_HERE = "origin_format IS NULL AND (runtime_mode->>'loop') IS NULL"
 NAMES = """
 SELECT {column} AS name, count(*) AS runs FROM benchmark_runs JOIN hardware_info USING (hardware_id)
 WHERE {which} AND {column} NOT IN (SELECT unnest(?)) GROUP BY ALL ORDER BY ALL

@@ -85,7 +85,9 @@ def file_of_version(version: int, path: Path, *runs: Run) -> Path:
 
 def store_as_then(connection: Any, run: Run) -> None:
     """Write what of a run's rows the tables have columns for."""
-    described = {table: connection.execute(f"DESCRIBE {table}").fetchall() for table in (*SHARED_TABLES, *RUN_TABLES)}
+    there = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    tables = [table for table in (*SHARED_TABLES, *RUN_TABLES) if table in there]
+    described = {table: connection.execute(f"DESCRIBE {table}").fetchall() for table in tables}
     types = {table: {row[0]: row[1] for row in rows} for table, rows in described.items()}
     metrics = {name for name, kind in types["benchmark_results"].items() if kind == "DOUBLE" and name not in FURTHER}
     stored_at = datetime(2026, 1, 3)

@@ -114,7 +114,8 @@ def test_everything_else_stays_as_it_was(old, upgraded):
         duckdb.connect(str(old), read_only=True) as connection,
         Warehouse.open(upgraded, read_only=True) as warehouse,
     ):
-        for table in (*SHARED_TABLES, *RUN_TABLES):
+        there = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+        for table in there.intersection((*SHARED_TABLES, *RUN_TABLES)):
             names = ", ".join(
                 name for name, _ in columns(connection, table) if name not in ("other_metrics", "metrics")
             )
