@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -22,6 +23,7 @@ from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.supervisor import Track
+from tests.helpers.services import hosts
 from tests.helpers.sweeps import wait_for
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
@@ -38,9 +40,9 @@ class OwnCluster:
         self.address = scheduler
         self.stack = stack
 
-    def worker(self, name, **environment):
-        command = [sys.executable, "-m", "benchmarking.cluster.worker", self.address, "--devices", "null"]
-        command += ["--name", name, "--spool-dir", str(self.folder / name)]
+    def worker(self, name, *further, inside=(), **environment):
+        command = [*inside, sys.executable, "-m", "benchmarking.cluster.worker", self.address, "--devices", "null"]
+        command += ["--name", name, "--spool-dir", str(self.folder / name), *further]
         with open(self.folder / f"{name}.log", "w") as log:
             process = subprocess.Popen(command, stderr=log, env={**os.environ, **environment})
         self.stack.callback(process.wait)
@@ -117,6 +119,45 @@ def test_a_paused_worker_goes_on_a_killed_one_s_cell_goes_on_elsewhere_and_no_po
     assert abs(found["cluster_clock_offset_s"]) < 1 > found["cluster_clock_error_s"] > 0
     assert re.search(r"first .* lost +2 +0", cluster.said())
     assert re.search(r"late .* idle +1 +0", cluster.said())
+
+
+def test_the_cell_of_a_host_whose_network_is_cut_goes_on_elsewhere_and_each_point_is_kept_once(
+    tmp_path, monkeypatch, slow, capsys
+):
+    from dask import config
+    from distributed import LocalCluster
+
+    monkeypatch.chdir(tmp_path)
+    # Dask gives up a silent connection after 30 s by default, and 11 s at least.
+    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP", "11s")
+    with (
+        hosts(2) as (first, second),
+        config.set({"distributed.comm.timeouts.tcp": "11s"}),
+        LocalCluster(n_workers=0, host="10.213.77.1", dashboard_address="127.0.0.1:0", silence_logs=50) as dask,
+        ExitStack() as stack,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        own = OwnCluster(tmp_path, dask.scheduler_address, stack)
+        cut = own.worker("cut", "--insecure", inside=("ip", "netns", "exec", first))
+
+        def cut_the_network():
+            wait_for(lambda: "b1 s32  ok" in own.log("cut"))
+            subprocess.run(["ip", "link", "set", first, "down"], check=True)
+            own.worker("there", "--insecure", inside=("ip", "netns", "exec", second))
+
+        done = pool.submit(cut_the_network)
+        batch = [*COMMAND[3:], *GRID, "--models", "tiny-bert", "--iterations", "40", "--output-dir", "runs"]
+        assert batch_benchmark.main([*batch, "--cluster", own.address, "--insecure", "--db-path", "own.duckdb"]) == 0
+        done.result()
+        assert cut.wait(40) == 1
+        assert "went away: start this command again once it is back" in own.log("cut")
+        said = capsys.readouterr().err
+        assert "worker cut was lost at tiny-bert" in said
+        told = re.findall(r"point \d/3  tiny-bert  (b\d s32)  launch", said)
+        assert told == ["b1 s32", "b2 s32", "b4 s32"]
+        (run,) = own.runs()
+        assert [(one["status"], one["launches"]) for one in run["results"]] == [("ok", 1)] * 3
+        assert "b4 s32  ok" in own.log("there")
 
 
 def test_requests_that_no_worker_meets_are_refused_before_the_start_and_launches_are_spread_over_equal_workers(

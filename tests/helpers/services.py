@@ -135,6 +135,34 @@ def sshd(folder: Path, name: str) -> Iterator[Path]:
         yield folder / "ssh.conf"
 
 
+@contextmanager
+def hosts(count: int, network: str = "10.213.77") -> Iterator[list[str]]:
+    """Network namespaces on a bridge, whose own address is NETWORK.1: their names. Each has a link of its name."""
+    need("ip", package="iproute2")
+    names = [f"bench{number}-{os.getpid()}" for number in range(count)]
+    bridge = f"bench-{os.getpid()}"
+
+    def ip(*words: str) -> None:
+        done = subprocess.run(["ip", *words], capture_output=True, text=True)
+        if done.returncode != 0:
+            pytest.skip(f"ip {' '.join(words)}: {done.stderr.strip()}")
+
+    with ExitStack() as stack:
+        ip("link", "add", bridge, "type", "bridge")
+        stack.callback(subprocess.run, ["ip", "link", "del", bridge])
+        ip("addr", "add", f"{network}.1/24", "dev", bridge)
+        ip("link", "set", bridge, "up")
+        for number, name in enumerate(names, start=2):
+            ip("netns", "add", name)
+            stack.callback(subprocess.run, ["ip", "netns", "del", name])
+            ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip("link", "set", name, "master", bridge, "up")
+            ip("-n", name, "addr", "add", f"{network}.{number}/24", "dev", "eth0")
+            for device in ("eth0", "lo"):
+                ip("-n", name, "link", "set", device, "up")
+        yield names
+
+
 def _answer(command: list[str], environment: dict[str, str]) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True).stdout
 
