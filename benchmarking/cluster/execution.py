@@ -163,7 +163,11 @@ def accepted(plan: CellPlan, site: Site) -> CellPlan:
     # The folder of the weights is another one on each machine; what is in it must be the same.
     weights: WeightsChoice = "random" if workload.weights == "random" else "pretrained"
     place = workload.path if workload.source == "local" and workload.path else workload.model_id
-    here = resolve(place, task=workload.task, weights=weights, seed=workload.seed)
+    try:
+        here = resolve(place, task=workload.task, weights=weights, seed=workload.seed)
+    except BenchhouseError as error:
+        needed = "in its cache" if workload.source == "hub" else "in the same folder"
+        raise UsageError(f"worker {site.name} needs {workload.model_id} {needed}: {error}") from error
     for what in ("config_hash", "revision", "weights"):
         planned, found = getattr(workload, what), getattr(here, what)
         if planned != found:

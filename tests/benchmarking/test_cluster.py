@@ -204,6 +204,9 @@ def test_a_plan_with_code_or_a_device_of_another_machine_is_refused(tmp_path, or
     site = execution.Site(name="w", devices=(), folder=tmp_path, named={}, say=print)
     with pytest.raises(UnsupportedError, match="worker w has no device null as planned"):
         execution.accepted(order_plan(), site)
+    site = execution.Site(name="w", devices=(order_plan().cell.device,), folder=tmp_path, named={}, say=print)
+    with pytest.raises(UsageError, match=r"worker w needs tiny-bert in the same folder: .*/nowhere"):
+        execution.accepted(order_plan(source="local", path="/nowhere"), site)
     with pytest.raises(UsageError, match="which this command does not name"):
         execution.accepted(order_plan(runtime="bench", source="bench", path="/tmp/evil.py"), site)
 
