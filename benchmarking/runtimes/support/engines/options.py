@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarking.core.contracts import Option
@@ -91,6 +91,16 @@ QUANTIZATION = Option(
     is_filled_in=False,
 )
 """An engine replaces `values` by the names of its quantized types."""
+
+
+def with_values(option: Option, values: Iterable[str]) -> Option:
+    """An option as one engine has it, the default first."""
+    return replace(option, values=tuple(values))
+
+
+def quantization(types: Mapping[str, Precision]) -> Option:
+    """The option of an engine's quantized types; its first of a precision is that precision's default."""
+    return with_values(QUANTIZATION, types)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

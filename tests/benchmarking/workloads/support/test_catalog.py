@@ -22,6 +22,7 @@ PUBLISHED = {
     "gpt2-medium": 354_823_168,
     "facebook/opt-125m": 125_239_296,
     "Qwen/Qwen2.5-0.5B": 494_032_768,
+    "HuggingFaceTB/SmolLM2-135M": 134_515_008,
     "TinyLlama/TinyLlama-1.1B-Chat-v1.0": 1_100_048_384,
     "meta-llama/Llama-3.2-1B": 1_235_814_400,
     "microsoft/phi-2": 2_779_683_840,
@@ -30,7 +31,7 @@ PUBLISHED = {
     "facebook/bart-base": 139_420_416,
     "facebook/mbart-large-50": 610_879_488,
 }
-TINY = {"tiny-bert": 202_688, "tiny-gpt2": 198_400, "tiny-t5": 230_400}
+TINY = {"tiny-bert": 202_688, "tiny-gpt2": 198_400, "tiny-llama": 229_696, "tiny-t5": 230_400}
 
 
 def test_text_families_hold_the_published_models_and_the_tiny_ones():

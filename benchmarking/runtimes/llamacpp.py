@@ -1,0 +1,470 @@
+"""llama.cpp, in this process: by xllamacpp, or by llama-cpp-python where that is what is installed.
+
+Models become GGUF files in the build cache; a user's own `.gguf` file is run as it is. xllamacpp runs llama.cpp's
+server without its HTTP: a request is queued to its thread, and each token comes back by a callback, with the slot's own
+times at the end. llama-cpp-python is driven token by token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.builds.store import BuildKey, BuildStore, Make
+from benchmarking.core.contracts import Stage
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.plugins import is_installed
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
+from benchmarking.runtimes.support.engines import options as common
+from benchmarking.runtimes.support.engines.checkpoint import token_of
+from benchmarking.runtimes.support.engines.gguf_build import (
+    ARCHITECTURES,
+    FILE,
+    FLOAT_TYPES,
+    QUANTIZED,
+    gguf_build,
+    why_not,
+)
+from benchmarking.runtimes.support.engines.options import EngineSettings
+from benchmarking.runtimes.support.engines.runtime import GenerativeEngine
+from benchmarking.runtimes.support.engines.session import (
+    UNKNOWN_TOKEN,
+    Arrivals,
+    EngineModel,
+    EngineReport,
+    EngineRequest,
+)
+from benchmarking.workloads.support.gguf_file import read_gguf
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAIN, OTHER = "xllamacpp", "llama_cpp"
+"""Modules: the one whose extra is installed, and the one that is used in its absence."""
+GGUF = "gguf"
+CACHE_TYPES = ("f16", "f32", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
+OTHER_TYPES: Mapping[str, Precision] = {
+    **dict.fromkeys(("Q5_K_S", "Q5_1"), "int8"),
+    **dict.fromkeys(("Q4_K_S", "Q4_1", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K"), "int4"),
+}
+"""Types of users' files that none is made of here."""
+QUIET = -1
+"""Verbosity: llama.cpp writes some hundred lines for each model."""
+N_GRAM_DRAFT = 8
+"""Tokens proposed from an n-gram unless --draft-tokens says how many."""
+
+
+class LlamaCpp(GenerativeEngine):
+    """The runtime `llamacpp`."""
+
+    name = "llamacpp"
+    aliases = ("llama.cpp", "llama-cpp")
+    modules = (MAIN, GGUF)
+    packages: tuple[str, ...] = ("xllamacpp", "llama-cpp-python", "gguf")
+    reads = (GGUF,)
+    model_types = frozenset(ARCHITECTURES)
+    float_precisions = tuple(FLOAT_TYPES)
+    quantized: Mapping[str, Precision] = {**QUANTIZED, **OTHER_TYPES}
+    declared_options = (
+        common.CONTEXT_DEPTH,
+        common.with_values(common.KV_CACHE_TYPE, CACHE_TYPES),
+        common.FLASH_ATTENTION,
+        common.BATCH_THREADS,
+        common.DRAFT_MODEL,
+        common.NGRAM_LOOKUP,
+        common.DRAFT_TOKENS,
+        common.PREFIX_CACHE,
+        common.LORA,
+        common.quantization(quantized),
+    )
+
+    def missing(self) -> str | None:
+        return None if is_installed(OTHER) and is_installed(GGUF) else super().missing()
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        mode = super().mode(device, workload, options)
+        _check_adapter(mode)
+        if not is_installed(MAIN) and is_installed(OTHER):
+            for option in (common.DRAFT_MODEL, common.NGRAM_LOOKUP, common.PREFIX_CACHE):
+                if option.name in mode:
+                    raise UnsupportedError(f"{option.flag}: llama-cpp-python has it not in its loop: install xllamacpp")
+        return mode
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        found = super().supports(device, workload, precision)
+        return found or (None if workload.source == "file" else why_not(workload))
+
+    def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        """A float32 model has a float32 cache unless another is asked for, as every runtime here; llama.cpp's own
+        default is f16."""
+        found = dict(super().mode_at(precision, mode))
+        return {common.KV_CACHE_TYPE.name: "f32", **found} if precision == "float32" else found
+
+    def build(self, cell: Cell) -> tuple[BuildKey, Make]:
+        return gguf_build(cell.workload, _type_of(cell))
+
+    def further_builds(self, cell: Cell) -> Sequence[tuple[BuildKey, Make]]:
+        draft = _draft_workload(cell)
+        return () if draft is None or draft.source == "file" else (gguf_build(draft, _type_of(cell)),)
+
+    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
+        file = path / FILE if path.is_dir() else path
+        settings = EngineSettings.of(cell)
+        draft = self._draft_file(cell)
+        knows_tokens = cell.workload.source != "file"
+        kind = InProcessServer if is_installed(MAIN) else PythonBinding
+        with stage("to_device"):
+            return kind(file, settings, points, draft, knows_tokens=knows_tokens)
+
+    def _draft_file(self, cell: Cell) -> Path | None:
+        draft = _draft_workload(cell)
+        if draft is None:
+            return None
+        if draft.source == "file":
+            from benchmarking.workloads.support.engine_file import check_unchanged
+
+            return check_unchanged(draft)
+        return BuildStore().require(gguf_build(draft, _type_of(cell))[0], draft.model_id)[0] / FILE
+
+    def import_libraries(self) -> None:
+        if is_installed(MAIN):
+            import xllamacpp  # noqa: F401
+        else:
+            import llama_cpp  # noqa: F401
+
+
+def _type_of(cell: Cell) -> str:
+    """The GGUF type of a cell: its quantized type, or that of its precision. Raises UnsupportedError for a type that
+    only users' files have."""
+    name = str(cell.runtime_mode.get(common.QUANTIZATION.name) or FLOAT_TYPES[cell.precision])
+    if cell.workload.source != "file" and name in OTHER_TYPES:
+        raise UnsupportedError(f"--quantization {name}: none is made here, but a .gguf file of it is run")
+    return name
+
+
+def _draft_workload(cell: Cell) -> Workload | None:
+    """The model that proposes tokens. Raises UsageError for one of another vocabulary."""
+    from benchmarking.workloads.support.resolve import resolve
+
+    if (named := EngineSettings.of(cell).draft_model) is None:
+        return None
+    found = resolve(named, weights="auto" if cell.workload.weights != "random" else "random", seed=cell.workload.seed)
+    if found.vocab_size != cell.workload.vocab_size:
+        raise UsageError(
+            f"--draft-model {named} has a vocabulary of {found.vocab_size} tokens, {cell.workload.model_id} one of "
+            f"{cell.workload.vocab_size}: they must be the same"
+        )
+    return found
+
+
+def _check_adapter(mode: Mapping[str, Scalar]) -> None:
+    """Raise UsageError for an adapter that is no GGUF file of an adapter."""
+    if (named := mode.get(common.LORA.name)) is None:
+        return
+    kind = read_gguf(Path(str(named)).expanduser()).metadata.get("general.type")
+    if kind != "adapter":
+        raise UsageError(f"--lora {named} is a GGUF file of {kind or 'a model'}, not of an adapter")
+
+
+class _Model(EngineModel):
+    """What both libraries share: the sizes in the file's header, and room for the longest point."""
+
+    def __init__(self, file: Path, settings: EngineSettings, points: Sequence[Point]) -> None:
+        header = read_gguf(file)
+        self.weights_bytes: int | None = header.weights_bytes
+        self.parameter_count: int | None = header.parameter_count
+        self.settings = settings
+        self.rows = max(point.batch_size for point in points)
+        longest = max((point.sequence_length or 1) + (point.new_tokens or 0) for point in points)
+        spare = 8 + (settings.draft_tokens or N_GRAM_DRAFT) if settings.is_speculative else 8
+        self.row_tokens = settings.context_depth + longest + spare
+        kinds: dict[str, int] = {}
+        for tensor in header.tensors:
+            kinds[tensor.type.name] = kinds.get(tensor.type.name, 0) + tensor.values
+        self.header: dict[str, Json] = {
+            "parameters_by_dtype": dict[str, Json](sorted(kinds.items())),
+            "model_size_bytes": file.stat().st_size,
+            "gguf_architecture": header.architecture,
+            "quantized_type": header.quantization,
+        }
+
+
+class InProcessServer(_Model):
+    """llama.cpp's server in this process, by xllamacpp."""
+
+    def __init__(
+        self, file: Path, settings: EngineSettings, points: Sequence[Point], draft: Path | None, *, knows_tokens: bool
+    ) -> None:
+        import xllamacpp
+
+        super().__init__(file, settings, points)
+        self._knows_tokens = knows_tokens
+        parameters = self._parameters(file, draft)
+        try:
+            self.server: Any = xllamacpp.Server(parameters)
+        except RuntimeError as error:
+            raise BenchhouseError(
+                f"llama.cpp does not load {file.name} with these settings: {error} BENCHHOUSE_TRACEBACK=1 shows more"
+            ) from error
+        devices: list[Json] = [f"{one['name']}: {one['description']}" for one in xllamacpp.get_device_info()]
+        self.facts: Mapping[str, Json] = {
+            **self.header,
+            "engine": f"xllamacpp {xllamacpp.__version__}",
+            "engine_system": str(xllamacpp.get_system_info()).strip(),
+            "engine_devices": devices,
+            "num_threads": int(parameters.cpuparams.n_threads),
+            "batch_threads": int(parameters.cpuparams_batch.n_threads),
+            "kv_cache_type": [_word(parameters.cache_type_k), _word(parameters.cache_type_v)],
+            "flash_attention": _word(parameters.flash_attn_type),
+            "context_tokens": int(parameters.n_ctx),
+            "slots": int(parameters.n_parallel),
+            "prompt_batch_tokens": int(parameters.n_ubatch),
+        }
+
+    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
+        return ServerRequest(self.server, prompts, new_tokens, context, self.settings, knows_tokens=self._knows_tokens)
+
+    def close(self) -> None:
+        self.server = None
+
+    def _parameters(self, file: Path, draft: Path | None) -> Any:
+        import xllamacpp
+
+        settings = self.settings
+        found = xllamacpp.CommonParams()
+        found.model.path = str(file)
+        found.n_parallel = self.rows
+        found.kv_unified = False
+        found.n_ctx = self.rows * -(-self.row_tokens // 256) * 256  # llama.cpp pads each slot to 256
+        found.fit_params = False  # would change what was asked for when memory is short
+        found.warmup = False  # the warm-up is measured here, as of every runtime
+        found.verbosity = QUIET
+        found.no_perf = False
+        found.cache_ram_mib = 0  # a cache of prompts besides that of the slots
+        if not settings.has_prefix_cache:
+            found.slot_prompt_similarity = 0.0  # else requests would go to the slot with the most similar text
+        if settings.threads is not None:
+            found.cpuparams.n_threads = settings.threads
+        if (threads := settings.batch_threads) is not None:
+            found.cpuparams_batch.n_threads = threads
+        if (kind := settings.kv_cache_type) is not None:
+            found.cache_type_k = found.cache_type_v = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{kind.upper()}")
+        flash = {common.ON: "ENABLED", common.OFF: "DISABLED"}.get(settings.flash_attention, "AUTO")
+        found.flash_attn_type = getattr(xllamacpp.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{flash}")
+        if settings.lora is not None:
+            adapter = xllamacpp.CommonAdapterLoraInfo()
+            adapter.path = str(Path(settings.lora).expanduser())
+            found.lora_adapters = [adapter]
+        self._speculate(found, draft)
+        return found
+
+    def _speculate(self, parameters: Any, draft: Path | None) -> None:
+        """Set what proposes tokens, if anything does."""
+        import xllamacpp
+
+        kinds, settings = xllamacpp.common_speculative_type, self.settings
+        if draft is not None:
+            parameters.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+            parameters.speculative.draft.mparams.path = str(draft)
+            if settings.draft_tokens is not None:
+                parameters.speculative.draft.n_max = settings.draft_tokens
+        elif settings.ngram_lookup:
+            parameters.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+            parameters.speculative.ngram_simple.size_n = settings.ngram_lookup
+            parameters.speculative.ngram_simple.size_m = settings.draft_tokens or N_GRAM_DRAFT
+
+
+class ServerRequest(EngineRequest):
+    """Requests to the server, one for each row, which it runs together."""
+
+    def __init__(
+        self,
+        server: Any,
+        prompts: np.ndarray,
+        new_tokens: int,
+        context: np.ndarray | None,
+        settings: EngineSettings,
+        *,
+        knows_tokens: bool,
+    ) -> None:
+        self.knows_tokens = knows_tokens
+        self._server = server
+        self._settings = settings
+        self._context = [] if context is None else context.tolist()
+        rows = prompts.tolist()
+        whole = [[*before, *row] for before, row in zip(self._context or [[]] * len(rows), rows, strict=True)]
+        reuses = settings.has_prefix_cache or bool(self._context)
+        self._ask: dict[str, Any] = self._asking(whole, new_tokens, reuses=reuses)
+        if len(rows) > 1 and self._context:
+            raise UnsupportedError(
+                "--context-depth: llama.cpp's server gives a batch's rows no fixed slots; batch 1 has"
+            )
+        self._new_tokens = new_tokens
+        self._last: list[Mapping[str, Any]] = []
+
+    def _asking(self, prompts: list[list[int]], new_tokens: int, *, reuses: bool) -> dict[str, Any]:
+        return {
+            "prompt": prompts if len(prompts) > 1 else prompts[0],
+            "n_predict": new_tokens,
+            "temperature": 0,
+            "top_k": 1,
+            "samplers": ["top_k"],
+            "ignore_eos": True,
+            "cache_prompt": reuses,
+            "stream": True,
+            "timings_per_token": not self.knows_tokens,
+        }
+
+    def reset(self) -> None:
+        """The context stays in the slot: what the last call added is cut off, which processing nothing but the context
+        does."""
+        if self._context:
+            ask = {**self._asking(self._context, 1, reuses=True), "stream": False}
+            self._server.handle_completions(ask, lambda chunk: False)
+
+    def generate(self, arrived: Arrivals) -> None:
+        ends: list[Mapping[str, Any]] = []
+        counts = [0] * len(arrived.tokens)
+
+        def take(chunk: Any) -> bool:
+            if not isinstance(chunk, dict):
+                return False
+            if "error" in chunk or "choices" not in chunk:
+                ends.append(chunk)
+                return True
+            choice = chunk["choices"][0]
+            if choice["finish_reason"] is not None:
+                ends.append(chunk)
+            elif self.knows_tokens:
+                arrived(choice["index"], (token_of(choice["text"]),) if choice["text"] else ())
+            else:  # a chunk has several tokens where one alone is no whole character
+                row, total = choice["index"], chunk["timings"]["predicted_n"]
+                arrived(row, (UNKNOWN_TOKEN,) * (total - counts[row]))
+                counts[row] = total
+            return False
+
+        self._server.handle_completions(self._ask, take)
+        self._check(ends, arrived)
+        self._last = ends
+
+    def _check(self, ends: Sequence[Mapping[str, Any]], arrived: Arrivals) -> None:
+        """Raise BenchhouseError for a request that the server refused; the last tokens of a row that end within a
+        character come with its end."""
+        for end in ends:
+            if "choices" not in end:
+                error = end.get("error", end)
+                raise BenchhouseError(f"llama.cpp refused the request: {dict(error).get('message', error)}")
+            row = end["choices"][0]["index"]
+            if not self.knows_tokens:
+                arrived(row, (UNKNOWN_TOKEN,) * (end["usage"]["completion_tokens"] - len(arrived.tokens[row])))
+
+    def report(self) -> EngineReport:
+        """From the slots' own times; of several rows those of the slowest."""
+        timings = [end["timings"] for end in self._last]
+        slowest = max(timings, key=lambda one: one["prompt_ms"] + one["predicted_ms"])
+        after_first = max(1, self._new_tokens - 1)
+        accepted = sum(int(one.get("draft_n_accepted", 0)) for one in timings)
+        generated = sum(int(one["predicted_n"]) - 1 for one in timings)
+        return EngineReport(
+            first_s=slowest["prompt_ms"] / 1e3,
+            per_token_s=slowest["predicted_ms"] / 1e3 / after_first,
+            total_s=(slowest["prompt_ms"] + slowest["predicted_ms"]) / 1e3,
+            prompt_tokens=sum(int(one["prompt_n"]) + int(one["cache_n"]) for one in timings),
+            reused_tokens=sum(int(one["cache_n"]) for one in timings),
+            drafted_tokens=sum(int(one.get("draft_n", 0)) for one in timings),
+            accepted_tokens=accepted,
+            verifications=generated - accepted,
+        )
+
+    def verified(self) -> Mapping[str, Json]:
+        cached = sum(int(end["timings"]["cache_n"]) for end in self._last)
+        return {"reused_prompt_tokens": cached}
+
+
+class PythonBinding(_Model):
+    """llama.cpp by llama-cpp-python."""
+
+    def __init__(
+        self, file: Path, settings: EngineSettings, points: Sequence[Point], draft: Path | None, *, knows_tokens: bool
+    ) -> None:
+        import llama_cpp
+
+        super().__init__(file, settings, points)
+        if self.rows > 1:
+            raise UnsupportedError(
+                "llama-cpp-python runs one sequence at a time: --batch-sizes 1, or install xllamacpp"
+            )
+        kind = (
+            {} if (name := settings.kv_cache_type) is None else {"type_k": _ggml_type(name), "type_v": _ggml_type(name)}
+        )
+        threads = {"n_threads": settings.threads, "n_threads_batch": settings.batch_threads}
+        lora = None if settings.lora is None else str(Path(settings.lora).expanduser())
+        self.model: Any = llama_cpp.Llama(
+            str(file),
+            n_ctx=self.row_tokens,
+            flash_attn=settings.flash_attention == common.ON,
+            lora_path=lora,
+            logits_all=False,
+            verbose=False,
+            **{name: value for name, value in threads.items() if value is not None},
+            **kind,
+        )
+        self.facts: Mapping[str, Json] = {
+            **self.header,
+            "engine": f"llama-cpp-python {llama_cpp.__version__}",
+            "engine_system": llama_cpp.llama_print_system_info().decode().strip(),
+            "num_threads": int(self.model.n_threads),
+            "batch_threads": int(self.model.n_threads_batch),
+            "context_tokens": int(self.model.n_ctx()),
+            "kv_cache_type": settings.kv_cache_type or "f16",
+            "flash_attention": settings.flash_attention == common.ON,
+        }
+
+    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
+        return BindingRequest(
+            self.model, prompts[0].tolist(), new_tokens, [] if context is None else context[0].tolist()
+        )
+
+    def close(self) -> None:
+        self.model.close()
+
+
+class BindingRequest(EngineRequest):
+    """A loop over `Llama.eval` and the most likely token; the library's own `generate` does the same with samplers."""
+
+    def __init__(self, model: Any, prompt: list[int], new_tokens: int, context: list[int]) -> None:
+        self._model = model
+        self._prompt = prompt
+        self._context = context
+        self._new_tokens = new_tokens
+
+    def reset(self) -> None:
+        self._model.reset()
+        if self._context:
+            self._model.eval(self._context)
+
+    def generate(self, arrived: Arrivals) -> None:
+        tokens = self._model.generate(self._prompt, temp=0.0, top_k=1, repeat_penalty=1.0, reset=not self._context)
+        for number, token in enumerate(tokens, start=1):
+            arrived(0, (int(token),))
+            if number == self._new_tokens:
+                break
+
+    def report(self) -> EngineReport:
+        """The library reports no times of single calls."""
+        return EngineReport(prompt_tokens=len(self._prompt))
+
+
+def _ggml_type(name: str) -> int:
+    from benchmarking.workloads.support.gguf_file import TYPES
+
+    return next(number for number, kind in TYPES.items() if kind.name.lower() == name)
+
+
+def _word(member: Any) -> str:
+    """A member of llama.cpp's enumerations in a word: "f16", "auto"."""
+    return str(member.name).removeprefix("GGML_TYPE_").removeprefix("LLAMA_FLASH_ATTN_TYPE_").lower()
+
+
+PLUGIN = LlamaCpp()

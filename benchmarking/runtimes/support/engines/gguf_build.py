@@ -1,0 +1,265 @@
+"""GGUF files (llama.cpp's format) made from a model's own weights, seeded or pretrained.
+
+The `gguf` package knows the names that llama.cpp gives to the tensors of each architecture. What differs besides the
+names is here: the order of the rows of Q and K, which llama.cpp rotates in pairs of neighbours where transformers
+rotates halves; norms of Gemma, which are stored without their one; layers that store their matrix transposed. It is
+what llama.cpp's convert_hf_to_gguf.py does, which is a script of its repository and in no package.
+
+Quantized types are made by llama.cpp's own function, which the installed library exports, in llama-quantize's mixtures.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.builds.store import BuildKey, Make, model_parts
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.plugins import version_of
+from benchmarking.core.records import Json, Precision, Workload
+from benchmarking.runtimes.support.engines.checkpoint import token_text, torch_model, vocabulary_size
+from benchmarking.workloads.support.gguf_file import FILE_TYPES, TYPES, read_gguf
+
+if TYPE_CHECKING:
+    import numpy as np
+
+KIND, FILE, VERSION = "gguf", "model.gguf", 2
+ARCHITECTURES: Mapping[str, str] = {
+    "gemma": "gemma",
+    "gpt2": "gpt2",
+    "llama": "llama",
+    "mistral": "llama",
+    "phi": "phi2",
+    "phi3": "phi3",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+}
+"""transformers' model type -> llama.cpp's architecture."""
+FLOAT_TYPES: Mapping[Precision, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+QUANTIZED: Mapping[str, Precision] = {
+    "Q8_0": "int8",
+    "Q6_K": "int8",
+    "Q5_K_M": "int8",
+    "Q5_0": "int8",
+    "Q4_K_M": "int4",
+    "Q4_0": "int4",
+    "IQ4_NL": "int4",
+}
+"""Types that are made here, with the precision that each stands under; a precision's default first."""
+K_MIXTURES: Mapping[str, tuple[str, str]] = {"Q4_K_M": ("Q4_K", "Q6_K"), "Q5_K_M": ("Q5_K", "Q6_K")}
+"""Mixture -> its type, and the type of what loses most."""
+NARROW_ROWS: Mapping[str, str] = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+"""Type -> the one that llama-quantize takes for rows that are no multiple of 256."""
+QUANTIZERS = (("xllamacpp", "xllamacpp.abi3.so"), ("llama_cpp", "lib/libggml-base.so"))
+"""Module and the file in its folder that exports ggml_quantize_chunk."""
+
+
+def why_not(workload: Workload) -> str | None:
+    """None, or why no GGUF file can be made of a model."""
+    config = workload.config
+    kind = _rope(config).get("rope_type", "default")
+    if kind not in ("default", "llama3"):
+        return f"{workload.model_id} scales its positions by {kind!r}, which is not converted to GGUF here"
+    if str(config.get("model_type")) not in ARCHITECTURES:
+        return f"no GGUF file is made of model type {config.get('model_type')}; {', '.join(ARCHITECTURES)} are"
+    return None
+
+
+def gguf_build(workload: Workload, type_name: str) -> tuple[BuildKey, Make]:
+    """The key of a model's GGUF file of a type ("F16", "Q4_K_M"), and what makes it."""
+    parts: dict[str, Json] = {
+        **model_parts(workload),
+        "type": type_name,
+        "version": VERSION,
+        "versions": {name: version_of(name) for name in ("torch", "transformers", "gguf", "xllamacpp")},
+    }
+
+    def make(folder: Path) -> Mapping[str, Json]:
+        if (problem := why_not(workload)) is not None:
+            raise UnsupportedError(problem)
+        write(workload, torch_model(workload), type_name, folder / FILE)
+        header = read_gguf(folder / FILE)
+        return {"type": type_name, "file": FILE, "weights_bytes": header.weights_bytes}
+
+    return BuildKey(kind=KIND, parts=parts), make
+
+
+def write(workload: Workload, model: Any, type_name: str, path: Path) -> None:
+    """Write a torch model as a GGUF file."""
+    import gguf
+
+    config = model.config
+    architecture = ARCHITECTURES[str(config.model_type)]
+    writer = gguf.GGUFWriter(path, architecture)
+    _add_metadata(writer, workload, config, type_name)
+    _add_vocabulary(writer, vocabulary_size(workload))
+    layers = int(config.num_hidden_layers)
+    wanted = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(wanted, layers)
+    is_tied = bool(getattr(config, "tie_word_embeddings", True))
+    for name, array in _tensors(model, is_tied=is_tied):
+        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if stored is None:
+            raise BenchhouseError(f"{workload.model_id}: llama.cpp has no tensor for {name} in {architecture}")
+        array = _converted(config, stored, array)
+        chosen = _type_of(type_name, stored, array, layers, is_tied=is_tied)
+        _add(writer, stored, array, chosen)
+    for name, array in _further(config):
+        _add(writer, name, array, "F32")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _tensors(model: Any, *, is_tied: bool) -> Iterator[tuple[str, np.ndarray]]:
+    for name, tensor in model.state_dict().items():
+        if not (is_tied and name.startswith("lm_head.")):
+            yield name, tensor.float().numpy()
+
+
+def _add_metadata(writer: Any, workload: Workload, config: Any, type_name: str) -> None:
+    heads = int(config.num_attention_heads)
+    head = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    rope = _rope(config.to_dict())
+    rotated = int(head * float(rope.get("partial_rotary_factor", 1.0)))
+    writer.add_name("made from the weights")  # llama.cpp looks tokens up by names such as "phi-3"
+    writer.add_context_length(int(config.max_position_embeddings))
+    writer.add_embedding_length(int(config.hidden_size))
+    writer.add_block_count(int(config.num_hidden_layers))
+    inner = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None)
+    writer.add_feed_forward_length(int(inner or 4 * config.hidden_size))
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(int(getattr(config, "num_key_value_heads", None) or heads))
+    writer.add_key_length(head)
+    writer.add_value_length(head)
+    if "rope_theta" in rope:
+        writer.add_rope_freq_base(float(rope["rope_theta"]))
+        writer.add_rope_dimension_count(rotated)
+    if (epsilon := getattr(config, "rms_norm_eps", None)) is not None:
+        writer.add_layer_norm_rms_eps(float(epsilon))
+    else:
+        writer.add_layer_norm_eps(float(getattr(config, "layer_norm_eps", None) or config.layer_norm_epsilon))
+    if (window := getattr(config, "sliding_window", None)) and str(config.model_type) == "phi3":
+        writer.add_sliding_window(int(window))
+    writer.add_vocab_size(vocabulary_size(workload))
+    writer.add_file_type(next(number for number, name in FILE_TYPES.items() if name == type_name))
+
+
+def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The rotation's parameters, where transformers 5 or 4 keep them; empty for a model that rotates nothing."""
+    found = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    theta = {"rope_theta": config["rope_theta"]} if "rope_theta" in config else {}
+    partial = config.get("partial_rotary_factor")
+    share = {} if partial is None else {"partial_rotary_factor": partial}
+    return {**theta, **share, **found}
+
+
+def _add_vocabulary(writer: Any, size: int) -> None:
+    """The ids as text: the prompts are ids, and a token's text names its id. A file without any crashes llama.cpp.
+
+    Of the kind of RWKV's, the one that has no end of a text: llama.cpp never chooses an end that it is told to ignore,
+    so a model whose most likely token it is would go on with another one than eager does.
+    """
+    import gguf
+
+    writer.add_tokenizer_model("rwkv")
+    writer.add_token_list([token_text(token) for token in range(size)])
+    writer.add_token_types([int(gguf.TokenType.NORMAL)] * size)
+    writer.add_add_bos_token(False)
+
+
+def _converted(config: Any, name: str, array: np.ndarray) -> np.ndarray:
+    """A tensor as llama.cpp wants it."""
+    import numpy as np
+
+    kind = str(config.model_type)
+    if ARCHITECTURES[kind] == "llama" and (".attn_q." in name or ".attn_k." in name):
+        heads = config.num_attention_heads if ".attn_q." in name else config.num_key_value_heads
+        array = array.reshape(heads, 2, array.shape[0] // heads // 2, *array.shape[1:]).swapaxes(1, 2)
+        array = array.reshape(-1, *array.shape[3:])
+    if kind == "gemma" and name.endswith("norm.weight"):
+        array = array + 1
+    if kind == "gpt2" and name.endswith(("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight")):
+        array = array.T
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _further(config: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """`rope_freqs.weight`: the factors by which Llama 3 slows its low frequencies, as modeling_rope_utils has them."""
+    import numpy as np
+
+    rope = _rope(config.to_dict())
+    if rope.get("rope_type") != "llama3":
+        return
+    head = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    waves = 2 * np.pi * rope["rope_theta"] ** (np.arange(0, head, 2, dtype=np.float64) / head)
+    factor, low, high = (float(rope[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    trained = float(rope["original_max_position_embeddings"])
+    smooth = np.clip((trained / waves - low) / (high - low), 0, 1)
+    yield "rope_freqs.weight", (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
+
+
+def _type_of(type_name: str, name: str, array: np.ndarray, layers: int, *, is_tied: bool) -> str:
+    """The type of a tensor in a mixture, as llama-quantize chooses it: vectors and positions stay in float32."""
+    if array.ndim < 2 or name.startswith("position_embd"):
+        return "F32"
+    if type_name in FLOAT_TYPES.values():
+        return type_name
+    plain, finer = K_MIXTURES.get(type_name, (type_name, type_name))
+    is_output = name == "output.weight" or (is_tied and name == "token_embd.weight")
+    if is_output:
+        plain = "Q6_K" if type_name != "Q8_0" else "Q8_0"
+    elif name.endswith(("attn_v.weight", "ffn_down.weight")) and _is_finer(int(name.split(".")[1]), layers):
+        plain = finer
+    if plain.endswith("_K") and array.shape[-1] % 256:
+        plain = NARROW_ROWS[plain]
+    return plain
+
+
+def _is_finer(layer: int, layers: int) -> bool:
+    """llama-quantize's `use_more_bits`: the first and last eighth of the layers, and every third between."""
+    return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
+
+
+def _add(writer: Any, name: str, array: np.ndarray, type_name: str) -> None:
+    import gguf
+    import numpy as np
+
+    if type_name in ("F32", "F16"):
+        writer.add_tensor(name, array.astype(np.float32 if type_name == "F32" else np.float16))
+        return
+    kind = gguf.GGMLQuantizationType[type_name]
+    packed = gguf.quants.quantize(array, kind) if type_name == "BF16" else _quantized(array, int(kind))
+    writer.add_tensor(name, packed, raw_dtype=kind)
+
+
+def _quantized(array: np.ndarray, kind: int) -> np.ndarray:
+    """A matrix in one of ggml's types, by ggml's own function."""
+    import numpy as np
+
+    rows, width = array.shape
+    packed = np.zeros((rows, width // TYPES[kind].block * TYPES[kind].bytes), dtype=np.uint8)
+    function = _quantizer()
+    source = array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+    function(kind, source, packed.ctypes.data_as(ctypes.c_void_p), 0, rows, width, None)
+    return packed
+
+
+def _quantizer() -> Any:
+    """ggml_quantize_chunk of the installed llama.cpp. Raises UnsupportedError where none is installed."""
+    for module, file in QUANTIZERS:
+        found = importlib.util.find_spec(module)
+        folders = [] if found is None else list(found.submodule_search_locations or ())
+        for path in (Path(folder) / file for folder in folders):
+            if path.is_file():
+                function = ctypes.CDLL(str(path)).ggml_quantize_chunk
+                function.restype = ctypes.c_size_t
+                whole = ctypes.c_int64
+                matrix = ctypes.POINTER(ctypes.c_float)
+                function.argtypes = [ctypes.c_int, matrix, ctypes.c_void_p, whole, whole, whole, matrix]
+                return function
+    raise UnsupportedError("quantized GGUF files are made by llama.cpp's own function: pip install xllamacpp")
