@@ -197,6 +197,11 @@ def non_negative_number(text: str) -> float:
     return _number(text, "takes a number from 0", lambda value: value >= 0)
 
 
+def positive_number(text: str) -> float:
+    """A number above 0."""
+    return _number(text, "takes a number above 0", lambda value: value > 0)
+
+
 def positive_seconds(text: str) -> float:
     """A duration in seconds above 0."""
     return _number(text, "takes seconds above 0", lambda value: value > 0)

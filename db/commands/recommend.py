@@ -1,5 +1,8 @@
 """Recommends a device, runtime and batch size for a model, from its results: what meets the limits, and which is best.
 
+With --request-rate: which engine and machine serves so many requests a second within the limits, how many machines it
+takes and at what price, from loads in open loops.
+
 Only valid and noisy results count, not invalid, throttled or simulated ones. Results with different tasks, sequence
 lengths and so on are not compared: each workload has a table. Batch sizes are compared, since they can be chosen.
 """
@@ -21,9 +24,10 @@ from benchmarking.core.command_line import (
     non_negative_number,
     note,
     positive_int,
+    positive_number,
     run_command,
 )
-from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK
+from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.redaction import stored_name
 from db.analysis.selection import Selection
@@ -32,12 +36,14 @@ from db.commands.arguments import SELECTION, add_database, command_parser, open_
 if TYPE_CHECKING:
     from db.analysis.recommend.options import Workload
     from db.analysis.recommend.recommendation import Option, Prices, Quantity, Recommendation
+    from db.analysis.recommend.serving import Demand, Limit, Server, Traffic
 
 NAME = "benchhouse recommend"
 EXAMPLES = """
 examples:
   benchhouse recommend bert-base-uncased --latency-ms 20 --memory-mb 2000 --sequence-length 128
   benchhouse recommend gpt2 --ttft-ms 200 --price prices.yaml
+  benchhouse recommend gpt2 --request-rate 5 --ttft-ms 500 --tpot-ms 50 --price prices.yaml
   benchhouse recommend gpt2 --among device=cpu,since=2026-01-01 --prefer energy
 
 prices.yaml, by type, name or hardware_id of the device:
@@ -62,6 +68,11 @@ LIMITS: Mapping[str, tuple[Quantity, str, str]] = {
     "--throughput": ("throughput", "RATE", "minimum tokens per second, or items of models without tokens"),
 }
 """Flag -> the quantity it limits, its unit, its help."""
+OF_REQUESTS: Mapping[str, Limit] = {"--ttft-ms": "ttft", "--tpot-ms": "tpot", "--latency-ms": "latency"}
+"""Flag -> the limit of each request with --request-rate."""
+OF_CALLS = ("--latency-p99-ms", "--memory-mb", "--energy-j", "--throughput", "--prefer", "--batch")
+"""Flags that loads have no answer to."""
+SHARE = 0.99
 AIMS = ("latency", "throughput", "memory", "energy", "cost")
 POINT = {"--batch": "batch", "--sequence-length": "sequence", "--new-tokens": "new_tokens"}
 """Flag -> field of a selection."""
@@ -74,7 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
+    _check(arguments)
     selection = selection_in(arguments, _selected(arguments))
+    if arguments.request_rate is not None:
+        return _servers(arguments, selection)
     limits = {
         quantity: value for flag, (quantity, *_) in LIMITS.items() if (value := _given(arguments, flag)) is not None
     }
@@ -93,12 +107,43 @@ def _run(argv: Sequence[str]) -> int:
     return EXIT_OK if any(one.best is not None for one in found.values()) else EXIT_FAILED
 
 
+def _check(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for flags that do not go together."""
+    if arguments.request_rate is None:
+        wrong = [flag for flag in ("--tpot-ms", "--share") if _given(arguments, flag) is not None]
+        if wrong:
+            raise UsageError(f"{' and '.join(wrong)}: of requests under load: give --request-rate too")
+        return
+    wrong = [flag for flag in OF_CALLS if _given(arguments, flag) is not None]
+    if wrong:
+        raise UsageError(
+            f"{' and '.join(wrong)}: of calls: with --request-rate the limits are {', '.join(OF_REQUESTS)}"
+        )
+    if arguments.share is not None and not 0 < arguments.share <= 1:
+        raise UsageError(f"--share: expected a share above 0, at most 1: got {arguments.share:g}")
+
+
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     parser.add_argument("model", metavar="MODEL", help="model id of the results")
     limits = parser.add_argument_group("limits (default: none)")
     for flag, (_, unit, text) in LIMITS.items():
         limits.add_argument(flag, type=non_negative_number, metavar=unit, help=text)
+    load = parser.add_argument_group("servers under load")
+    load.add_argument(
+        "--request-rate",
+        type=positive_number,
+        metavar="RATE",
+        help="requests per second to serve: recommends an engine and machine from loads in open loops, in which "
+        "--ttft-ms, --tpot-ms and --latency-ms limit each request from its intended start",
+    )
+    load.add_argument("--tpot-ms", type=non_negative_number, metavar="MS", help="maximum time per output token, in ms")
+    load.add_argument(
+        "--share",
+        type=positive_number,
+        metavar="SHARE",
+        help=f"share of the requests that must succeed within every limit (default: {SHARE})",
+    )
     which = parser.add_argument_group("what is compared")
     for flag, field in POINT.items():
         which.add_argument(flag, type=positive_int, metavar="N", help=f"{field.replace('_', ' ')} (default: all)")
@@ -150,6 +195,68 @@ def _options(arguments: argparse.Namespace, selection: Selection) -> dict[Worklo
             why = why_no_options(warehouse, arguments.model, selection)
             note(f"{NAME}: not enough data: no result of {arguments.model} can be compared: {why}")
     return found
+
+
+def _servers(arguments: argparse.Namespace, selection: Selection) -> int:
+    """The recommendation for a rate of requests; returns the exit code."""
+    from db.analysis.recommend.options import models
+    from db.analysis.recommend.serving import Demand, servers_by_traffic, why_no_servers
+
+    limits = {name: value for flag, name in OF_REQUESTS.items() if (value := _given(arguments, flag)) is not None}
+    demand = Demand(request_rate=arguments.request_rate, limits=limits, share=arguments.share or SHARE)
+    prices = _prices(arguments)
+    with open_to_read(arguments) as warehouse:
+        arguments.model = stored_name(arguments.model)
+        found = servers_by_traffic(warehouse, arguments.model, selection, demand, prices)
+        if not found:
+            choice(arguments.model, models(warehouse), "model")
+            why = why_no_servers(warehouse, arguments.model, selection)
+            note(f"{NAME}: not enough data: no load of {arguments.model} in an open loop can be compared: {why}")
+            return EXIT_NOT_ENOUGH_DATA
+    currency = None if prices is None else prices.currency
+    if arguments.json:
+        print_json(_servers_document(arguments.model, found, demand, currency))
+    else:
+        from db.analysis.recommend.serving_text import servers_text
+
+        texts = [servers_text(traffic, each, demand, currency, stdout_page()) for traffic, each in found.items()]
+        print(f"{arguments.model}\n\n" + "\n\n".join(texts))
+    unpriced = {one.device for each in found.values() for one in each if one.price_per_hour is None}
+    if prices is not None and unpriced:
+        note(f"{NAME}: no price for {', '.join(sorted(unpriced))}: servers are ranked by the number of machines")
+    return EXIT_OK if any(one.best is not None for each in found.values() for one in each) else EXIT_FAILED
+
+
+def _servers_document(
+    model_id: str, found: Mapping[Traffic, Sequence[Server]], demand: Demand, currency: str | None
+) -> dict[str, Any]:
+    """The recommendation as JSON."""
+    from benchmarking.core.records import to_json
+
+    rate = demand.request_rate
+    return {
+        "model_id": model_id,
+        "request_rate": rate,
+        "limits_ms": dict(demand.limits),
+        "share": demand.share,
+        "currency": currency,
+        "traffic": [
+            {
+                "traffic": {**to_json(traffic), "axes": dict(traffic.axes)},
+                "servers": [
+                    {
+                        **to_json(one),
+                        "holds_up_to": None if one.best is None else one.best.request_rate,
+                        "machines": one.machines(rate),
+                        "cost_per_hour": one.cost_per_hour(rate),
+                        "cost_per_million_requests": one.cost_per_million(rate),
+                    }
+                    for one in servers
+                ],
+            }
+            for traffic, servers in found.items()
+        ],
+    }
 
 
 def _print(

@@ -14,19 +14,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from benchmarking.core import plugins
-from benchmarking.core.records import Precision, Result, Run
+from benchmarking.core.records import REQUEST_RATE, Doubt, Precision, Requests, Result, Run
 from db.warehouse import Warehouse
 from tests.docs.page_pictures import small
+from tests.helpers.load import make_load, make_requests
 from tests.helpers.paths import ROOT
 from tests.helpers.records import make_run
 from tests.helpers.run_changes import Alter
 from visualize.drawing.rows import PACKAGE, ChartPlugin, Drawing, Selection
 from visualize.drawing.style import image
 
-MODEL, GENERATOR = "bert-base-uncased", "gpt2"
+MODEL, GENERATOR, SERVED = "bert-base-uncased", "gpt2", "Qwen3-0.6B"
 PICTURES = {
     "hardware_speedup": Selection(model_id=MODEL, precision="float32"),
     "runtime_comparison": Selection(model_id=MODEL, device="cpu"),
@@ -34,6 +37,9 @@ PICTURES = {
     "batch_sequence_heatmap": Selection(model_id=GENERATOR),
     "temporal_trend": Selection(model_id="distilbert-base-uncased"),
     "sample_distribution": Selection(model_id="distilbert-base-uncased"),
+    "load_frontier": Selection(model_id=SERVED),
+    "load_latency": Selection(model_id=SERVED),
+    "request_timeline": Selection(model_id=SERVED, device="cpu"),
 }
 """Chart -> what it is drawn of; the first picture is taken."""
 WIDTH_PX = 900
@@ -48,6 +54,18 @@ SETUPS: tuple[tuple[str, str, str, Precision, float, float], ...] = (
 )
 """Device, selector, runtime, precision, slowdown, error of the output."""
 DAYS, SLOWER_FROM = 16, 10
+SERVERS = (
+    ("Made-up GPU", "cuda:0", "vllm", 9.5, 9.0, (1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0)),
+    ("Made-up GPU", "cuda:0", "sglang", 11.0, 10.0, (1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0)),
+    ("Made-up CPU", "cpu", "some-engine", 3.4, 28.0, (0.5, 1.0, 2.0, 3.0, 4.0)),
+)
+"""Device, selector, engine, requests per second that it can serve, ms per token, offered rates."""
+NEW_TOKENS = 128
+PLAIN: dict[str, Any] = {
+    "token_ms": (), "tokens_in": 32, "tokens_out": 21, "cached_tokens": 0, "meets_limits": None, "conversation": None,
+    "turn": None,
+}  # fmt: skip
+"""Fields that all requests have alike."""
 
 
 def main() -> int:
@@ -55,7 +73,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "images")
     arguments = parser.parse_args()
     with Warehouse.open(":memory:") as warehouse:
-        for run in _runs():
+        for run in (*_runs(), *_loads()):
             warehouse.ingest(run)
         for name, selection in PICTURES.items():
             path = arguments.folder / f"chart_{name}.png"
@@ -113,6 +131,55 @@ def _over_time() -> Iterator[Run]:
         torch = "2.13.0" if day < SLOWER_FROM else "2.14.0"
         own = replace(run.provenance, git_commit=None, git_commit_time=None, versions={"torch": torch})
         yield Alter.results(replace(run, provenance=own), lambda one: _with_samples(one, chance))
+
+
+def _loads() -> Iterator[Run]:
+    """Servers under Poisson arrivals of rising rates, up to past what they can serve."""
+    chance = random.Random(16)
+    for device, selector, engine, capacity, token_ms, rates in SERVERS:
+        run = make_load(model_id=SERVED, session_id=SESSION, engine=engine, rates=rates)
+        run = Alter.on_device(run, device, selector, type=selector.split(":")[0])
+        run = Alter.mode(run, **{**run.cell.runtime_mode, "slo": "ttft:300ms,tpot:50ms"})
+        yield Alter.results(run, partial(_loaded, capacity=capacity, token_ms=token_ms, chance=chance))
+
+
+def _loaded(result: Result, capacity: float, token_ms: float, chance: random.Random) -> Result:
+    """The result at its share of the capacity: waiting grows as in a queue, and without end past it."""
+    rate = result.point.axes[REQUEST_RATE]
+    used = rate / capacity
+    served = min(rate, 0.98 * capacity)
+    first_ms = 45 + (30 * used / max(1 - used, 0.03) if used < 1 else 9000 * used)
+    each_ms = token_ms * (1 + 1.6 * min(used, 1.1) ** 2)
+    whole_ms = first_ms + (NEW_TOKENS - 1) * each_ms
+    metrics = {
+        "latency_median_ms": whole_ms, "time_to_first_token_ms": first_ms, "time_to_first_token_p99_ms": 3 * first_ms,
+        "time_per_output_token_ms": each_ms, "time_per_output_token_p99_ms": 1.4 * each_ms,
+        "throughput_samples_per_sec": served, "throughput_tokens_per_sec": served * NEW_TOKENS,
+        "goodput_requests_per_sec": served * (0.02 if used > 1 else 0.35 if first_ms > 300 or each_ms > 50 else 1.0),
+    }  # fmt: skip
+    over = (Doubt(kind="over_saturated", severity="invalid"),) if used > 1 else ()
+    return replace(
+        result, metrics={**result.metrics, **metrics}, doubts=over, validity="invalid" if over else "valid",
+        requests=(_requests(served, first_ms, each_ms, chance),), point=replace(result.point, new_tokens=NEW_TOKENS),
+        extra={"load": {"is_knee": abs(used - 0.8) < 0.12}},
+    )  # fmt: skip
+
+
+def _requests(rate: float, first_ms: float, each_ms: float, chance: random.Random) -> Requests:
+    starts = list(accumulate(chance.expovariate(rate / 1000) for _ in range(60)))
+    refused = [place % 23 == 11 for place in range(len(starts))]
+    sent = [start + 40 * chance.random() for start in starts]
+    first = [start + first_ms * chance.uniform(0.7, 1.4) for start in sent]
+    ends = [start + 20 * each_ms * chance.uniform(0.9, 1.1) for start in first]
+    return make_requests(
+        intended_ms=tuple(starts),
+        sent_ms=tuple(sent),
+        first_token_ms=tuple(None if bad else time for bad, time in zip(refused, first, strict=True)),
+        end_ms=tuple(start + 3 if bad else end for bad, start, end in zip(refused, sent, ends, strict=True)),
+        error=tuple("http_503" if bad else None for bad in refused),
+        detail=tuple("overloaded" if bad else None for bad in refused),
+        **{name: (value,) * len(starts) for name, value in PLAIN.items()},
+    )
 
 
 def _with_samples(result: Result, chance: random.Random) -> Result:

@@ -91,12 +91,14 @@ class ChartPlugin(ABC):
     """Whether it is drawn without being named; charts of single results would make too many files."""
     has_metric: bool = False
     """Whether it draws the metric of `Selection.metric`."""
+    loads: Literal["without", "only", "also"] = "without"
+    """Whether it draws loads on a server: their levels are no points of a grid, and not comparable with calls."""
 
     def query(self, selection: Selection) -> Query:
         """The query with the shared parts filled in and the selection bound."""
-        latest, comparable, selected = LATEST, COMPARABLE, SELECTED
+        latest, comparable, selected = LATEST, COMPARABLE, f"{SELECTED} AND {OF_LOADS[self.loads]}"
         if selection.results is not None:
-            latest, comparable, selected = LATEST_CHOSEN, COMPARABLE_CHOSEN, f"{SELECTED} AND {CHOSEN}"
+            latest, comparable, selected = LATEST_CHOSEN, COMPARABLE_CHOSEN, f"{selected} AND {CHOSEN}"
         shared = {"facts": FACTS, "memory": MEMORY_COLUMNS, "tables": TABLES, "selected": selected, "order": ORDER}
         sql = self.sql.format(**shared, latest=latest, comparable=comparable)
         return Query(sql=sql, parameters=bound(sql, selection))
@@ -141,6 +143,13 @@ SELECTED = """($model_id IS NULL OR run.model_id = $model_id)
     AND ($runtime IS NULL OR run.runtime = $runtime)
     AND ($precision IS NULL OR run.precision = $precision)"""
 """The condition of a `Selection`, for a WHERE clause."""
+
+OF_LOADS = {
+    "without": "(run.runtime_mode->>'loop') IS NULL",
+    "only": "(run.runtime_mode->>'loop') IS NOT NULL",
+    "also": "TRUE",
+}
+"""The condition of a chart's `loads`."""
 
 ORDER = "r.batch_size, r.sequence_length, r.new_tokens, run.started_at, r.result_id"
 """For ORDER BY. The same results give the same picture, byte for byte."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.metrics import ENERGY, ENERGY_PARTS, PEAK_MEMORY
-from benchmarking.core.records import NOT_APPLICABLE, Point
+from benchmarking.core.records import LOOP, NOT_APPLICABLE, Point
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.recommend.recommendation import Option
 from db.analysis.selection import Selection
@@ -26,21 +26,24 @@ COLUMNS = (
     *("latency_median_ms", "latency_ci_high_ms", "ci_scope", "latency_p99_ms", "time_to_first_token_ms"),
     *("throughput_samples_per_sec", "throughput_tokens_per_sec", "output_error", *PEAK_MEMORY, *ENERGY),
 )
+OF_CALLS = f"(runtime_mode->>'{LOOP}') IS NULL"
+"""A level of a load on a server is no option of a call."""
 OPTIONS = f"""
 SELECT {", ".join(COLUMNS)}
 FROM (SELECT * FROM all_results WHERE model_id = ? AND {{condition}})
 WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
-    AND latency_median_ms > 0 AND throughput_samples_per_sec > 0
+    AND latency_median_ms > 0 AND throughput_samples_per_sec > 0 AND {OF_CALLS}
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DESC, started_at DESC, result_id DESC) = 1
 ORDER BY result_id
 """
-UNFIT = """
+UNFIT = f"""
 SELECT count(*) AS n,
     count(*) FILTER (WHERE coalesce(simulated, FALSE)) AS simulated,
     count(*) FILTER (WHERE status = 'ok' AND validity IN ('invalid', 'throttled')) AS unfit,
     count(*) FILTER (WHERE status <> 'ok') AS unmeasured,
-    count(*) FILTER (WHERE status = 'ok' AND throughput_samples_per_sec IS NULL) AS without_throughput
-FROM all_results WHERE model_id = ? AND {condition}
+    count(*) FILTER (WHERE status = 'ok' AND throughput_samples_per_sec IS NULL) AS without_throughput,
+    count(*) FILTER (WHERE NOT ({OF_CALLS})) AS loads
+FROM all_results WHERE model_id = ? AND {{condition}}
 """
 MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
 
@@ -95,6 +98,7 @@ def why_no_options(warehouse: Warehouse, model_id: str, selection: Selection) ->
         "unfit": "invalid or throttled",
         "unmeasured": "failed or skipped",
         "without_throughput": "without a throughput",
+        "loads": "of loads on a server, which --request-rate asks for",
     }
     unusable = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
     return f"{row['n']} results are selected" + (f", {', '.join(unusable)}" if unusable else "")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.doubts import doubt_notes
@@ -190,20 +191,43 @@ def _columns(
     ]
 
 
-def _device(option: Option, found: Recommendation) -> str:
+class Named(Protocol):
+    """What options and servers are told apart by."""
+
+    @property
+    def hardware_id(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def device_name(self) -> str | None: ...
+    @property
+    def runtime(self) -> str: ...
+    @property
+    def runtime_mode(self) -> Mapping[str, object]: ...
+
+
+def device_words(one: Named, all_of_them: Sequence[Named]) -> str:
     """The device's name, with the hardware_id where another machine has a device of that name."""
-    name = option.device_name or option.device
-    same = {one.option.hardware_id for one in found.rated if (one.option.device_name or one.option.device) == name}
-    return name if len(same) == 1 else f"{name} ({option.hardware_id[:8]})"
+    name = one.device_name or one.device
+    same = {other.hardware_id for other in all_of_them if (other.device_name or other.device) == name}
+    return name if len(same) == 1 else f"{name} ({one.hardware_id[:8]})"
+
+
+def runtime_words(one: Named, all_of_them: Sequence[Named]) -> str:
+    """The runtime, with the settings in which those of the same one differ."""
+    modes = [other.runtime_mode for other in all_of_them if other.runtime == one.runtime]
+    names = {name for mode in modes for name in mode}
+    differing = [name for name in sorted(names) if len({json.dumps(mode.get(name)) for mode in modes}) > 1]
+    settings = ", ".join(f"{name} {one.runtime_mode[name]}" for name in differing if name in one.runtime_mode)
+    return f"{one.runtime} ({settings})" if settings else one.runtime
+
+
+def _device(option: Option, found: Recommendation) -> str:
+    return device_words(option, [one.option for one in found.rated])
 
 
 def _runtime(option: Option, found: Recommendation) -> str:
-    """The runtime, with the settings in which its options differ."""
-    modes = [one.option.runtime_mode for one in found.rated if one.option.runtime == option.runtime]
-    names = {name for mode in modes for name in mode}
-    differing = [name for name in sorted(names) if len({json.dumps(mode.get(name)) for mode in modes}) > 1]
-    settings = ", ".join(f"{name} {option.runtime_mode[name]}" for name in differing if name in option.runtime_mode)
-    return f"{option.runtime} ({settings})" if settings else option.runtime
+    return runtime_words(option, [one.option for one in found.rated])
 
 
 def _doubts(one: Rated) -> str | None:

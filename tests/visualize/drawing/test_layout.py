@@ -100,11 +100,13 @@ OF_A_CELL = (
     *("time_to_first_token", "time_per_output_token", "tokens_over_time", "use_over_time"),
 )
 OF_PROFILES = ("flame_graph", "layer_times")
-"""Runs have none; they are drawn in test_profile_charts.py."""
+OF_LOADS = ("load_frontier", "load_latency", "request_timeline")
+"""Runs have none; they are drawn in test_profile_charts.py and test_load_charts.py."""
 OTHERS = tuple(
     name
     for name in plugins.names(PACKAGE)
-    if name not in (BATCH, "throughput_vs_batch_size", "memory_vs_batch_size", *COMPARED, *OF_A_CELL, *OF_PROFILES)
+    if name
+    not in (BATCH, "throughput_vs_batch_size", "memory_vs_batch_size", *COMPARED, *OF_A_CELL, *OF_PROFILES, *OF_LOADS)
 )
 SITUATIONS = {
     "every way": (every_way, OTHERS, {}),

@@ -1,0 +1,300 @@
+"""Which server serves a rate of requests within limits, from the loads that were measured, and at what price.
+
+A load at a rate holds when a share of its requests (99 % by default, as MLPerf's Server asks) succeeded and met every
+limit, counted request by request where they are stored; of another tool's loads, whose requests are not, each limited
+percentile of at least that share must be within its limit. The rate of a server is the highest measured one that holds
+with every lower one: between and beyond the measured rates nothing is assumed. A higher rate takes several machines
+that share the requests evenly.
+
+Only open loops count: in a closed loop the next request waits for an answer, so that its rate is the server's own. Only
+valid and noisy loads count: an over-saturated server, or a generator that was late, is invalid.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.records import LOOP, REQUEST_RATE
+from db.analysis.gate.candidates import doubt_kinds
+from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Prices
+from db.analysis.selection import Selection
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+Row = Mapping[str, Any]
+Limit = Literal["ttft", "tpot", "latency"]
+COLUMN_OF: Mapping[Limit, str] = {
+    "ttft": "time_to_first_token",
+    "tpot": "time_per_output_token",
+    "latency": "latency",
+}
+"""Limit -> the beginning of the columns of its percentiles."""
+PERCENTILES = (90, 95, 99)
+OF_LOAD = f"(runtime_mode->>'{LOOP}')"
+COLUMNS = (
+    *("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "runtime_mode"),
+    *("precision", "num_threads", "cpu_list", "validity", "extra", "model_revision", "task", "weights", "config_hash"),
+    *("origin_definition", *POINT_COLUMNS, "throughput_samples_per_sec", "throughput_tokens_per_sec", "other_metrics"),
+    *("time_to_first_token_p90_ms", "time_to_first_token_p99_ms", "time_per_output_token_p90_ms"),
+    *("time_per_output_token_p99_ms", "latency_p90_ms", "latency_p95_ms", "latency_p99_ms"),
+)
+LEVELS = f"""
+SELECT {", ".join(COLUMNS)}
+FROM (SELECT * FROM all_results WHERE model_id = ? AND {{condition}})
+WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
+    AND {OF_LOAD} = 'open' AND TRY_CAST(axes->>'{REQUEST_RATE}' AS DOUBLE) > 0
+QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DESC, started_at DESC, result_id DESC) = 1
+ORDER BY result_id
+"""
+UNFIT = f"""
+SELECT count(*) AS n,
+    count(*) FILTER (WHERE {OF_LOAD} IS NULL) AS calls,
+    count(*) FILTER (WHERE {OF_LOAD} = 'closed') AS closed,
+    count(*) FILTER (WHERE {OF_LOAD} = 'open' AND status = 'ok' AND validity IN ('invalid', 'throttled')) AS unfit,
+    count(*) FILTER (WHERE {OF_LOAD} = 'open' AND status <> 'ok') AS unmeasured,
+    count(*) FILTER (WHERE coalesce(simulated, FALSE)) AS simulated
+FROM all_results WHERE model_id = ? AND {{condition}}
+"""
+SHARES = """
+SELECT result_id, count(*) AS n, count(*) FILTER (WHERE error IS NULL
+    AND ($ttft IS NULL OR time_to_first_token_ms <= $ttft)
+    AND ($tpot IS NULL OR coalesce(time_per_output_token_ms, 0) <= $tpot)
+    AND ($latency IS NULL OR latency_ms <= $latency)) AS met
+FROM request_times WHERE phase = 'measure' AND result_id IN (SELECT unnest($ids::VARCHAR[])) GROUP BY result_id
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """The kind of requests and how they arrive: servers under the same one can be compared."""
+
+    task: str
+    weights: str
+    config_hash: str
+    model_revision: str | None
+    definition: str | None
+    """The definition of imported numbers; None for our own."""
+    sequence_length: int | None
+    new_tokens: int | None
+    axes: tuple[tuple[str, float], ...]
+    arrivals: str | None
+
+    @property
+    def text(self) -> str:
+        """ "text-generation, s128 n64, poisson arrivals, random weights" """
+        sizes = [f"s{self.sequence_length}"] if self.sequence_length is not None else []
+        sizes += [f"n{self.new_tokens}"] if self.new_tokens is not None else []
+        sizes += [f"{name}={value:g}" for name, value in self.axes]
+        parts = [self.task, " ".join(sizes), f"{self.arrivals} arrivals" if self.arrivals else ""]
+        parts += [f"{self.weights} weights", "" if self.definition is None else f"definition of {self.definition}"]
+        return ", ".join(filter(None, parts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A load at a rate."""
+
+    result_id: str
+    request_rate: float
+    """Offered requests per second."""
+    requests_per_sec: float | None
+    tokens_per_sec: float | None
+    ttft_p99_ms: float | None
+    tpot_p99_ms: float | None
+    latency_p99_ms: float | None
+    validity: str
+    doubts: tuple[str, ...]
+    share: float | None
+    """Of its requests, those that met every limit; None where the requests are not stored."""
+    holds: bool | None
+    """Whether the required share did; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """An engine on a machine, with the levels that were measured."""
+
+    hardware_id: str
+    device: str
+    device_name: str | None
+    device_type: str
+    runtime: str
+    runtime_mode: Mapping[str, object]
+    """Its settings, number of threads and bound processors, without those of the load."""
+    precision: str
+    levels: tuple[Level, ...]
+    """By rate."""
+    price_per_hour: float | None = None
+
+    @property
+    def best(self) -> Level | None:
+        """The highest rate that holds, with every lower one; None where the lowest does not."""
+        found = None
+        for level in self.levels:
+            if not level.holds:
+                break
+            found = level
+        return found
+
+    @property
+    def first_failing(self) -> Level | None:
+        """The lowest rate that does not hold; None where all do."""
+        return next((level for level in self.levels if not level.holds), None)
+
+    def machines(self, request_rate: float) -> int | None:
+        """How many of them serve the rate; None where none holds."""
+        return None if self.best is None else math.ceil(request_rate / self.best.request_rate - 1e-9)
+
+    def cost_per_hour(self, request_rate: float) -> float | None:
+        """The price of an hour of these machines; None without a price or machines."""
+        count = self.machines(request_rate)
+        return None if count is None or self.price_per_hour is None else count * self.price_per_hour
+
+    def cost_per_million(self, request_rate: float) -> float | None:
+        """The price of a million requests at the rate."""
+        per_hour = self.cost_per_hour(request_rate)
+        return None if per_hour is None else per_hour / SECONDS_PER_HOUR / request_rate * MILLION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What is asked for."""
+
+    request_rate: float
+    limits: Mapping[Limit, float]
+    """In ms."""
+    share: float
+
+
+def servers_by_traffic(
+    warehouse: Warehouse, model_id: str, selection: Selection, demand: Demand, prices: Prices | None
+) -> dict[Traffic, tuple[Server, ...]]:
+    """The servers of a model that were measured under load in open loops, best first: those that hold before those that
+    do not, then by cost where all have a price, by the number of machines, and by the rate that they hold."""
+    rows = warehouse.query(LEVELS.format(condition=selection.condition), (model_id, *selection.values)).dicts()
+    shares = _shares(warehouse, [row["result_id"] for row in rows], demand)
+    found: dict[Traffic, dict[tuple[Any, ...], list[tuple[Row, Level]]]] = {}
+    for row in rows:
+        level = _level(row, demand, shares.get(row["result_id"]))
+        found.setdefault(_traffic(row), {}).setdefault(_setup(row), []).append((row, level))
+    return {
+        traffic: _ranked([_server(levels, prices) for levels in setups.values()], demand)
+        for traffic, setups in sorted(found.items(), key=lambda item: item[0].text)
+    }
+
+
+def why_no_servers(warehouse: Warehouse, model_id: str, selection: Selection) -> str:
+    """Counts of the results of a model without a usable load."""
+    row = warehouse.query(UNFIT.format(condition=selection.condition), (model_id, *selection.values)).dicts()[0]
+    kinds = {
+        "calls": "of calls",
+        "closed": "of closed loops, which no rate of requests is compared with",
+        "unfit": "invalid or throttled",
+        "unmeasured": "failed or skipped",
+        "simulated": "simulated",
+    }
+    unusable = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
+    return f"{row['n']} results are selected" + (f", {', '.join(unusable)}" if unusable else "")
+
+
+def _shares(warehouse: Warehouse, ids: Sequence[str], demand: Demand) -> dict[str, float]:
+    """The share of each load's requests that met every limit, by result_id."""
+    limits: dict[str, object] = {name: demand.limits.get(name) for name in COLUMN_OF}
+    rows = warehouse.query(SHARES, {"ids": list(ids), **limits}).dicts()
+    return {row["result_id"]: row["met"] / row["n"] for row in rows}
+
+
+def _level(row: Row, demand: Demand, share: float | None) -> Level:
+    return Level(
+        result_id=row["result_id"],
+        request_rate=float(json.loads(row["axes"])[REQUEST_RATE]),
+        requests_per_sec=row["throughput_samples_per_sec"],
+        tokens_per_sec=row["throughput_tokens_per_sec"],
+        ttft_p99_ms=row["time_to_first_token_p99_ms"],
+        tpot_p99_ms=row["time_per_output_token_p99_ms"],
+        latency_p99_ms=row["latency_p99_ms"],
+        validity=row["validity"],
+        doubts=doubt_kinds(row["extra"]),
+        share=share,
+        holds=share >= demand.share if share is not None else _percentiles_hold(row, demand),
+    )
+
+
+def _percentiles_hold(row: Row, demand: Demand) -> bool | None:
+    """Whether every limited percentile is within its limit, of the lowest one that covers the share; None where one is
+    not known, or requests failed, of which percentiles say nothing."""
+    percentile = next((one for one in PERCENTILES if one >= 100 * demand.share - 1e-9), None)
+    if percentile is None or "failed_requests" in doubt_kinds(row["extra"]):
+        return None
+    names = [(f"{COLUMN_OF[name]}_p{percentile}_ms", limit) for name, limit in demand.limits.items()]
+    values = [(row[name] if name in row else row["other_metrics"].get(name), limit) for name, limit in names]
+    return None if any(value is None for value, _ in values) else all(value <= limit for value, limit in values)
+
+
+def _traffic(row: Row) -> Traffic:
+    axes = {name: value for name, value in json.loads(row["axes"]).items() if name != REQUEST_RATE}
+    same = ("task", "weights", "config_hash", "model_revision", "sequence_length", "new_tokens")
+    return Traffic(
+        **{name: row[name] for name in same},
+        definition=row["origin_definition"],
+        axes=tuple(sorted(axes.items())),
+        arrivals=json.loads(row["runtime_mode"]).get("arrivals"),
+    )
+
+
+OF_THE_LOAD = (LOOP, "arrivals", "slo")
+"""Settings that are not the server's. The limits of the load do not matter: requests are held to those asked for."""
+
+
+def _mode(row: Row) -> dict[str, object]:
+    mode = {name: value for name, value in json.loads(row["runtime_mode"]).items() if name not in OF_THE_LOAD}
+    bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
+    return {**mode, **{name: value for name, value in bound.items() if value is not None}}
+
+
+def _setup(row: Row) -> tuple[Any, ...]:
+    same = ("hardware_id", "device", "runtime", "precision")
+    return (*(row[name] for name in same), json.dumps(_mode(row), sort_keys=True))
+
+
+def _server(found: Sequence[tuple[Row, Level]], prices: Prices | None) -> Server:
+    row = found[0][0]
+    names = ("hardware_id", "device", "device_name", "device_type", "runtime", "precision")
+    server = Server(
+        **{name: row[name] for name in names},
+        runtime_mode=_mode(row),
+        levels=_one_each([level for _, level in found]),
+    )
+    if prices is None:
+        return server
+    return replace(server, price_per_hour=prices.of(server.hardware_id, server.device_name, server.device_type))
+
+
+def _one_each(levels: Sequence[Level]) -> tuple[Level, ...]:
+    """A level for each rate, by rate: loads that were held to other limits repeat rates, and of those the one in which
+    fewest requests met the limits counts."""
+    worst: dict[float, Level] = {}
+    for level in sorted(levels, key=lambda one: (bool(one.holds), one.share or 0.0), reverse=True):
+        worst[level.request_rate] = level
+    return tuple(worst[rate] for rate in sorted(worst))
+
+
+def _ranked(servers: Sequence[Server], demand: Demand) -> tuple[Server, ...]:
+    rate = demand.request_rate
+    holding = [one for one in servers if one.best is not None]
+    by_cost = all(one.price_per_hour is not None for one in holding)
+
+    def key(one: Server) -> tuple[Any, ...]:
+        if one.best is None:
+            lowest = one.levels[0]
+            return (1, 0.0, 0, -(lowest.share or 0.0))
+        cost = one.cost_per_hour(rate) if by_cost else None
+        return (0, cost or 0.0, one.machines(rate), -one.best.request_rate)
+
+    return tuple(sorted(servers, key=key))

@@ -1,0 +1,176 @@
+"""`benchhouse recommend --request-rate`, and how loads are compared and judged, through the commands' own mains."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from benchmarking.core.records import REQUEST_RATE
+from db.analysis.compare.matching import allowed_across
+from db.commands import check, compare, history, recommend
+from db.warehouse import Warehouse
+from tests.helpers.load import make_load, make_requests
+from tests.helpers.run_changes import Alter
+
+MODEL, REQUESTS = "served", 20
+ASKED = ("--ttft-ms", "100", "--tpot-ms", "20", "--share", "0.9")
+
+
+def answered(late, times=None):
+    """REQUESTS requests, of which `late` waited 400 ms for the first token and the others 50 ms; 10 ms a token."""
+    starts = [100.0 * at for at in range(REQUESTS)]
+    first = [start + (400.0 if at < late else 50.0) for at, start in enumerate(starts)]
+    whole = {"tokens_in": 32, "tokens_out": 11, "cached_tokens": 0, "error": None, "detail": None}
+    whole |= {"meets_limits": None, "conversation": None, "turn": None}
+    return make_requests(
+        intended_ms=tuple(starts),
+        sent_ms=tuple(starts),
+        first_token_ms=tuple(first),
+        token_ms=((),) * REQUESTS,
+        end_ms=tuple(one + 100.0 for one in first),
+        **{name: (value,) * REQUESTS for name, value in whole.items()},
+    )
+
+
+def server(engine, late, device="cpu", **fields):
+    """A load of an engine: late requests by rate."""
+    run = make_load(rates=tuple(late), engine=engine, model_id=MODEL, **fields)
+    run = Alter.on_device(run, f"Made-up {device}", device, type=device)
+
+    def loaded(result):
+        return replace(result, requests=(answered(late[result.point.axes[REQUEST_RATE]]),))
+
+    return Alter.results(run, loaded)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory, empty_database):
+    """One engine on two machines: the GPU holds 8/s, the CPU 2/s. The invalid and the closed load do not count."""
+    path = shutil.copy(empty_database, tmp_path_factory.mktemp("served") / "served.duckdb")
+    quick = server("engine", {2.0: 0, 8.0: 2, 16.0: 0}, "cuda")
+    quick = Alter.results(quick, Alter.invalid, where=lambda point: point.axes[REQUEST_RATE] == 16.0)
+    slow = server("engine", {1.0: 0, 2.0: 1, 4.0: 15, 8.0: 0})
+    closed = make_load(concurrency=(64,), engine="closed-engine", model_id=MODEL)
+    others = (make_load(concurrency=(1,), model_id="closed"), make_load(engine="unstored", model_id="percentiles"))
+    with Warehouse.open(path) as warehouse:
+        for run in (quick, slow, closed, others[0], Alter.results(others[1], without_requests)):
+            warehouse.ingest(run)
+    (path.parent / "prices.yaml").write_text("currency: EUR\nper_hour: {cuda: 2.0, cpu: 0.5}\n")
+    return path
+
+
+def without_requests(result):
+    """The result as of another tool: percentiles alone."""
+    own = {"time_to_first_token_p90_ms": 90.0, "time_to_first_token_p99_ms": 400.0}
+    return replace(result, requests=(), metrics={**result.metrics, **own})
+
+
+@pytest.fixture
+def asked(served, capsys):
+    """A function that asks and gives the exit code and the servers of the first kind of traffic."""
+
+    def run(*arguments, model=MODEL):
+        code = recommend.main([model, *arguments, "--json", "--db-path", str(served)])
+        return code, json.loads(capsys.readouterr().out)["traffic"][0]["servers"]
+
+    return run
+
+
+def test_a_rate_holds_where_enough_requests_met_every_limit_and_lower_rates_hold_too(asked):
+    code, servers = asked("--request-rate", "5", *ASKED)
+    found = {one["device"]: (one["holds_up_to"], one["machines"]) for one in servers}
+    assert (code, found) == (0, {"cuda": (8.0, 1), "cpu": (2.0, 3)})
+    shares = {
+        level["request_rate"]: level["share"] for one in servers for level in one["levels"] if one["device"] == "cpu"
+    }
+    assert shares == {1.0: 1.0, 2.0: 0.95, 4.0: 0.25, 8.0: 1.0}
+
+
+def test_invalid_loads_and_closed_loops_are_no_answer_to_a_rate(asked):
+    _, servers = asked("--request-rate", "5", *ASKED)
+    assert [one["runtime"] for one in servers] == ["engine", "engine"]
+    assert [level["request_rate"] for level in servers[0]["levels"]] == [2.0, 8.0]
+
+
+@pytest.mark.parametrize(("rate", "machines", "cheapest"), [("5", 3, "cpu"), ("8", 4, "cuda"), ("2", 1, "cpu")])
+def test_the_cheapest_machines_that_serve_the_rate_come_first(asked, served, rate, machines, cheapest):
+    prices = str(served.parent / "prices.yaml")
+    _, servers = asked("--request-rate", rate, *ASKED, "--price", prices)
+    by_device = {one["device"]: one for one in servers}
+    assert servers[0]["device"] == cheapest
+    assert by_device["cpu"]["machines"] == machines
+    assert by_device["cpu"]["cost_per_hour"] == 0.5 * machines
+    assert by_device["cpu"]["cost_per_million_requests"] == pytest.approx(0.5 * machines / 3600 / float(rate) * 1e6)
+
+
+def test_of_loads_without_requests_a_percentile_of_the_share_must_be_within_the_limit(asked):
+    outcomes = [
+        asked("--request-rate", "1", "--ttft-ms", "100", "--share", share, model="percentiles")
+        for share in ("0.9", "0.99", "1")
+    ]
+    assert [code for code, _ in outcomes] == [0, 1, 1]
+    assert [servers[0]["levels"][0]["holds"] for _, servers in outcomes] == [True, False, None]
+
+
+def test_the_answer_names_machines_rate_and_price(served, capsys):
+    prices = str(served.parent / "prices.yaml")
+    assert recommend.main([MODEL, "--request-rate", "5", *ASKED, "--price", prices, "--db-path", str(served)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "2 of 2 can serve 5 requests/s with 0.9 of them within time to first token <= 100 ms" in text
+    assert "recommended: 3 machines: Made-up cpu, engine, float32: holds up to 2/s, 1.5 EUR an hour" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((MODEL, "--request-rate", "5", "--memory-mb", "10"), 2, "--memory-mb: of calls"),
+        ((MODEL, "--tpot-ms", "5"), 2, "--tpot-ms: of requests under load: give --request-rate too"),
+        ((MODEL, "--request-rate", "5", "--share", "2"), 2, "a share above 0, at most 1"),
+        (("closed", "--request-rate", "5"), 3, "1 of closed loops, which no rate of requests is compared with"),
+        ((MODEL,), 3, "of loads on a server, which --request-rate asks for"),
+    ],
+)
+def test_what_cannot_be_answered_is_said_in_a_line(served, capsys, arguments, code, said):
+    assert recommend.main([*arguments, "--db-path", str(served)]) == code
+    assert said in capsys.readouterr().err
+
+
+GOODPUT = "goodput_requests_per_sec"
+
+
+@pytest.fixture(scope="module")
+def nightly(tmp_path_factory, empty_database):
+    """Sixteen nights of a load, whose goodput falls from 2 to 1 in the last one; an earlier one was invalid."""
+    path = shutil.copy(empty_database, tmp_path_factory.mktemp("nightly") / "nightly.duckdb")
+    with Warehouse.open(path) as warehouse:
+        for night in range(16):
+            day = f"2026-03-{night + 1:02d}T00:00:00+00:00"
+            goodput = 1.0 if night == 15 else 50.0 if night == 7 else 2.0 + 0.002 * (night % 3)
+            run = make_load(rates=(2.0,), started_at=day, finished_at=day, metrics={GOODPUT: goodput})
+            run = replace(run, provenance=replace(run.provenance, git_commit=None, git_commit_time=None))
+            warehouse.ingest(Alter.results(run, Alter.invalid) if night == 7 else run)
+        warehouse.ingest(make_load(concurrency=(2,), started_at="2026-02-20T00:00:00+00:00", metrics={GOODPUT: 9.0}))
+    return str(path)
+
+
+def test_a_fall_of_goodput_is_a_regression_and_an_invalid_load_is_not_judged(nightly, capsys):
+    arguments = ("runtime=some-engine", "--metric", GOODPUT, "--db-path", nightly)
+    assert check.main([*arguments, "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (found["judgement"]["outcome"], found["value"], found["judgement"]["n"]) == ("worse", 1.0, 14)
+    assert history.main([*arguments, "--json"]) == 0
+    series = {one["runtime"] + str(one["point"]["axes"]): one for one in json.loads(capsys.readouterr().out)}
+    nights = series["some-engine{'request_rate': 2.0}"]
+    assert (nights["left_out"], len(nights["points"])) == (1, 15)
+    assert max(point["value"] for point in nights["points"]) < 2.01
+
+
+def test_open_and_closed_loops_are_never_compared(nightly, capsys):
+    sides = [f"sql:(runtime_mode->>'loop') = '{loop}'" for loop in ("open", "closed")]
+    assert compare.main([*sides, "--metric", GOODPUT, "--across", "all", "--json", "--db-path", nightly]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert (document["findings"], len(document["only_before"]), len(document["only_after"])) == ([], 1, 1)
+    assert not allowed_across(["all"])("runtime_mode loop")

@@ -1,0 +1,186 @@
+"""The requests of one level of a load over time: when each was to start, was sent, had its first token, and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from visualize.drawing import words
+from visualize.drawing.layout import FigureText, finish, new_figure
+from visualize.drawing.lines import doubtful_entries
+from visualize.drawing.loads import LEVELS, by_kind, level_words, request_words
+from visualize.drawing.rows import (
+    CELL_COLUMNS,
+    CELL_DETAIL_COLUMNS,
+    ChartPlugin,
+    Drawing,
+    Row,
+    details,
+    grouped,
+)
+from visualize.drawing.style import colour, look, theme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLUMNS = ("intended_ms", "sent_ms", "first_token_ms", "end_ms", "error")
+"""Of the table of requests."""
+LISTS = ", ".join(f"list({name} ORDER BY ordinal) AS each_{name}" for name in COLUMNS)
+SQL = f"""
+SELECT {{facts}}, {LEVELS}, requests.*
+FROM {{tables}}
+JOIN (
+    SELECT result_id AS load_id, launch, {LISTS}
+    FROM requests WHERE phase = 'measure' GROUP BY result_id, launch
+) requests ON requests.load_id = r.result_id
+WHERE r.result_id IN {{latest}} AND {{selected}}
+ORDER BY {{order}}, requests.launch
+"""  # noqa: S608 - names of this module
+MS_PER_S = 1000.0
+MOST_BARS = 300
+"""Requests with a bar; more would be thinner than a pixel."""
+WIDTH_IN, BARS_IN, FLIGHT_IN = 7.6, 3.4, 1.3
+PARTS = (("waiting to be sent", "intended"), ("until the first token", "sent"), ("until the end", "first"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request, with its times in s since the first intended start; None for what did not happen."""
+
+    intended: float
+    sent: float | None
+    first: float | None
+    end: float | None
+    error: str | None
+
+
+class RequestTimeline(ChartPlugin):
+    name = "request_timeline"
+    title = "Requests over time"
+    needs = "a load on a server, with its requests"
+    sql = SQL
+    by_default = False
+    loads = "only"
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing]:
+        for key, members in by_kind(rows):
+            for _, launches in grouped(members, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, "result_id")):
+                yield _drawing({**launches[0], **key}, launches)
+
+
+def requests_of(row: Row) -> list[Request]:
+    """The requests of a repetition, in the order of their intended starts."""
+    times = zip(*(row[f"each_{name}"] for name in COLUMNS), strict=True)
+    start = min(row["each_intended_ms"])
+
+    def seconds(value: float | None) -> float | None:
+        return None if value is None else (value - start) / MS_PER_S
+
+    return [
+        Request(
+            intended=(intended - start) / MS_PER_S,
+            sent=seconds(sent),
+            first=seconds(first),
+            end=seconds(end),
+            error=error,
+        )
+        for intended, sent, first, end, error in times
+    ]
+
+
+def in_flight(requests: Sequence[Request]) -> list[tuple[float, int]]:
+    """(time in s, requests in flight from then on), from sending to the end of each."""
+    changes = [(one.sent, 1) for one in requests if one.sent is not None and one.end is not None]
+    changes += [(one.end, -1) for one in requests if one.sent is not None and one.end is not None]
+    ordered = sorted(changes)
+    return list(zip((time for time, _ in ordered), accumulate(change for _, change in ordered), strict=True))
+
+
+def _drawing(key: Row, launches: Sequence[Row]) -> Drawing:
+    from matplotlib.ticker import MaxNLocator
+
+    requests = requests_of(launches[0])
+    shown = requests[:MOST_BARS]
+    with theme():
+        figure, (bars, flight) = new_figure(
+            WIDTH_IN, BARS_IN + FLIGHT_IN, 2, sharey=False, height_ratios=(BARS_IN, FLIGHT_IN)
+        )
+        _draw_requests(bars, shown)
+        flight.step(
+            *zip(*(in_flight(requests) or [(0.0, 0)]), strict=True), where="post", color=look().ink, linewidth=1,
+            label="_in flight",
+        )  # fmt: skip
+        flight.set(xlabel="Time since the first intended start (s)", ylabel="Requests\nin flight")
+        flight.set_ylim(bottom=0)
+        flight.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+        last = max((one.end or one.sent or one.intended) for one in shown)
+        bars.set_xlim(0, last * 1.02 or 1)
+        finish(figure, _figure_text(key, launches, requests, shown))
+    return Drawing(
+        figure=figure,
+        name_parts=(*(str(key[column]) for column in CELL_COLUMNS), level_words(key)),
+        details=details(key, CELL_DETAIL_COLUMNS),
+    )
+
+
+def _draw_requests(axes: Axes, shown: Sequence[Request]) -> None:
+    """A bar for each request, from the first one on at the top, in three parts; a cross where one failed."""
+    from matplotlib.collections import LineCollection
+
+    width = max(0.6, min(4.0, 200 / len(shown)))
+    for part, (name, _) in enumerate(PARTS):
+        segments = [
+            ((start, y), (end, y)) for y, one in enumerate(shown) for start, end in [_part(one, part)] if end > start
+        ]
+        axes.add_collection(LineCollection(segments, colors=_colours()[part], linewidths=width, label=f"_{name}"))
+    failed = [(one.end if one.end is not None else one.intended, y) for y, one in enumerate(shown) if one.error]
+    times, places = [time for time, _ in failed], [y for _, y in failed]
+    axes.scatter(times, places, marker="x", s=22, color=look().ink, linewidth=1.2, zorder=5, label="_failed")
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.set_ylabel("Request, in the order\nof intended starts")
+    axes.grid(axis="y", visible=False)
+
+
+def _part(one: Request, part: int) -> tuple[float, float]:
+    """Start and end of a part of the bar; equal where the request did not come to it."""
+    sent = one.sent if one.sent is not None else one.end if one.end is not None else one.intended
+    end = one.end if one.end is not None else sent
+    first = one.first if one.first is not None else end
+    return ((one.intended, sent), (sent, first), (first, end))[part]
+
+
+def _colours() -> tuple[str, str, str]:
+    return look().grey, colour(4), colour(0)
+
+
+def _figure_text(
+    key: Row, launches: Sequence[Row], requests: Sequence[Request], shown: Sequence[Request]
+) -> FigureText:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    failed = [one for one in requests if one.error]
+    kinds = ", ".join(sorted({str(one.error) for one in failed})[:3])
+    entries: list[Any] = [Patch(color=own, label=name) for own, (name, _) in zip(_colours(), PARTS, strict=True)]
+    if any(one.error for one in shown):
+        entries.append(Line2D([], [], color=look().ink, marker="x", linestyle="none", label="failed"))
+    lacking = (
+        words.doubts(launches[:1]),
+        f"{len(failed)} of {len(requests)} requests failed ({kinds})." if failed else None,
+        f"Left out: {len(requests) - len(shown)} of {len(requests)} requests after the first {len(shown)}."
+        if len(shown) < len(requests)
+        else None,
+        f"The first of {len(launches)} repetitions." if len(launches) > 1 else None,
+    )
+    return FigureText(
+        title=f"{RequestTimeline.title}: {key['model_id']} at {level_words(key)}",
+        subtitle=words.SEPARATOR.join(part for part in (words.cell(key), *request_words(key)) if part),
+        source=words.provenance(launches[:1]),
+        notes=words.sentences(["Each line is a request from its intended start to its end."], lacking),
+        legend=(*entries, *doubtful_entries(launches[:1])),
+    )
+
+
+PLUGIN = RequestTimeline()

@@ -1,0 +1,75 @@
+"""What charts of loads on a server share: the levels of a load, and the lines they make.
+
+A level is what was offered: requests per second of an open loop, requests in flight of a closed one. The two loops are
+never in one picture: a closed loop offers less as soon as the server slows down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from visualize.drawing import words
+from visualize.drawing.configurations import MOST_COLOURS, configurations, fastest
+from visualize.drawing.lines import Line
+from visualize.drawing.rows import MODEL_COLUMNS, POINT_COLUMNS, Row, axis_values, grouped
+from visualize.drawing.style import number
+
+RATE = "request_rate"
+LEVELS = f"""run.runtime_mode->>'loop' AS loop, TRY_CAST(r.axes->>'{RATE}' AS DOUBLE) AS offered_rate,
+    run.runtime_mode->>'slo' AS slo, coalesce(CAST(r.extra->>'$.load.is_knee' AS BOOLEAN), FALSE) AS is_knee"""
+"""For a SELECT list: the loop, the offered rate, the limits and whether the level is the knee."""
+SUBJECT = ("model_id", *MODEL_COLUMNS, "loop")
+LOOPS = {"open": "requests at times of their own (open loop)", "closed": "a fixed number in flight (closed loop)"}
+LEVEL_TITLES = {"open": "Offered requests per second", "closed": "Requests in flight"}
+
+
+def level(row: Row) -> float:
+    """What was offered: requests per second, or in flight."""
+    return float(row["offered_rate"] or 0.0) if row["loop"] == "open" else float(row["concurrency"])
+
+
+def level_words(row: Row) -> str:
+    """ "5 requests/s", "1 request/s", "8 in flight" """
+    if row["loop"] != "open":
+        return f"{number(level(row))} in flight"
+    return f"{number(level(row))} request{'' if level(row) == 1 else 's'}/s"
+
+
+def by_kind(rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
+    """The rows of each picture: of one model, loop and kind of request, whatever the level."""
+    others = tuple(name for name in POINT_COLUMNS if name not in ("concurrency", "axes"))
+    marked = [{**row, "other_axes": _other_axes(row)} for row in rows]
+    return grouped(marked, (*SUBJECT, *others, "other_axes"))
+
+
+def _other_axes(row: Row) -> str:
+    found = {name: value for name, value in axis_values(row).items() if name not in (RATE, "sequence_length")}
+    return ", ".join(words.axis(name, value) for name, value in sorted(found.items()))
+
+
+def level_lines(rows: Sequence[Row], keep: Sequence[Row] = ()) -> tuple[list[Line], str | None]:
+    """A line for each server, and a note about those that are left out. Each row has a `value`, lower is better."""
+    return fastest(configurations(rows), MOST_COLOURS, keep=keep)
+
+
+def ordered(line: Line) -> list[Row]:
+    """The levels of a line, from the least on."""
+    return sorted(line.rows, key=level)
+
+
+def request_words(key: Row) -> tuple[str, ...]:
+    """The kind of request and of load that a picture is of."""
+    sizes = {"sequence_length": key["sequence_length"], "new_tokens": key["new_tokens"]}
+    stated = [words.axis(name, value) for name, value in sizes.items() if value is not None]
+    return (LOOPS.get(str(key["loop"]), str(key["loop"])), ", ".join([*stated, *filter(None, [key["other_axes"]])]))
+
+
+LIMIT = re.compile(r"([a-z0-9]+):(\d+(?:\.\d+)?)(ms|s)")
+
+
+def limits_ms(rows: Sequence[Row]) -> dict[str, float]:
+    """The limits that all rows were held to, by name (ttft, tpot, ...), in ms; none where they were held to others."""
+    (slo,) = stated if len(stated := {row["slo"] for row in rows}) == 1 else (None,)
+    found = LIMIT.finditer(slo or "")
+    return {name: float(value) * (1000 if unit == "s" else 1) for name, value, unit in (one.groups() for one in found)}
