@@ -8,7 +8,14 @@ from benchmarking.core.records import Doubt
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.reading import Fields, top_fields
-from db.importers.support.serving import EXPORT_DEFINITIONS, export_result, export_task, is_export, model_names
+from db.importers.support.serving import (
+    EXPORT_DEFINITIONS,
+    export_result,
+    export_task,
+    is_export,
+    load_mode,
+    model_names,
+)
 
 INPUT = {"loadgen", "phases"}
 """Fields of its input; every version has one of them."""
@@ -33,24 +40,23 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
     config = top.must(top.fields, "input_config")
     endpoint, info, load = config.section("endpoint"), top.section("run_info"), _load(config)
+    result = export_result(
+        top,
+        columns=OURS,
+        concurrency=load.count("concurrency"),
+        request_rate=load.number("rate" if "rate" in load else "request_rate", low=0),
+        doubts=_cut_short(top),
+    )
     yield ForeignRun(
         stated_times=(top.text("start_time"),),
         started_at=top.time("start_time"),
         finished_at=top.time("end_time"),
         tool_version=top.text("aiperf_version"),
-        runtime_mode={"endpoint": kind} if (kind := endpoint.text("type")) else {},
+        runtime_mode={**({"endpoint": kind} if (kind := endpoint.text("type")) else {}), **load_mode(result)},
         command=(info.text("cli_command"),),
         model_id=_model(config, endpoint),
         task=export_task(top),
-        results=[
-            export_result(
-                top,
-                columns=OURS,
-                concurrency=load.count("concurrency"),
-                request_rate=load.number("rate" if "rate" in load else "request_rate", low=0),
-                doubts=_cut_short(top),
-            )
-        ],
+        results=[result],
         kept=top.rest(),
     )
 

@@ -15,7 +15,7 @@ from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S
 from db.importers.support.names import is_amd
 from db.importers.support.reading import Fields, yaml_object
-from db.importers.support.serving import engine, latency_columns, load_result, named, token_columns
+from db.importers.support.serving import engine, latency_columns, load_mode, load_result, named, token_columns
 
 VERSIONS = ("0.2", "0.2.1")
 PARTS = ({"run", "results"}, {"scenario", "metrics"})
@@ -79,17 +79,18 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     settings, time = load.section("standardized"), run.section("time")
     engines = [one.section("standardized") for one in stack if _kind(one) == "inference_engine"]
     tool, tool_version = settings.text("tool"), settings.text("tool_version")
+    result = _result(top, settings)
     yield ForeignRun(
         model_id=_joined(one.section("model").text("name") for one in engines) or "unknown",
         task="text-generation",
-        results=[_result(top, settings)],
+        results=[result],
         started_at=time.time("start"),
         finished_at=time.time("end"),
         stated_times=(time.text("start"),),
         tool_version=" ".join(word for word in (tool, tool_version) if word) or None,
         **_device(engines),
         runtime=engine(_joined(one.text("tool") for one in engines)),
-        runtime_mode=_mode(engines, load),
+        runtime_mode={**_mode(engines, load), **load_mode(result)},
         versions={one.text("tool") or "engine": one.text("tool_version") for one in engines},
         kept={"report": Fields(file, data).rest()},
     )

@@ -12,7 +12,14 @@ from typing import Any
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.reading import Fields, csv_header, csv_lines, parsed_number, top_fields
-from db.importers.support.serving import EXPORT_DEFINITIONS, export_result, export_task, is_export, model_names
+from db.importers.support.serving import (
+    EXPORT_DEFINITIONS,
+    export_result,
+    export_task,
+    is_export,
+    load_mode,
+    model_names,
+)
 
 INPUT = {"perf_analyzer", "service_kind", "concurrency", "request_rate", "stimulus"}
 """Fields of its input; every version has one of them."""
@@ -41,18 +48,17 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     endpoint = config.fields("endpoint") or config
     analyzer = config.fields("perf_analyzer") or config
     stimulus = analyzer.fields("stimulus") or config
+    result = export_result(
+        top,
+        columns={},
+        concurrency=stimulus.count("concurrency"),
+        request_rate=stimulus.number("request_rate", low=0),
+    )
     yield ForeignRun(
         model_id=_model(config),
         task=export_task(top),
-        runtime_mode={"endpoint": kind} if (kind := endpoint.text("type")) else {},
-        results=[
-            export_result(
-                top,
-                columns={},
-                concurrency=stimulus.count("concurrency"),
-                request_rate=stimulus.number("request_rate", low=0),
-            )
-        ],
+        runtime_mode={**({"endpoint": kind} if (kind := endpoint.text("type")) else {}), **load_mode(result)},
+        results=[result],
         kept=top.rest(),
     )
 

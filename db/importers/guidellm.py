@@ -15,7 +15,7 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, measured, middle
 from db.importers.support.reading import Fields, top_fields
-from db.importers.support.serving import latency_columns, load_result
+from db.importers.support.serving import latency_columns, load_mode, load_result
 
 CLOSED = ("synchronous", "concurrent", "throughput")
 """Loads with a limit on requests in flight; the others send requests at a rate without one."""
@@ -85,7 +85,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
             results=[load.result for load in own],
             started_at=min(dated) if is_dated else None,
             finished_at=max(load.finished_at or dated[0] for load in own) if is_dated else None,
-            runtime_mode={"load": kind},
+            runtime_mode={"load": kind, **load_mode(own[0].result)},
             tool_version=metadata.text("guidellm_version"),
             versions={"python": metadata.text("python_version"), "platform": metadata.text("platform")},
             kept={name: value for name, value in top.rest().items() if name != "benchmarks"},

@@ -8,18 +8,27 @@ stage, in per_request_lifecycle_metrics.json.
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.records import Json, Samples
+from benchmarking.core.records import Doubt, Json, Samples
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile, read_file
 from db.importers.support.measures import MS_PER_S, in_ms, measured
 from db.importers.support.reading import Fields, short, top_fields, yaml_object
-from db.importers.support.serving import STATISTICS, latency_columns, load_result, named, token_columns
+from db.importers.support.serving import (
+    STATISTICS,
+    Sent,
+    latency_columns,
+    load_mode,
+    load_result,
+    named,
+    requests_record,
+    token_columns,
+)
 
 TIMES = ("request_latency", "time_to_first_token", "time_per_output_token", "inter_token_latency")
 FURTHER_TIMES = ("normalized_time_per_output_token",)
@@ -80,6 +89,8 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     # At a concurrency the tool states the rate that it computed its deadline from: no request waited for it.
     concurrency, rate = load.count("concurrency"), load.number("requested_rate", low=0)
     succeeded, failed = successes.whole("count"), failures.whole("count")
+    sent = _sent(file, stages, succeeded, failed)
+    unknown = Doubt(kind="intended_start_not_stated", severity="info", evidence={"taken_for_it": "start_time"})
     kept: dict[str, Json] = {"requested_rate": rate} if concurrency and rate is not None else {}
     result = load_result(
         concurrency=concurrency,
@@ -89,6 +100,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         new_tokens=_common(outputs),
         requests=succeeded,
         failed=failed,
+        doubts=(unknown,) if sent and not concurrency else (),
         metrics={
             "duration_s": top.number("benchmark_time_seconds", low=0),
             "achieved_rate_per_sec": load.number("achieved_rate", low=0),
@@ -97,14 +109,17 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
             "cached_prompt_tokens": prompts.number("cached", low=0),
         },
         stated=_stated(load, successes),
-        samples=_samples(file, stages, succeeded, failed),
+        samples=_samples(sent),
         kept=kept,
     )
+    if result.status == "ok":
+        result = replace(result, requests=requests_record(sent))
     started_at, finished_at, text = _dates(file)
     yield ForeignRun(
         model_id=_model(file),
         task="text-generation",
         results=[result],
+        runtime_mode=load_mode(result),
         started_at=started_at,
         finished_at=finished_at,
         stated_times=(text,),
@@ -133,38 +148,52 @@ def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
     return stated
 
 
-def _samples(file: ForeignFile, stages: Sequence[Path], succeeded: int | None, failed: int | None) -> list[Samples]:
-    """The times of the requests in the folder's list of them; none where that is of other stages too, or of another
-    number of requests."""
+def _sent(file: ForeignFile, stages: Sequence[Path], succeeded: int | None, failed: int | None) -> list[Sent]:
+    """The requests in the folder's list of them; none where that is of other stages too, or of another number of
+    requests."""
     path = file.path.with_name(REQUESTS)
     if [one.name for one in stages] != [file.path.name] or not path.is_file():
         return []
     listed = read_file(path)
     data = listed.json if isinstance(listed.json, list) else listed.refuse("not a list of requests, or truncated")
-    latencies, first_tokens, per_token, gaps = array("d"), array("d"), array("d"), array("d")
-    errors = 0
+    found = []
     for index, one in enumerate(data):
         if not isinstance(one, dict):
             listed.refuse(f"request {index + 1}: expected an object, found {short(one)}")
-        request = Fields(listed, one, f"request {index + 1}")
-        if "error" in request:
-            errors += 1
-            continue
-        start, end = (request.must(request.number, name) for name in ("start_time", "end_time"))
-        latencies.append(end - start)
-        tokens = request.section("info").section("response_metrics").numbers("output_token_times") or ()
-        if tokens:
-            first_tokens.append(tokens[0] - start)
-        if len(tokens) > 1:
-            per_token.append((tokens[-1] - tokens[0]) / (len(tokens) - 1))
-            gaps.extend(after - before for before, after in pairwise(tokens))
-    if (len(latencies), errors) != (succeeded, failed or 0):
-        return []
+        found.append(_request(Fields(listed, one, f"request {index + 1}")))
+    errors = sum(one.error is not None for one in found)
+    return found if (len(found) - errors, errors) == (succeeded, failed or 0) else []
+
+
+def _request(request: Fields) -> Sent:
+    """A request, without the time at which it was to be sent, which the file does not have."""
+    start, end = (request.must(request.number, name) for name in ("start_time", "end_time"))
+    info, error = request.section("info"), request.section("error")
+    response = info.section("response_metrics")
+    tokens = response.numbers("output_token_times") or ()
+    words = (error.text("error_type") or "failed") if "error" in request else None
+    return Sent(
+        intended_s=start,
+        sent_s=start,
+        first_s=tokens[0] if tokens else None,
+        tokens_s=tuple(tokens),
+        end_s=end,
+        tokens_in=None if words else info.whole("input_tokens"),
+        tokens_out=None if words else response.whole("output_tokens"),
+        error=words and (f"http_{words.rpartition(' ')[2]}" if words.startswith("HTTP Error ") else "failed"),
+        detail=words and (error.text("error_msg") or words),
+    )
+
+
+def _samples(sent: Sequence[Sent]) -> list[Samples]:
+    """The times of the requests that succeeded, in ms."""
+    done = [one for one in sent if one.error is None and one.end_s is not None]
+    times = [one.tokens_s for one in done]
     raw = {
-        "latency_wall": latencies,
-        "time_to_first_token": first_tokens,
-        "time_per_output_token": per_token,
-        "inter_token_latency": gaps,
+        "latency_wall": [one.end_s - one.sent_s for one in done if one.end_s is not None],
+        "time_to_first_token": [one.first_s - one.sent_s for one in done if one.first_s is not None],
+        "time_per_output_token": [(each[-1] - each[0]) / (len(each) - 1) for each in times if len(each) > 1],
+        "inter_token_latency": [after - before for each in times for before, after in pairwise(each)],
     }
     return [measured(metric, in_ms(values)) for metric, values in raw.items() if values]
 

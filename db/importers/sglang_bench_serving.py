@@ -13,7 +13,7 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, short
-from db.importers.support.serving import client_result, engine
+from db.importers.support.serving import client_result, engine, load_mode
 
 NUMBERS = {
     "input_throughput": "input_tokens_per_sec",
@@ -63,15 +63,18 @@ def _run(load: Fields, key: str) -> ForeignRun:
     name = "served_model_name" if "served_model_name" in server else "model_path"
     parallel = {"tp_size": server.count("tp_size") or 1, "dp_size": server.count("dp_size") or 1}
     mode = {"endpoint": backend, "quantization": server.text("quantization")}
+    result = client_result(load, sent=None, failed=failed, numbers=NUMBERS, axes={})
+    arrivals = "trace" if load.peek("request_rate") == "trace" else "poisson"
     return ForeignRun(
         key=key,
         model_id=server.text(name) or "unknown",
         task="text-generation",
-        results=[client_result(load, sent=None, failed=failed, numbers=NUMBERS, axes={})],
+        results=[result],
         runtime=engine(backend),
         runtime_mode={
             **{word: value for word, value in mode.items() if value},
             **{word: value for word, value in parallel.items() if value > 1},
+            **load_mode(result, arrivals if load.peek("request_rate") != "inf" else None),
         },
         precision=precision_of(server.text("dtype")),
         device_type=server.text("device") or "unknown",

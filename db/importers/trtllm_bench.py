@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from benchmarking.core.metrics import NS_PER_MS, NS_PER_S
@@ -17,7 +18,7 @@ from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, measured, middle
 from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, short, top_fields
-from db.importers.support.serving import latency_columns, load_result, named, token_columns
+from db.importers.support.serving import Sent, latency_columns, load_result, named, requests_record, token_columns
 
 PARTS = {"engine", "world_info", "request_info", "performance"}
 REQUEST = {"num_input_tokens", "start_timestamp", "first_token_timestamp", "end_timestamp", "decode_iteration"}
@@ -171,12 +172,24 @@ def _of_requests(requests: list[Fields]) -> Result:
     times: Mapping[str, array[float]] = {
         name: array("d") for name in ("latency_wall", "time_to_first_token", "time_per_output_token")
     }
-    failed = 0
+    failed, sent = 0, []
     for one in requests:
         start, first, end = (one.must(_ns(one), f"{name}_timestamp") for name in ("start", "first_token", "end"))
         tokens_in, tokens_out = one.must(one.whole, "num_input_tokens"), one.whole("num_output_tokens") or 0
         starts.append(start)
-        if one.whole("error_tokens") or end < start:
+        is_failed = bool(one.whole("error_tokens")) or end < start
+        sent.append(
+            Sent(
+                intended_s=start / NS_PER_S,
+                sent_s=start / NS_PER_S,
+                first_s=first / NS_PER_S if first >= start else None,
+                end_s=end / NS_PER_S if end >= start else None,
+                tokens_in=tokens_in,
+                tokens_out=None if is_failed else tokens_out,
+                error="failed" if is_failed else None,
+            )
+        )
+        if is_failed:
             failed += 1
             continue
         for numbers, value in ((ends, end), (inputs, tokens_in), (outputs, tokens_out)):
@@ -190,7 +203,7 @@ def _of_requests(requests: list[Fields]) -> Result:
     rates = {"throughput_samples_per_sec": len(ends), "throughput_tokens_per_sec": sum(outputs)}
     samples: list[Samples] = [measured(metric, values) for metric, values in times.items() if values]
     kept: dict[str, Json] = {"failed": failed} if failed else {}
-    return _load(
+    result = _load(
         prompt_tokens=inputs[0] if len(set(inputs)) == 1 and inputs[0] else None,
         prompt_tokens_mean=sum(inputs) / len(inputs) if inputs else None,
         new_tokens=outputs[0] if len(set(outputs)) == 1 and outputs[0] else None,
@@ -204,6 +217,7 @@ def _of_requests(requests: list[Fields]) -> Result:
         samples=samples,
         kept=kept,
     )
+    return replace(result, requests=requests_record(sent)) if result.status == "ok" else result
 
 
 def _ns(one: Fields) -> Any:

@@ -15,14 +15,22 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 
-from benchmarking.core.records import NOT_APPLICABLE, Json, Scalar
+from benchmarking.core.records import NOT_APPLICABLE, Json, Requests, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.names import split_arguments
 from db.importers.support.reading import Fields, csv_header, csv_rows, parsed_number, shifted, short
-from db.importers.support.serving import client_result, engine, merged_records
+from db.importers.support.serving import (
+    Sent,
+    client_result,
+    engine,
+    load_mode,
+    merged_records,
+    requests_record,
+)
 
 NUMBERS = {
     "total_token_throughput": "total_tokens_per_sec",
@@ -147,11 +155,15 @@ def _run(load: Fields, index: int, varied: Mapping[str, Any]) -> ForeignRun:
     finished_at = None if date is None else _date(load, date)
     sent, completed = load.must(load.count, "num_prompts"), load.whole("completed")
     failed = load.number("failed", low=0) if "failed" in load else sent - (sent if completed is None else completed)
+    requests = _requests(load)
     axes, mode = _sweep_words(varied)
     result = client_result(load, sent=sent, failed=failed, numbers=NUMBERS, axes={"num_prompts": sent, **axes})
     if result.metrics.get("rtfx") == 0:  # it is 0 for models without audio
         metrics = {name: value for name, value in result.metrics.items() if name != "rtfx"}
         result = replace(result, metrics=metrics, missing={**result.missing, "rtfx": NO_AUDIO})
+    result = replace(result, requests=requests) if result.status == "ok" else result
+    arrivals = None if (shape := load.peek("burstiness")) is None else "poisson" if shape == 1 else "gamma"
+    mode |= load_mode(result, arrivals if "request_rate" in result.point.axes else None)
     return ForeignRun(
         key=str(index),
         stated_times=(date,),
@@ -165,6 +177,41 @@ def _run(load: Fields, index: int, varied: Mapping[str, Any]) -> ForeignRun:
         tags={"label": load.text("label")},
         kept=load.rest(),
     )
+
+
+def _requests(load: Fields) -> tuple[Requests, ...]:
+    """The requests of a detailed result; empty where the file lacks their times.
+
+    In a closed loop the client hands all requests over at once, and they wait in it for a place: a request was to be
+    sent when it was. In an open loop it was to be sent when it came, before that wait.
+    """
+    fields = load.untaken()
+    names = ("start_times", "ttfts", "latencies", "input_lens", "output_lens")
+    columns = {name: list(fields.numbers(name) or ()) for name in names}
+    gaps, errors, sent = fields.each("itls"), fields.items("errors"), columns["start_times"]
+    if not sent or {len(sent)} != {len(one) for one in (*columns.values(), gaps, errors)}:
+        return ()
+    waits = list(fields.numbers("queue_times") or ())
+    is_open = fields.peek("max_concurrency") is None or fields.peek("request_rate") != "inf"
+    waits = waits if is_open and len(waits) == len(sent) else [0.0] * len(sent)
+    found = []
+    for place, start in enumerate(sent):
+        first_s, error = columns["ttfts"][place], errors[place]
+        tokens = accumulate((start + first_s, *fields.number_list(gaps[place], f"itls[{place}]"))) if first_s else ()
+        found.append(
+            Sent(
+                intended_s=start - waits[place],
+                sent_s=start,
+                first_s=start + first_s if first_s else None,
+                tokens_s=tuple(tokens),
+                end_s=start + columns["latencies"][place] if columns["latencies"][place] else None,
+                tokens_in=int(columns["input_lens"][place]),
+                tokens_out=None if error else int(columns["output_lens"][place]),
+                error="failed" if error else None,
+                detail=str(error) if error else None,
+            )
+        )
+    return requests_record(found)
 
 
 def _date(load: Fields, text: str) -> datetime:

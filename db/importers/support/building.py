@@ -238,10 +238,12 @@ class Format:
 def _of_run(result: Result, result_id: str, started_at: str, doubts: Sequence[Doubt]) -> Result:
     """The result with its id, the run's doubts, and the run's start where its samples have no time of their own."""
     samples = tuple(one if one.started_at else replace(one, started_at=started_at) for one in result.samples)
+    requests = tuple(one if one.started_at else replace(one, started_at=started_at) for one in result.requests)
+    dated = replace(result, result_id=result_id, samples=samples, requests=requests)
     if result.status != "ok":
-        return replace(result, result_id=result_id, samples=samples)
+        return dated
     doubts = (*doubts, *result.doubts)
-    return replace(result, result_id=result_id, samples=samples, doubts=doubts, validity=validity(doubts))
+    return replace(dated, doubts=doubts, validity=validity(doubts))
 
 
 def worst_status(results: Iterable[Result]) -> Status:

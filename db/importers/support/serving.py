@@ -16,8 +16,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples
-from db.importers.support.measures import foreign_result, in_ms, measured
+from benchmarking.core.records import (
+    LOOP,
+    NOT_APPLICABLE,
+    REQUEST_RATE,
+    Doubt,
+    Json,
+    Point,
+    Requests,
+    Result,
+    Samples,
+    Scalar,
+)
+from db.importers.support.measures import MS_PER_S, foreign_result, in_ms, measured
 from db.importers.support.reading import Fields, short
 
 Value = TypeVar("Value")
@@ -70,7 +81,7 @@ def load_result(
     if prompt_tokens is None and prompt_tokens_mean:
         found["input_tokens_mean"] = round(prompt_tokens_mean)
     if request_rate is not None:
-        found["request_rate"] = request_rate
+        found[REQUEST_RATE] = request_rate
     own = list(doubts)
     if concurrency is None:
         own.append(unlimited)
@@ -90,6 +101,73 @@ def load_result(
         axes=found,
     )
     return foreign_result(point, iterations=requests, doubts=own, **{**others, **outcome})
+
+
+def load_mode(result: Result, arrivals: str | None = None) -> dict[str, Scalar]:
+    """The loop of a load, for the mode of its run: closed where the requests in flight are limited and no rate is
+    given; and how the requests of an open one arrive, where the tool says."""
+    is_unlimited = any(doubt.kind == UNLIMITED.kind for doubt in result.doubts)
+    if not is_unlimited and REQUEST_RATE not in result.point.axes:
+        return {LOOP: "closed"}
+    return {LOOP: "open", **({"arrivals": arrivals} if arrivals else {})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A request in another tool's file: times in s of the tool's own clock."""
+
+    intended_s: float
+    sent_s: float
+    first_s: float | None
+    """Arrival of the first output; None without any."""
+    tokens_s: Sequence[float] = ()
+    """Arrivals of all output."""
+    end_s: float | None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    error: str | None = None
+    """Kind of the error."""
+    detail: str | None = None
+
+
+MOST_ARRIVALS = 1_000_000
+"""Of outputs in a load; of more only the first one of each request is kept."""
+MOST_DETAIL = 200
+
+
+def requests_record(sent: Sequence[Sent]) -> tuple[Requests, ...]:
+    """The requests as the table of requests has them; empty for none."""
+    if not sent:
+        return ()
+    ordered = sorted(sent, key=lambda one: (one.intended_s, one.sent_s))
+    zero = ordered[0].intended_s
+    keeps_all = sum(len(one.tokens_s) for one in ordered) <= MOST_ARRIVALS
+
+    def ms(value_s: float | None) -> float | None:
+        return None if value_s is None else (value_s - zero) * MS_PER_S
+
+    absent = (None,) * len(ordered)
+    found = Requests(
+        launch=0,
+        phase="measure",
+        started_at="",
+        intended_ms=tuple((one.intended_s - zero) * MS_PER_S for one in ordered),
+        sent_ms=tuple(ms(one.sent_s) for one in ordered),
+        first_token_ms=tuple(ms(one.first_s) for one in ordered),
+        token_ms=tuple(
+            tuple((each - zero) * MS_PER_S for each in one.tokens_s) if keeps_all else () for one in ordered
+        ),
+        end_ms=tuple(ms(one.end_s) for one in ordered),
+        tokens_in=tuple(one.tokens_in for one in ordered),
+        tokens_out=tuple(one.tokens_out for one in ordered),
+        cached_tokens=absent,
+        error=tuple(one.error for one in ordered),
+        detail=tuple(one.detail and one.detail[-MOST_DETAIL:] for one in ordered),
+        meets_limits=absent,
+        conversation=absent,
+        turn=absent,
+    )
+    return (found,)
 
 
 def common_length(total: float | None, requests: int | None) -> int | None:

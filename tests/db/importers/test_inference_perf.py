@@ -83,13 +83,17 @@ def test_the_times_of_each_request_are_those_in_the_folders_list(folder):
     assert result.metrics["request_goodput_per_sec"] == pytest.approx(9.744155066)
     assert result.metrics["schedule_delay_p99_ms"] == pytest.approx(1.3041285)
     assert result.missing["time_to_first_token_p90_ms"] == "too_few_samples"
+    (requests,) = result.requests
+    assert (len(requests), requests.error.count("http_503"), requests.tokens_out.count(8)) == (20, 2, 18)
+    assert requests.started_at == run.started_at
+    assert "intended_start_not_stated" in [doubt.kind for doubt in result.doubts]
 
 
 def test_a_list_of_other_requests_is_not_joined(folder):
     path = folder / "per_request_lifecycle_metrics.json"
     path.write_text(json.dumps(json.loads(path.read_text())[1:]))
     (run,) = PLUGIN.runs(read_file(folder / "stage_0_lifecycle_metrics.json"))
-    assert run.results[0].samples == ()
+    assert (run.results[0].samples, run.results[0].requests) == ((), ())
 
 
 def test_a_stage_at_a_concurrency_has_no_rate():

@@ -46,7 +46,7 @@ def test_model_precision_and_device_are_those_of_the_server():
     run, other = runs("appended.jsonl")
     assert run.cell.workload.model_id == "meta-llama/Llama-3.1-8B-Instruct"
     assert (run.cell.precision, run.cell.device.type, run.cell.runtime) == ("bfloat16", "cuda", "sglang")
-    assert run.cell.runtime_mode == {"endpoint": "sglang", "tp_size": 2}
+    assert run.cell.runtime_mode == {"endpoint": "sglang", "tp_size": 2, "loop": "open", "arrivals": "poisson"}
     assert run.provenance.versions == {"sglang": "0.5.2"}
     assert (other.cell.workload.model_id, other.cell.device.type) == ("unknown", "unknown")
 

@@ -83,6 +83,9 @@ def test_times_of_requests_are_nanoseconds_and_a_failed_one_is_no_sample():
         "time_per_output_token": (20.0, 30.0, 20.0),
     }
     assert result.metrics["throughput_samples_per_sec"] == pytest.approx(3 / 0.27)
+    (requests,) = result.requests
+    assert requests.first_token_ms == pytest.approx((50.0, 60.0, 110.0, 20.0))
+    assert requests.error == (None, None, None, "failed")
     assert [doubt.evidence for doubt in result.doubts if doubt.kind == "failed_requests"] == [{"failed_requests": 1}]
 
 

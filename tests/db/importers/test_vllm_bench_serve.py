@@ -74,7 +74,7 @@ def test_each_value_of_a_detailed_result_is_imported():
     assert (run.cell.workload.model_id, run.cell.runtime, run.cell.runtime_mode) == (
         "demo/model",
         "vllm",
-        {"endpoint": "vllm"},
+        {"endpoint": "vllm", "loop": "closed"},
     )
 
 
@@ -162,7 +162,8 @@ def test_what_a_sweep_varied_is_part_of_the_series():
     runs = runs_of(FOLDER / "summary.csv")
     assert [run.results[0].point.axes["max_num_seqs"] for run in runs] == [16, 16, 32, 32, 32, 32]
     assert [run.results[0].point.concurrency for run in runs] == [2, 2, 2, 2, 4, 4]
-    assert runs[0].cell.runtime_mode == {"endpoint": "vllm", "benchmark_name": "eager", "enforce_eager": True}
+    varied = {"benchmark_name": "eager", "enforce_eager": True}
+    assert runs[0].cell.runtime_mode == {"endpoint": "vllm", **varied, "loop": "closed"}
     assert [run.results[0].metrics["throughput_samples_per_sec"] for run in runs[:2]] == [3.0, 3.1]
 
 
@@ -189,3 +190,23 @@ def test_of_a_sweeps_folder_each_run_is_read_once():
         "summary.json": once,
         "warmup.json": "the warm-up of a sweep",
     }
+
+
+def test_the_requests_of_a_closed_loop_were_to_be_sent_when_they_were(changed):
+    (run,) = changed()
+    (requests,) = run.results[0].requests
+    assert requests.started_at == run.started_at
+    assert requests.intended_ms == requests.sent_ms == pytest.approx((0.0, 10.0, 130.0, 150.0))
+    assert requests.first_token_ms == pytest.approx((30.0, 42.0, 170.0, 186.0))
+    assert requests.end_ms == pytest.approx((120.0, 140.0, 280.0, 290.0))
+    assert requests.token_ms[0] == pytest.approx((30.0, 36.0, 42.0))
+    assert (requests.tokens_in[0], requests.tokens_out[0], requests.error[0]) == (128, 16, None)
+
+
+def test_in_an_open_loop_a_wait_in_the_client_is_part_of_the_latency(changed):
+    (run,) = changed(request_rate=10.0, errors=["", "", "", "Bad Gateway"], failed=1, completed=3)
+    (requests,) = run.results[0].requests
+    assert run.cell.runtime_mode == {"endpoint": "vllm", "loop": "open", "arrivals": "poisson"}
+    assert requests.intended_ms == pytest.approx((0.0, 10.0, 30.0, 50.0))
+    assert requests.sent_ms == pytest.approx((0.0, 10.0, 130.0, 150.0))
+    assert (requests.error[3], requests.detail[3], requests.tokens_out[3]) == ("failed", "Bad Gateway", None)
