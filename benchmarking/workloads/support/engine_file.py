@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
 from benchmarking.core.records import Json, Workload, canonical_hash
 from benchmarking.core.untrusted.redaction import stored_name
+from benchmarking.workloads.support.ct2_file import MODEL, is_ct2_folder, model_of, vocabulary_of
 from benchmarking.workloads.support.families import family_of, task_of
 from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
 
@@ -72,7 +73,34 @@ def _gguf(path: Path) -> Description:
     }
 
 
+DECODER = "TransformerDecoder"
+"""Begins CTranslate2's names of models that generate text from text alone."""
+
+
+def _ct2(folder: Path) -> Description:
+    stored = model_of(folder)
+    if not stored.spec.startswith(DECODER):
+        raise FormatError(f"{folder} is a {stored.spec} of CTranslate2: decoders are run")
+    tokens = len(vocabulary_of(folder))
+    if tokens != stored.vocabulary_size:
+        raise FormatError(f"{folder} has {tokens} tokens in its vocabulary and {stored.vocabulary_size} embeddings")
+    most = max(stored.values_by_type, key=lambda name: stored.values_by_type[name])
+    is_float = most.startswith(("float", "bfloat"))
+    return {
+        "model_type": "gpt2" if stored.positions else "llama",  # the folder does not say which kind of decoder it is
+        "architecture": stored.spec,
+        "vocab_size": tokens,
+        "max_position_embeddings": stored.positions,
+        "parameter_count": stored.parameter_count,
+        "weights_bytes": stored.weights_bytes,
+        "quantization": most if is_float else "int8_float32",
+        "precision": most if is_float else "int8",
+        "files": [MODEL],
+    }
+
+
 FORMATS: tuple[EngineFormat, ...] = (
+    EngineFormat(name="ct2", recognises=is_ct2_folder, describe=_ct2),
     EngineFormat(
         name="gguf", recognises=lambda path: path.suffix.lower() == ".gguf" and path.is_file(), describe=_gguf
     ),

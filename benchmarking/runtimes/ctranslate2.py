@@ -1,0 +1,216 @@
+"""CTranslate2: a C++ engine for transformers on processors, from models that its own converter made.
+
+The converter reads the same weights as eager has, in the preparing process. A folder that somebody else converted is
+run as it is. A call is `generate_batch` with a callback, which CTranslate2 calls for each token of each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.builds.store import BuildKey, Make, model_parts
+from benchmarking.core.contracts import Stage
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.plugins import version_of
+from benchmarking.core.records import Cell, Json, Point, Precision, Workload
+from benchmarking.runtimes.support.engines import options as common
+from benchmarking.runtimes.support.engines.checkpoint import (
+    BEGIN,
+    END,
+    token_text,
+    torch_model,
+    vocabulary_size,
+)
+from benchmarking.runtimes.support.engines.options import EngineSettings
+from benchmarking.runtimes.support.engines.runtime import GenerativeEngine
+from benchmarking.runtimes.support.engines.session import Arrivals, EngineModel, EngineReport, EngineRequest
+from benchmarking.workloads.support.ct2_file import model_of, vocabulary_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FOLDER_FORMAT = "ct2"
+VERSION = 1
+COMPUTE_TYPES: Mapping[Precision, str] = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
+QUANTIZED: Mapping[str, Precision] = {"int8_float32": "int8", "int8": "int8", "int8_bfloat16": "int8"}
+"""CTranslate2's names of types: 8-bit weights and products, and the type of everything else."""
+LOADERS: Mapping[str, str] = {
+    "gemma": "GemmaConfig",
+    "gemma2": "Gemma2Config",
+    "gpt2": "GPT2Config",
+    "llama": "LlamaConfig",
+    "mistral": "MistralConfig",
+    "opt": "OPTConfig",
+    "phi3": "Phi3Config",
+    "qwen2": "Qwen2Config",
+    "qwen3": "Qwen3Config",
+}
+"""transformers' model type -> the converter's loader."""
+
+
+class CTranslate2(GenerativeEngine):
+    """The runtime `ctranslate2`."""
+
+    name = "ctranslate2"
+    aliases = ("ct2",)
+    modules = ("ctranslate2",)
+    packages: tuple[str, ...] = ("ctranslate2",)
+    reads = (FOLDER_FORMAT,)
+    model_types = frozenset(LOADERS)
+    float_precisions = tuple(COMPUTE_TYPES)
+    quantized = QUANTIZED
+    declared_options = (common.CONTEXT_DEPTH, common.PREFIX_CACHE, common.quantization(QUANTIZED))
+    lacks: Mapping[str, str] = {
+        "kv_cache_type": "CTranslate2 keeps keys and values in the type it computes in",
+        "flash_attention": "CTranslate2 has flash attention on NVIDIA GPUs only, and its wheels are built without it",
+        "batch_threads": "CTranslate2 has one number of threads for prefill and decode: --num-threads",
+        "draft_model": "CTranslate2 has no speculative decoding",
+        "ngram_lookup": "CTranslate2 has no speculative decoding",
+        "draft_tokens": "CTranslate2 has no speculative decoding",
+        "lora": "CTranslate2 loads no adapters: merge the adapter into the weights before the conversion",
+    }
+
+    def build(self, cell: Cell) -> tuple[BuildKey, Make]:
+        workload = cell.workload
+        kind = compute_type(cell)
+        parts: dict[str, Json] = {
+            **model_parts(workload),
+            "type": kind,
+            "version": VERSION,
+            "versions": {name: version_of(name) for name in ("torch", "transformers", "ctranslate2")},
+        }
+
+        def make(folder: Path) -> Mapping[str, Json]:
+            convert(workload, kind, folder)
+            return {"type": kind, "file": "model.bin"}
+
+        return BuildKey(kind=self.name, parts=parts), make
+
+    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
+        with stage("to_device"):
+            return Ct2Model(path, compute_type(cell), EngineSettings.of(cell))
+
+    def import_libraries(self) -> None:
+        import ctranslate2  # noqa: F401
+
+
+def compute_type(cell: Cell) -> str:
+    """CTranslate2's name of the type that a cell computes in."""
+    return str(cell.runtime_mode.get(common.QUANTIZATION.name) or COMPUTE_TYPES[cell.precision])
+
+
+class _Tokens:
+    """The little of a tokenizer that the converter asks for, of a model without one: the text of an id names it."""
+
+    def __init__(self, size: int) -> None:
+        self._vocabulary = {token_text(token): token for token in range(size)}
+        self.bos_token = self.unk_token = token_text(BEGIN)
+        self.eos_token = token_text(END)
+        self.additional_special_tokens: tuple[str, ...] = ()
+
+    def get_vocab(self) -> dict[str, int]:
+        """Text -> id."""
+        return self._vocabulary
+
+
+def convert(workload: Workload, kind: str, folder: Path) -> None:
+    """Convert a model's weights by CTranslate2's own loaders. Raises UnsupportedError for what they refuse."""
+    from ctranslate2.converters import transformers as converters
+
+    loader = converters._MODEL_LOADERS[LOADERS[str(workload.config["model_type"])]]
+    try:
+        spec = loader(torch_model(workload), _Tokens(vocabulary_size(workload)))
+        spec.validate()
+        spec.optimize(quantization=kind)
+    except (NotImplementedError, AttributeError, ValueError) as error:
+        raise UnsupportedError(f"CTranslate2 does not convert {workload.model_id}: {first_line(error)}") from error
+    spec.save(str(folder))
+
+
+class Ct2Model(EngineModel):
+    """A converted model."""
+
+    def __init__(self, folder: Path, kind: str, settings: EngineSettings) -> None:
+        import ctranslate2
+
+        stored = model_of(folder)
+        self.weights_bytes: int | None = stored.weights_bytes
+        self.parameter_count: int | None = stored.parameter_count
+        self.settings = settings
+        offered = ctranslate2.get_supported_compute_types("cpu")
+        if kind not in offered:
+            raise UnsupportedError(f"CTranslate2 has no {kind} on this processor; it has {', '.join(sorted(offered))}")
+        try:
+            self.generator: Any = ctranslate2.Generator(
+                str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=settings.threads or 0
+            )
+        except (RuntimeError, ValueError) as error:
+            raise BenchhouseError(f"CTranslate2 does not load {folder}: {first_line(error)}") from error
+        if self.generator.compute_type != kind:
+            raise UnsupportedError(f"asked for {kind}, but CTranslate2 computes in {self.generator.compute_type}")
+        self.texts = vocabulary_of(folder)
+        self.facts: Mapping[str, Json] = {
+            "engine": f"ctranslate2 {ctranslate2.__version__}",
+            "engine_system": {"compute_types": sorted(offered), "device": self.generator.device},
+            "compute_type": self.generator.compute_type,
+            "num_threads": settings.threads,
+            "parameters_by_dtype": dict[str, Json](stored.values_by_type),
+            "model_size_bytes": (folder / "model.bin").stat().st_size,
+        }
+
+    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
+        return Ct2Request(self, prompts, new_tokens, context)
+
+    def close(self) -> None:
+        self.generator = None
+
+
+class Ct2Request(EngineRequest):
+    """Calls of `generate_batch`."""
+
+    def __init__(self, model: Ct2Model, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> None:
+        if context is not None and len(context) > 1:
+            raise UnsupportedError("--context-depth: CTranslate2 keeps one context for all rows: batch 1")
+        if context is not None and model.settings.has_prefix_cache:
+            raise UnsupportedError("--prefix-cache: the context is CTranslate2's cached prefix: give one of the two")
+        if model.settings.has_prefix_cache and len(prompts) > 1:
+            raise UnsupportedError("--prefix-cache: CTranslate2 keeps one prefix for all rows: batch 1")
+        self._generator = model.generator
+        self._tokens = [[model.texts[token] for token in row] for row in prompts.tolist()]
+        self._reused = 0
+        prefix = None if context is None else [model.texts[token] for token in context[0].tolist()]
+        if model.settings.has_prefix_cache:  # all but the last token, which has to be computed to get the next
+            prefix, self._tokens = self._tokens[0][:-1], [self._tokens[0][-1:]]
+            self._reused = len(prefix)
+        self._prompt_tokens = prompts.size
+        self._ask: dict[str, Any] = {
+            "max_length": new_tokens,
+            "min_length": new_tokens,
+            "beam_size": 1,
+            "sampling_topk": 1,
+            "end_token": [],
+            "include_prompt_in_result": False,
+            "static_prompt": prefix,
+            "cache_static_prompt": prefix is not None,
+        }
+
+    def reset(self) -> None:
+        """CTranslate2 computes a static prompt in the first call that has it, and keeps it: the first reset does."""
+        if self._ask["static_prompt"] is not None:
+            self._generator.generate_batch(self._tokens, **{**self._ask, "max_length": 1, "min_length": 1})
+
+    def generate(self, arrived: Arrivals) -> None:
+        def take(step: Any) -> bool:
+            arrived(step.batch_id, (step.token_id,))
+            return False
+
+        self._generator.generate_batch(self._tokens, callback=take, **self._ask)
+
+    def report(self) -> EngineReport:
+        """CTranslate2 reports no times."""
+        return EngineReport(prompt_tokens=self._prompt_tokens, reused_tokens=self._reused)
+
+
+PLUGIN = CTranslate2()

@@ -1,0 +1,140 @@
+"""The header of a model of CTranslate2: `model.bin` in a folder with its config.json and vocabulary.
+
+The file may be a stranger's, and CTranslate2 allocates by what it says: so it is walked from variable to variable, and
+every length is checked against the file. Values are skipped unread. The format is that of ctranslate2's
+`specs/model_spec.py`, binary version 4 to 6.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BufferedReader
+from math import prod
+from pathlib import Path
+from typing import NoReturn
+
+from benchmarking.core.errors import FormatError
+from benchmarking.core.untrusted.input_files import open_regular, read_json
+
+MODEL = "model.bin"
+VOCABULARIES = ("vocabulary.json", "vocabulary.txt")
+MAX_VARIABLES, MAX_NAME_BYTES, MAX_DIMENSIONS, MAX_JSON_BYTES = 100_000, 65_535, 8, 64_000_000
+BINARY_VERSIONS = range(4, 7)
+TYPES: tuple[str, ...] = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
+"""By number, as `_dtype_to_type_id` in ctranslate2's specs/model_spec.py has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ct2Stored:
+    """What the header of `model.bin` says."""
+
+    spec: str
+    """CTranslate2's name of the kind of model."""
+    weights_bytes: int
+    """Of all variables with dimensions, scales included."""
+    values_by_type: Mapping[str, int]
+    """Values of variables with two dimensions or more, by type."""
+    parameter_count: int
+    """Values of variables with dimensions, without the scales of quantized ones."""
+    vocabulary_size: int
+    """Rows of the table of embeddings."""
+    positions: int | None
+    """Rows of the table of positions; None for a model without one."""
+
+
+def is_ct2_folder(path: Path) -> bool:
+    """Whether a folder has the files of a converted model."""
+    return (path / MODEL).is_file() and any((path / name).is_file() for name in VOCABULARIES)
+
+
+def vocabulary_of(folder: Path) -> list[str]:
+    """The text of each id. Raises FormatError and UnreadableError."""
+    for name in VOCABULARIES:
+        path = folder / name
+        if not path.is_file():
+            continue
+        if name.endswith(".json"):
+            found = read_json(path, MAX_JSON_BYTES)
+            if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+                raise FormatError(f"{path} is not a list of tokens")
+            return found
+        with open_regular(path) as opened:
+            return opened.read(MAX_JSON_BYTES).decode("utf-8", "replace").splitlines()
+    raise FormatError(f"{folder} has no vocabulary: expected {' or '.join(VOCABULARIES)}")
+
+
+def model_of(folder: Path) -> Ct2Stored:
+    """The header of the model in a folder. Raises FormatError for one that is truncated, of another format or beyond
+    the limits, and UnreadableError."""
+    with open_regular(folder / MODEL) as file:
+        return _Reader(file, folder / MODEL).read()
+
+
+class _Reader:
+    """Reads a file from its beginning; every length is checked against what is left of it."""
+
+    def __init__(self, file: BufferedReader, path: Path) -> None:
+        self._file = file
+        self._path = path
+        self._size = os.fstat(file.fileno()).st_size
+
+    def read(self) -> Ct2Stored:
+        version = self._number("<I")
+        if version not in BINARY_VERSIONS:
+            self._refuse(f"version {version}; read are {BINARY_VERSIONS[0]} to {BINARY_VERSIONS[-1]}")
+        spec = self._text()
+        self._number("<I")  # the revision of the kind of model
+        count = self._number("<I")
+        if count > MAX_VARIABLES:
+            self._refuse(f"{count} variables, at most {MAX_VARIABLES} are read")
+        variables = {name: (shape, kind, size) for name, shape, kind, size in (self._variable() for _ in range(count))}
+        arrays = {name: one for name, one in variables.items() if one[0]}
+        by_type: dict[str, int] = {}
+        for shape, kind, _ in arrays.values():
+            if len(shape) > 1:
+                by_type[kind] = by_type.get(kind, 0) + prod(shape)
+        tables = {name: shape[0] for name, (shape, _, _) in arrays.items() if len(shape) > 1}
+        return Ct2Stored(
+            spec=spec,
+            weights_bytes=sum(size for _, _, size in arrays.values()),
+            values_by_type=by_type,
+            parameter_count=sum(prod(shape) for name, (shape, _, _) in arrays.items() if not name.endswith("_scale")),
+            vocabulary_size=next((rows for name, rows in tables.items() if "embeddings" in name), 0),
+            positions=next((rows for name, rows in tables.items() if "position_encodings" in name), None),
+        )
+
+    def _variable(self) -> tuple[str, tuple[int, ...], str, int]:
+        name = self._text()
+        dimensions = self._number("<B")
+        if dimensions > MAX_DIMENSIONS:
+            self._refuse(f"{name} has {dimensions} dimensions")
+        shape = tuple(self._number("<I") for _ in range(dimensions))
+        kind = self._number("<B")
+        if kind >= len(TYPES):
+            self._refuse(f"{name} is of the unknown type {kind}")
+        size = self._number("<I")
+        if size > self._size - self._file.tell():
+            raise FormatError(f"{self._path} is truncated: {name} ends after the file. Fetch it again")
+        self._file.seek(size, os.SEEK_CUR)
+        return name, shape, TYPES[kind], size
+
+    def _text(self) -> str:
+        """A text with its length before and a zero behind it."""
+        length = self._number("<H")
+        return self._bytes(length).rstrip(b"\0").decode("utf-8", "replace")
+
+    def _number(self, kind: str) -> int:
+        found: int = struct.unpack(kind, self._bytes(struct.calcsize(kind)))[0]
+        return found
+
+    def _bytes(self, count: int) -> bytes:
+        found = self._file.read(count)
+        if len(found) < count:
+            raise FormatError(f"{self._path} is truncated: {self._size} bytes. Fetch it again")
+        return found
+
+    def _refuse(self, problem: str) -> NoReturn:
+        raise FormatError(f"{self._path} is not a model of CTranslate2 within the limits: {problem}")
