@@ -50,6 +50,7 @@ HOMONYMS = {
     "benchmarking/graphs/export/agreement.py": {"onnxruntime": "a package"},
     "benchmarking/graphs/session.py": {"onnxruntime": "a package"},
     "benchmarking/measure/noise.py": {"cpu": "a folder of sysfs"},
+    "benchmarking/runtimes/ctranslate2.py": {"cpu": "CTranslate2's device"},
     "benchmarking/runtimes/qnn.py": {"onnxruntime": "a package"},
     "benchmarking/runtimes/support/onnxruntime/libraries.py": {"onnxruntime": "a package", "tensorrt": "a package"},
     "benchmarking/runtimes/support/onnxruntime/runtime.py": {
