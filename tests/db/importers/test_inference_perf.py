@@ -66,7 +66,7 @@ def test_failed_requests_are_a_doubt_and_a_stage_without_successes_failed(tmp_pa
 @pytest.fixture
 def folder(tmp_path):
     """A copy of a folder that inference-perf wrote."""
-    return shutil.copytree(FIXTURES / "imports/folders/inference_perf_rate", tmp_path / "rate")
+    return shutil.copytree(FIXTURES / "import_folders/inference_perf_rate", tmp_path / "rate")
 
 
 def test_the_times_of_each_request_are_those_in_the_folders_list(folder):
@@ -98,7 +98,7 @@ def test_a_list_of_other_requests_is_not_joined(folder):
 
 def test_a_stage_at_a_concurrency_has_no_rate():
     (run,) = PLUGIN.runs(
-        read_file(FIXTURES / "imports/folders/inference_perf_concurrency/stage_0_lifecycle_metrics.json")
+        read_file(FIXTURES / "import_folders/inference_perf_concurrency/stage_0_lifecycle_metrics.json")
     )
     (result,) = run.results
     assert (result.point.concurrency, result.point.axes) == (2, {"input_tokens_mean": 15})

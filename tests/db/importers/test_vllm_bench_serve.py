@@ -155,7 +155,7 @@ def test_an_invalid_value_is_one_line_with_its_place(changed, fields, message):
         changed(**fields)
 
 
-SWEEP = FIXTURES / "imports/folders/vllm_sweep"
+SWEEP = FIXTURES / "import_folders/vllm_sweep"
 
 
 def test_what_a_sweep_varied_is_part_of_the_series():
