@@ -465,6 +465,8 @@ def planned_on(plan: CellPlan, offer: Offer, clock: Clock, device: Device, clust
     assert found is not None
     theirs, asked = offer.provenance, plan.provenance
     cluster_facts: dict[str, Json] = {CLUSTER: cluster, "cluster_worker": offer.worker, **clock.readings()}
+    if plan.is_anonymous:  # both may name hosts and users
+        cluster_facts = {CLUSTER: cluster.partition(":")[0], **clock.readings()}
     return dataclasses.replace(
         plan,
         cell=dataclasses.replace(plan.cell, device=device),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarking.cluster.far_side import PACKAGE, Setup, read_setup
-from benchmarking.cluster.security import add_tls, check_exposure
+from benchmarking.cluster.security import TLS_FLAGS, add_tls, check_exposure
 from benchmarking.cluster.started import Wanted
 from benchmarking.core.command_line import Parser, choice
 from benchmarking.core.errors import UsageError
@@ -126,6 +126,9 @@ def check_name(name: str, arguments: argparse.Namespace) -> None:
     """Raise UsageError for a value of --cluster that names none, or one that may not be reached so."""
     if arguments.setup is not None:
         read_setup(arguments.setup)
+        if not name.startswith((SLURM, SSH)):
+            raise UsageError(f"--setup is for ssh: and slurm:, and the workers of {name} are started otherwise")
+    _check_certificates(name, arguments)
     if LOCAL.fullmatch(name):
         return
     if name.startswith("local"):
@@ -137,6 +140,16 @@ def check_name(name: str, arguments: argparse.Namespace) -> None:
         ssh_settings(name, arguments, Wanted())
         return
     check_exposure(name, arguments)
+
+
+def _check_certificates(name: str, arguments: argparse.Namespace) -> None:
+    """Raise UsageError for files of TLS that are not all there, or would not be used."""
+    if not any(getattr(arguments, flag, None) for flag in TLS_FLAGS):
+        return
+    if name.startswith(SLURM):
+        check_exposure("tls://localhost:1", arguments)
+    elif LOCAL.fullmatch(name) or name.startswith(SSH):
+        raise UsageError(f"--tls-ca-file, --tls-cert and --tls-key are for tls:// and slurm:, not for {name}")
 
 
 def slurm_settings(name: str, arguments: argparse.Namespace) -> tuple[SlurmConfig, Setup]:

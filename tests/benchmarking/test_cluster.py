@@ -233,6 +233,20 @@ def order_plan():
 
 
 @pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--cluster", "local:2", "--tls-cert", "x"], "are for tls:// and slurm:, not for local:2"),
+        (["--cluster", "slurm:", "--tls-cert", "x"], "TLS needs --tls-ca-file, --tls-key"),
+        (["--cluster", "tcp://127.0.0.1:1", "--setup", "venv"], "--setup is for ssh: and slurm:"),
+        (["--cluster", "local:2", "--use-slurm"], "--cluster and --use-slurm: give one of them"),
+    ],
+)
+def test_flags_that_a_cluster_would_not_use_are_refused(flags, why, capsys):
+    assert batch_benchmark.main(["--models", "tiny-bert", *flags]) == 2
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("address", "flags", "why"),
     [
         ("tcp://10.1.1.1:8786", [], "is another machine, and without TLS"),

@@ -67,6 +67,8 @@ class CellPlan:
     @property
     def runnable(self) -> tuple[Point, ...]:
         """The points to measure."""
+        if not self.skipped:  # a display asks for them at every event of a sweep
+            return self.points
         return tuple(point for point in self.points if point.label not in self.skipped)
 
 

@@ -25,7 +25,7 @@ from benchmarking.core.untrusted.redaction import stored
 from benchmarking.measure.bench import Live
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.run.supervisor import Observer, Track
-from benchmarking.sweep.show.progress import Progress, cell_name
+from benchmarking.sweep.show.progress import Progress, cell_name, may_be_repeated_s
 
 REWRITE_S = 1.0
 """Between two rewrites while a point is measured; each takes a fraction of a millisecond."""
@@ -68,7 +68,7 @@ class LiveObserver(Observer):
         self._progress = progress
         self._tracks = tracks
         self._started_s = time.time()
-        self._written_s = 0.0
+        self._written_s = self._write_again_s = 0.0
         self._activity = "starting"
         self._current: CurrentPoint | None = None
         self._machines: tuple[MachineProgress, ...] = ()
@@ -139,9 +139,10 @@ class LiveObserver(Observer):
         self._write()
 
     def _write(self, state: str = "running") -> None:
-        self._written_s = time.monotonic()
-        if self._file is None:
+        began_s = time.monotonic()
+        if self._file is None or (state == "running" and began_s < self._write_again_s):
             return
+        self._written_s = began_s
         cells = self._cells()
         changing = {
             "activity": self._activity[:MOST_TEXT],
@@ -167,6 +168,7 @@ class LiveObserver(Observer):
             )
         except StorageError as error:
             self._give_up(error)
+        self._write_again_s = may_be_repeated_s(began_s, len(self._tracks))
 
     def _give_up(self, error: StorageError) -> None:
         """Without a live status the sweep is measured all the same."""

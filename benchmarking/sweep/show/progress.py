@@ -24,6 +24,10 @@ from benchmarking.sweep.plan.plan import work
 from benchmarking.sweep.run.budget import LEAST_CALLS, UNTIMED_CALLS, Besides, fewest_calls
 from benchmarking.sweep.run.supervisor import Observer, Track
 
+LARGE = 20
+"""Cells from which what looks at every cell is done less often."""
+SHARE = 20
+"""It then gets one part of so many of the time."""
 OVER = 0.2
 """Of the budget: a sweep that exceeds it by less is not worth a warning."""
 
@@ -75,6 +79,7 @@ class Progress(Observer):
         self._machines = ""
         """The table of a cluster, which is shown instead of the current point."""
         self._left_s: float | None = None
+        self._estimate_again_s = 0.0
         self._began_s = self._point_began_s
         self._measured_s = 0.0
         """Of all timed calls, without those of warm-ups."""
@@ -109,7 +114,10 @@ class Progress(Observer):
         if (timed := _timed(track, measurement, seconds)) is not None:
             self._timed.append(timed)
             self._measured_s += min(timed.calls_s, _seconds(measurement, "measure"))
-        self._left_s = self._estimate_left_s()
+        began_s = time.monotonic()
+        if began_s >= self._estimate_again_s or self._settled() == self._total():
+            self._left_s = self._estimate_left_s()
+            self._estimate_again_s = may_be_repeated_s(began_s, len(self._tracks))
         if self._timed and track.open_points():
             self._warn_if_over_budget(track, self._points_left_s(track))
         self._show(f"{cell_name(track.plan.cell)}  {measurement.point.label}")
@@ -218,6 +226,15 @@ class Progress(Observer):
         if LEAST_CALLS * call_s + other_s <= budget_s:
             return min(left_s, budget_s)
         return min(left_s, other_s + fewest_calls(budget_s - other_s, call_s) * call_s)
+
+
+def may_be_repeated_s(began_s: float, cells: int) -> float:
+    """When work that looks at every cell of a sweep and is just over may be done again, on the clock `time.monotonic`.
+
+    A sweep of thousands of cells has such work for each of thousands of points.
+    """
+    now_s = time.monotonic()
+    return now_s + (SHARE * (now_s - began_s) if cells > LARGE else 0.0)
 
 
 def cell_name(cell: Cell) -> str:

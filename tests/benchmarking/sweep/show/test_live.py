@@ -11,9 +11,10 @@ import psutil
 import pytest
 
 from benchmarking.core.errors import StorageError
-from benchmarking.core.live_status import FOLDER_VARIABLE, read_all
+from benchmarking.core.live_status import FOLDER_VARIABLE, StatusFile, read_all
 from benchmarking.measure.monitor import MODULE
 from benchmarking.run_hardware_benchmark import main
+from benchmarking.sweep.show import progress
 from benchmarking.sweep.show.live import observed
 from benchmarking.sweep.show.watching import Watch
 from tests.helpers.sweeps import running_sweep, wait_for, write_status
@@ -57,6 +58,20 @@ def test_without_a_usable_folder_a_sweep_says_so_once_and_goes_on(folder, null_t
     assert first.startswith("no live status: ")
     assert "name another one with BENCHHOUSE_LIVE_DIR" in first
     assert second == "the device is in use"
+
+
+def test_a_sweep_of_many_cells_writes_its_status_less_often_and_whole_at_its_end(folder, null_track, monkeypatch):
+    written = []
+    monkeypatch.setattr(StatusFile, "write", lambda self, content: written.append(content))
+    monkeypatch.setattr(progress, "SHARE", 1e9)
+    for cells, writes in ((2, 4), (progress.LARGE + 1, 2)):
+        written.clear()
+        tracks = [null_track() for _ in range(cells)]
+        with observed(tracks, quiet=True) as observer:
+            for track in tracks[:2]:
+                observer.launch(track, 0)
+        assert len(written) == writes
+        assert (written[-1]["state"], written[-1]["total"]) == ("finished", written[0]["total"])
 
 
 @pytest.mark.parametrize(
