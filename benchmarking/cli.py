@@ -30,6 +30,7 @@ ALIASES = {"integration_benchmark": "batch_benchmark"}
 """Further names, also of scripts."""
 HOUSE_COMMANDS = {
     "show": ("db.commands.show", "show the newest results, with the trend of each series"),
+    "load": ("benchmarking.load_server", "load a server as users do: latency, throughput and goodput at each rate"),
     "top": ("benchmarking.top", "watch the sweeps that run on this machine: progress, results, use of devices"),
     "worker": ("benchmarking.cluster.worker", "measure on this machine for batch_benchmark --cluster elsewhere"),
     "ab": ("benchmarking.ab", "measure two commands in alternating launches, and judge the difference"),

@@ -1,0 +1,357 @@
+"""Sends requests to an OpenAI-compatible server, and notes when each was meant to start, was sent, and was answered.
+
+2026-11-23: HTTP/1.1 goes over aiohttp. Its parser is in C: 0.5 ms of a processor for a request of six chunks, where
+httpx, whose pool looks through all connections for each request, did not send 3000 in 30 s (tests/perf/load.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.provenance import utc_now
+from benchmarking.core.records import Json, Requests
+from benchmarking.load.traffic import Asked, Traffic, slowed
+
+if TYPE_CHECKING:
+    import aiohttp
+
+Endpoint = Literal["completions", "chat"]
+SPIN_S = 0.002
+"""Before a start the generator looks at the clock instead of sleeping: a timer of the system is up to 1 ms late."""
+MAX_DETAIL = 200
+MAX_LINE_BYTES = 1 << 20
+MS_PER_S = 1000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A server, and how it is asked."""
+
+    url: str
+    """With /v1, without the path of an endpoint."""
+    model: str
+    endpoint: Endpoint = "completions"
+    timeout_s: float = 120.0
+    """Of one request, from sending to its end."""
+    ca_file: str | None = None
+    """Certificates to trust in the place of the system's."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Json] = field(default_factory=dict)
+    """Further fields of each request."""
+
+    @property
+    def address(self) -> str:
+        """Where requests go."""
+        path = "chat/completions" if self.endpoint == "chat" else "completions"
+        return f"{self.url.rstrip('/')}/{path}"
+
+
+@dataclass(slots=True)
+class Sent:
+    """One request, in s of the loop's clock."""
+
+    intended_s: float
+    sent_s: float | None = None
+    tokens_s: array[float] = field(default_factory=lambda: array("d"))
+    end_s: float | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cached_tokens: int | None = None
+    error: str | None = None
+    detail: str | None = None
+    conversation: int | None = None
+    turn: int | None = None
+    text: str = ""
+    """What the server said; kept in conversations only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """One level of a load: a rate per second in an open loop, or a number in flight in a closed one."""
+
+    rate: float | None = None
+    concurrency: int | None = None
+    number: int | None = None
+    """Requests; None for as many as start within the duration."""
+    duration_s: float = 30.0
+
+    @property
+    def is_open(self) -> bool:
+        return self.rate is not None
+
+    @property
+    def words(self) -> str:
+        return f"{self.rate:g} requests/s" if self.rate is not None else f"{self.concurrency} in flight"
+
+
+class RequestError(Exception):
+    """A request that failed: the kind, and the reason in words."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+class Generator:
+    """Sends to one server over connections that it keeps; use it in `async with`."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Generator:
+        import aiohttp
+
+        connector = aiohttp.TCPConnector(limit=0, ssl=_tls(self.target))
+        timeout = aiohttp.ClientTimeout(total=None)
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=timeout, headers=dict(self.target.headers), read_bufsize=MAX_LINE_BYTES
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def run(self, traffic: Traffic, level: Level) -> list[Sent]:
+        """All requests of a level, in the order of their intended starts, when the last has ended."""
+        asked = traffic.requests()
+        if level.is_open:
+            found = await self._open(traffic, level, asked)
+        else:
+            found = await self._closed(traffic, level, asked)
+        return sorted(found, key=lambda one: one.intended_s)
+
+    async def send(self, asked: Asked, sent: Sent, said: str = "") -> None:
+        """Send one request and note what comes back; errors are noted, too, and never raised."""
+        loop = asyncio.get_running_loop()
+        sent.sent_s = loop.time()
+        try:
+            async with asyncio.timeout(self.target.timeout_s):
+                await self._stream(asked, sent, said)
+        except TimeoutError:
+            sent.error, sent.detail = "timed_out", f"no end within {self.target.timeout_s:g} s"
+        except RequestError as error:
+            sent.error, sent.detail = error.kind, _short(str(error))
+        except Exception as error:
+            if (kind := _kind(error)) is None:
+                raise
+            sent.error, sent.detail = kind, _short(str(error) or type(error).__name__)
+        sent.end_s = loop.time()
+
+    async def _stream(self, asked: Asked, sent: Sent, said: str) -> None:
+        assert self._session is not None
+        now, keeps_text = asyncio.get_running_loop().time, sent.conversation is not None
+        async with self._session.post(self.target.address, json=_body(self.target, asked, said)) as reply:
+            if reply.status != 200:
+                raise RequestError(
+                    f"http_{reply.status}", (await reply.content.read(MAX_DETAIL)).decode(errors="replace")
+                )
+            async for line in reply.content:
+                if not line.startswith(b"data:"):
+                    continue
+                data = line[5:].strip()
+                if data == b"[DONE]":
+                    break
+                event = _event(data)
+                if (usage := event.get("usage")) is not None:
+                    _count(usage, sent)
+                text = _text(event)
+                if text:
+                    sent.tokens_s.append(now())
+                    if keeps_text:
+                        sent.text += text
+            else:
+                raise RequestError("truncated", "the stream ended without [DONE]")
+            await reply.content.read()
+        if not sent.tokens_s:
+            raise RequestError("no_output", "the stream ended without any output")
+
+    async def _open(self, traffic: Traffic, level: Level, asked: Iterator[Asked]) -> list[Sent]:
+        """Every request at its time, however many are in flight."""
+        assert level.rate is not None
+        number = level.number or max(1, round(level.rate * level.duration_s))
+        chosen = list(islice(asked, number))
+        loop, found, tasks = asyncio.get_running_loop(), list[Sent](), set[asyncio.Task[None]]()
+        if traffic.arrivals == "trace":
+            offsets = slowed([one.offset_s or 0.0 for one in chosen], level.rate)
+        else:
+            offsets = traffic.starts(level.rate, len(chosen))
+        start_s = loop.time()
+        for place, (one, offset_s) in enumerate(zip(chosen, offsets, strict=True)):
+            await _until(start_s + offset_s)
+            tasks.add(task := loop.create_task(self._talk(one, start_s + offset_s, place, traffic, found)))
+            task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
+        return found
+
+    async def _closed(self, traffic: Traffic, level: Level, asked: Iterator[Asked]) -> list[Sent]:
+        """A fixed number in flight: the next starts when one has ended."""
+        loop, found, places = asyncio.get_running_loop(), list[Sent](), iter(range(level.number or 1 << 62))
+        end_s = loop.time() + level.duration_s
+
+        async def one_place() -> None:
+            while level.number is not None or loop.time() < end_s:
+                place, one = next(places, None), next(asked, None)
+                if place is None or one is None:
+                    return
+                await self._talk(one, loop.time(), place, traffic, found)
+
+        await asyncio.gather(*(one_place() for _ in range(level.concurrency or 1)))
+        return found
+
+    async def _talk(self, asked: Asked, intended_s: float, place: int, traffic: Traffic, found: list[Sent]) -> None:
+        """A request, or all turns of a conversation; a turn is meant to start when the one before has ended."""
+        said = ""
+        for turn in range(traffic.turns):
+            is_talk = traffic.turns > 1
+            sent = Sent(intended_s, conversation=place if is_talk else None, turn=turn if is_talk else None)
+            found.append(sent)
+            await self.send(asked, sent, said)
+            if sent.error is not None or sent.end_s is None:
+                return
+            said += f"{asked.prompt}\n{sent.text}\n"
+            intended_s, sent.text = sent.end_s, ""
+
+
+def requests_of(sent: list[Sent], launch: int, started_at: str, limits: Mapping[str, float]) -> Requests:
+    """The record of a level's requests; times to the microsecond, which compress well."""
+    start_s = min((one.intended_s for one in sent), default=0.0)
+
+    def ms(value: float | None) -> float | None:
+        return None if value is None else round((value - start_s) * MS_PER_S, 3)
+
+    return Requests(
+        launch=launch,
+        phase="measure",
+        started_at=started_at,
+        intended_ms=tuple(round((one.intended_s - start_s) * MS_PER_S, 3) for one in sent),
+        sent_ms=tuple(ms(one.sent_s) for one in sent),
+        first_token_ms=tuple(ms(one.tokens_s[0]) if one.tokens_s else None for one in sent),
+        token_ms=tuple(tuple(round((at - start_s) * MS_PER_S, 3) for at in one.tokens_s) for one in sent),
+        end_ms=tuple(ms(one.end_s) for one in sent),
+        tokens_in=tuple(one.tokens_in for one in sent),
+        tokens_out=tuple(one.tokens_out for one in sent),
+        cached_tokens=tuple(one.cached_tokens for one in sent),
+        error=tuple(one.error for one in sent),
+        detail=tuple(one.detail for one in sent),
+        meets_limits=tuple(_meets(one, limits) if limits else None for one in sent),
+        conversation=tuple(one.conversation for one in sent),
+        turn=tuple(one.turn for one in sent),
+    )
+
+
+async def run_level(
+    target: Target, traffic: Traffic, level: Level, *, warmup: int = 0, launch: int = 0, limits: Mapping[str, float]
+) -> Requests:
+    """The requests of one level, after some that warm the server up, one after another, and are not kept."""
+    async with Generator(target) as generator:
+        if warmup:
+            await generator.run(traffic, Level(concurrency=1, number=warmup))
+        started_at = utc_now()
+        return requests_of(await generator.run(traffic, level), launch, started_at, limits)
+
+
+def _meets(one: Sent, limits: Mapping[str, float]) -> bool:
+    if one.error is not None or one.end_s is None or not one.tokens_s:
+        return False
+    first_s, values = one.tokens_s[0], {"e2e": one.end_s - one.intended_s}
+    values["ttft"] = first_s - one.intended_s
+    if one.tokens_out is not None and one.tokens_out > 1:
+        values["tpot"] = (one.end_s - first_s) / (one.tokens_out - 1)
+    return all(values.get(name, 0.0) * MS_PER_S <= limit for name, limit in limits.items())
+
+
+async def _until(at_s: float) -> None:
+    """Sleeps most of the time, and then lets the others run until the time has come."""
+    loop = asyncio.get_running_loop()
+    if (rest_s := at_s - loop.time()) > SPIN_S:
+        await asyncio.sleep(rest_s - SPIN_S)
+    while loop.time() < at_s:
+        await asyncio.sleep(0)
+
+
+def _body(target: Target, asked: Asked, said: str) -> dict[str, Any]:
+    prompt = said + asked.prompt
+    own = {"messages": [{"role": "user", "content": prompt}]} if target.endpoint == "chat" else {"prompt": prompt}
+    return {
+        "model": target.model,
+        **own,
+        "max_tokens": asked.tokens_out,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "ignore_eos": True,
+        **target.body,
+    }
+
+
+def _event(data: bytes) -> dict[str, Any]:
+    try:
+        event = json.loads(data)
+    except ValueError as error:
+        raise RequestError("wrong_json", f"{error}: {data[:80]!r}") from error
+    if not isinstance(event, dict):
+        raise RequestError("wrong_json", f"expected an object: {data[:80]!r}")
+    if "error" in event:
+        raise RequestError("server_error", json.dumps(event["error"]))
+    return event
+
+
+def _text(event: Mapping[str, Any]) -> str | None:
+    """The output in an event of either endpoint, also reasoning; None without any."""
+    choices = event.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        return None
+    delta = choices[0].get("delta")
+    found = choices[0].get("text")
+    if isinstance(delta, dict):
+        found = delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
+    return found if isinstance(found, str) else None
+
+
+def _count(usage: Any, sent: Sent) -> None:
+    """The server's own counts of tokens."""
+    if isinstance(usage, dict):
+        details = usage.get("prompt_tokens_details")
+        cached = details.get("cached_tokens") if isinstance(details, dict) else None
+        sent.tokens_in, sent.tokens_out = _whole(usage.get("prompt_tokens")), _whole(usage.get("completion_tokens"))
+        sent.cached_tokens = _whole(cached)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _kind(error: Exception) -> str | None:
+    """The kind of a failed connection or transfer; None for any other error, which is a bug."""
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        return "certificate"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return "refused" if isinstance(error.os_error, ConnectionRefusedError) else "no_connection"
+    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | ConnectionError):
+        return "truncated"
+    return "transfer" if isinstance(error, aiohttp.ClientError | OSError | ValueError) else None
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:MAX_DETAIL]
+
+
+def _tls(target: Target) -> ssl.SSLContext | bool:
+    if not target.url.startswith("https:"):
+        return True
+    try:
+        return ssl.create_default_context(cafile=target.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise BenchhouseError(f"--ca-file {target.ca_file}: no certificates can be read from it: {error}") from error

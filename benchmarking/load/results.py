@@ -1,0 +1,403 @@
+"""What the requests of a level say: latencies with intervals, throughput, goodput, doubts; and the knee of a curve.
+
+Latencies of an open loop count from the intended start. Counting from sending leaves out the time that a request waited
+because the ones before it were slow, and hides a stall from all percentiles (coordinated omission).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Any
+
+from benchmarking.core.doubts import doubt, validity
+from benchmarking.core.metrics import CUSTOM_METRICS, METRICS
+from benchmarking.core.provenance import utc_now, uuid7
+from benchmarking.core.records import (
+    NOT_APPLICABLE,
+    REQUEST_RATE,
+    TOO_FEW_SAMPLES,
+    Doubt,
+    Json,
+    Measurement,
+    Point,
+    Requests,
+    Result,
+    Samples,
+)
+from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, autocorrelation_time
+from benchmarking.load.generator import Level
+from benchmarking.load.traffic import Traffic
+from benchmarking.measure.aggregate import summarise
+
+TAILS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+LEAST = {0.5: 6, **TAIL_MIN_SAMPLES, 0.999: 1000}
+"""Fewest requests for a percentile."""
+MOST_LATE = 0.01
+"""Share of the median time to first token that p95 of the lateness may be."""
+LEAST_ACHIEVED = 0.98
+MOST_FAILED = 0.01
+MOST_CACHED = 0.01
+SIGNIFICANT_T = 3.09
+"""One-sided .001: requests after each other are not independent, and a curve has many levels."""
+LEAST_RISE = 0.5
+"""Of a fitted line over a level, of its middle: less is no over-saturation, however significant."""
+KNEE_SLOPE, KNEE_ERROR, KNEE_PEAK = 0.25, 0.5, 0.85
+MOST_OF_CAPACITY = 0.5
+"""Of the generator's own capacity: above it, its queue would be part of the latencies."""
+MS_PER_S = 1000.0
+COLUMNS = {"throughput_samples_per_sec": "requests_per_sec", "throughput_tokens_per_sec": "output_tokens_per_sec"}
+"""Columns of a result that are numbers of a repetition by another name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """The times of the requests that succeeded, in ms, in the order of their intended starts."""
+
+    latency: tuple[float, ...]
+    service_time: tuple[float, ...]
+    time_to_first_token: tuple[float, ...]
+    time_per_output_token: tuple[float, ...]
+    inter_token_latency: tuple[float, ...]
+
+    @classmethod
+    def of(cls, requests: Requests) -> Series:
+        rows = zip(
+            *(requests.intended_ms, requests.sent_ms, requests.first_token_ms, requests.end_ms),
+            *(requests.tokens_out, requests.error, requests.token_ms),
+            strict=True,
+        )
+        done = [
+            (at, sent, first, end, count, tokens)
+            for at, sent, first, end, count, error, tokens in rows
+            if error is None and sent is not None and first is not None and end is not None
+        ]
+        return cls(
+            latency=tuple(end - at for at, _, _, end, _, _ in done),
+            service_time=tuple(end - sent for _, sent, _, end, _, _ in done),
+            time_to_first_token=tuple(first - at for at, _, first, _, _, _ in done),
+            time_per_output_token=tuple(
+                (end - first) / (count - 1) for _, _, first, end, count, _ in done if count is not None and count > 1
+            ),
+            inter_token_latency=tuple(b - a for *_, tokens in done for a, b in pairwise(tokens)),
+        )
+
+
+def point_of(traffic: Traffic, level: Level) -> Point:
+    """The point of a level: a concurrency, or a rate as an axis; fixed lengths are axes, drawn ones are the series'."""
+    is_drawn = traffic.file is not None
+    return Point(
+        batch_size=1,
+        sequence_length=None if is_drawn else traffic.lengths_in.fixed,
+        new_tokens=None if is_drawn else traffic.lengths_out.fixed,
+        concurrency=level.concurrency or 1,
+        axes={} if level.rate is None else {REQUEST_RATE: float(level.rate)},
+    )
+
+
+def result_of(
+    traffic: Traffic,
+    level: Level,
+    repetitions: Sequence[Requests],
+    *,
+    capacity_per_s: float | None = None,
+    shares_processors: bool | None = None,
+    may_cache: bool = False,
+    facts: Mapping[str, Json] | None = None,
+) -> Result:
+    """The result of a level from the requests of its repetitions, each a launch."""
+    measured = [
+        _measurement(traffic, level, one, capacity_per_s, shares_processors, may_cache=may_cache) for one in repetitions
+    ]
+    made = summarise(uuid7(), point_of(traffic, level), measured, ())
+    metrics = dict(made.metrics)
+    for column, name in COLUMNS.items():
+        if values := [one.metrics[name] for one in measured if name in one.metrics]:
+            metrics[column] = median(values)
+    missing = {name: why for name, why in made.missing.items() if name not in metrics}
+    return replace(
+        made,
+        metrics=metrics,
+        missing=missing,
+        requests=tuple(repetitions),
+        extra={**made.extra, "load": dict(facts or {})},
+        validity=validity(made.doubts) if made.status == "ok" else None,
+    )
+
+
+def _measurement(
+    traffic: Traffic,
+    level: Level,
+    requests: Requests,
+    capacity_per_s: float | None,
+    shares_processors: bool | None,
+    *,
+    may_cache: bool,
+) -> Measurement:
+    series = Series.of(requests)
+    of_launch: dict[str, Any] = {"launch": requests.launch, "started_at": requests.started_at}
+    shared: dict[str, Any] = {"point": point_of(traffic, level), **of_launch}
+    if not series.latency:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in _kinds(requests).items())
+        error = f"none of {len(requests)} requests succeeded: {kinds}"
+        first = next((one for one in requests.detail if one), None)
+        why = f"{error}: {first}" if first else error
+        return Measurement(**shared, status="failed", error=why, finished_at=utc_now())
+    metrics, missing = _metrics(requests, series, level)
+    found = list(about(traffic, level, requests, series, may_cache=may_cache))
+    if capacity_per_s is not None and metrics["requests_per_sec"] > MOST_OF_CAPACITY * capacity_per_s:
+        found.append(
+            doubt("slow_generator", capacity_per_s=capacity_per_s, requests_per_sec=metrics["requests_per_sec"])
+        )
+    if shares_processors:
+        found.append(doubt("shared_processors"))
+    custom: Json = {
+        name: {"unit": _unit(name), "better": _better(name)} for name in metrics if name not in COLUMNS.values()
+    }
+    names = {
+        "latency_wall": series.latency,
+        "time_to_first_token": series.time_to_first_token,
+        "time_per_output_token": series.time_per_output_token,
+        "inter_token_latency": series.inter_token_latency,
+    }
+    return Measurement(
+        **shared,
+        status="ok",
+        finished_at=utc_now(),
+        stop_reason="fixed",
+        samples=tuple(
+            Samples(
+                launch=requests.launch,
+                phase="measure",
+                metric=name,
+                unit="ms",
+                started_at=requests.started_at,
+                values=v,
+            )
+            for name, v in names.items()
+            if v
+        ),
+        metrics=metrics,
+        missing=missing,
+        doubts=tuple(found),
+        extra={CUSTOM_METRICS: custom},
+    )
+
+
+def _metrics(requests: Requests, series: Series, level: Level) -> tuple[dict[str, float], dict[str, str]]:
+    """The numbers of one repetition, without those that `summarise` makes of the samples, and why some are missing."""
+    span_s = _span_s(requests)
+    is_ok = [error is None for error in requests.error]
+    succeeded = sum(is_ok)
+    found: dict[str, float] = {
+        "requests_sent": len(requests),
+        "requests_failed": len(requests) - succeeded,
+        "duration_s": span_s,
+        "requests_per_sec": succeeded / span_s,
+        "in_flight_mean": sum(series.service_time) / MS_PER_S / span_s,
+    }
+    missing: dict[str, str] = {}
+    for name, counts in (("output_tokens_per_sec", requests.tokens_out), ("input_tokens_per_sec", requests.tokens_in)):
+        known = [count for count, ok in zip(counts, is_ok, strict=True) if ok and count is not None]
+        if len(known) == succeeded:
+            found[name] = sum(known) / span_s
+        else:
+            missing[name] = (
+                f"{NOT_APPLICABLE}: the server did not count the tokens of {succeeded - len(known)} requests"
+            )
+    if any(one is not None for one in requests.meets_limits):
+        good = [bool(one) for one in requests.meets_limits]
+        found |= {"goodput_requests_per_sec": sum(good) / span_s, "goodput_share": sum(good) / len(good)}
+        if "output_tokens_per_sec" in found:
+            tokens = sum(count or 0 for count, one in zip(requests.tokens_out, good, strict=True) if one)
+            found["goodput_tokens_per_sec"] = tokens / span_s
+    late = lateness(requests)
+    if level.is_open and late:
+        found |= {"lateness_p50_ms": quantile(late, 0.5), "lateness_p95_ms": quantile(late, 0.95)}
+    for name in Series.__dataclass_fields__:
+        own, few = tails(name, getattr(series, name))
+        found |= own
+        missing |= few
+    return found, missing
+
+
+def tails(name: str, values: Sequence[float]) -> tuple[dict[str, float], dict[str, str]]:
+    """Percentiles of a time with 95 % intervals, `NAME_p99_ms` and `NAME_p99_ci_low_ms`, and why some are missing.
+
+    The interval is that of the sorted values at ranks n q -+ 1.96 sqrt(n q (1 - q) tau), tau being the autocorrelation
+    time: requests after each other wait in one queue. There is none where a rank lies beyond the values.
+    """
+    ordered, found, missing = sorted(values), dict[str, float](), dict[str, str]()
+    tau = autocorrelation_time(values) if len(values) >= LEAST[0.5] else 1.0
+    n = len(ordered)
+    for word, q in TAILS.items():
+        column = f"{name}_{word}_ms"
+        if n < LEAST[q]:
+            missing[column] = TOO_FEW_SAMPLES
+            continue
+        if column not in METRICS and not (word == "p50" and name != "service_time"):
+            found[column] = quantile(ordered, q)
+        reach = 1.96 * math.sqrt(n * q * (1 - q) * tau)
+        low, high = math.floor(n * q - reach), math.ceil(n * q + reach)
+        if low >= 1 and high <= n:
+            found |= {f"{name}_{word}_ci_low_ms": ordered[low - 1], f"{name}_{word}_ci_high_ms": ordered[high - 1]}
+        else:
+            missing[f"{name}_{word}_ci_low_ms"] = missing[f"{name}_{word}_ci_high_ms"] = TOO_FEW_SAMPLES
+    return found, {name: why for name, why in missing.items() if name not in METRICS}
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """By linear interpolation, as numpy's."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * q
+    low = math.floor(place)
+    return ordered[low] + (ordered[min(low + 1, len(ordered) - 1)] - ordered[low]) * (place - low)
+
+
+def lateness(requests: Requests) -> list[float]:
+    """By how much each request was sent later than intended, in ms."""
+    return [sent - at for at, sent in zip(requests.intended_ms, requests.sent_ms, strict=True) if sent is not None]
+
+
+def about(
+    traffic: Traffic, level: Level, requests: Requests, series: Series, *, may_cache: bool = False
+) -> Sequence[Doubt]:
+    """The doubts about one repetition."""
+    found = []
+    late, first = lateness(requests), quantile(series.time_to_first_token, 0.5)
+    if level.is_open:
+        if late and quantile(late, 0.95) > MOST_LATE * first:
+            found.append(doubt("late_generator", lateness_p95_ms=quantile(late, 0.95), time_to_first_token_ms=first))
+        achieved = _achieved(requests)
+        if achieved is not None and achieved < LEAST_ACHIEVED:
+            found.append(doubt("rate_not_achieved", requested_per_s=level.rate, achieved_share=achieved))
+        evidence = over_saturation(requests)
+        if evidence is not None:
+            found.append(doubt("over_saturated", **evidence))
+    kinds = _kinds(requests)
+    if kinds:
+        share = sum(error is not None for error in requests.error) / len(requests)
+        kind = "failed_requests" if share > MOST_FAILED else "some_requests_failed"
+        found.append(doubt(kind, failed_share=share, **kinds))
+    pairs = [
+        (cached, total)
+        for cached, total in zip(requests.cached_tokens, requests.tokens_in, strict=True)
+        if cached is not None and total
+    ]
+    cached_share = sum(a for a, _ in pairs) / sum(b for _, b in pairs) if pairs else 0.0
+    if cached_share >= MOST_CACHED and not may_cache and traffic.shared_prefix == 0 and traffic.turns == 1:
+        found.append(doubt("prefix_cache_hit", cached_share=cached_share))
+    unlike = [
+        (len(tokens), count)
+        for tokens, count, error in zip(requests.token_ms, requests.tokens_out, requests.error, strict=True)
+        if error is None and count is not None and tokens and len(tokens) != count
+    ]
+    if unlike:
+        found.append(doubt("chunks_not_tokens", requests=len(unlike), chunks=unlike[0][0], tokens=unlike[0][1]))
+    asked = traffic.lengths_out.fixed if traffic.file is None else None
+    short = [count for count in requests.tokens_out if count is not None and asked is not None and count != asked]
+    if short:
+        found.append(doubt("other_output_length", asked=asked, requests=len(short), tokens=short[0]))
+    return found
+
+
+def over_saturation(requests: Requests) -> dict[str, Json] | None:
+    """The evidence that requests queue up without end: both the number in flight and the time to first token rise over
+    the level, significantly and by half of their middle. None without."""
+    rows = [
+        (at, first - at)
+        for at, first in zip(requests.intended_ms, requests.first_token_ms, strict=True)
+        if first is not None
+    ]
+    if len(rows) < LEAST[0.9]:
+        return None
+    starts = sorted(requests.intended_ms)
+    ends = sorted(end for end in requests.end_ms if end is not None)
+    in_flight, done = [], 0
+    for place, at in enumerate(starts):
+        while done < len(ends) and ends[done] <= at:
+            done += 1
+        in_flight.append((at, float(place + 1 - done)))
+    rises = {"in_flight": _rise(in_flight), "time_to_first_token": _rise(rows)}
+    if any(t < SIGNIFICANT_T or share < LEAST_RISE for t, share in rises.values()):
+        return None
+    return {f"{name}_rise_share": share for name, (_, share) in rises.items()}
+
+
+def _rise(rows: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """t of the slope of a line through the points, and its rise over all of them as a share of their mean."""
+    n = len(rows)
+    x, y = fmean(a for a, _ in rows), fmean(b for _, b in rows)
+    spread = sum((a - x) ** 2 for a, _ in rows)
+    if spread <= 0 or y <= 0:
+        return 0.0, 0.0
+    slope = sum((a - x) * (b - y) for a, b in rows) / spread
+    rest = sum((b - y - slope * (a - x)) ** 2 for a, b in rows)
+    error = math.sqrt(rest / (n - 2) / spread)
+    t = math.inf if error == 0 and slope > 0 else 0.0 if error == 0 else slope / error
+    return t, slope * (rows[-1][0] - rows[0][0]) / y
+
+
+def knee(offered: Sequence[float], achieved: Sequence[float]) -> int | None:
+    """The place of the last level before throughput stops to grow with the load; None where it grows to the end.
+
+    Of the levels inside the curve, which is sorted, the one at which two lines fit best, if they halve the squared
+    error of one, the second rises at most a quarter as fast as the first, and the level reaches 85 % of the peak
+    (GuideLLM).
+    """
+    best: tuple[float, int] | None = None
+    if len(offered) < 4:
+        return None
+    whole = _fit(offered, achieved)[1]
+    for place in range(1, len(offered) - 1):
+        rise, first = _fit(offered[: place + 1], achieved[: place + 1])
+        tail, second = _fit(offered[place:], achieved[place:])
+        fits = rise > 0 and tail <= KNEE_SLOPE * rise and first + second <= KNEE_ERROR * whole
+        if fits and achieved[place] >= KNEE_PEAK * max(achieved) and (best is None or first + second < best[0]):
+            best = first + second, place
+    return None if best is None else best[1]
+
+
+def _fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """Slope of the line through the points, and its squared error."""
+    mean_x, mean_y = fmean(x), fmean(y)
+    spread = sum((a - mean_x) ** 2 for a in x)
+    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread if spread > 0 else 0.0
+    return slope, sum((b - mean_y - slope * (a - mean_x)) ** 2 for a, b in zip(x, y, strict=True))
+
+
+def _span_s(requests: Requests) -> float:
+    """From the first intended start to the last end, in s."""
+    ends = [end for end in requests.end_ms if end is not None]
+    return max((max(ends) - min(requests.intended_ms)) / MS_PER_S, 1e-6)
+
+
+def _achieved(requests: Requests) -> float | None:
+    """The rate at which requests were sent over the rate at which they were to be; None for fewer than 2 moments."""
+    sent = [one for one in requests.sent_ms if one is not None]
+    wanted = max(requests.intended_ms) - min(requests.intended_ms)
+    if len(sent) < 2 or wanted <= 0:
+        return None
+    took = max(sent) - min(sent)
+    return len(sent) / len(requests) * wanted / took if took > 0 else None
+
+
+def _kinds(requests: Requests) -> dict[str, Json]:
+    """How many requests failed, by kind of error, the most frequent first."""
+    failed = [one for one in requests.error if one is not None]
+    return {kind: failed.count(kind) for kind in sorted(set(failed), key=lambda kind: (-failed.count(kind), kind))}
+
+
+def _unit(name: str) -> str:
+    if name.endswith("_per_sec"):
+        return "tokens/s" if "tokens" in name else "requests/s"
+    return "ms" if name.endswith("_ms") else "s" if name.endswith("_s") else ""
+
+
+def _better(name: str) -> str | None:
+    if name.endswith("_per_sec") or name == "goodput_share":
+        return "higher"
+    return "lower" if name.endswith("_ms") and "_ci_" not in name and "lateness" not in name else None

@@ -1,0 +1,232 @@
+"""What is sent and when: arrivals, lengths, prompts, traces, limits.
+
+Everything is drawn from one seed, so that the same traffic can be sent to two servers.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import LOOP, Scalar
+
+Arrivals = Literal["constant", "poisson", "gamma", "burst", "ramp", "trace"]
+ARRIVALS: tuple[Arrivals, ...] = get_args(Arrivals)[:-1]
+"""Those that are drawn; a trace brings its own times."""
+MS_OF = {"ms": 1.0, "s": 1000.0}
+LIMIT = re.compile(r"(ttft|tpot|e2e):(\d+(?:\.\d+)?)(ms|s)")
+LENGTH = re.compile(r"(\d+)|uniform:(\d+)-(\d+)|normal:(\d+)\+-(\d+)")
+WORDS = ("time", "year", "people", "way", "day", "thing", "life", "child", "world", "school", "state", "group", "hand")
+AZURE = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}
+MAX_TRACE_BYTES = 256_000_000
+
+
+def parse_limits(text: str) -> dict[str, float]:
+    """The limits of an SLO in ms: "ttft:500ms,tpot:50ms". Raises UsageError."""
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        match = LIMIT.fullmatch(part.strip())
+        if match is None:
+            raise UsageError(f"--slo takes limits such as ttft:500ms,tpot:50ms,e2e:2s: got {part!r}")
+        found[match[1]] = float(match[2]) * MS_OF[match[3]]
+    return found
+
+
+def limits_text(limits: Mapping[str, float]) -> str:
+    """The limits as they are stored: one spelling for equal ones."""
+    return ",".join(f"{name}:{limits[name]:g}ms" for name in sorted(limits))
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Numbers of tokens: always the same, or drawn."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        match = LENGTH.fullmatch(self.text)
+        if match is None or (match[2] and int(match[2]) > int(match[3])):
+            raise UsageError(f"a length is 128, uniform:64-256 or normal:128+-32: got {self.text!r}")
+
+    @property
+    def fixed(self) -> int | None:
+        """The one length; None for lengths that are drawn."""
+        return int(self.text) if self.text.isdecimal() else None
+
+    def draw(self, chance: random.Random) -> int:
+        """A length of at least 1."""
+        match = LENGTH.fullmatch(self.text)
+        assert match is not None
+        if match[1]:
+            return max(1, int(match[1]))
+        if match[2]:
+            return max(1, chance.randint(int(match[2]), int(match[3])))
+        return max(1, round(chance.gauss(int(match[4]), int(match[5]))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request, as it will be sent."""
+
+    prompt: str
+    tokens_out: int
+    offset_s: float | None = None
+    """Its time in a trace; None for drawn arrivals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Requests of one kind, at any level."""
+
+    arrivals: Arrivals = "poisson"
+    variation: float = 1.0
+    """Coefficient of variation of gamma arrivals: 1 is Poisson, more is more bursty."""
+    burst: int = 8
+    """Requests of a burst, which start together."""
+    lengths_in: Lengths
+    """Words of a prompt, about as many tokens; the server's own count is what is stored."""
+    lengths_out: Lengths
+    shared_prefix: float = 0.0
+    """Share of each prompt that is the same in all of them, from 0 to 1."""
+    turns: int = 1
+    """Requests of a conversation, each with all that was said before."""
+    seed: int = 0
+    file: Path | None = None
+    """A trace (Mooncake or Azure), or conversations in the format of ShareGPT."""
+
+    def keys(self, limits: Mapping[str, float], *, is_open: bool) -> dict[str, Scalar]:
+        """What makes a series of its own, for `Cell.runtime_mode`."""
+        found: dict[str, Scalar] = {LOOP: "open" if is_open else "closed"}
+        if is_open:
+            found["arrivals"] = self.arrivals
+        if is_open and self.arrivals == "gamma":
+            found["variation"] = self.variation
+        if is_open and self.arrivals == "burst":
+            found["burst"] = self.burst
+        if self.file is not None:
+            found["traffic_file"] = self.file.name
+        else:
+            found |= {"lengths_in": self.lengths_in.text, "lengths_out": self.lengths_out.text}
+        if self.shared_prefix:
+            found["shared_prefix"] = self.shared_prefix
+        if self.turns > 1:
+            found["turns"] = self.turns
+        if limits:
+            found["slo"] = limits_text(limits)
+        return found
+
+    def starts(self, rate: float, number: int) -> list[float]:
+        """When the requests are to start, in s from 0, at a mean rate per second."""
+        chance = random.Random(f"{self.seed} arrivals {rate}")
+        gap_s = 1 / rate
+        if self.arrivals == "constant":
+            return [gap_s * i for i in range(number)]
+        if self.arrivals == "burst":
+            return [gap_s * self.burst * (i // self.burst) for i in range(number)]
+        if self.arrivals == "ramp":  # the rate rises from 0 to twice the mean: t = T * sqrt(i / n)
+            return [number * gap_s * (i / number) ** 0.5 for i in range(number)]
+        shape = 1.0 if self.arrivals == "poisson" else self.variation**-2
+        times, now_s = [], 0.0
+        for _ in range(number):
+            now_s += chance.gammavariate(shape, gap_s / shape)
+            times.append(now_s)
+        return times
+
+    def requests(self) -> Iterator[Asked]:
+        """The requests, without end but for a trace's."""
+        if self.arrivals == "trace":
+            yield from self._of_trace()
+            return
+        pool = self._of_sharegpt() if self.file is not None else None
+        for number in count():
+            chance = random.Random(f"{self.seed} request {number}")
+            if pool is not None:
+                yield pool[chance.randrange(len(pool))]
+            else:
+                words = self.lengths_in.draw(chance)
+                yield Asked(prompt=self.prompt(words, chance), tokens_out=self.lengths_out.draw(chance))
+
+    def prompt(self, words: int, chance: random.Random) -> str:
+        """Text of so many words; the shared part first. The rest begins with a number of its own, so that no prefix
+        cache serves it unasked."""
+        same = round(words * self.shared_prefix)
+        common = random.Random(f"{self.seed} shared")
+        own = [str(chance.getrandbits(32)), *chance.choices(WORDS, k=max(0, words - same - 1))][: max(0, words - same)]
+        return " ".join([*common.choices(WORDS, k=same), *own])
+
+    def _of_trace(self) -> Iterator[Asked]:
+        rows = _trace_rows(self._read())
+        first_s = rows[0][0]
+        for number, (at_s, words, tokens_out) in enumerate(rows):
+            chance = random.Random(f"{self.seed} request {number}")
+            yield Asked(
+                prompt=self.prompt(max(1, words), chance), tokens_out=max(1, tokens_out), offset_s=at_s - first_s
+            )
+
+    def _of_sharegpt(self) -> list[Asked]:
+        """The first prompt of each conversation, with the length of its answer in words."""
+        try:
+            data = json.loads(self._read())
+            talks = [one["conversations"] for one in data if len(one.get("conversations") or ()) >= 2]
+            found = [
+                Asked(prompt=one[0]["value"], tokens_out=max(1, len(one[1]["value"].split())))
+                for one in talks
+                if one[0]["from"] in ("human", "user")
+            ]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UsageError(f"{self.file}: not in the format of ShareGPT, nor a trace: {error}") from error
+        if not found:
+            raise UsageError(f"{self.file}: no conversation that begins with a user's words and an answer")
+        return found
+
+    def _read(self) -> str:
+        assert self.file is not None
+        try:
+            if self.file.stat().st_size > MAX_TRACE_BYTES:
+                raise UsageError(f"{self.file}: larger than {MAX_TRACE_BYTES // 10**6} MB: give a part of it")
+            return self.file.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{self.file} cannot be read: {error}") from error
+
+
+def _trace_rows(text: str) -> list[tuple[float, int, int]]:
+    """(time in s, tokens of the prompt, tokens of the output), in the order of time. Raises UsageError."""
+    lines = text.splitlines()
+    try:
+        if lines and set(lines[0].split(",")) >= AZURE:
+            rows = [_azure_row(row) for row in csv.DictReader(lines)]
+        else:
+            rows = [_mooncake_row(json.loads(line)) for line in lines if line.strip()]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"the trace is neither Mooncake's (timestamp, input_length, output_length a line, in JSON) nor Azure's "
+            f"({', '.join(sorted(AZURE))}, as CSV): {type(error).__name__} {error}"
+        ) from error
+    if not rows:
+        raise UsageError("the trace has no requests")
+    return sorted(rows)
+
+
+def _azure_row(row: Mapping[str, str]) -> tuple[float, int, int]:
+    at = datetime.fromisoformat(row["TIMESTAMP"].strip()[:26])  # seven decimals, of which Python reads six
+    return at.timestamp(), int(row["ContextTokens"]), int(row["GeneratedTokens"])
+
+
+def _mooncake_row(row: Any) -> tuple[float, int, int]:
+    return float(row["timestamp"]) / 1000, int(row["input_length"]), int(row["output_length"])
+
+
+def slowed(offsets_s: Sequence[float], rate: float) -> list[float]:
+    """The times of a trace stretched to a mean rate per second."""
+    span_s = offsets_s[-1] - offsets_s[0]
+    factor = (len(offsets_s) - 1) / rate / span_s if span_s > 0 else 1.0
+    return [one * factor for one in offsets_s]

@@ -1,0 +1,603 @@
+"""Loads an OpenAI-compatible server as users do, and finds out how fast it answers at each rate.
+
+With --request-rate requests start at times of their own, whether the server keeps up or not (open loop), and latencies
+count from the intended start. With --concurrency a fixed number is in flight (closed loop). The two are different
+series, which are never compared. Every level is a result, and every request a row, of the warehouse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarking.core.command_line import (
+    Parser,
+    non_negative_int,
+    non_negative_number,
+    notes,
+    positive_int,
+    positive_ints,
+    positive_numbers,
+    positive_seconds,
+    run_command,
+)
+from benchmarking.core.doubts import doubt_notes
+from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
+from benchmarking.core.plugins import check_installed
+from benchmarking.core.provenance import provenance, utc_now, uuid7
+from benchmarking.core.records import (
+    PRECISIONS,
+    Cell,
+    Device,
+    Json,
+    Readings,
+    Requests,
+    Result,
+    Run,
+    Workload,
+    canonical_hash,
+    to_json,
+)
+from benchmarking.core.tables import Column, table_of, table_text
+from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import number
+from benchmarking.core.untrusted.redaction import stored, stored_record
+from benchmarking.devices.support.binding import allowed_cpus, bind, cpu_list_text
+from benchmarking.devices.support.host import host_facts
+from benchmarking.devices.support.kinds import hardware
+from benchmarking.load.generator import Level, Target, run_level
+from benchmarking.load.traffic import ARRIVALS, Lengths, Traffic, parse_limits
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.run import journal, spool
+from benchmarking.sweep.run.session import store_run
+from benchmarking.sweep.run.warehouse import database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAME = "benchhouse load"
+EXAMPLES = """\
+examples:
+  benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --concurrency 1,2,4,8
+  benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --request-rate 1,2,4 --slo ttft:500ms,tpot:50ms --save
+  benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --request-rate 1,32 --find-rate --slo ttft:500ms
+  benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --request-rate 2 --trace mooncake_trace.jsonl
+
+The key of the server, if it wants one, is read from $OPENAI_API_KEY.
+
+exit codes: 0 measured; 1 no request of a level succeeded, or storing failed; 2 usage; 3 no rate met the limits
+"""
+LOCAL = ("127.0.0.1", "::1", "localhost")
+LEAST_GOOD = 0.99
+"""Share of requests within the limits at which a rate meets them, as MLPerf's for its server scenario."""
+CLOSE = 0.05
+"""The search ends when the rates that do and do not meet the limits are so close together."""
+MOST_METRICS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is to be measured."""
+
+    target: Target
+    traffic: Traffic
+    limits: Mapping[str, float]
+    repetitions: int
+    warmup: int
+    capacity_per_s: float | None
+    shares_processors: bool | None
+    facts: Mapping[str, Json]
+    say: Callable[[str], None]
+
+    def measured(self, level: Level) -> Result:
+        """The result of a level."""
+        from benchmarking.load.results import result_of
+
+        before = scraped(self.target)
+        done: list[Requests] = []
+        for launch in range(self.repetitions):
+            self.say(f"{level.words}, repetition {launch + 1} of {self.repetitions}")
+            traffic = replace(self.traffic, seed=self.traffic.seed + launch)
+            warmup = self.warmup if launch == 0 else 0
+            done.append(
+                asyncio.run(run_level(self.target, traffic, level, warmup=warmup, launch=launch, limits=self.limits))
+            )
+        facts = {**self.facts, "server_metrics": changes(before, scraped(self.target))}
+        return result_of(
+            self.traffic,
+            level,
+            done,
+            capacity_per_s=self.capacity_per_s,
+            shares_processors=self.shares_processors,
+            facts=facts,
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    levels = _levels(arguments)
+    limits = parse_limits(arguments.slo) if arguments.slo else {}
+    if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
+        raise UsageError("--find-rate takes --slo and two rates to search between: --request-rate 1,32")
+    traffic, target = _traffic(arguments), _target(arguments)
+    check_installed("load on a server", ("aiohttp", "numpy"), 'pip install "benchhouse[load]"')
+    say = notes(quiet=arguments.quiet)
+    if arguments.cpu_list is not None:
+        bind(arguments.cpu_list)
+    ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
+    started_at = utc_now()
+    load = _load(arguments, target, traffic, limits, say)
+    found = _found(load, levels) if arguments.find_rate else [load.measured(level) for level in levels]
+    results = with_knee(found)
+    run = stored_record(
+        _record(arguments, load, results, started_at, is_open=levels[0].is_open, command=(NAME, *argv)),
+        anonymous=arguments.anonymous,
+    )
+    _print(run, as_json=arguments.json)
+    code = EXIT_OK if all(one.status == "ok" for one in results) else EXIT_FAILED
+    if arguments.save:
+        problem = store_run(_written(run, Path(arguments.output_dir)), ingest)
+        if problem is not None:
+            notes(quiet=False)(f"not stored: {problem}")
+            code = EXIT_FAILED
+    if arguments.find_rate and not any(meets(one) for one in results):
+        say(f"no rate from {levels[0].rate:g} requests/s on met {arguments.slo}: search lower")
+        return EXIT_NOT_ENOUGH_DATA
+    return code
+
+
+def _levels(arguments: argparse.Namespace) -> list[Level]:
+    shared = {"number": arguments.num_requests, "duration_s": arguments.duration}
+    if arguments.request_rate:
+        return [Level(rate=float(rate), **shared) for rate in arguments.request_rate]
+    if arguments.trace is not None:
+        raise UsageError("--trace takes --request-rate: the mean rate that the trace is stretched or pressed to")
+    return [Level(concurrency=one, **shared) for one in arguments.concurrency or (1,)]
+
+
+def _traffic(arguments: argparse.Namespace) -> Traffic:
+    if not 0 <= arguments.shared_prefix <= 1:
+        raise UsageError(f"--shared-prefix takes a share from 0 to 1: got {arguments.shared_prefix:g}")
+    traffic = Traffic(
+        arrivals="trace" if arguments.trace is not None else arguments.arrivals,
+        variation=arguments.variation,
+        burst=arguments.burst,
+        lengths_in=Lengths(arguments.input_length),
+        lengths_out=Lengths(arguments.output_length),
+        shared_prefix=arguments.shared_prefix,
+        turns=arguments.turns,
+        seed=arguments.seed,
+        file=arguments.trace or arguments.sharegpt,
+    )
+    next(traffic.requests())  # a file that cannot be read is known before anything is sent
+    return traffic
+
+
+def _target(arguments: argparse.Namespace) -> Target:
+    parts = urlsplit(arguments.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"--url takes an address such as http://127.0.0.1:8000/v1: got {arguments.url!r}")
+    if parts.username or parts.password:
+        raise UsageError("--url with a name or password would be stored: give the key in $OPENAI_API_KEY")
+    key = os.environ.get("OPENAI_API_KEY")
+    return Target(
+        url=arguments.url,
+        model=arguments.model,
+        endpoint=arguments.endpoint,
+        timeout_s=arguments.timeout,
+        ca_file=arguments.ca_file,
+        headers={"Authorization": f"Bearer {key}"} if key else {},
+    )
+
+
+def _load(
+    arguments: argparse.Namespace,
+    target: Target,
+    traffic: Traffic,
+    limits: Mapping[str, float],
+    say: Callable[[str], None],
+) -> Load:
+    """The generator's own capacity first, and who runs on which processors."""
+    from benchmarking.load.capacity import capacity_per_s
+
+    capacity = None
+    if arguments.capacity_seconds > 0:
+        capacity = asyncio.run(capacity_per_s(arguments.capacity_seconds))
+        say(f"the generator can send {capacity:,.0f} requests/s")
+    own, theirs = allowed_cpus(), server_processors(target)
+    facts: dict[str, Json] = {
+        "url": target.url,
+        "generator_capacity_per_s": capacity,
+        "generator_cpu_list": cpu_list_text(own),
+        "server_cpu_list": None if theirs is None else cpu_list_text(theirs),
+    }
+    return Load(
+        target=target,
+        traffic=traffic,
+        limits=limits,
+        repetitions=arguments.repetitions,
+        warmup=arguments.warmup_requests,
+        capacity_per_s=capacity,
+        shares_processors=None if theirs is None else bool(set(own) & set(theirs)),
+        facts=facts,
+        say=say,
+    )
+
+
+def server_processors(target: Target) -> list[int] | None:
+    """The processors of the process that listens at the target's port of this machine; None for another machine, and
+    where the system does not say."""
+    import psutil
+
+    parts = urlsplit(target.url)
+    if parts.hostname not in LOCAL:
+        return None
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        pids = {
+            one.pid
+            for one in psutil.net_connections("tcp")
+            if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid
+        }
+        found = {cpu for pid in pids for cpu in psutil.Process(pid).cpu_affinity()}
+    except (psutil.Error, OSError, AttributeError):
+        return None
+    return sorted(found) or None
+
+
+def scraped(target: Target) -> dict[str, float]:
+    """The numbers that the server shows at /metrics, in the text format of Prometheus or OpenMetrics; none without."""
+    import importlib.util
+    import urllib.error
+    import urllib.request
+
+    parts = urlsplit(target.url)
+    if importlib.util.find_spec("prometheus_client") is None or parts.scheme != "http":
+        return {}
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        with urllib.request.urlopen(f"http://{parts.netloc}/metrics", timeout=2) as reply:
+            text = reply.read(1 << 22).decode("utf-8", "replace")
+        samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
+    except (OSError, ValueError, urllib.error.URLError):
+        return {}
+    found = {one.name: 0.0 for one in samples if not one.name.endswith(("_bucket", "_created"))}
+    for one in samples:
+        if one.name in found and one.value == one.value and abs(one.value) < 1e300:
+            found[one.name] += one.value
+    return dict(list(found.items())[:MOST_METRICS])
+
+
+def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Json]:
+    """Name -> value after the level, and its change, of the server's metrics; over all labels together."""
+    return {name: {"after": value, "change": value - before.get(name, 0.0)} for name, value in after.items()}
+
+
+def meets(result: Result) -> bool:
+    """Whether a rate meets the limits: 99 % of its requests do, and the server did not fall behind."""
+    kinds = {one.kind for one in result.doubts}
+    return result.metrics.get("goodput_share", 0.0) >= LEAST_GOOD and "over_saturated" not in kinds
+
+
+def _found(load: Load, levels: Sequence[Level]) -> list[Result]:
+    """The highest rate that meets the limits, by bisection between the first rate and the last; the rate that was found
+    is measured once more, and is lowered until it is confirmed."""
+    results: dict[float, Result] = {}
+
+    def is_met(rate: float) -> bool:
+        results[rate] = load.measured(replace(levels[0], rate=rate))
+        return meets(results[rate])
+
+    low, high = float(levels[0].rate or 0), float(levels[-1].rate or 0)
+    if not is_met(low):
+        return list(results.values())
+    if not is_met(high):
+        while high / low - 1 > CLOSE:
+            middle = float(f"{(low + high) / 2:.4g}")
+            low, high = (middle, high) if is_met(middle) else (low, middle)
+    else:
+        low = high
+    for rate in sorted((one for one in results if one <= low and meets(results[one])), reverse=True):
+        load.say(f"confirming {rate:g} requests/s")
+        again = load.measured(replace(levels[0], rate=rate))
+        if meets(again):
+            results[rate] = replace(again, extra={**again.extra, "load": {**_facts(again), "is_highest_rate": True}})
+            break
+        results[rate] = again
+    return list(results.values())
+
+
+def with_knee(results: Sequence[Result]) -> list[Result]:
+    """The results in the order of their levels, the knee of the curve marked."""
+    from benchmarking.load.results import knee
+
+    ordered = sorted(results, key=_offered)
+    ok = [one for one in ordered if one.status == "ok"]
+    place = knee([_offered(one) for one in ok], [one.metrics["throughput_samples_per_sec"] for one in ok])
+    if place is None:
+        return ordered
+    at = ok[place].result_id
+    return [
+        replace(one, extra={**one.extra, "load": {**_facts(one), "is_knee": True}}) if one.result_id == at else one
+        for one in ordered
+    ]
+
+
+def _facts(result: Result) -> dict[str, Json]:
+    facts = result.extra.get("load")
+    return facts if isinstance(facts, dict) else {}
+
+
+def _offered(result: Result) -> float:
+    rate = result.point.axes.get("request_rate")
+    return float(result.point.concurrency if rate is None else rate)
+
+
+def _record(
+    arguments: argparse.Namespace,
+    load: Load,
+    results: Sequence[Result],
+    started_at: str,
+    *,
+    is_open: bool,
+    command: tuple[str, ...],
+) -> Run:
+    is_local = urlsplit(load.target.url).hostname in LOCAL
+    named = arguments.hardware or (None if is_local else urlsplit(load.target.url).netloc)
+    device = Device(type="server", selector="server", found=True, name=named)
+    own = host_facts() if is_local else Readings(missing={"cpu_model": "not_applicable: another machine"})
+    failed = [one for one in results if one.status != "ok"]
+    from benchmarking.measure.environment import capture
+
+    return Run(
+        run_id=uuid7(),
+        session_id=uuid7(),
+        status="ok" if len(failed) < len(results) else "failed",
+        error=failed[0].error if failed else None,
+        started_at=started_at,
+        finished_at=utc_now(),
+        cell=Cell(
+            workload=Workload(
+                model_id=arguments.model,
+                family=None,
+                task="text-generation",
+                source="server",
+                config={},
+                config_hash=canonical_hash({}),
+                weights="given",
+            ),
+            device=device,
+            requested_device="server",
+            runtime=arguments.engine,
+            runtime_mode={"endpoint": arguments.endpoint, **load.traffic.keys(load.limits, is_open=is_open)},
+            precision=arguments.precision,
+        ),
+        hardware=hardware(device, own),
+        provenance=provenance(command, dict(arguments.tag), arguments.description),
+        settings={
+            "duration_s": arguments.duration,
+            "num_requests": arguments.num_requests,
+            "repetitions": load.repetitions,
+            "warmup_requests": load.warmup,
+            "timeout_s": load.target.timeout_s,
+            "seed": load.traffic.seed,
+            "generator_cpu_list": load.facts["generator_cpu_list"],
+        },
+        environment=capture(),
+        results=tuple(results),
+    )
+
+
+def _written(run: Run, folder: Path) -> Path:
+    """The run file. Raises StorageError."""
+    from benchmarking.core.errors import StorageError
+
+    spool.prepare(folder)
+    path = folder / f"load_{spool.file_name(run.cell, run.started_at)}.json"
+    text = json.dumps(stored(to_json(run)), ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        journal.replace(path, text)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}: choose another --output-dir") from error
+    return path
+
+
+def _value(name: str) -> Callable[[Result], str | None]:
+    def text(result: Result) -> str | None:
+        value = result.metrics.get(name)
+        return None if value is None else number(value)
+
+    return text
+
+
+COLUMNS = (
+    Column[Result](heading="level", text=lambda one: _level_text(one), is_key=True),
+    Column[Result](heading="requests", text=_value("requests_sent"), is_number=True),
+    Column[Result](heading="failed", text=lambda one: _value("requests_failed")(one) or None, is_number=True, spare=1),
+    Column[Result](heading="requests/s", text=_value("throughput_samples_per_sec"), is_number=True),
+    Column[Result](heading="tokens/s", text=_value("throughput_tokens_per_sec"), is_number=True),
+    Column[Result](heading="goodput/s", text=_value("goodput_requests_per_sec"), is_number=True),
+    Column[Result](heading="TTFT p50 ms", text=_value("time_to_first_token_ms"), is_number=True),
+    Column[Result](heading="p99", text=_value("time_to_first_token_p99_ms"), is_number=True, spare=2),
+    Column[Result](heading="TPOT p50 ms", text=_value("time_per_output_token_ms"), is_number=True),
+    Column[Result](heading="p99", text=_value("time_per_output_token_p99_ms"), is_number=True, spare=3),
+    Column[Result](heading="latency p50 ms", text=_value("latency_median_ms"), is_number=True, spare=1),
+    Column[Result](heading="p99", text=_value("latency_p99_ms"), is_number=True, spare=2),
+    Column[Result](heading="validity", text=lambda one: one.validity or one.status, is_state=True),
+)
+
+
+def _level_text(result: Result) -> str:
+    rate = result.point.axes.get("request_rate")
+    level = f"{result.point.concurrency} in flight" if rate is None else f"{rate:g}/s"
+    marks = [word for key, word in (("is_knee", "knee"), ("is_highest_rate", "highest")) if _facts(result).get(key)]
+    return f"{level} ({', '.join(marks)})" if marks else level
+
+
+def _print(run: Run, *, as_json: bool) -> None:
+    if as_json:
+        print(
+            json.dumps(stored(to_json(replace(run, results=tuple(_without_raw(one) for one in run.results)))), indent=1)
+        )
+        return
+    page = stdout_page()
+    print(table_text(table_of(COLUMNS, run.results, page), page))
+    for one in run.results:
+        if one.error is not None:
+            print(f"{_level_text(one)}: {one.status}: {one.error}")
+    for line in doubt_notes((each.kind, _level_text(one)) for one in run.results for each in one.doubts):
+        print(line)
+
+
+def _without_raw(result: Result) -> Result:
+    return replace(result, requests=(), samples=())
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME,
+        usage=f"{NAME} --url URL --model NAME [flags]",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_server(parser)
+    _add_levels(parser)
+    _add_traffic(parser)
+    _add_generator(parser)
+    group = parser.add_argument_group("output")
+    flags.add_save(group)
+    flags.add_keeping(group)
+    flags.add_output_format(group)
+    return parser
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("server")
+    group.add_argument("--url", required=True, metavar="URL", help="address of the server, with /v1")
+    group.add_argument("--model", required=True, metavar="NAME", help="model as the server calls it")
+    group.add_argument(
+        "--endpoint", choices=("completions", "chat"), default="completions", help="default: %(default)s"
+    )
+    group.add_argument(
+        "--engine",
+        default="server",
+        metavar="NAME",
+        help="what the server runs, for the column runtime (default: server)",
+    )
+    group.add_argument(
+        "--precision",
+        choices=(*PRECISIONS, "other", "unknown"),
+        default="unknown",
+        help="of the weights (default: unknown)",
+    )
+    group.add_argument("--hardware", metavar="NAME", help="name of the server's device, such as 'NVIDIA H100'")
+    group.add_argument("--ca-file", metavar="FILE", help="certificates to trust (default: the system's)")
+    group.add_argument(
+        "--timeout",
+        type=positive_seconds,
+        default=120.0,
+        metavar="S",
+        help="time limit of a request in seconds (default: %(default)g)",
+    )
+
+
+def _add_levels(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("levels")
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--concurrency", type=positive_ints, metavar="N,...", help="closed loop: requests in flight (default: 1)"
+    )
+    which.add_argument(
+        "--request-rate", type=positive_numbers, metavar="R,...", help="open loop: mean requests per second"
+    )
+    group.add_argument(
+        "--find-rate", action="store_true", help="search the highest rate between the first and last that meets --slo"
+    )
+    group.add_argument("--slo", metavar="LIMITS", help="limits for goodput, such as ttft:500ms,tpot:50ms,e2e:2s")
+    group.add_argument(
+        "--duration",
+        type=positive_seconds,
+        default=30.0,
+        metavar="S",
+        help="seconds in which requests of a level start (default: %(default)g)",
+    )
+    group.add_argument(
+        "--num-requests", type=positive_int, metavar="N", help="requests of a level, instead of --duration"
+    )
+    group.add_argument(
+        "--repetitions", type=positive_int, default=1, metavar="N", help="of each level (default: %(default)s)"
+    )
+    group.add_argument(
+        "--warmup-requests", type=non_negative_int, default=2, metavar="N", help="before a level (default: %(default)s)"
+    )
+
+
+def _add_traffic(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("traffic")
+    group.add_argument("--arrivals", choices=ARRIVALS, default="poisson", help="of an open loop (default: %(default)s)")
+    group.add_argument(
+        "--variation",
+        type=float,
+        default=1.0,
+        metavar="CV",
+        help="coefficient of variation of gamma arrivals (default: %(default)g)",
+    )
+    group.add_argument(
+        "--burst", type=positive_int, default=8, metavar="N", help="requests of a burst (default: %(default)s)"
+    )
+    group.add_argument(
+        "--input-length", default="128", metavar="N", help="words of a prompt: 128, uniform:64-256 or normal:128+-32"
+    )
+    group.add_argument("--output-length", default="64", metavar="N", help="tokens to generate, in the same notation")
+    group.add_argument(
+        "--shared-prefix",
+        type=non_negative_number,
+        default=0.0,
+        metavar="SHARE",
+        help="share of each prompt that is the same in all (default: 0)",
+    )
+    group.add_argument(
+        "--turns", type=positive_int, default=1, metavar="N", help="turns of a conversation (default: 1)"
+    )
+    files = group.add_mutually_exclusive_group()
+    files.add_argument(
+        "--trace", type=Path, metavar="FILE", help="arrivals and lengths of a trace of Mooncake or Azure"
+    )
+    files.add_argument("--sharegpt", type=Path, metavar="FILE", help="prompts and lengths from conversations (JSON)")
+    group.add_argument(
+        "--seed", type=non_negative_int, default=0, metavar="N", help="of all that is drawn (default: 0)"
+    )
+
+
+def _add_generator(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("generator")
+    group.add_argument("--cpu-list", metavar="CPUS", help="processors of the generator, such as 0-1: not the server's")
+    group.add_argument(
+        "--capacity-seconds",
+        type=non_negative_number,
+        default=1.0,
+        metavar="S",
+        help="time to measure what the generator itself can send; 0 omits it (default: %(default)g)",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

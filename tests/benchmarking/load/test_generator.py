@@ -1,0 +1,223 @@
+"""The generator against a server whose times are a script, on a clock that jumps: nothing waits."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import ssl
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("aiohttp")
+
+from benchmarking.load.generator import Level, Target, run_level
+from benchmarking.load.results import Series, over_saturation, quantile, result_of
+from benchmarking.load.traffic import Lengths, Traffic
+from tests.helpers.null_server import NullServer, Script, run_jumping
+
+TRAFFIC = Traffic(arrivals="constant", lengths_in=Lengths("16"), lengths_out=Lengths("8"))
+BROKEN = {"http_429": "http_429", "http_503": "http_503", "truncated": "truncated", "wrong_json": "wrong_json"}
+
+
+def loaded(script, level, traffic=TRAFFIC, *, limits=None, busy_s=0.0, seen=None, **target):
+    """The requests of a level against a server of the script."""
+
+    async def run():
+        async with NullServer(script) as server:
+            asked = Target(url=server.url, model="m", **target)
+            found = await run_level(asked, traffic, level, limits=limits or {})
+            if seen is not None:
+                seen.extend(server.seen)
+            return found
+
+    return run_jumping(run(), busy_s)
+
+
+def kinds(result):
+    return {one.kind for one in result.doubts}
+
+
+@pytest.mark.parametrize("endpoint", ["completions", "chat"])
+def test_recorded_times_are_those_of_the_script_within_1_percent(endpoint):
+    seen = []
+    found = loaded(Script(ttft_s=0.2, itl_s=0.05), Level(rate=5.0, number=40), endpoint=endpoint, seen=seen)
+    assert (len(found), set(found.error)) == (40, {None})
+    assert set(found.tokens_out) == {8}
+    assert set(found.tokens_in) == {7}
+    series = Series.of(found)
+    expected = {"time_to_first_token": 200, "time_per_output_token": 50, "inter_token_latency": 50, "latency": 550}
+    for name, value in expected.items():
+        times = getattr(series, name)
+        assert min(times) >= 0.99 * value, name
+        assert max(times) <= 1.01 * value, name
+    assert found.intended_ms == tuple(pytest.approx(200 * i, abs=0.001) for i in range(40))
+    assert all(body["ignore_eos"] and body["stream_options"]["include_usage"] for body in seen)
+    prompts = [body["messages"][0]["content"] if endpoint == "chat" else body["prompt"] for body in seen]
+    assert len(set(prompts)) == 40
+
+
+def test_throughput_goodput_and_percentiles_are_those_of_the_script():
+    limits = {"ttft": 250.0, "tpot": 60.0}
+    level = Level(rate=5.0, number=400)
+    found = loaded(Script(ttft_s=0.2, itl_s=0.05), level, limits=limits)
+    result = result_of(TRAFFIC, level, [found])
+    assert result.validity == "valid", result.doubts
+    metrics = result.metrics
+    assert metrics["throughput_samples_per_sec"] == pytest.approx(400 / (399 / 5 + 0.55), rel=0.001)
+    assert metrics["throughput_tokens_per_sec"] == pytest.approx(8 * metrics["throughput_samples_per_sec"])
+    assert metrics["goodput_requests_per_sec"] == pytest.approx(metrics["throughput_samples_per_sec"])
+    assert metrics["time_to_first_token_p99_ms"] == pytest.approx(200, rel=0.01)
+    assert "latency_p999_ms" not in metrics
+    assert result.missing["latency_p999_ms"] == "too_few_samples"
+    strict = loaded(Script(ttft_s=0.2, itl_s=0.05), level, limits={"ttft": 150.0})
+    assert set(strict.meets_limits) == {False}
+    assert result_of(TRAFFIC, level, [strict]).metrics["goodput_share"] == 0
+
+
+def test_a_stall_of_a_second_is_in_the_p99_from_the_intended_start_and_not_in_one_request_alone():
+    script = Script(ttft_s=0.02, itl_s=0.001, slots=1, stall=(2.0, 1.0))
+    found = loaded(script, Level(rate=20.0, number=400))
+    series = Series.of(found)
+    assert quantile(series.time_to_first_token, 0.99) > 800
+    assert sum(one > 100 for one in series.time_to_first_token) >= 18
+    in_turn = Series.of(loaded(script, Level(concurrency=1, number=400)))
+    assert quantile(in_turn.time_to_first_token, 0.99) < 100  # what a closed loop hides: one request in 400 waited
+
+
+def test_a_generator_that_is_too_slow_says_so_and_its_result_is_invalid():
+    level = Level(rate=100.0, number=200)
+    slow = result_of(TRAFFIC, level, [loaded(Script(ttft_s=0.2), level, busy_s=0.02)])
+    assert "late_generator" in kinds(slow)
+    assert slow.validity == "invalid"
+    found = loaded(Script(ttft_s=0.2), level)
+    behind = replace(found, sent_ms=tuple(1.05 * sent for sent in found.sent_ms))
+    assert "rate_not_achieved" in kinds(result_of(TRAFFIC, level, [behind]))
+    assert not kinds(result_of(TRAFFIC, level, [found])) & {"late_generator", "rate_not_achieved", "slow_generator"}
+    assert "slow_generator" in kinds(result_of(TRAFFIC, level, [found], capacity_per_s=150.0))
+
+
+def test_a_server_that_falls_behind_is_over_saturated_and_one_that_keeps_up_is_not():
+    script, level = Script(ttft_s=0.1, itl_s=0.01, slots=2), Level(rate=20.0, number=300)
+    behind = loaded(script, level, replace(TRAFFIC, arrivals="poisson"))
+    evidence = over_saturation(behind)
+    assert evidence is not None
+    assert evidence["in_flight_rise_share"] > 0.5
+    assert over_saturation(loaded(script, replace(level, rate=5.0), replace(TRAFFIC, arrivals="poisson"))) is None
+
+
+def test_a_closed_loop_keeps_its_number_in_flight_until_its_time_is_over():
+    level = Level(concurrency=4, duration_s=2.2)
+    found = loaded(Script(ttft_s=0.3, itl_s=0.1), level)
+    assert len(found) == 12  # three rounds of 1 s start within 2.2 s
+    result = result_of(TRAFFIC, level, [found])
+    assert (result.point.concurrency, result.point.axes) == (4, {})
+    assert result.metrics["in_flight_mean"] == pytest.approx(4, rel=0.01)
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_each_request_that_breaks_is_counted_with_its_reason_and_the_rest_goes_on(fault):
+    level = Level(rate=10.0, number=30)
+    found = loaded(Script(fault=lambda number: fault if number % 3 == 0 else None), level)
+    assert Counter(found.error) == {None: 20, BROKEN[fault]: 10}
+    assert all(detail for error, detail in zip(found.error, found.detail, strict=True) if error)
+    result = result_of(TRAFFIC, level, [found])
+    assert (result.status, result.validity, result.metrics["requests_failed"]) == ("ok", "invalid", 10)
+    assert next(one for one in result.doubts if one.kind == "failed_requests").evidence[BROKEN[fault]] == 10
+
+
+def test_a_stream_without_end_is_ended_by_the_time_limit():
+    endless = Script(fault=lambda number: "endless" if number == 1 else None)
+    found = loaded(endless, Level(rate=10.0, number=5), timeout_s=3.0)
+    assert Counter(found.error) == {None: 4, "timed_out": 1}
+    assert found.end_ms[1] == pytest.approx(found.intended_ms[1] + 3000, rel=0.01)
+
+
+def test_a_refused_connection_is_a_failed_result_with_its_reason():
+    async def run():
+        async with NullServer() as server:
+            gone = server.url
+        level = Level(rate=10.0, number=3)
+        found = await run_level(Target(url=gone, model="m"), TRAFFIC, level, limits={})
+        return result_of(TRAFFIC, level, [found])
+
+    result = run_jumping(run())
+    assert result.status == "failed"
+    assert "3 refused" in result.error
+
+
+def certificate(folder, host):
+    """A certificate of its own for a host, and a context that serves with it."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "both.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM) + private)
+    (folder / "ca.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "both.pem")
+    return context, str(folder / "ca.pem")
+
+
+@pytest.mark.parametrize(("host", "error"), [("127.0.0.1", None), ("10.0.0.1", "certificate")])
+def test_tls_is_spoken_and_a_certificate_of_another_host_is_an_error(host, error, tmp_path):
+    context, ca_file = certificate(tmp_path, host)
+
+    async def run():
+        async with NullServer(tls=context) as server:
+            target = Target(url=server.url, model="m", ca_file=ca_file)
+            return await run_level(target, TRAFFIC, Level(rate=10.0, number=2), limits={})
+
+    assert set(asyncio.run(run()).error) == {error}
+
+
+def test_tokens_are_the_servers_count_and_not_the_chunks():
+    level = Level(rate=10.0, number=30)
+    found = loaded(Script(tokens_a_chunk=4), level)
+    assert {len(tokens) for tokens in found.token_ms} == {2}
+    assert set(found.tokens_out) == {8}
+    assert "chunks_not_tokens" in kinds(result_of(TRAFFIC, level, [found]))
+    uncounted = result_of(TRAFFIC, level, [loaded(Script(fault=lambda number: "no_usage"), level)])
+    assert "throughput_tokens_per_sec" not in uncounted.metrics
+    assert "time_per_output_token_ms" in uncounted.missing
+
+
+def test_a_prefix_cache_that_hits_unasked_and_a_short_output_are_doubts():
+    level = Level(rate=10.0, number=30)
+    found = loaded(Script(cached=3, tokens=5), level)
+    assert {"prefix_cache_hit", "other_output_length"} <= kinds(result_of(TRAFFIC, level, [found]))
+    shared = replace(TRAFFIC, shared_prefix=0.5)
+    assert "prefix_cache_hit" not in kinds(result_of(shared, level, [found]))
+
+
+def test_a_turn_of_a_conversation_brings_all_that_was_said_and_starts_when_the_last_one_ended():
+    seen = []
+    found = loaded(Script(), Level(concurrency=1, number=2), replace(TRAFFIC, turns=3), seen=seen)
+    assert list(zip(found.conversation, found.turn, strict=True)) == [(c, t) for c in (0, 1) for t in (0, 1, 2)]
+    first, second = seen[0]["prompt"], seen[1]["prompt"]
+    assert second.startswith(f"{first}\naaaaaaaa\n")
+    assert found.intended_ms[1] == found.end_ms[0]
+
+
+def test_a_thousand_streams_are_in_flight_at_once():
+    found = loaded(Script(ttft_s=5.0, tokens=2), Level(concurrency=1000, number=1000))
+    assert set(found.error) == {None}
+    assert max(found.sent_ms) < min(found.end_ms)

@@ -1,0 +1,104 @@
+"""What is sent and when: arrivals, lengths, traces and limits; and the knee of a curve."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice, pairwise
+from statistics import mean, stdev
+
+import pytest
+
+from benchmarking.core.errors import UsageError
+from benchmarking.load.results import knee, tails
+from benchmarking.load.traffic import Lengths, Traffic, limits_text, parse_limits, slowed
+
+DRAWN = {"lengths_in": Lengths("16"), "lengths_out": Lengths("8")}
+SHAREGPT = [{"conversations": [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "It is so."}]}, {"id": "x"}]
+
+
+def variation(gaps):
+    return stdev(gaps) / mean(gaps)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "fields", "least", "most"),
+    [("constant", {}, 0, 0), ("poisson", {}, 0.9, 1.1), ("gamma", {"variation": 2.0}, 1.8, 2.2)],
+)
+def test_arrivals_have_their_rate_and_their_spread(arrivals, fields, least, most):
+    starts = Traffic(arrivals=arrivals, **fields, **DRAWN).starts(4.0, 8000)
+    assert len(starts) / starts[-1] == pytest.approx(4.0, rel=0.05)
+    assert least - 1e-9 <= variation([b - a for a, b in pairwise(starts)]) <= most + 1e-9
+    assert starts == Traffic(arrivals=arrivals, **fields, **DRAWN).starts(4.0, 8000)
+
+
+def test_bursts_start_together_and_a_ramp_gets_faster():
+    assert Traffic(arrivals="burst", burst=3, **DRAWN).starts(6.0, 7) == [0, 0, 0, 0.5, 0.5, 0.5, 1.0]
+    ramp = Traffic(arrivals="ramp", **DRAWN).starts(10.0, 100)
+    assert ramp[25] == pytest.approx(5.0)  # a quarter of them in the first half of the time
+
+
+def test_prompts_differ_but_for_the_shared_part():
+    prompts = [one.prompt.split() for one in islice(Traffic(shared_prefix=0.5, **DRAWN).requests(), 20)]
+    assert {len(prompt) for prompt in prompts} == {16}
+    assert len({tuple(prompt[:8]) for prompt in prompts}) == 1
+    assert len({prompt[8] for prompt in prompts}) == 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"timestamp": 1000, "input_length": 5, "output_length": 2, "hash_ids": [1]}\n'
+        '{"timestamp": 3000, "input_length": 7, "output_length": 3, "hash_ids": [2]}\n',
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,5,2\n2023-11-16 18:15:48.6805900,7,3\n",
+    ],
+    ids=["mooncake", "azure"],
+)
+def test_a_trace_brings_its_times_and_lengths(text, tmp_path):
+    (tmp_path / "trace").write_text(text)
+    found = list(Traffic(arrivals="trace", file=tmp_path / "trace", **DRAWN).requests())
+    assert [(one.offset_s, len(one.prompt.split()), one.tokens_out) for one in found] == [(0.0, 5, 2), (2.0, 7, 3)]
+    assert slowed([0.0, 2.0], rate=4.0) == [0.0, 0.25]
+
+
+def test_conversations_of_sharegpt_give_prompts_and_lengths(tmp_path):
+    (tmp_path / "talks.json").write_text(json.dumps(SHAREGPT))
+    (one,) = islice(Traffic(file=tmp_path / "talks.json", **DRAWN).requests(), 1)
+    assert (one.prompt, one.tokens_out) == ("Why?", 3)
+
+
+def test_the_keys_of_a_series_name_what_differs():
+    traffic = Traffic(arrivals="gamma", variation=2.0, **DRAWN)
+    limits = parse_limits("tpot:50ms,ttft:0.5s")
+    assert limits_text(limits) == "tpot:50ms,ttft:500ms"
+    assert traffic.keys(limits, is_open=True)["variation"] == 2.0
+    closed = traffic.keys({}, is_open=False)
+    assert closed == {"loop": "closed", "lengths_in": "16", "lengths_out": "8"}
+
+
+@pytest.mark.parametrize("text", ["", "ttft", "ttft:5", "itl:5ms", "ttft:5ms;tpot:5ms"])
+def test_limits_that_are_none_are_refused(text):
+    with pytest.raises(UsageError, match="--slo takes limits such as"):
+        parse_limits(text)
+
+
+@pytest.mark.parametrize(("content", "words"), [("", "no requests"), ("[1]", "neither Mooncake's")])
+def test_a_file_that_is_no_trace_is_refused(content, words, tmp_path):
+    (tmp_path / "trace").write_text(content)
+    with pytest.raises(UsageError, match=words):
+        next(Traffic(arrivals="trace", file=tmp_path / "trace", **DRAWN).requests())
+
+
+def test_the_knee_is_where_throughput_stops_to_follow_the_load():
+    assert knee([1, 2, 4, 8, 16, 32], [1, 2, 4, 7.9, 8.1, 8.2]) == 3
+    assert knee([1, 2, 4, 8, 16], [1, 2, 4, 8, 16]) is None
+    assert knee([1, 2, 4], [1, 2, 2]) is None
+
+
+def test_percentiles_have_intervals_and_none_is_given_of_too_few_requests():
+    found, _ = tails("service_time", [float(one) for one in range(1, 1001)][::-1])
+    assert found["service_time_p90_ms"] == pytest.approx(900.1)
+    assert "service_time_p999_ms" in found
+    few, why = tails("service_time", [1.0] * 20)
+    assert set(few) >= {"service_time_p50_ms"}
+    assert why["service_time_p90_ms"] == "too_few_samples"
+    assert "service_time_p99_ci_low_ms" not in few
