@@ -29,7 +29,7 @@ async def capacity_per_s(duration_s: float) -> float:
         if not url:
             raise BenchhouseError(f"the server to measure the generator with did not start: {child.communicate()[1]}")
         traffic = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths(str(TOKENS)))
-        target, level = Target(url=url, model="null"), Level(concurrency=IN_FLIGHT, duration_s=duration_s)
+        target, level = Target(url=url, model="any"), Level(concurrency=IN_FLIGHT, duration_s=duration_s)
         async with Generator(target) as generator:
             await generator.run(traffic, replace(level, number=IN_FLIGHT))
             sent = await generator.run(traffic, level)
