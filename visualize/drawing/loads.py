@@ -6,22 +6,41 @@ never in one picture: a closed loop offers less as soon as the server slows down
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
+from benchmarking.core.records import LOOP, REQUEST_RATE
 from visualize.drawing import words
 from visualize.drawing.configurations import MOST_COLOURS, configurations, fastest
 from visualize.drawing.lines import Line
 from visualize.drawing.rows import MODEL_COLUMNS, POINT_COLUMNS, Row, axis_values, grouped
 from visualize.drawing.style import number
 
-RATE = "request_rate"
+RATE = REQUEST_RATE
 LEVELS = f"""run.runtime_mode->>'loop' AS loop, TRY_CAST(r.axes->>'{RATE}' AS DOUBLE) AS offered_rate,
     run.runtime_mode->>'slo' AS slo, coalesce(CAST(r.extra->>'$.load.is_knee' AS BOOLEAN), FALSE) AS is_knee"""
 """For a SELECT list: the loop, the offered rate, the limits and whether the level is the knee."""
 SUBJECT = ("model_id", *MODEL_COLUMNS, "loop")
 LOOPS = {"open": "requests at times of their own (open loop)", "closed": "a fixed number in flight (closed loop)"}
 LEVEL_TITLES = {"open": "Offered requests per second", "closed": "Requests in flight"}
+
+
+def is_load(row: Row) -> bool:
+    """Whether the result is a level of a load."""
+    return LOOP in json.loads(row["runtime_mode"])
+
+
+def as_level(row: Row) -> dict[str, Any]:
+    """A result of the view all_results with the loop and the offered rate."""
+    return {
+        **dict.fromkeys(POINT_COLUMNS),
+        "metric_definition": row.get("origin_definition"),
+        **row,
+        "loop": json.loads(row["runtime_mode"])[LOOP],
+        "offered_rate": json.loads(row["axes"]).get(RATE),
+    }
 
 
 def level(row: Row) -> float:

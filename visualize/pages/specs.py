@@ -219,19 +219,13 @@ def plain_bars(rows: Sequence[Record], x: str, y: str) -> Spec:
     )
 
 
-def curves(rows: Sequence[Record], *, y_title: str) -> Spec:
-    """A line for each "setup" over "batch": "value" with the interval from "low" to "high" where there is one.
+def curves(rows: Sequence[Record], *, y_title: str, x_title: str = "batch size") -> Spec:
+    """A line for each "setup" over "batch", or over the "level" of a load: "value" with the interval from "low" to
+    "high" where there is one.
 
     Marks are filled where "state" is valid, hollow where it is doubtful, crosses where it is invalid or simulated.
     """
-    batches = sorted({row["batch"] for row in rows})
-    x = {
-        "field": "batch",
-        "type": "quantitative",
-        "title": "batch size",
-        "scale": {"type": "log", "base": 2, "nice": False, "padding": 14},
-        "axis": {"values": batches, "format": "d"},
-    }
+    x = _level(x_title) if "level" in rows[0] else _batch(x_title, sorted({row["batch"] for row in rows}))
     y = {"field": "value", "type": "quantitative", "title": y_title, "scale": _value_scale(rows)}
     names = list(dict.fromkeys(row["setup"] for row in rows))
     legend = {"title": None, "orient": "bottom", "columns": 1, "labelLimit": 480}
@@ -247,6 +241,17 @@ def curves(rows: Sequence[Record], *, y_title: str) -> Spec:
         "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
     }
     return {**_base(rows, height=260), "layer": _measured(rows, [line], whiskers, {"x": x, "y": y, "color": colour})}
+
+
+def _batch(title: str, batches: Sequence[int]) -> Spec:
+    scale = {"type": "log", "base": 2, "nice": False, "padding": 14}
+    axis = {"values": batches, "format": "d"}
+    return {"field": "batch", "type": "quantitative", "title": title, "scale": scale, "axis": axis}
+
+
+def _level(title: str) -> Spec:
+    scale = {"domainMin": 0, "nice": True}
+    return {"field": "level", "type": "quantitative", "title": title, "scale": scale, "axis": {"tickCount": TICKS}}
 
 
 def ranges(rows: Sequence[Record], *, title: str) -> Spec:

@@ -14,6 +14,7 @@ import pytest
 from benchmarking.core.records import Doubt, Point, dumps
 from db.commands import compare
 from db.warehouse import Warehouse
+from tests.helpers.load import make_load
 from tests.helpers.records import make_profile, make_result, make_run
 from visualize import visualize_benchmarks
 from visualize.pages.site import STATIC
@@ -327,6 +328,16 @@ def test_every_chart_has_a_table_with_its_numbers(store, report):
         assert figure.count("<tr>") == len(spec["data"]["values"]) + 1
     assert "onnxruntime · float32 has the lowest latency at sequence 32" in figures[0]
     assert "Whiskers are 95 % intervals" in figures[0]
+
+
+def test_loads_are_drawn_over_their_levels_and_the_loops_apart(store, report):
+    store(make_load(rates=(1.0, 4.0), **SESSION), make_load(concurrency=(2, 8), **SESSION))
+    specs = [json.loads(data) for data in Texts(report(name="r.html")).data]
+    offered = [[one["level"] for one in spec["data"]["values"]] for spec in specs]
+    assert len(specs) == 6
+    assert [*offered[1:3], *offered[4:6]] == [[2, 8], [2, 8], [1, 4], [1, 4]]
+    assert {one["setup"] for one in specs[1]["data"]["values"]} == {"Test CPU (server) · some-engine · float32"}
+    assert [one["point"] for one in specs[4]["data"]["values"]] == ["1 request/s", "4 requests/s"]
 
 
 def test_marks_of_charts_tell_valid_doubtful_and_invalid_results_apart(store, report):
