@@ -174,6 +174,8 @@ def _levels(arguments: argparse.Namespace) -> list[Level]:
 def _traffic(arguments: argparse.Namespace) -> Traffic:
     if not 0 <= arguments.shared_prefix <= 1:
         raise UsageError(f"--shared-prefix takes a share from 0 to 1: got {arguments.shared_prefix:g}")
+    if arguments.prompt_ids is not None and (arguments.endpoint != "completions" or arguments.turns > 1):
+        raise UsageError("--prompt-ids takes --endpoint completions and single requests: a chat is text")
     traffic = Traffic(
         arrivals="trace" if arguments.trace is not None else arguments.arrivals,
         variation=arguments.variation,
@@ -182,6 +184,7 @@ def _traffic(arguments: argparse.Namespace) -> Traffic:
         lengths_out=Lengths(arguments.output_length),
         shared_prefix=arguments.shared_prefix,
         turns=arguments.turns,
+        vocabulary=arguments.prompt_ids,
         seed=arguments.seed,
         file=arguments.trace or arguments.sharegpt,
     )
@@ -565,6 +568,12 @@ def _add_traffic(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--input-length", default="128", metavar="N", help="words of a prompt: 128, uniform:64-256 or normal:128+-32"
+    )
+    group.add_argument(
+        "--prompt-ids",
+        type=positive_int,
+        metavar="N",
+        help="prompts of token ids below N, the size of the vocabulary, so that their length is exact (default: text)",
     )
     group.add_argument("--output-length", default="64", metavar="N", help="tokens to generate, in the same notation")
     group.add_argument(

@@ -280,7 +280,7 @@ async def _until(at_s: float) -> None:
 
 
 def _body(target: Target, asked: Asked, said: str) -> dict[str, Any]:
-    prompt = said + asked.prompt
+    prompt = said + asked.prompt if isinstance(asked.prompt, str) else list(asked.prompt)
     own = {"messages": [{"role": "user", "content": prompt}]} if target.endpoint == "chat" else {"prompt": prompt}
     return {
         "model": target.model,

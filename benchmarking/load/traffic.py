@@ -77,7 +77,8 @@ class Lengths:
 class Asked:
     """One request, as it will be sent."""
 
-    prompt: str
+    prompt: str | tuple[int, ...]
+    """Text, or the ids of its tokens."""
     tokens_out: int
     offset_s: float | None = None
     """Its time in a trace; None for drawn arrivals."""
@@ -93,10 +94,12 @@ class Traffic:
     burst: int = 8
     """Requests of a burst, which start together."""
     lengths_in: Lengths
-    """Words of a prompt, about as many tokens; the server's own count is what is stored."""
+    """Words of a prompt, about as many tokens, or its token ids; the server's own count is what is stored."""
     lengths_out: Lengths
     shared_prefix: float = 0.0
     """Share of each prompt that is the same in all of them, from 0 to 1."""
+    vocabulary: int | None = None
+    """Prompts are ids of tokens below this number, drawn, so that their length is exact; None: text."""
     turns: int = 1
     """Requests of a conversation, each with all that was said before."""
     seed: int = 0
@@ -118,6 +121,8 @@ class Traffic:
             found |= {"lengths_in": self.lengths_in.text, "lengths_out": self.lengths_out.text}
         if self.shared_prefix:
             found["shared_prefix"] = self.shared_prefix
+        if self.vocabulary is not None:
+            found["prompts"] = "token_ids"
         if self.turns > 1:
             found["turns"] = self.turns
         if limits:
@@ -155,11 +160,14 @@ class Traffic:
                 words = self.lengths_in.draw(chance)
                 yield Asked(prompt=self.prompt(words, chance), tokens_out=self.lengths_out.draw(chance))
 
-    def prompt(self, words: int, chance: random.Random) -> str:
-        """Text of so many words; the shared part first. The rest begins with a number of its own, so that no prefix
-        cache serves it unasked."""
+    def prompt(self, words: int, chance: random.Random) -> str | tuple[int, ...]:
+        """Text of so many words, or as many token ids; the shared part first. The rest of a text begins with a number
+        of its own, so that no prefix cache serves it unasked."""
         same = round(words * self.shared_prefix)
         common = random.Random(f"{self.seed} shared")
+        if self.vocabulary is not None:
+            ids = range(self.vocabulary)
+            return (*common.choices(ids, k=same), *chance.choices(ids, k=words - same))
         own = [str(chance.getrandbits(32)), *chance.choices(WORDS, k=max(0, words - same - 1))][: max(0, words - same)]
         return " ".join([*common.choices(WORDS, k=same), *own])
 

@@ -44,6 +44,13 @@ def test_prompts_differ_but_for_the_shared_part():
     assert len({prompt[8] for prompt in prompts}) == 20
 
 
+def test_prompts_of_token_ids_have_their_exact_length():
+    prompts = [one.prompt for one in islice(Traffic(vocabulary=50, shared_prefix=0.25, **DRAWN).requests(), 5)]
+    assert {len(prompt) for prompt in prompts} == {16}
+    assert {prompt[:4] for prompt in prompts} == {prompts[0][:4]}
+    assert all(0 <= token < 50 for prompt in prompts for token in prompt)
+
+
 @pytest.mark.parametrize(
     "text",
     [
