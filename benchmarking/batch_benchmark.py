@@ -28,6 +28,7 @@ from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.cluster.places import Engine, again, engine
 from benchmarking.core.command_line import default_database, note, run_command
+from benchmarking.core.database_paths import absolute_database, database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import utc_now, uuid7
@@ -78,7 +79,7 @@ def _start_on(place: Engine, arguments: argparse.Namespace, argv: Sequence[str])
         session_id=session_id,
         command=(NAME, *argv),
         started_at=utc_now(),
-        db_path=None if arguments.no_save else _absolute(arguments.db_path or default_database()),
+        db_path=None if arguments.no_save else absolute_database(arguments.db_path or default_database()),
         report=None if arguments.report is None else _absolute(arguments.report),
     )
     output_dir = None if arguments.no_save else Path(arguments.output_dir)
@@ -109,8 +110,8 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
     """The estimated time of the plans, from the database if there is one and it is not in use."""
     from benchmarking.batch.estimate import measured_before
 
-    path = Path(arguments.db_path or default_database())
-    if not path.exists():
+    path = arguments.db_path or default_database()
+    if not database_exists(path):
         return estimate(plans, ())
     from db.warehouse import Warehouse
 
@@ -141,7 +142,7 @@ def _resume(place: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -
     arguments.report = arguments.report or manifest.own_path(about.report, "--report")
     _check_report(arguments.report, manifest.plans)
     batch = Batch(
-        *(folder, manifest, _ingest(db_path and _absolute(db_path), arguments)),
+        *(folder, manifest, _ingest(db_path and absolute_database(db_path), arguments)),
         quiet=arguments.quiet,
         device_wait_s=arguments.lock_timeout,
         cluster=place.cluster,

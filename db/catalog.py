@@ -42,8 +42,13 @@ VIEWS_SHA256 = (
 """Digests of the text of our views. Of a file with any other text the views are not read: each connection makes its
 own for a while, which takes 40 ms."""
 
+COLUMNS_SHA256 = "27d1a255f83a235fbaf01d9f2849c30f1b0f90e123a138932743ff11c50dafe9"
+"""Digest of the names, types and NULLs of their columns, which a lake has too: it has no more of them."""
+
 FOREIGN = {
-    "schema": "SELECT database_name, schema_name FROM system.main.duckdb_schemas() WHERE NOT internal",
+    "schema": """
+        SELECT database_name, schema_name FROM system.main.duckdb_schemas() WHERE NOT internal AND schema_name <> 'main'
+    """,
     "macro": "SELECT database_name, function_name FROM system.main.duckdb_functions() WHERE NOT internal",
     "type": "SELECT database_name, type_name FROM system.main.duckdb_types() WHERE NOT internal",
     "sequence": "SELECT database_name, sequence_name FROM system.main.duckdb_sequences()",
@@ -66,12 +71,15 @@ WHERE database_name = ?
 """
 EXCLUDED = re.compile(r"EXCLUDE \(([^()]*)\)")
 LONGEST_NAME = 80
+OF_CATALOG = "ducklake_"
+"""How the names of the tables of a DuckLake's catalog begin."""
 
 
-def refuse_foreign(connection: Connection, path: str, database: str | None = None) -> None:
+def refuse_foreign(connection: Connection, path: str, database: str | None = None, *, is_lake: bool = False) -> None:
     """Raise FormatError, naming it, for an object in the file that no version of the schema has.
 
-    `database` is the name of an attached file; None for the connection's own. `path` is its name in messages.
+    `database` is the name of an attached file; None for the connection's own, which may be a lake. `path` is its name
+    in messages.
     """
     name = current(connection) if database is None else database
     for kind, sql in FOREIGN.items():
@@ -88,8 +96,31 @@ def refuse_foreign(connection: Connection, path: str, database: str | None = Non
     for view, _ in connection.execute(VIEWS, [name]).fetchall():
         if view not in migrate.view_names():
             raise _foreign(path, "view", view)
-    if tables and _digest(tables.items()) not in TABLES_SHA256:
+    is_known = (
+        columns_digest(connection, name) == COLUMNS_SHA256 if is_lake else _digest(tables.items()) in TABLES_SHA256
+    )
+    if tables and not is_known:
         _refuse_unknown(connection, path, name)
+
+
+def refuse_no_lake(connection: Connection, path: str) -> None:
+    """Raise FormatError, naming it, for an object in the file of a DuckLake's catalog that such a catalog lacks."""
+    name = current(connection)
+    for kind, sql in FOREIGN.items():
+        if kind != "trigger" or has_triggers():
+            for holder, found in connection.execute(sql).fetchall():
+                if holder == name:
+                    raise _foreign(path, kind, found)
+    for view, _ in connection.execute(VIEWS, [name]).fetchall():
+        raise _foreign(path, "view", view)
+    for table, _ in connection.execute(TABLES, [name]).fetchall():
+        if not table.startswith(OF_CATALOG):
+            raise _foreign(path, "table", table)
+
+
+def columns_digest(connection: Connection, database: str) -> str:
+    """Digest of the tables' columns, the same for a file and a lake of one version."""
+    return hashlib.sha256(json.dumps(sorted(_column_items(connection, database))).encode()).hexdigest()
 
 
 def has_own_views(connection: Connection) -> bool:
@@ -116,12 +147,22 @@ def _refuse_unknown(connection: Connection, path: str, database: str) -> None:
 def _items(connection: Connection, database: str) -> set[Item]:
     tables = {table for table, _ in connection.execute(TABLES, [database]).fetchall()}
     items: set[Item] = {("table", table) for table in tables}
-    for table, *column in connection.execute(COLUMNS, [database]).fetchall():
-        # A generated column's expression is in the place of a default, and runs when the column is read.
-        items |= {("column", table, *map(str, column))} if table in tables else set()
+    items |= {("column", *column) for column in _column_items(connection, database) if column[0] in tables}
     for table, kind, columns in connection.execute(CONSTRAINTS, [database]).fetchall():
         items.add(("constraint", table, kind, *columns))
     return items
+
+
+def _column_items(connection: Connection, database: str) -> set[Item]:
+    """Table, name, type, NULL and default of each column of a table."""
+    tables = {table for table, _ in connection.execute(TABLES, [database]).fetchall()}
+    # A generated column's expression is in the place of a default, and runs when the column is read.
+    found = connection.execute(COLUMNS, [database]).fetchall()
+    return {
+        (table, *map(str, column), "None" if default == "NULL" else str(default))
+        for table, *column, default in found
+        if table in tables
+    }
 
 
 @cache

@@ -9,6 +9,7 @@ DuckDB has one class for most of its errors, so they are recognized by their tex
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
@@ -107,7 +108,7 @@ def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float
         while True:
             before = _file_id(path)
             try:
-                connection = _retrying(lambda: _open(path, config, read_only, locked), lock_timeout_s)
+                connection = retrying(lambda: _open(path, config, read_only, locked), lock_timeout_s)
             except duckdb.Error as error:
                 if read_only or not log_is_unreadable(str(error)):
                     raise
@@ -157,11 +158,51 @@ def _attached_as(connection: DuckDB, inside: Path, options: str, path: str, lock
     name = f"attached_{uuid7()}"
     statement = f"ATTACH {literal(str(inside))} AS {quoted(name)} ({options})"
     with translate_errors(path, lock_timeout_s):
-        _retrying(lambda: connection.execute(statement), lock_timeout_s)
+        retrying(lambda: connection.execute(statement), lock_timeout_s)
     try:
         yield name
     finally:
         connection.execute(f"DETACH {quoted(name)}")
+
+
+def connect_attaching(attach: Callable[[DuckDB], Sequence[str]], config: Config) -> DuckDB:
+    """A connection confined to what `attach` has attached to it, and to the folders that it gives.
+
+    For catalogs of other kinds than a DuckDB file. The caller locks its settings, and translates errors.
+    """
+    import duckdb
+
+    connection = duckdb.connect(config=config | NO_EXTENSIONS)
+    try:
+        folders = attach(connection)
+        _confine(connection, directories=[*folders, _private_path(":memory:")])
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def load_extension(connection: DuckDB, name: str, package: str | None) -> None:
+    """Load an extension of DuckDB: of its Python package, or one that DuckDB has installed. Raises StorageError.
+
+    DuckDB checks the signature of either.
+    """
+    import duckdb
+
+    version = f"v{duckdb.__version__}"
+    spec = None if package is None else importlib.util.find_spec(package)
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
+    files = [os.path.join(folder, "extensions", version, f"{name}.duckdb_extension") for folder in folders]
+    wanted = next((literal(file) for file in files if os.path.isfile(file)), quoted(name))
+    try:
+        connection.execute(f"LOAD {wanted}")
+    except duckdb.Error as error:
+        found = "" if spec is None else f" (the package {package} is for another version)"
+        advice = "" if package is None else 'pip install "benchhouse[lake]", which brings DuckDB 1.5.5, or '
+        raise StorageError(
+            f"DuckDB {version} needs its extension {name} for this, and cannot load it{found}: {advice}"
+            f"with a network, python -c \"import duckdb; duckdb.sql('INSTALL {name}')\""
+        ) from error
 
 
 def has_triggers() -> bool:
@@ -269,7 +310,7 @@ def _apply_log(path: str) -> None:
         connection.execute("DETACH attached")
 
 
-def _retrying(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
+def retrying(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
     """The result of opening, retried while another process has the file open."""
     import duckdb
 
@@ -312,6 +353,19 @@ def _file_id(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
+
+
+TRANSIENT = (
+    *("Transaction conflict", "Failed to commit DuckLake transaction", "Unable to connect to Postgres"),
+    *("server closed the connection", "terminating connection", "the database system is ", "connection to server"),
+    *("SSL connection has been closed", "SSL SYSCALL", "no connection to the server", "could not receive data"),
+    *("could not send data", "connection is not open", "deadlock detected", "could not serialize access"),
+)
+"""Signs of errors of a DuckLake that may pass: another writer was first, or PostgreSQL is being restarted."""
+
+
+class TransientError(StorageError):
+    """An error of a DuckLake that may pass; nothing was stored, or all of it."""
 
 
 LOCKED = ("Could not set lock on file", "File is already open in", "being used by another process")
@@ -383,6 +437,8 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
     damage = _damage(text, path)
     if damage is not None:
         return DamagedError(path, damage)
+    if any(sign in text for sign in TRANSIENT):
+        return TransientError(f"{path}: {_first_paragraph(parse_message(text).message)}")
     if "not a valid DuckDB database" in text:
         return FormatError(f"{path}: not a DuckDB database: choose another path")
     if "newer version of DuckDB" in text:

@@ -65,14 +65,18 @@ def views() -> Migration:
 @cache
 def temporary_views() -> str:
     """The SQL of all views, for a connection that is not to read those in its file."""
-    definitions = (sql.partition("\nCOMMENT ON")[0] for sql in _sql_files("views").values())
-    return "\n".join(sql.replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW") for sql in definitions)
+    return view_definitions().replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW")
 
 
 @cache
 def view_query(name: str) -> str:
     """The SELECT of a view."""
     return _sql_files("views")[name].partition("\nCOMMENT ON")[0].partition(" AS\n")[2].rstrip().removesuffix(";")
+
+
+def view_definitions() -> str:
+    """The SQL that creates all views, without their comments."""
+    return "\n".join(sql.partition("\nCOMMENT ON")[0] for sql in _sql_files("views").values())
 
 
 @cache
@@ -128,8 +132,8 @@ def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None
 def clear(connection: Connection) -> None:
     """Drop all tables and views, or none; `db.catalog` has found them to be ours."""
     with without_log(connection), transaction(connection):
-        _drop_views(connection)
-        for table in _tables(connection):
+        drop_views(connection)
+        for table in table_list(connection):
             connection.execute(f"DROP TABLE {quoted(table)}")
     connection.execute("CHECKPOINT")
 
@@ -170,10 +174,15 @@ def _apply(connection: Connection, step: Migration) -> None:
 def _replace_views(connection: Connection) -> None:
     """Create the views; stored ones are dropped first, so that no new one is bound to an old one."""
     with transaction(connection):
-        _drop_views(connection)
-        connection.execute(views().sql)
-        _inherit_comments(connection)
+        create_views(connection)
         _note(connection, views())
+
+
+def create_views(connection: Connection) -> None:
+    """Create the views in the current database, with their comments, inside the caller's transaction."""
+    drop_views(connection)
+    connection.execute(views().sql)
+    _inherit_comments(connection)
 
 
 def _note(connection: Connection, step: Migration) -> None:
@@ -185,7 +194,7 @@ def _note(connection: Connection, step: Migration) -> None:
     )
 
 
-def _drop_views(connection: Connection) -> None:
+def drop_views(connection: Connection) -> None:
     for view in sorted(view_names()):
         connection.execute(f"DROP VIEW IF EXISTS {quoted(view)}")
 
@@ -202,14 +211,14 @@ def _inherit_comments(connection: Connection) -> None:
         connection.execute(";\n".join(statements))
 
 
-def _tables(connection: Connection) -> list[str]:
+def table_list(connection: Connection) -> list[str]:
     sql = "SELECT table_name FROM system.main.duckdb_tables() WHERE database_name = system.main.current_database()"
     return sorted(row[0] for row in connection.execute(sql).fetchall())
 
 
 def _has_schema(connection: Connection) -> bool:
     """Whether the schema exists, at any version; False for an empty database."""
-    return BOOKKEEPING in _tables(connection)
+    return BOOKKEEPING in table_list(connection)
 
 
 def _views_digest(connection: Connection) -> str | None:

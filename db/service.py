@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarking.core.codec import to_json
 from benchmarking.core.command_line import Parser, non_negative_seconds, one_line
+from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import (
     EXIT_NOT_ENOUGH_DATA,
     EXIT_OK,
@@ -90,7 +91,7 @@ def _peaks(arguments: argparse.Namespace) -> int:
     from db.profiles import measured_peaks
 
     found = {}
-    if Path(arguments.database).is_file():
+    if database_exists(arguments.database):
         with Warehouse.open(arguments.database, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
             found = measured_peaks(warehouse, arguments.hardware_id)
     print(json.dumps(found))

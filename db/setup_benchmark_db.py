@@ -18,6 +18,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.metrics import bytes_to_mb
 from db import spool
@@ -62,8 +63,8 @@ def _run(argv: Sequence[str]) -> int:
     report: Report = {"database": arguments.db_path}
     if arguments.rebuild_from:
         report |= _rebuild(arguments)
-    path = Path(arguments.db_path)
-    unread = unread_log(path, lock_timeout_s=arguments.lock_timeout) if arguments.verify else []
+    has_log = arguments.verify and not is_lake(arguments.db_path)
+    unread = unread_log(Path(arguments.db_path), lock_timeout_s=arguments.lock_timeout) if has_log else []
     with _open(arguments) as warehouse:
         report |= _work(warehouse, arguments)
     if arguments.verify:
@@ -114,6 +115,8 @@ def _check(arguments: argparse.Namespace) -> None:
         for place in places:
             if not place.exists():
                 raise UsageError(f"{flag}: {place} does not exist: give run files, or a folder of them")
+    if arguments.rebuild_from and is_lake(arguments.db_path):
+        raise UsageError("--rebuild-from rebuilds a file: load the run files into a new DuckLake with --ingest")
     if arguments.rebuild_from and arguments.overwrite:
         raise UsageError("--rebuild-from keeps the content of the database, --overwrite drops it: give one of them")
     if arguments.backup is not None and arguments.backup.exists():
@@ -124,7 +127,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _confirm_overwrite(arguments: argparse.Namespace) -> None:
     """Ask before a database is emptied. Raises UsageError without a terminal, and for an answer other than yes."""
-    if arguments.yes or not Path(arguments.db_path).exists():
+    if arguments.yes or not database_exists(arguments.db_path):
         return
     if not sys.stdin.isatty():
         raise UsageError(f"--overwrite drops everything in {arguments.db_path}: add --yes to confirm")
@@ -136,7 +139,7 @@ def _open(arguments: argparse.Namespace) -> AbstractContextManager[Warehouse]:
     if arguments.overwrite:
         return Warehouse.overwrite(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
     if (arguments.verify or arguments.backup is not None) and not arguments.ingest:
-        return inspected(Path(arguments.db_path), lock_timeout_s=arguments.lock_timeout)
+        return inspected(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
     # A mistyped path must not pass as an empty database.
     create = not arguments.compact or bool(arguments.ingest)
     return Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout, create=create)
@@ -149,7 +152,7 @@ def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
         report |= _files(spool.ingest_files(warehouse, spool.run_files(arguments.ingest)), arguments.ingest)
     if arguments.verify:
         report["findings"] = [dataclasses.asdict(finding) for finding in verify(warehouse)]
-        report["leftovers"] = [str(left) for left in leftovers_near(warehouse, Path(arguments.db_path))]
+        report["leftovers"] = [str(left) for left in leftovers_near(warehouse, arguments.db_path)]
     if arguments.backup is not None:
         warehouse.backup(arguments.backup)
         report["backup"] = str(arguments.backup)
@@ -183,10 +186,8 @@ def _rebuild(arguments: argparse.Namespace) -> Report:
 
 
 def _compact(arguments: argparse.Namespace) -> Report:
-    path = Path(arguments.db_path)
-    before = path.stat().st_size
-    Warehouse.compact(path, lock_timeout_s=arguments.lock_timeout)
-    return {"compacted": {"bytes_before": before, "bytes_after": path.stat().st_size}}
+    before, after = Warehouse.compact(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
+    return {"compacted": {"bytes_before": before, "bytes_after": after}}
 
 
 def _show(report: Report, arguments: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""The warehouse: a DuckDB file that stores runs and answers queries, as Arrow, pandas or dictionaries."""
+"""The warehouse: a DuckDB file, or a DuckLake, that stores runs and answers queries: Arrow, pandas, dictionaries."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
+from benchmarking.core.database_paths import LakePlace, is_lake
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.profiles import Profile
 from benchmarking.core.records import Precision, Run
-from benchmarking.core.temporary import remove_leftovers
-from db import catalog, latest_results, migrate, profiles
+from benchmarking.core.temporary import remove_leftovers, temporary_folder
+from db import catalog, lake, latest_results, migrate, profiles
 from db.connection import (
     FILE_FORMAT,
     QUESTIONS,
     WRITER,
-    Connection,
     attached,
     connect,
     lock,
@@ -54,6 +54,7 @@ SHARED_TABLES = {"hardware_info": "hardware_id", "series": "series_id"}
 RUN_TABLES = ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "requests")
 """Tables in which each row belongs to one run."""
 
+T = TypeVar("T")
 Parameters = Sequence[object] | Mapping[str, object]
 
 
@@ -64,14 +65,27 @@ class OutdatedError(StorageError):
 class Warehouse:
     """An open warehouse; close it, or use it in a `with` statement. Usable by several threads, not after a fork."""
 
-    def __init__(self, connection: DuckDB, path: str, *, read_only: bool) -> None:
+    def __init__(
+        self,
+        connection: DuckDB,
+        path: str,
+        *,
+        read_only: bool,
+        of_lake: lake.Lake | None = None,
+        file: str | None = None,
+    ) -> None:
         """Takes over an open connection; use `Warehouse.open`."""
         self._connection = connection
+        self._lake = of_lake
+        self._kept = ExitStack()
         self._pid = os.getpid()
         self._column_types: dict[str, dict[str, str]] = {}
         self.has_own_views = True
         """Whether the file's views are read; else each cursor makes its own."""
         self.path = path
+        """Its name in messages."""
+        self.file = path if file is None else file
+        """What another connection opens: the file, or that of a copy."""
         self.read_only = read_only
 
     @classmethod
@@ -84,7 +98,7 @@ class Warehouse:
         lock_timeout_s: float = 30.0,
         create: bool = True,
     ) -> Warehouse:
-        """The warehouse in the file `path` (":memory:" for a temporary one), upgraded to this version.
+        """The warehouse in the file `path` (":memory:" for a temporary one, or a DuckLake), upgraded to this version.
 
         `for_questions` is for SQL of a user (`db.query.questions`): read-only, without access to other files. A missing
         file is created, unless `create` is False or it is read-only. One writer or several readers may have the file
@@ -92,6 +106,9 @@ class Warehouse:
         warehouse or too new, StorageError for one that cannot be opened.
         """
         name = str(path)
+        if is_lake(name):
+            of_lake = lake.Lake(place=LakePlace.parse(name), lock_timeout_s=lock_timeout_s)
+            return cls._copy_of(of_lake) if for_questions else cls._in(of_lake, read_only=read_only, create=create)
         read_only = read_only or for_questions
         if name != MEMORY and not os.path.exists(name):
             if read_only or not create:
@@ -110,6 +127,39 @@ class Warehouse:
         return warehouse
 
     @classmethod
+    def _in(cls, of_lake: lake.Lake, *, read_only: bool, create: bool) -> Warehouse:
+        connection = lake.connect(of_lake, read_only=read_only, create=create)
+        warehouse = cls(connection, of_lake.place.name, read_only=read_only, of_lake=of_lake)
+        try:
+            warehouse._prepare()
+        except BaseException:
+            warehouse.close()
+            raise
+        return warehouse
+
+    @classmethod
+    def _copy_of(cls, of_lake: lake.Lake) -> Warehouse:
+        """A copy of the lake in a temporary file, for questions."""
+        with ExitStack() as stack:
+            try:
+                folder = stack.enter_context(temporary_folder("benchhouse-lake"))
+            except OSError as error:
+                raise StorageError(f"no folder for a copy of {of_lake.place.name}: {error.strerror}") from error
+            copy = folder / "copy.duckdb"
+            with cls._in(of_lake, read_only=True, create=False) as source:
+                source.copy_for_questions(copy)
+            return cls.of_copy(copy, of_lake.place.name, stack.pop_all())
+
+    @classmethod
+    def of_copy(cls, copy: Path, name: str, kept: ExitStack | None = None) -> Warehouse:
+        """A copy that `copy_for_questions` has made; `kept` is closed with it."""
+        warehouse = cls(
+            connect(str(copy), QUESTIONS, read_only=True, lock_timeout_s=0.0), name, read_only=True, file=str(copy)
+        )
+        warehouse._kept = kept or ExitStack()
+        return warehouse
+
+    @classmethod
     def overwrite(cls, path: str | Path, *, lock_timeout_s: float = 30.0) -> Warehouse:
         """An empty warehouse in the file; a warehouse of any version in it is dropped.
 
@@ -117,7 +167,12 @@ class Warehouse:
         `open` does; a file that is not a warehouse is left unchanged.
         """
         name = str(path)
-        if os.path.exists(name):
+        if is_lake(name):
+            of_lake = lake.Lake(place=LakePlace.parse(name), lock_timeout_s=lock_timeout_s)
+            with translate_errors(name), lake.connect(of_lake, read_only=False, create=True) as connection:
+                catalog.refuse_foreign(connection, name, is_lake=True)
+                lake.clear(connection, of_lake)
+        elif os.path.exists(name):
             with (
                 translate_errors(name),
                 connect(name, WRITER, read_only=False, lock_timeout_s=lock_timeout_s, locked=False) as connection,
@@ -127,16 +182,22 @@ class Warehouse:
         return cls.open(name, lock_timeout_s=lock_timeout_s)
 
     @classmethod
-    def compact(cls, path: str | Path, *, lock_timeout_s: float = 30.0) -> None:
-        """Rewrite the file without the free blocks that storing leaves in it, about half of its size.
+    def compact(cls, path: str | Path, *, lock_timeout_s: float = 30.0) -> tuple[int, int]:
+        """Rewrite the file without the free blocks that storing leaves in it, about half of its size; gives its bytes
+        before and after. Of a lake the small files are joined, and what only states older than a day need is deleted.
 
         A copy is made under the lock and replaces the file in one step, so a kill leaves the old file or the new one.
         Raises as `open` does; the file must exist. Raises StorageError on Windows, where an open file cannot be
         replaced.
         """
+        if is_lake(path):
+            with cls.open(path, lock_timeout_s=lock_timeout_s, create=False) as opened, opened._using() as connection:
+                assert opened._lake is not None
+                return lake.compact(connection, opened._lake)
         if os.name == "nt":
             raise StorageError(f"{path} cannot be replaced under its lock on Windows: make a compact copy as a backup")
         file = Path(path).resolve() if os.path.exists(path) else Path(path)
+        before = file.stat().st_size if file.exists() else 0
         cls.open(file, lock_timeout_s=lock_timeout_s, create=False).close()  # writes its log into it
         with cls.open(file, read_only=True, lock_timeout_s=lock_timeout_s) as held, temporary_sibling(file) as part:
             if file.with_name(f"{file.name}.wal").exists():
@@ -148,6 +209,7 @@ class Warehouse:
             except OSError as error:
                 raise StorageError(f"{file} cannot be replaced: {error.strerror}") from error
             time.sleep(REPLACED_PAUSE_S)
+        return before, file.stat().st_size
 
     def __enter__(self) -> Warehouse:
         return self
@@ -157,8 +219,22 @@ class Warehouse:
 
     def close(self) -> None:
         """Close the file; every ingested run is in it."""
-        with translate_errors(self.path):
+        with translate_errors(self.path), self._kept:
             self._connection.close()
+
+    @property
+    def is_lake(self) -> bool:
+        """Whether the tables are those of a DuckLake, which has no keys."""
+        return self._lake is not None
+
+    def lake_snapshot(self) -> int:
+        """The number of the lake's newest state; each change makes another."""
+        return int(self.query(lake.SNAPSHOT).dicts()[0]["snapshot"])
+
+    def copy_for_questions(self, target: Path) -> None:
+        """Copy a lake's tables into a new file for `of_copy`, from which nothing of the lake can be reached."""
+        with self._using() as connection:
+            lake.copy_for_questions(connection, target)
 
     def ingest(self, run: Run, *, source: str | None = None, source_sha256: str | None = None) -> bool:
         """Store a run, completely or not at all; False if it, or its file (`source_sha256`), is already stored.
@@ -178,7 +254,10 @@ class Warehouse:
             if run.cell.precision not in get_args(Precision):
                 known = ", ".join(get_args(Precision))
                 raise FormatError(f"run {run.run_id}: expected one of {known}, found {run.cell.precision!r}")
-        with self._using() as connection, migrate.transaction(connection):
+        return self._repeated(lambda: self._ingest_all(runs, source, source_sha256))
+
+    def _ingest_all(self, runs: Sequence[Run], source: str | None, source_sha256: str | None) -> int:
+        with self.transaction() as connection:
             stored = self._stored([run.run_id for run in runs], source_sha256)
             columns = self._columns("benchmark_results").items()
             metrics = {name for name, kind in columns if kind == "DOUBLE" and name not in FURTHER}
@@ -204,8 +283,9 @@ class Warehouse:
                 self._insert(table, [row for _, rows in new.values() for row in rows[table]])
             for _, rows in new.values():
                 rows["raw_benchmark_data"] = rows["requests"] = []
-            for values in large_samples(run for run, _ in new.values()):
-                values.release()  # committing takes the memory
+            if self._lake is None:  # else they may be needed again
+                for values in large_samples(run for run, _ in new.values()):
+                    values.release()  # committing takes the memory
             self._update_latest(new.values())
             for run, _ in new.values():
                 latest_results.apply_calibration(connection, run)
@@ -217,7 +297,10 @@ class Warehouse:
         Raises FormatError for an unknown family and for another profile of the same id; StorageError.
         """
         plugins.check_family(profile.run.cell.workload.family, f"profile {profile.profile_id}")
-        with self._using() as connection, migrate.transaction(connection):
+        return self._repeated(lambda: self._ingest_profile(profile, source, source_sha256))
+
+    def _ingest_profile(self, profile: Profile, source: str | None, source_sha256: str | None) -> bool:
+        with self.transaction() as connection:
             if profiles.is_stored(connection, profile, source_sha256):
                 return False
             now = datetime.now(UTC).replace(tzinfo=None)
@@ -227,7 +310,7 @@ class Warehouse:
 
     def take_profiles(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Store rows of profiles, by table, as another warehouse has them; with those of their machines and series."""
-        with self._using() as connection, migrate.transaction(connection):
+        with self.transaction():
             self._insert_profiles(rows)
 
     def _insert_profiles(self, rows: Mapping[str, Sequence[Row]]) -> None:
@@ -252,15 +335,21 @@ class Warehouse:
     def cursor(self) -> Iterator[DuckDB]:
         """A DuckDB cursor, for answers read in parts. Raises StorageError, as `query` does."""
         with self._using() as connection, connection.cursor() as cursor:
+            if self._lake is not None:
+                cursor.execute(f"USE {lake.NAME}")
             if not self.has_own_views:
                 cursor.execute(migrate.temporary_views())
             yield cursor
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """A connection inside a transaction, rolled back if anything raises."""
-        with self._using() as connection, migrate.transaction(connection):
+    def transaction(self) -> Iterator[DuckDB]:
+        """A connection inside a transaction, rolled back if anything raises; that of a lake waits for its turn."""
+        begin = migrate.transaction if self._lake is None else self._lake.transaction
+        with self._using() as connection, begin(connection):
             yield connection
+
+    def _repeated(self, change: Callable[[], T]) -> T:
+        return change() if self._lake is None else self._lake.repeated(change)
 
     @contextmanager
     def attached(self, path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[str]:
@@ -283,15 +372,21 @@ class Warehouse:
                 raise taken
 
     def _copy_to(self, path: Path) -> None:
+        if self._lake is not None:
+            with self._using() as connection:
+                lake.copy_to_file(connection, path)
+            return
         with self._using() as connection, new_database(connection, path) as copy:
             connection.execute(f"COPY FROM DATABASE {quoted(catalog.current(connection))} TO {quoted(copy)}")
 
     def _prepare(self) -> None:
         """Check what the file holds, upgrade it, and lock the settings."""
         with self._using() as connection:
-            catalog.refuse_foreign(connection, self.path)
+            catalog.refuse_foreign(connection, self.path, is_lake=self.is_lake)
             is_fresh = False
-            if not self.read_only:
+            if self._lake is not None and not self.read_only:
+                lake.prepare(connection, self._lake)
+            elif not self.read_only:
                 is_fresh = migrate.migrate(connection, self.path)
             elif not migrate.is_current(connection, self.path):
                 raise OutdatedError(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarking.core.database_paths import absolute_database, is_lake
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.provenance import this_process
 from benchmarking.core.records import Cell, dumps, from_json, to_json
@@ -80,7 +81,9 @@ class Manifest:
         return tuple(plan.cell for plan in self.plans)
 
     def owns(self, path: str, also: str | None = None) -> bool:
-        """Whether a path is in the folder of this file, links followed, or is `also`."""
+        """Whether a path is in the folder of this file, links followed, or is `also`. A DuckLake is in no folder."""
+        if is_lake(path):
+            return also is not None and absolute_database(also) == path
         resolved = Path(path).resolve()
         return resolved.is_relative_to(self.path.parent.resolve()) or (
             also is not None and resolved == Path(also).resolve()

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.command_line import (
@@ -17,6 +16,7 @@ from benchmarking.core.command_line import (
     names,
     non_negative_seconds,
 )
+from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 
@@ -47,7 +47,7 @@ def add_metrics(parser: argparse._ActionsContainer, what: str) -> None:
     parser.add_argument("--metric", type=names, default=(DEFAULT_METRIC,), metavar="COLUMN,...", help=help_text)
 
 
-def add_database(parser: argparse.ArgumentParser, what: str = "DuckDB file of the warehouse") -> None:
+def add_database(parser: argparse.ArgumentParser, what: str = "DuckDB file of the warehouse, or ducklake:...") -> None:
     """Which database, and how long to wait for it."""
     group = parser.add_argument_group("database")
     group.add_argument(
@@ -69,7 +69,7 @@ def chosen_metrics(arguments: argparse.Namespace, columns: Sequence[str]) -> lis
     """The metrics of the names, each once: columns, or numbers that results in the database brought with them. Raises
     UsageError, with near names, for one that is unknown."""
     known = list(dict.fromkeys(columns))
-    if all(name in JUDGED for name in known) or not Path(arguments.db_path).exists():
+    if all(name in JUDGED for name in known) or not database_exists(arguments.db_path):
         return [JUDGED[choice(name, tuple(JUDGED), "metric")] for name in known]
     from db.analysis.selection import judged_metric
 

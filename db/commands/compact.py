@@ -12,6 +12,7 @@ import dataclasses
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, two a
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.database_paths import is_lake
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.metrics import bytes_to_mb
 from db.analysis.selection import Selection
@@ -173,17 +175,18 @@ def _check_terminal(arguments: argparse.Namespace) -> None:
 
 def _replace(report: Report, results: Sequence[str], arguments: argparse.Namespace) -> None:
     """Replace the samples, rewrite the file, and add its sizes to the report."""
-    path, wait_s = Path(arguments.db_path), arguments.lock_timeout
-    before = path.stat().st_size
+    path, wait_s = arguments.db_path, arguments.lock_timeout
+    before = after = 0 if is_lake(path) else os.path.getsize(path)
     with Warehouse.open(path, lock_timeout_s=wait_s) as warehouse:
         replace_samples(warehouse, results)
-    if os.name == "nt":
+    if os.name == "nt" and not is_lake(path):
         note(f"{NAME}: on Windows the file cannot be rewritten under its lock: later runs use its free space")
     else:
-        Warehouse.compact(path, lock_timeout_s=wait_s)
-    report["replaced"] = {"before_bytes": before, "after_bytes": path.stat().st_size}
+        found, after = Warehouse.compact(path, lock_timeout_s=wait_s)
+        before = found if is_lake(path) else before
+    report["replaced"] = {"before_bytes": before, "after_bytes": after}
     if not arguments.json:
-        print(f"replaced: {_change(before, path.stat().st_size)}")
+        print(f"replaced: {_change(before, after)}")
 
 
 def _lines(report: Report) -> list[str]:
@@ -249,15 +252,19 @@ def replace_samples(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
 
 
 def sizes(warehouse: Warehouse, results: Sequence[str]) -> Sizes:
-    """The sizes of the file, measured on a temporary copy in its folder. Raises StorageError."""
-    path = Path(warehouse.path)
+    """The sizes of the file, or of a lake as a file, measured on a temporary copy. Raises StorageError."""
+    path = Path(tempfile.gettempdir(), "lake.duckdb") if warehouse.is_lake else Path(warehouse.path)
     with temporary_sibling(path) as copy, temporary_sibling(path) as rewritten:
         warehouse.backup(copy)
         before = copy.stat().st_size
         with Warehouse.open(copy) as opened:
             replace_samples(opened, results)
             opened.backup(rewritten)
-        return Sizes(before=path.stat().st_size, rewritten=before, after=rewritten.stat().st_size)
+        return Sizes(
+            before=before if warehouse.is_lake else path.stat().st_size,
+            rewritten=before,
+            after=rewritten.stat().st_size,
+        )
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, choice, note, run_command, tag
+from benchmarking.core.database_paths import is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.records import PRECISIONS, Run
 from benchmarking.core.tables import Table, table_text
@@ -151,7 +152,7 @@ def _given(arguments: argparse.Namespace) -> GivenValues:
 
 def _is_database(path: Path, database: str) -> bool:
     """Whether the file is the database that is written to, or its log."""
-    return path.resolve() in (Path(database).resolve(), Path(f"{database}.wal").resolve())
+    return not is_lake(database) and path.resolve() in (Path(database).resolve(), Path(f"{database}.wal").resolve())
 
 
 @contextmanager

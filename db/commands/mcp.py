@@ -17,6 +17,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.core.child_process import Finished, run_module
 from benchmarking.core.command_line import Parser, positive_seconds, run_command
+from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
 from db.commands.arguments import add_database, command_parser
@@ -64,7 +65,7 @@ def _run(argv: Sequence[str]) -> int:
         import mcp.server.mcpserver  # noqa: F401 - absent without the extra
     except ImportError as error:
         raise UsageError(f'the package mcp is not installed ({error}): pip install "benchhouse[mcp]"') from error
-    if not Path(arguments.db_path).is_file():
+    if not database_exists(arguments.db_path):
         raise UsageError(f"{arguments.db_path} does not exist: create it with setup_benchmark_db.py, or give --db-path")
     server(arguments.db_path, arguments.timeout, arguments.lock_timeout).run()
     return EXIT_OK

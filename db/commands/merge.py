@@ -13,6 +13,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, two a
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, note, run_command
+from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from db.commands.arguments import add_database, command_parser, print_json
 
@@ -24,6 +25,7 @@ EXAMPLES = """
 examples:
   benchhouse merge laptop.duckdb server.duckdb
   benchhouse merge laptop.duckdb --db-path all.duckdb --dry-run
+  benchhouse merge laptop.duckdb --db-path "ducklake:postgres:dbname=bench host=db.lab"
 """
 EXIT_CODES = """
 exit codes: 0 merged; 1 a file was refused, and nothing of it was taken; 2 usage
@@ -54,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     for path in arguments.others:
-        if not path.is_file():
+        if not database_exists(path):
             raise UsageError(f"{path} does not exist: give the file of a warehouse")
     with _open(arguments) as warehouse:
         report = _merge(warehouse, arguments)
@@ -64,10 +66,10 @@ def _run(argv: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    parser.add_argument("others", nargs="+", type=Path, metavar="OTHER.duckdb", help="warehouses to read")
+    parser.add_argument("others", nargs="+", metavar="OTHER.duckdb", help="warehouses to read, also DuckLakes")
     parser.add_argument("--dry-run", action="store_true", help="count what each would add, and add nothing")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
-    add_database(parser, "DuckDB file to merge into")
+    add_database(parser, "DuckDB file, or ducklake:..., to merge into")
     return parser
 
 
@@ -75,7 +77,7 @@ def _open(arguments: argparse.Namespace) -> Warehouse:
     from db.warehouse import MEMORY, Warehouse
 
     path = arguments.db_path
-    if arguments.dry_run and not Path(path).exists():
+    if arguments.dry_run and not database_exists(path):
         return Warehouse.open(MEMORY)
     return Warehouse.open(path, read_only=arguments.dry_run, lock_timeout_s=arguments.lock_timeout)
 
@@ -91,9 +93,9 @@ def _merge(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
         except StorageError as error:
             found = error.conflicts if isinstance(error, ConflictError) else ()
             conflicts = [dataclasses.asdict(conflict) for conflict in found]
-            report["refused"].append({"file": str(path), "reason": str(error), "conflicts": conflicts})
+            report["refused"].append({"file": path, "reason": str(error), "conflicts": conflicts})
         else:
-            report["merged"].append({"file": str(path), **dataclasses.asdict(merged)})
+            report["merged"].append({"file": path, **dataclasses.asdict(merged)})
     return report
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above the package is wanted
@@ -46,11 +47,11 @@ def _run(argv: Sequence[str]) -> int:
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal and arguments.timeout is not None:
         raise UsageError("--timeout limits statements read from stdin: in a terminal, Ctrl-C stops one")
-    greeting, views = _opened(arguments)
-    command = shell_command(find_shell(), arguments.db_path, arguments.format, views)
-    if is_terminal:
-        print(greeting, flush=True)
-    code = hand_over(command, limit_s=arguments.timeout, memory_bytes=MEMORY_BYTES, is_terminal=is_terminal)
+    with _opened(arguments) as (greeting, views, file):
+        command = shell_command(find_shell(), file, arguments.format, views)
+        if is_terminal:
+            print(greeting, flush=True)
+        code = hand_over(command, limit_s=arguments.timeout, memory_bytes=MEMORY_BYTES, is_terminal=is_terminal)
     if code is None:
         raise TimeLimitError(f"not finished within {arguments.timeout:g} s: narrow the statements, or raise --timeout")
     return code
@@ -72,8 +73,10 @@ def _parser() -> Parser:
     return parser
 
 
-def _opened(arguments: argparse.Namespace) -> tuple[str, str]:
-    """The tables and views for people, and the SQL of our views if those in the file are not ours.
+@contextmanager
+def _opened(arguments: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
+    """The tables and views for people, the SQL of our views if those in the file are not ours, and the file; of a lake
+    a copy of its tables as they are now, until the end.
 
     Raises StorageError and its subclasses for a file that is not a warehouse.
     """
@@ -81,14 +84,17 @@ def _opened(arguments: argparse.Namespace) -> tuple[str, str]:
     from db.migrate import temporary_views
     from db.query import dictionary
 
-    with open_to_read(arguments, for_questions=True) as warehouse:
+    with ExitStack() as stack:
+        warehouse = stack.enter_context(open_to_read(arguments, for_questions=True))
         views = "" if warehouse.has_own_views else temporary_views()
         listing = dictionary.listing(dictionary.entries(warehouse), width=stdout_page().width or dictionary.WIDTH)
-    greeting = (
-        f"{listing}\n\n{arguments.db_path}, read-only. Columns: FROM columns_of('series'); "
-        "example questions: benchhouse sql --examples; Ctrl-D exits."
-    )
-    return greeting, views
+        greeting = (
+            f"{listing}\n\n{arguments.db_path}, read-only. Columns: FROM columns_of('series'); "
+            "example questions: benchhouse sql --examples; Ctrl-D exits."
+        )
+        if warehouse.file == arguments.db_path:
+            stack.close()  # the shell opens it
+        yield greeting, views, warehouse.file
 
 
 def _examples() -> str:

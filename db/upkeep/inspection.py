@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from benchmarking.core.database_paths import is_lake
 from benchmarking.core.errors import StorageError
 from benchmarking.core.temporary import leftovers, temporary_folder
 from db.connection import FILE_FORMAT, DamagedError, connect
@@ -24,12 +25,14 @@ def verify_file(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
 
 
 @contextmanager
-def inspected(path: Path, *, lock_timeout_s: float = 30.0) -> Iterator[Warehouse]:
+def inspected(path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[Warehouse]:
     """The warehouse in a file, read-only; one of an older version as an upgraded copy. Raises StorageError."""
     try:
         warehouse = Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s)
     except (OutdatedError, DamagedError) as error:
-        with _copied(path, lock_timeout_s) as copy:
+        if is_lake(path):
+            raise
+        with _copied(Path(path), lock_timeout_s) as copy:
             try:
                 warehouse = Warehouse.open(copy)
             except StorageError:
@@ -41,13 +44,14 @@ def inspected(path: Path, *, lock_timeout_s: float = 30.0) -> Iterator[Warehouse
         yield warehouse
 
 
-def leftovers_near(warehouse: Warehouse, path: Path) -> list[Path]:
+def leftovers_near(warehouse: Warehouse, path: str | Path) -> list[Path]:
     """What killed processes left beside the file, in the folders of its run files, and among temporary files."""
+    own = [] if is_lake(path) else [Path(path).resolve().parent]
     with suppress(StorageError):
         sources = [Path(row["source"]).parent for row in warehouse.query(RUN_FOLDERS).dicts()]
-        folders = dict.fromkeys([path.resolve().parent, *sources])
+        folders = dict.fromkeys([*own, *sources])
         return [left for folder in folders for left in leftovers(folder)]
-    return leftovers(path.resolve().parent)
+    return [left for folder in own for left in leftovers(folder)]
 
 
 def unread_log(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:

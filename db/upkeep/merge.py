@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarking.core.database_paths import LakePlace, is_lake
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.temporary import temporary_folder
 from db.connection import FILE_FORMAT, Connection, connect, copy_database
@@ -44,14 +45,14 @@ class Merged:
 class ConflictError(FormatError):
     """Another warehouse has other content under the same id."""
 
-    def __init__(self, path: Path, found: Sequence[Conflict]) -> None:
+    def __init__(self, path: str | Path, found: Sequence[Conflict]) -> None:
         super().__init__(f"{path}: nothing was added, since it contradicts this database: {conflicts_text(found)}")
         self.conflicts = tuple(found)
 
 
 def merge(
     warehouse: Warehouse,
-    path: Path,
+    path: str | Path,
     *,
     lock_timeout_s: float = 30.0,
     dry_run: bool = False,
@@ -63,7 +64,7 @@ def merge(
     they are here, and the rest is added. Otherwise raises ConflictError; FormatError for a file that is not a warehouse
     or has dangling references; LockedError; StorageError. Then nothing of it is added.
     """
-    if os.path.exists(path) and os.path.exists(warehouse.path) and os.path.samefile(path, warehouse.path):
+    if _is_same(str(path), warehouse.path):
         raise UsageError(f"{path} is the database itself: choose another file to merge")
     with (
         upgraded(path, lock_timeout_s=lock_timeout_s, check=not keep_own) as current,
@@ -101,8 +102,20 @@ def _counts(other: OtherWarehouse, aliases: Mapping[str, Alias]) -> Merged:
 
 
 @contextmanager
-def upgraded(path: Path, *, lock_timeout_s: float, check: bool) -> Iterator[Path]:
-    """The file of a warehouse, or an upgraded copy of it. With `check`, raises FormatError for dangling references."""
+def upgraded(path: str | Path, *, lock_timeout_s: float, check: bool) -> Iterator[Path]:
+    """The file of a warehouse, or a copy: of one of an older version, or of a lake.
+
+    With `check`, raises FormatError for dangling references.
+    """
+    if is_lake(path):
+        with temporary_folder("benchhouse-lake") as folder:
+            with Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s) as lake:
+                if check:
+                    _refuse_faults(lake)
+                lake.backup(folder / "lake.duckdb")
+            yield folder / "lake.duckdb"
+        return
+    path = Path(path)
     try:
         with Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s) as other:
             if check:
@@ -121,6 +134,12 @@ def upgraded(path: Path, *, lock_timeout_s: float, check: bool) -> Iterator[Path
             if check:
                 _refuse_faults(other)
         yield copy
+
+
+def _is_same(path: str, own: str) -> bool:
+    if is_lake(path) and is_lake(own):
+        return LakePlace.parse(path).catalog == LakePlace.parse(own).catalog
+    return os.path.exists(path) and os.path.exists(own) and os.path.samefile(path, own)
 
 
 def _refuse_faults(other: Warehouse) -> None:

@@ -52,6 +52,11 @@ WHERE run_id NOT IN (SELECT run_id FROM benchmark_runs)
 """
 """A run is not new if its results or its run file belong to another run here."""
 
+UPDATE_ALIAS = "UPDATE series_alias SET canonical_series_id = ?, reason = ?, created_at = ? WHERE series_id = ?"
+ADD_ALIAS = """
+INSERT INTO series_alias (canonical_series_id, reason, created_at, series_id)
+SELECT ?, ?, ?, ? WHERE ? NOT IN (SELECT series_id FROM series_alias)
+"""
 CALIBRATED = """
 SELECT DISTINCT hardware_id FROM benchmark_runs JOIN new_runs USING (run_id) WHERE task = ?
 """
@@ -130,11 +135,9 @@ class OtherWarehouse:
         for table in NEW:
             self.connection.execute(f"INSERT INTO {table} BY NAME SELECT * {self._new(table)}")
         for series, alias in aliases.items():
-            self.connection.execute(
-                "INSERT OR REPLACE INTO series_alias (series_id, canonical_series_id, reason, created_at) "
-                "VALUES (?, ?, ?, ?)",
-                [series, alias.canonical, alias.reason, alias.created_at],
-            )
+            values = [alias.canonical, alias.reason, alias.created_at, series]
+            for sql in (UPDATE_ALIAS, ADD_ALIAS):  # a lake has no keys that a row could replace another by
+                self.connection.execute(sql, values if sql == UPDATE_ALIAS else [*values, series])
         for (hardware_id,) in self.connection.execute(CALIBRATED, [latest_results.CALIBRATION]).fetchall():
             self.connection.execute(latest_results.UPDATE, [hardware_id])
         latest_results.compute(self.connection)

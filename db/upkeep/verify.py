@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.records import Precision, canonical_hash
 from benchmarking.core.untrusted.input_files import unpacked_digest
-from db import latest_results, migrate
+from db import lake, latest_results, migrate
 from db.connection import problem_of, quoted
 from db.warehouse import MEMORY, Warehouse
 
@@ -42,7 +42,10 @@ SCHEMA = {
             data_type || CASE WHEN is_nullable THEN '' ELSE ' NOT NULL' END || ' -- ' || coalesce(comment, '') AS value
         FROM duckdb_columns() WHERE NOT internal AND database_name = current_database()
     """,
-    "table": "SELECT table_name AS name, coalesce(comment, '') AS value FROM duckdb_tables() WHERE NOT internal",
+    "table": """
+        SELECT table_name AS name, coalesce(comment, '') AS value
+        FROM duckdb_tables() WHERE NOT internal AND database_name = current_database()
+    """,
     "view": """
         SELECT view_name AS name, coalesce(comment, '') AS value
         FROM duckdb_views() WHERE NOT internal AND database_name = current_database()
@@ -50,7 +53,7 @@ SCHEMA = {
     "constraint": """
         SELECT table_name || ' ' || constraint_type || ' ' || constraint_column_names::VARCHAR AS name,
             count(*)::VARCHAR AS value
-        FROM duckdb_constraints() GROUP BY ALL
+        FROM duckdb_constraints() WHERE database_name = current_database() GROUP BY ALL
     """,
 }
 """The schema as names and values. The SQL of views and checks is left out, since each version of DuckDB writes it in
@@ -63,12 +66,20 @@ def verify(warehouse: Warehouse) -> list[Finding]:
     findings = [*damaged, *_schema(warehouse), *(() if damaged else _migrations(warehouse))]
     if findings:  # the other checks need a readable file with the right schema
         return findings
-    return [*_contents(warehouse), *_names(warehouse), *_hashes(warehouse), *_checksums(warehouse)]
+    return [
+        *_contents(warehouse),
+        *_lake_keys(warehouse),
+        *_names(warehouse),
+        *_hashes(warehouse),
+        *_checksums(warehouse),
+    ]
 
 
 def _schema(warehouse: Warehouse) -> Iterator[Finding]:
     """Differences from a new warehouse."""
     expected, found = _new_schema(), _schema_of(warehouse)
+    if warehouse.is_lake:  # it takes less: `db.lake`
+        expected, found = (_of_tables(schema) for schema in (expected, found))
     for name in sorted(expected.keys() | found.keys()):
         if name not in found:
             yield Finding(kind="schema", subject=name, problem=f"{name} is missing")
@@ -77,6 +88,14 @@ def _schema(warehouse: Warehouse) -> Iterator[Finding]:
         elif expected[name] != found[name]:
             problem = f"{name} is {found[name]!r}, expected {expected[name]!r}"
             yield Finding(kind="schema", subject=name, problem=problem)
+
+
+def _of_tables(schema: Mapping[str, str]) -> dict[str, str]:
+    """Without constraints, and without the columns and comments of views."""
+    views = migrate.view_names()
+    kept = {name: "" if name.startswith("view ") else value for name, value in schema.items()}
+    of_views = tuple(f"column {view}." for view in views)
+    return {name: value for name, value in kept.items() if not name.startswith(("constraint ", *of_views))}
 
 
 @cache
@@ -106,6 +125,20 @@ def _contents(warehouse: Warehouse) -> Iterator[Finding]:
     for kind, sql in CHECKS:
         for row in warehouse.query(sql).dicts():
             yield Finding(kind=kind, subject=row["subject"], problem=row["problem"])
+
+
+def _lake_keys(warehouse: Warehouse) -> Iterator[Finding]:
+    """Rows of a lake that share what is the primary key in a file; other unique columns are among the CHECKS."""
+    if not warehouse.is_lake:
+        return
+    with lake.model() as model:
+        keys = lake.primary_keys(model)
+    checked = {(table, key) for table, key, _ in KEYS}
+    for table, columns in keys.items():
+        key = ", ".join(map(quoted, columns))
+        if (table, ", ".join(columns)) not in checked:
+            for row in warehouse.query(_duplicates(quoted(table), key, "TRUE")).dicts():
+                yield Finding(kind="duplicate", subject=row["subject"], problem=row["problem"])
 
 
 def _names(warehouse: Warehouse) -> Iterator[Finding]:
@@ -389,11 +422,14 @@ CHECKS: tuple[tuple[str, str], ...] = (
 )
 """(kind of finding, query)."""
 
-TABLES = "SELECT table_name AS name FROM duckdb_tables() WHERE NOT internal ORDER BY 1"
+TABLES = """
+SELECT table_name AS name FROM duckdb_tables() WHERE NOT internal AND database_name = current_database() ORDER BY 1
+"""
 
 DAMAGE_KEYS = """
 SELECT table_name AS name, constraint_column_names[1] AS key FROM duckdb_constraints()
-WHERE constraint_type = 'PRIMARY KEY' AND len(constraint_column_names) = 1 ORDER BY 1
+WHERE constraint_type = 'PRIMARY KEY' AND len(constraint_column_names) = 1 AND database_name = current_database()
+ORDER BY 1
 """
 
 BATCH = 1000

@@ -6,6 +6,9 @@ into the user's own file, as by a command: with the file's lock, for which it wa
 
 The copy is made without a lock: file and log are unchanged from before to after copying, or it is made again. DuckDB
 changes the file in a checkpoint only, and otherwise appends to the log, of which it ignores an unfinished transaction.
+
+A DuckLake in PostgreSQL is read as it is at one moment, which no writer waits for, into a copy of the same kind. One in
+a file is read through a copy of its catalog.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from benchmarking.core.database_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
 from benchmarking.core.errors import BenchhouseError, StorageError
 from benchmarking.core.temporary import temporary_folder
 from db.connection import WRITER, connect, copy_database
@@ -68,13 +72,13 @@ class Data:
     @property
     def path(self) -> str:
         """The copy's file, for questions in SQL."""
-        return self.warehouse.path
+        return self.warehouse.file
 
 
 class _Copy:
     """A copy with the number of its readers; it is deleted when it is replaced and nobody reads it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         """Raises StorageError."""
         self.readers = 1  # the snapshots' own
         self.taken_at = datetime.now(UTC)
@@ -84,8 +88,12 @@ class _Copy:
                 folder = stack.enter_context(temporary_folder(FOLDER))
             except OSError as error:
                 raise StorageError(f"no folder for a copy of {path}: {error.strerror}: {error.filename}") from error
-            copy, self.signature = _settled_copy(path, folder)
-            self.warehouse = stack.enter_context(_opened(copy, path))
+            if is_lake(path):
+                self.warehouse, self.signature = _copy_of_lake(LakePlace.parse(path), folder)
+            else:
+                copy, self.signature = _settled_copy(Path(path), folder)
+                self.warehouse = _opened(copy, Path(path))
+            stack.enter_context(self.warehouse)
             self._stack = stack.pop_all()
 
     def close(self) -> None:
@@ -98,7 +106,7 @@ class Snapshots:
 
     def __init__(self, path: str | Path) -> None:
         """Takes the first copy. Raises StorageError for a file that is missing or no warehouse."""
-        self._path = Path(path)
+        self._path = str(path)
         self._lock = threading.Lock()
         self._renewing = threading.Lock()
         self._changing = threading.Lock()
@@ -117,7 +125,7 @@ class Snapshots:
             trouble = self._trouble
         try:
             yield Data(
-                warehouse=copy.warehouse, name=str(self._path), taken_at=copy.taken_at, trouble=trouble, kept=copy.kept
+                warehouse=copy.warehouse, name=self._path, taken_at=copy.taken_at, trouble=trouble, kept=copy.kept
             )
         finally:
             self._leave(copy)
@@ -149,13 +157,20 @@ class Snapshots:
         if time.monotonic() - self._checked_s < CHECKED_S or not self._renewing.acquire(blocking=False):
             return
         try:
-            if _signature(self._path) == self._copy.signature:
+            if self._is_current():
                 self._trouble = None
             else:
                 self._replace()
         finally:
             self._checked_s = time.monotonic()
             self._renewing.release()
+
+    def _is_current(self) -> bool:
+        try:
+            found = _lake_signature(self._path) if is_lake(self._path) else _signature(Path(self._path))
+            return found == self._copy.signature
+        except BenchhouseError:  # making a copy says what it is
+            return False
 
     def _replace(self) -> None:
         try:
@@ -181,7 +196,32 @@ def _state(path: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _settled_copy(path: Path, folder: Path) -> tuple[Path, Signature]:
+def _lake_signature(name: str) -> Signature:
+    """What changes with the lake. Raises StorageError."""
+    place = LakePlace.parse(name)
+    if not place.is_postgres:
+        return _signature(Path(place.catalog))
+    with Warehouse.open(name, read_only=True, lock_timeout_s=0) as lake:
+        return ((lake.lake_snapshot(), 0, 0),)
+
+
+def _copy_of_lake(place: LakePlace, folder: Path) -> tuple[Warehouse, Signature]:
+    """A copy of the lake's tables, for questions. Raises StorageError."""
+    source, signature = place.name, None
+    if not place.is_postgres:
+        catalog, signature = _settled_copy(Path(place.catalog), folder, FILE_ENDING)
+        source = f"{LAKE}{catalog}{DATA_PATH}{place.data_path}"
+    copy = folder / "copy.duckdb"
+    try:
+        with Warehouse.open(source, read_only=True, lock_timeout_s=0) as lake:
+            number = lake.lake_snapshot()  # before the copy: what comes meanwhile makes another one
+            lake.copy_for_questions(copy)
+    except StorageError as error:
+        raise StorageError(str(error).replace(source, place.name)) from error
+    return Warehouse.of_copy(copy, place.name), signature or ((number, 0, 0),)
+
+
+def _settled_copy(path: Path, folder: Path, ending: str = ".duckdb") -> tuple[Path, Signature]:
     """A consistent copy. Raises StorageError."""
     if not path.exists():
         raise StorageError(f"no database at {path}: create it with setup_benchmark_db --db-path {path}")
@@ -191,7 +231,7 @@ def _settled_copy(path: Path, folder: Path) -> tuple[Path, Signature]:
         if 0 <= time.time() - newest_s < SETTLED_S:
             time.sleep(SETTLED_S)
             continue
-        copy = folder / f"{attempt}.duckdb"
+        copy = folder / f"{attempt}{ending}"
         copy_database(path, copy)
         if _signature(path) == before:
             return copy, before

@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarking.core import child_process
 from benchmarking.core.codec import from_json
 from benchmarking.core.command_line import note
+from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Json
@@ -74,7 +75,7 @@ def compare_stored(before: str, after: str, db_path: str, *flags: str) -> Stored
 def measured_peaks(hardware_id: str, db_path: str) -> dict[str, float]:
     """The measured peak rates of a device: FLOP/s by precision, and copy_bytes_per_sec; empty where it was never
     calibrated, and without duckdb. Raises StorageError."""
-    if importlib.util.find_spec("duckdb") is None or not Path(db_path).is_file():
+    if importlib.util.find_spec("duckdb") is None or not database_exists(db_path):
         return {}
     found: dict[str, float] = json.loads(_ask("peaks", db_path, hardware_id).stdout)
     return found

@@ -1,0 +1,426 @@
+"""A warehouse in DuckLake: the tables in Parquet files that many machines reach, their catalog in PostgreSQL or a file.
+
+The schema is the migrations', read from a database in memory that has been through them. DuckLake has no keys, checks
+or comments on columns of views; `lake_statements` is the one place that leaves them out, and identity rests on three
+things: ids are unique or hashes, who writes looks first whether a row is there, and one process writes at a time. It
+holds an advisory lock of PostgreSQL for one transaction, which ends with the process or the server; a catalog in a file
+is locked by DuckDB. Who reads waits for nobody.
+
+DuckDB's PostgreSQL extension lets SQL connect to any server. So SQL of a user never runs on a connection that has it,
+but on a copy of the tables in a file.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shlex
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from benchmarking.core.database_paths import DATA_PATH, LakePlace
+from benchmarking.core.errors import LockedError, StorageError
+from db import catalog, migrate
+from db.connection import (
+    FILE_FORMAT,
+    RETRY_FIRST_S,
+    RETRY_MOST_S,
+    WRITER,
+    Config,
+    Connection,
+    TransientError,
+    confined,
+    connect_attaching,
+    literal,
+    load_extension,
+    new_database,
+    quoted,
+    retrying,
+    translate_errors,
+)
+from db.connection import connect as connect_file
+from db.files import make_folder
+
+if TYPE_CHECKING:
+    from db.connection import DuckDB
+
+NAME = "lake"
+"""The lake in SQL."""
+CATALOG = "lake_catalog"
+"""The database with its catalog in SQL."""
+TURNS = "lake_turns"
+"""The connection to PostgreSQL that holds the writers' lock, in SQL."""
+WRITERS_LOCK = 0x62656E6368
+"""Key of the advisory lock: "bench"."""
+LOCK = f"SELECT set_config('lock_timeout', '{{wait_ms}}', true), pg_advisory_xact_lock({WRITERS_LOCK})::text"
+SLICE_S = 2.0
+"""Longest wait inside PostgreSQL: a Ctrl-C is heard after it."""
+
+EXTENSIONS = {"ducklake": "duckdb_extension_ducklake", "postgres_scanner": "duckdb_extension_postgres_scanner"}
+"""Extension of DuckDB -> the Python package that carries it."""
+STORES = {"s3": "httpfs", "gs": "httpfs", "gcs": "httpfs", "r2": "httpfs", "az": "azure", "abfss": "azure"}
+"""Scheme of an object store -> the extension that reads it."""
+
+SETTINGS: Config = {"catalog_error_max_schemas": 0}
+"""An unknown name is not looked for in PostgreSQL's own tables."""
+CHANGES = re.compile(r"^\s*(UPDATE|DELETE|INSERT)\b", re.MULTILINE)
+MERGE_INSTEAD = "the lake cannot be upgraded in its place: make a new one, and benchhouse merge this one into it"
+MISSING = "creating a new DuckLake is explicitly disabled"
+
+COLUMNS = """
+SELECT table_name, column_name, data_type, is_nullable, comment FROM system.main.duckdb_columns()
+WHERE NOT internal AND database_name = system.main.current_database() AND table_name IN (SELECT unnest(?))
+ORDER BY table_name, column_index
+"""
+COMMENTS = """
+SELECT table_name, comment FROM system.main.duckdb_tables()
+WHERE database_name = system.main.current_database() AND comment IS NOT NULL ORDER BY table_name
+"""
+PRIMARY_KEYS = """
+SELECT table_name, constraint_column_names FROM system.main.duckdb_constraints()
+WHERE constraint_type = 'PRIMARY KEY' ORDER BY table_name
+"""
+SNAPSHOT = f"SELECT max(snapshot_id) AS snapshot FROM {CATALOG}.ducklake_snapshot"
+
+DATA_BYTES = f"SELECT coalesce(sum(file_size_bytes), 0)::BIGINT FROM {CATALOG}.ducklake_data_file"
+KEPT = "1 day"
+"""How long an older state stays readable, and a file that no state names is not deleted: longer than any query or
+transaction takes."""
+COMPACTING = (
+    f"CALL ducklake_flush_inlined_data('{NAME}')",
+    f"CALL ducklake_merge_adjacent_files('{NAME}')",
+    f"CALL ducklake_rewrite_data_files('{NAME}')",
+    *(
+        f"CALL ducklake_{what}('{NAME}', older_than => now() - INTERVAL '{KEPT}')"
+        for what in ("expire_snapshots", "cleanup_old_files", "delete_orphaned_files")
+    ),
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """An open lake: how its writers take turns."""
+
+    place: LakePlace
+    lock_timeout_s: float
+
+    @contextmanager
+    def transaction(self, connection: DuckDB) -> Iterator[None]:
+        """A transaction of the one process that may write. Raises LockedError when others keep the lock too long."""
+        with self.turn(connection) as check, migrate.transaction(connection):
+            yield
+            check()
+
+    def turn(self, connection: DuckDB) -> AbstractContextManager[Callable[[], None]]:
+        """The writers' lock; gives what raises if it was lost. Raises LockedError."""
+        if self.place.is_postgres:
+            return _turn(connection, self.place, self.lock_timeout_s)
+        return nullcontext(lambda: None)  # DuckDB has locked the catalog's file
+
+    def repeated(self, change: Callable[[], T]) -> T:
+        """What the change gives, made again while its errors are ones that pass. Raises the last one."""
+        deadline = time.monotonic() + self.lock_timeout_s
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                return change()
+            except TransientError:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise
+            # Jitter, so that processes that failed together do not keep colliding.
+            time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))  # noqa: S311 - a pause is no secret
+            pause_s = min(RETRY_MOST_S, 1.5 * pause_s)
+
+
+def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
+    """A connection whose current database is the lake, confined to its data; its settings are not locked yet.
+
+    Raises StorageError for a lake that is missing (unless `create`) and for a missing extension; LockedError.
+    """
+    place = lake.place
+
+    def attach(connection: DuckDB) -> list[str]:
+        return _attach(connection, lake, read_only=read_only, create=create)
+
+    def connected() -> DuckDB:
+        with translate_errors(place.name, lake.lock_timeout_s):
+            return connect_attaching(attach, SETTINGS | (FILE_FORMAT if read_only else WRITER))
+
+    if not place.is_postgres and os.path.exists(place.catalog):
+        _check_file(lake)
+    # Who reads is told at once that the server is away; what was measured waits for it.
+    return connected() if read_only else lake.repeated(connected)
+
+
+def prepare(connection: DuckDB, lake: Lake) -> None:
+    """Make the schema of this program, or upgrade it. Raises FormatError for a newer one, StorageError."""
+    name = lake.place.name
+    if migrate.is_current(connection, name):
+        return
+    with lake.transaction(connection):
+        if not migrate.is_current(connection, name):  # nobody was faster
+            _upgrade(connection, name)
+
+
+def primary_keys(of: Connection) -> dict[str, list[str]]:
+    """Table -> columns of its primary key, of a database that has been through the migrations."""
+    return dict(of.execute(PRIMARY_KEYS).fetchall())
+
+
+@contextmanager
+def model() -> Iterator[DuckDB]:
+    """The tables of a warehouse, in memory and empty: what a lake's are made from."""
+    with confined() as connection:
+        for step in migrate.migrations():
+            connection.execute(step.sql)
+        yield connection
+
+
+def lake_statements(of: Connection, present: Mapping[str, Collection[str]]) -> list[str]:
+    """SQL that gives a lake the tables and columns of the model that it lacks; `present` has the columns by table.
+
+    A lake takes the names, types, NOT NULL and comments; it has no keys and checks. Raises StorageError for a column
+    that needs a value in rows that are there.
+    """
+    statements, new = list[str](), dict[str, list[str]]()
+    for table, column, kind, is_nullable, comment in of.execute(COLUMNS, [migrate.table_list(of)]).fetchall():
+        if column in present.get(table, ()):
+            continue
+        if table not in present:
+            definition = f"{quoted(column)} {kind}{'' if is_nullable else ' NOT NULL'}"
+            new.setdefault(table, []).append(definition)
+        elif is_nullable:
+            statements.append(f"ALTER TABLE {quoted(table)} ADD COLUMN {quoted(column)} {kind}")
+        else:
+            raise StorageError(f"{table}.{column} needs a value: {MERGE_INSTEAD}")
+        if comment is not None:
+            statements.append(f"COMMENT ON COLUMN {quoted(table)}.{quoted(column)} IS {literal(comment)}")
+    made = [f"CREATE TABLE {quoted(table)} ({', '.join(columns)})" for table, columns in new.items()]
+    comments = [
+        f"COMMENT ON TABLE {quoted(table)} IS {literal(comment)}"
+        for table, comment in of.execute(COMMENTS).fetchall()
+        if table in new
+    ]
+    return [*made, *statements, *comments]
+
+
+def copy_for_questions(connection: DuckDB, target: Path) -> None:
+    """Copy the tables, as they are at one moment, into a new file that holds no way to the lake."""
+    with new_database(connection, target) as name:
+        with migrate.transaction(connection):
+            for table in migrate.table_list(connection):
+                connection.execute(
+                    f"CREATE TABLE {quoted(name)}.main.{quoted(table)} AS FROM {NAME}.main.{quoted(table)}"
+                )
+        _finish_copy(connection, name)
+
+
+def copy_to_file(connection: DuckDB, target: Path) -> None:
+    """Copy everything into a new file that is a warehouse like any other."""
+    with new_database(connection, target) as name:
+        tables = migrate.table_list(connection)
+        connection.execute(f"USE {quoted(name)}")
+        try:
+            for step in migrate.migrations():
+                connection.execute(step.sql)
+        finally:
+            connection.execute(f"USE {NAME}")
+        with migrate.transaction(connection):
+            for table in tables:
+                own, copy = (f"{of}.main.{quoted(table)}" for of in (NAME, quoted(name)))
+                connection.execute(f"INSERT INTO {copy} BY NAME FROM {own}")
+        _finish_copy(connection, name)
+
+
+def clear(connection: DuckDB, lake: Lake) -> None:
+    """Drop all tables and views, or none; `db.catalog` has found them to be ours."""
+    with lake.transaction(connection):
+        migrate.drop_views(connection)
+        for table in migrate.table_list(connection):
+            connection.execute(f"DROP TABLE {quoted(table)}")
+
+
+def compact(connection: DuckDB, lake: Lake) -> tuple[int, int]:
+    """Write the rows that the catalog holds into files, join small files, and delete what is needed no more.
+
+    Gives the bytes of the data files before and after. Older states than KEPT stay readable for those who read them.
+    """
+    with lake.turn(connection):
+        before = _data_bytes(connection)
+        for step in COMPACTING:
+            connection.execute(step)
+        return before, _data_bytes(connection)
+
+
+def _data_bytes(connection: DuckDB) -> int:
+    return int(connection.execute(DATA_BYTES).fetchall()[0][0])
+
+
+def _finish_copy(connection: DuckDB, name: str) -> None:
+    """The comments of the tables, and the views with theirs."""
+    sql = [
+        f"COMMENT ON COLUMN {quoted(table)}.{quoted(column)} IS {literal(comment)}"
+        for table, column, _, _, comment in connection.execute(COLUMNS, [migrate.table_list(connection)]).fetchall()
+        if comment is not None
+    ]
+    sql += [
+        f"COMMENT ON TABLE {quoted(table)} IS {literal(text)}"
+        for table, text in connection.execute(COMMENTS).fetchall()
+    ]
+    connection.execute(f"USE {quoted(name)}")
+    try:
+        with migrate.transaction(connection):
+            connection.execute(";\n".join(sql))
+            migrate.create_views(connection)
+    finally:
+        connection.execute(f"USE {NAME}")
+
+
+def _upgrade(connection: DuckDB, name: str) -> None:
+    before = migrate.version_of(connection, name)
+    changing = [step.name for step in migrate.migrations() if step.version > before > 0 and CHANGES.search(step.sql)]
+    if changing:
+        raise StorageError(f"{name}: {changing[0]} changes rows: {MERGE_INSTEAD}")
+    present: dict[str, set[str]] = {}
+    for table, column, *_ in connection.execute(COLUMNS, [migrate.table_list(connection)]).fetchall():
+        present.setdefault(table, set()).add(column)
+    migrate.drop_views(connection)
+    with model() as wanted:
+        for statement in lake_statements(wanted, present):
+            connection.execute(statement)
+    connection.execute(migrate.view_definitions())
+    now = datetime.now(UTC).replace(tzinfo=None)
+    connection.execute(f"DELETE FROM {migrate.BOOKKEEPING}")
+    for step in (migrate.views(), *migrate.migrations()):
+        connection.execute(
+            f"INSERT INTO {migrate.BOOKKEEPING} (version, name, sha256, applied_at) VALUES (?, ?, ?, ?)",
+            [step.version, step.name, step.sha256, now],
+        )
+
+
+def _check_file(lake: Lake) -> None:
+    """Refuse a catalog's file that holds more than a catalog. Raises FormatError, LockedError."""
+    path = lake.place.catalog
+    with (
+        translate_errors(path, lake.lock_timeout_s),
+        connect_file(path, FILE_FORMAT, read_only=True, lock_timeout_s=lake.lock_timeout_s) as connection,
+    ):
+        catalog.refuse_no_lake(connection, path)
+
+
+def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) -> list[str]:
+    """Attach the lake, and make it the current database; the folders that it needs."""
+    place = lake.place
+    names = ["ducklake", *(["postgres_scanner"] if place.is_postgres else [])]
+    if place.is_remote:
+        names += [_store_extension(place)]
+    for name in names:
+        load_extension(connection, name, EXTENSIONS.get(name))
+    if place.is_postgres and not read_only:
+        connection.execute(f"ATTACH {literal(place.catalog)} AS {TURNS} (TYPE postgres)")
+    try:
+        _attach_lake(connection, lake, "CREATE_IF_NOT_EXISTS false", is_new=False, read_only=read_only)
+    except StorageError as error:
+        if MISSING not in str(error):
+            raise
+        if read_only or not create:
+            raise StorageError(
+                f"no lake at {place.name}: create it with setup_benchmark_db --db-path {shlex.quote(place.name)}"
+            ) from error
+        _create(connection, lake)
+    connection.execute(f"USE {NAME}")
+    return [_data_folder(connection, place, read_only=read_only)]
+
+
+def _create(connection: DuckDB, lake: Lake) -> None:
+    """Make the catalog, or attach the one that another process has made meanwhile."""
+    place = lake.place
+    if place.data_path is None:
+        raise StorageError(
+            f"{place.name}: no lake is there yet, and a new one needs a folder for its data that every machine "
+            f"reaches: add {DATA_PATH}FOLDER to --db-path"
+        )
+    if not place.is_postgres:
+        make_folder(Path(place.catalog).parent)
+    with lake.turn(connection):
+        _attach_lake(connection, lake, "CREATE_IF_NOT_EXISTS true", is_new=True, read_only=False)
+
+
+def _attach_lake(connection: DuckDB, lake: Lake, *options: str, is_new: bool, read_only: bool) -> None:
+    place = lake.place
+    words = [*options, f"METADATA_CATALOG {literal(CATALOG)}", *(["READ_ONLY"] if read_only else [])]
+    if place.data_path is not None:
+        folder = place.data_path.rstrip("/") + "/"
+        # The folder may be mounted elsewhere on this machine.
+        words += [f"DATA_PATH {literal(folder)}", *([] if is_new else ["OVERRIDE_DATA_PATH true"])]
+    source = f"ducklake:{'postgres:' if place.is_postgres else ''}{place.catalog}"
+    statement = f"ATTACH {literal(source)} AS {NAME} ({', '.join(words)})"
+    with translate_errors(place.name, lake.lock_timeout_s):
+        retrying(lambda: connection.execute(statement), lake.lock_timeout_s)
+
+
+def _data_folder(connection: DuckDB, place: LakePlace, *, read_only: bool) -> str:
+    """Where the data are; a folder of a file system is there. Raises StorageError."""
+    found = connection.execute(f"SELECT data_path FROM ducklake_settings({literal(NAME)})").fetchall()
+    folder = str(found[0][0])
+    if "://" in folder:
+        return folder
+    if not read_only:
+        make_folder(Path(folder))
+    elif not os.path.isdir(folder):
+        raise StorageError(
+            f"{place.name}: its data folder {folder} is not on this machine: mount it, or say where it is here with "
+            f"{DATA_PATH}FOLDER behind --db-path"
+        )
+    return folder
+
+
+def _store_extension(place: LakePlace) -> str:
+    scheme = str(place.data_path).partition("://")[0]
+    if scheme not in STORES:
+        raise StorageError(f"{place.name}: {scheme}:// is no object store: expected one of {', '.join(STORES)}")
+    return STORES[scheme]
+
+
+@contextmanager
+def _turn(connection: DuckDB, place: LakePlace, lock_timeout_s: float) -> Iterator[Callable[[], None]]:
+    deadline = time.monotonic() + lock_timeout_s
+    with connection.cursor() as cursor:
+        while not _has_lock(cursor, place, min(SLICE_S, deadline - time.monotonic())):
+            if time.monotonic() >= deadline:
+                raise LockedError(
+                    f"{place.name} is being written by another process (waited {lock_timeout_s:g} s). Run files are "
+                    f"kept: load them later with setup_benchmark_db --ingest FOLDER --db-path {shlex.quote(place.name)}"
+                )
+        try:
+            yield lambda: _ask_server(cursor, "SELECT 1 AS alive")
+        finally:
+            cursor.execute("ROLLBACK")
+
+
+def _has_lock(cursor: DuckDB, place: LakePlace, wait_s: float) -> bool:
+    """Whether the lock was got in time; the cursor is then inside the transaction that holds it."""
+    wait_ms = max(1, round(1000 * wait_s))
+    cursor.execute("BEGIN")
+    try:
+        with translate_errors(place.name):
+            _ask_server(cursor, LOCK.format(wait_ms=wait_ms))
+    except StorageError as error:
+        cursor.execute("ROLLBACK")
+        if "lock timeout" not in str(error):
+            raise
+        return False
+    return True
+
+
+def _ask_server(cursor: DuckDB, sql: str) -> None:
+    cursor.execute(f"FROM system.main.postgres_query({literal(TURNS)}, {literal(sql)})").fetchall()
