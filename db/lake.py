@@ -18,7 +18,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,6 +71,7 @@ SETTINGS: Config = {"catalog_error_max_schemas": 0}
 """An unknown name is not looked for in PostgreSQL's own tables."""
 CHANGES = re.compile(r"^\s*(UPDATE|DELETE|INSERT)\b", re.MULTILINE)
 MERGE_INSTEAD = "the lake cannot be upgraded in its place: make a new one, and benchhouse merge this one into it"
+NO_FILE = "database does not exist"
 MISSING = "creating a new DuckLake is explicitly disabled"
 
 COLUMNS = """
@@ -81,10 +82,6 @@ ORDER BY table_name, column_index
 COMMENTS = """
 SELECT table_name, comment FROM system.main.duckdb_tables()
 WHERE database_name = system.main.current_database() AND comment IS NOT NULL ORDER BY table_name
-"""
-PRIMARY_KEYS = """
-SELECT table_name, constraint_column_names FROM system.main.duckdb_constraints()
-WHERE constraint_type = 'PRIMARY KEY' ORDER BY table_name
 """
 SNAPSHOT = f"SELECT max(snapshot_id) AS snapshot FROM {CATALOG}.ducklake_snapshot"
 
@@ -169,11 +166,6 @@ def prepare(connection: DuckDB, lake: Lake) -> None:
     with lake.transaction(connection):
         if not migrate.is_current(connection, name):  # nobody was faster
             _upgrade(connection, name)
-
-
-def primary_keys(of: Connection) -> dict[str, list[str]]:
-    """Table -> columns of its primary key, of a database that has been through the migrations."""
-    return dict(of.execute(PRIMARY_KEYS).fetchall())
 
 
 @contextmanager
@@ -330,7 +322,7 @@ def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) ->
     try:
         _attach_lake(connection, lake, "CREATE_IF_NOT_EXISTS false", is_new=False, read_only=read_only)
     except StorageError as error:
-        if MISSING not in str(error):
+        if not any(sign in str(error) for sign in (MISSING, NO_FILE)):
             raise
         if read_only or not create:
             raise StorageError(
@@ -404,7 +396,7 @@ def _turn(connection: DuckDB, place: LakePlace, lock_timeout_s: float) -> Iterat
         try:
             yield lambda: _ask_server(cursor, "SELECT 1 AS alive")
         finally:
-            cursor.execute("ROLLBACK")
+            _release(cursor, place)
 
 
 def _has_lock(cursor: DuckDB, place: LakePlace, wait_s: float) -> bool:
@@ -415,11 +407,17 @@ def _has_lock(cursor: DuckDB, place: LakePlace, wait_s: float) -> bool:
         with translate_errors(place.name):
             _ask_server(cursor, LOCK.format(wait_ms=wait_ms))
     except StorageError as error:
-        cursor.execute("ROLLBACK")
+        _release(cursor, place)
         if "lock timeout" not in str(error):
             raise
         return False
     return True
+
+
+def _release(cursor: DuckDB, place: LakePlace) -> None:
+    """Give the lock back; it is gone with a server that is."""
+    with suppress(StorageError), translate_errors(place.name):
+        cursor.execute("ROLLBACK")
 
 
 def _ask_server(cursor: DuckDB, sql: str) -> None:

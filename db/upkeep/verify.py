@@ -19,7 +19,7 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.records import Precision, canonical_hash
 from benchmarking.core.untrusted.input_files import unpacked_digest
-from db import lake, latest_results, migrate
+from db import latest_results, migrate
 from db.connection import problem_of, quoted
 from db.warehouse import MEMORY, Warehouse
 
@@ -36,6 +36,10 @@ class Finding:
     problem: str
 
 
+PRIMARY_KEYS = """
+SELECT table_name AS name, constraint_column_names AS columns FROM duckdb_constraints()
+WHERE constraint_type = 'PRIMARY KEY' AND database_name = current_database() ORDER BY table_name
+"""
 SCHEMA = {
     "column": """
         SELECT table_name || '.' || column_name AS name,
@@ -77,7 +81,7 @@ def verify(warehouse: Warehouse) -> list[Finding]:
 
 def _schema(warehouse: Warehouse) -> Iterator[Finding]:
     """Differences from a new warehouse."""
-    expected, found = _new_schema(), _schema_of(warehouse)
+    (expected, _), found = _new(), _schema_of(warehouse)
     if warehouse.is_lake:  # it takes less: `db.lake`
         expected, found = (_of_tables(schema) for schema in (expected, found))
     for name in sorted(expected.keys() | found.keys()):
@@ -99,9 +103,11 @@ def _of_tables(schema: Mapping[str, str]) -> dict[str, str]:
 
 
 @cache
-def _new_schema() -> dict[str, str]:
+def _new() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The schema of a new warehouse, and the primary key of each table."""
     with Warehouse.open(MEMORY) as fresh:
-        return _schema_of(fresh)
+        keys = {row["name"]: row["columns"] for row in fresh.query(PRIMARY_KEYS).dicts()}
+        return _schema_of(fresh), keys
 
 
 def _schema_of(warehouse: Warehouse) -> dict[str, str]:
@@ -131,8 +137,7 @@ def _lake_keys(warehouse: Warehouse) -> Iterator[Finding]:
     """Rows of a lake that share what is the primary key in a file; other unique columns are among the CHECKS."""
     if not warehouse.is_lake:
         return
-    with lake.model() as model:
-        keys = lake.primary_keys(model)
+    _, keys = _new()
     checked = {(table, key) for table, key, _ in KEYS}
     for table, columns in keys.items():
         key = ", ".join(map(quoted, columns))
@@ -221,6 +226,7 @@ KEYS = (
     ("raw_benchmark_data", "result_id, launch, phase, metric", "TRUE"),
     ("requests", "result_id, launch, phase, ordinal", "TRUE"),
     ("series", "series_id", "TRUE"),
+    ("series_heads", "series_id", "TRUE"),
     ("profiles", "profile_id", "TRUE"),
     ("profiles", "source_sha256", "TRUE"),
     ("profile_modules", "profile_id, module", "TRUE"),

@@ -52,9 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--writers", type=int, default=8, metavar="N", help="processes (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=100, metavar="N", help="runs of each (default: %(default)s)")
-    parser.add_argument(
-        "--seed", type=int, default=7, metavar="N", help="of the moments of kills (default: %(default)s)"
-    )
+    parser.add_argument("--seed", type=int, default=7, metavar="N", help="of the kills (default: %(default)s)")
     arguments = parser.parse_args(argv)
     why = postgres.missing()
     if why is not None:
@@ -76,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 "each",
                 batches,
             ),
-            (f"{arguments.writers} writers into a lake, one connection each", lake("all"), "once", batches),
+            (f"{arguments.writers} writers into a lake, a connection each", lake("all"), "once", batches),
         ):
             Warehouse.open(database).close()
             took_s = timed(database, way, shares)
@@ -166,9 +164,8 @@ def asked(database: str, state: str) -> None:
         latest = time.monotonic()
         warehouse.query("SELECT avg(value) FROM raw_samples")
         raw = time.monotonic()
-    print(
-        f"{state}: open {opened - began:.2f} s, latest_results {latest - opened:.2f} s, all samples {raw - latest:.2f} s"
-    )
+    figures = {"open": opened - began, "latest_results": latest - opened, "all samples": raw - latest}
+    print(f"{state}: {', '.join(f'{what} {took_s:.2f} s' for what, took_s in figures.items())}")
     began = time.monotonic()
     with Warehouse.open(database, for_questions=True):
         print(f"{state}: copy for questions {time.monotonic() - began:.2f} s")

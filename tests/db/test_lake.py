@@ -1,0 +1,321 @@
+"""A warehouse in DuckLake: with many writers on a real PostgreSQL that die, and in a file."""
+
+import importlib.util
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from tempfile import TemporaryFile
+
+import duckdb
+import pytest
+
+from benchmarking.core.database_paths import LakePlace, absolute_database
+from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError
+from db import catalog, lake, migrate, service, setup_benchmark_db
+from db import connection as connections
+from db.commands import merge, query
+from db.upkeep.verify import verify
+from db.warehouse import Warehouse
+from tests.helpers import postgres
+from visualize.pages.snapshot import Snapshots
+
+WITHOUT = [package for package in lake.EXTENSIONS.values() if importlib.util.find_spec(package) is None]
+needs_extension = pytest.mark.skipif(
+    lake.EXTENSIONS["ducklake"] in WITHOUT or not duckdb.__version__.startswith("1.5.5"),
+    reason=f"needs DuckDB 1.5.5 and duckdb-extension-ducklake: found {duckdb.__version__}, without {WITHOUT}",
+)
+
+WRITER = """
+import sys
+from pathlib import Path
+from db.warehouse import Warehouse
+
+with Warehouse.open(sys.argv[1], lock_timeout_s=120) as warehouse:
+    for path in sys.argv[2:]:
+        warehouse.ingest_file(Path(path))
+        print(Path(path).stem, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def server():
+    why = postgres.missing() or (f"needs the packages {', '.join(WITHOUT)} for DuckDB 1.5.5" if WITHOUT else None)
+    if why is None and not duckdb.__version__.startswith("1.5.5"):
+        why = f"the extension packages are for DuckDB 1.5.5: found {duckdb.__version__}"
+    if why is not None:
+        pytest.skip(why)
+    with postgres.running() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def written(server, tmp_path_factory):
+    """A lake, and the runs that three writers stored in it: they met at its making, some runs they all stored, one
+    was killed and started again, and the server crashed and was restarted meanwhile."""
+    from benchmarking.core.records import dumps
+    from tests.helpers.records import make_run
+
+    folder = tmp_path_factory.mktemp("written")
+    place = f"ducklake:postgres:{server.database('written')}?data_path={folder / 'data'}"
+    runs = {f"{number}": make_run(batch_sizes=(1, 8), iterations=40) for number in range(9)}
+    for name, run in runs.items():
+        (folder / f"{name}.json").write_text(dumps(run), encoding="utf-8")
+    shared, own = ["6", "7", "8"], {0: ["0", "1"], 1: ["2", "3"], 2: ["4", "5"]}
+
+    def started(writer):
+        files = [str(folder / f"{name}.json") for name in [shared[0], *own[writer], *shared[1:]]]
+        return subprocess.Popen([sys.executable, "-c", WRITER, place, *files], stdout=subprocess.PIPE, text=True)
+
+    writers = {number: started(number) for number in own}
+    assert writers[0].stdout.readline()  # it has stored one, and is at the next
+    time.sleep(random.uniform(0, 0.05))
+    writers[0].send_signal(signal.SIGKILL)
+    writers[0].communicate()
+    server.stop()
+    writers[0] = started(0)
+    time.sleep(0.5)
+    server.start()
+    for process in writers.values():
+        process.communicate(timeout=300)
+    assert [process.returncode for process in writers.values()] == [0, 0, 0]
+    return place, runs
+
+
+def counts(warehouse):
+    tables = ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "hardware_info", "series", "series_heads")
+    return {table: warehouse.query(f"SELECT count(*) AS n FROM {table}").dicts()[0]["n"] for table in tables}
+
+
+def test_writers_that_die_and_a_server_that_crashes_lose_nothing_and_store_nothing_twice(written):
+    place, runs = written
+    with Warehouse.open(place, read_only=True) as warehouse:
+        results = [result for run in runs.values() for result in run.results]
+        found = counts(warehouse)
+        assert found["benchmark_runs"] == len(runs)
+        assert found["benchmark_results"] == len(results)
+        assert found["raw_benchmark_data"] == sum(len(result.samples) for result in results)
+        assert (found["hardware_info"], found["series"], found["series_heads"]) == (1, 2, 2)
+        ids = {row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs").dicts()}
+        assert ids == {run.run_id for run in runs.values()}
+        assert warehouse.query("FROM latest_results").arrow().num_rows == 2
+        assert warehouse.has_own_views
+        assert verify(warehouse) == []
+
+
+def test_who_reads_sees_a_whole_state_while_another_writes_and_nobody_waits(written, make_run):
+    place, _ = written
+    with Warehouse.open(place) as writing, Warehouse.open(place, read_only=True) as reading:
+        before = counts(reading)
+        with writing.transaction() as connection:
+            connection.execute("UPDATE benchmark_runs SET description = 'changed'")
+            assert counts(reading) == before
+            assert reading.query("FROM benchmark_runs WHERE description = 'changed'").dicts() == []
+            with closing(Snapshots(place)) as snapshots, snapshots.reading() as data:
+                assert counts(data.warehouse) == before
+                with pytest.raises(StorageError, match="postgres_query"):  # a user's SQL reaches no server
+                    data.warehouse.query("FROM postgres_query('lake_turns', 'SELECT 1')")
+            with Warehouse.open(place, lock_timeout_s=0.3) as other:
+                try:
+                    other.ingest(make_run())
+                except LockedError as error:
+                    message = str(error)
+        assert "is being written by another process (waited 0.3 s)" in message
+        changed = reading.query("FROM benchmark_runs WHERE description = 'changed'").dicts()
+        assert len(changed) == before["benchmark_runs"]
+
+
+def test_what_a_restart_of_the_server_interrupts_is_stored_at_the_second_try(written, server, make_run):
+    tries = []
+    with Warehouse.open(written[0], lock_timeout_s=60) as warehouse:
+        before = counts(warehouse)["benchmark_runs"]
+        insert = warehouse._insert
+
+        def interrupted(table, rows):
+            tries.append(table)
+            if tries == ["hardware_info", "series", "benchmark_runs"]:
+                server.stop()
+                server.start()
+            insert(table, rows)
+
+        warehouse._insert = interrupted
+        assert warehouse.ingest(make_run())
+        assert tries.count("benchmark_runs") == 2
+        assert counts(warehouse)["benchmark_runs"] == before + 1
+
+
+@pytest.fixture(scope="module")
+def empty_lake(tmp_path_factory):
+    """The catalog of an empty lake in a file, to copy; all of it is in the catalog."""
+    path = tmp_path_factory.mktemp("lake") / "empty.ducklake"
+    Warehouse.open(f"ducklake:{path}").close()
+    return path
+
+
+@pytest.fixture
+def place(empty_lake, tmp_path):
+    """An empty lake in a file."""
+    return f"ducklake:{shutil.copy(empty_lake, tmp_path / 'own.ducklake')}"
+
+
+@needs_extension
+def test_a_users_sql_and_the_shell_read_a_copy_without_a_way_to_the_lake(place, make_run):
+    with Warehouse.open(place) as warehouse:
+        warehouse.ingest(make_run())
+    with Warehouse.open(place, for_questions=True) as copy:
+        assert counts(copy)["benchmark_runs"] == 1
+        assert copy.query("SELECT database_name FROM duckdb_databases() WHERE NOT internal").arrow().num_rows == 1
+        for reach in ("lake_catalog.ducklake_table", "ducklake_settings('lake')"):
+            with pytest.raises(StorageError, match=r"does not exist|not in the catalog"):
+                copy.query(f"FROM {reach}")
+    with TemporaryFile() as statements:
+        statements.write(b"SELECT count(*) AS runs FROM benchmark_runs;")
+        statements.seek(0)
+        done = subprocess.run(
+            [sys.executable, "-m", "db.commands.sql", "--db-path", place, "--format", "csv"],
+            stdin=statements,
+            capture_output=True,
+            text=True,
+        )
+    assert done.stdout == "runs\n1\n" or "duckdb-cli" in done.stderr
+
+
+@needs_extension
+def test_a_file_goes_into_a_lake_and_comes_out_again_unchanged(place, tmp_path, make_run, capsys):
+    first, second = str(tmp_path / "first.duckdb"), str(tmp_path / "second.duckdb")
+    with Warehouse.open(first) as warehouse:
+        warehouse.ingest_all([make_run(), make_run(model_id="gpt2", family="decoder-only")])
+        before = counts(warehouse)
+    assert merge.main([first, "--db-path", place]) == 0
+    assert merge.main([place, "--db-path", second]) == 0
+    with Warehouse.open(second, read_only=True) as warehouse:
+        assert counts(warehouse) == before
+    capsys.readouterr()
+    assert merge.main([second, "--db-path", first, "--dry-run"]) == 0  # compares them column by column
+    assert capsys.readouterr().out == f"{second} would add nothing new; 2 runs already stored\n"
+
+
+@needs_extension
+def test_verify_finds_what_a_key_would_have_refused(place, make_run, capsys):
+    run = make_run()
+    with Warehouse.open(place) as warehouse:
+        warehouse.ingest(run)
+        with warehouse.transaction() as connection:
+            connection.execute("INSERT INTO benchmark_runs FROM benchmark_runs")
+            for _ in range(2):
+                connection.execute("INSERT INTO series_alias VALUES ('one', 'other', 'renamed', now()::TIMESTAMP)")
+    assert setup_benchmark_db.main(["--verify", "--quiet", "--db-path", place]) == 1
+    found = capsys.readouterr().out
+    assert f"duplicate: benchmark_runs: 2 rows have run_id {run.run_id}" in found
+    assert 'duplicate: "series_alias": 2 rows have "series_id" one' in found
+
+
+@needs_extension
+def test_a_macro_in_a_strangers_lake_is_refused(place):
+    with Warehouse.open(place) as warehouse, warehouse.transaction() as connection:
+        connection.execute("CREATE MACRO len(x) AS 1")
+    for options in ({}, {"read_only": True}, {"for_questions": True}):
+        with pytest.raises(FormatError, match='it holds the macro "len"'):
+            Warehouse.open(place, **options)
+
+
+@needs_extension
+def test_a_lake_that_is_not_there_is_not_made_by_reading(tmp_path):
+    with pytest.raises(StorageError, match=r"no lake at .*: create it with setup_benchmark_db"):
+        Warehouse.open(f"ducklake:{tmp_path / 'none.ducklake'}", read_only=True)
+    assert not list(tmp_path.iterdir())
+
+
+@needs_extension
+def test_a_lake_in_a_file_is_a_warehouse_for_one_machine(place, tmp_path, spool_run, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    place = "ducklake:own.ducklake"
+    path, _ = spool_run()
+    assert service.main(["store", place, str(path)]) == 0
+    assert setup_benchmark_db.main(["--ingest", "runs", "--compact", "--db-path", place]) == 0
+    assert "already stored" in capsys.readouterr().out
+    with Warehouse.open(place) as held:
+        before = counts(held)
+        other = "import sys; from db.warehouse import Warehouse; Warehouse.open(sys.argv[1], lock_timeout_s=0)"
+        done = subprocess.run([sys.executable, "-c", other, place], capture_output=True, text=True)
+        assert "own.ducklake is in use by PID" in done.stderr.splitlines()[-1]
+        with closing(Snapshots(place)) as snapshots, snapshots.reading() as data:  # a dashboard does not wait for it
+            assert counts(data.warehouse) == before
+        assert before["benchmark_runs"] == 1
+    assert (
+        absolute_database(place) == f"ducklake:{tmp_path / 'own.ducklake'}?data_path={tmp_path / 'own.ducklake.files'}"
+    )
+
+
+@needs_extension
+@pytest.mark.parametrize(
+    "planted", ["VIEW ducklake_tag_view AS SELECT 1", "TABLE other (x INTEGER)", "MACRO f(x) AS x"]
+)
+def test_a_strangers_catalog_file_is_refused_before_it_is_attached(tmp_path, planted):
+    path = tmp_path / "other.ducklake"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"CREATE {planted}")
+    with pytest.raises(FormatError, match="refused, and nothing was read from it: it holds the"):
+        Warehouse.open(f"ducklake:{path}")
+
+
+def test_the_digest_of_the_columns_is_that_of_the_newest_tables():
+    with lake.model() as model:
+        found = catalog.columns_digest(model, catalog.current(model))
+        assert found == catalog.COLUMNS_SHA256, "after a change of the tables, put this digest into db/catalog.py"
+
+
+def test_an_older_lake_gets_the_tables_and_columns_that_it_lacks_with_their_comments():
+    with lake.model() as model:
+        present = {}
+        for table, column, *_ in model.execute(lake.COLUMNS, [migrate.table_list(model)]).fetchall():
+            present.setdefault(table, set()).add(column)
+        assert lake.lake_statements(model, present) == []
+        present["alerts"].discard("note")
+        del present["series_heads"]
+        made, altered, *rest = lake.lake_statements(model, present)
+        assert made.startswith('CREATE TABLE "series_heads" ("series_id" VARCHAR NOT NULL, ')
+        assert altered == 'ALTER TABLE "alerts" ADD COLUMN "note" VARCHAR'
+        assert all(statement.startswith("COMMENT ON ") for statement in rest)
+        present["alerts"].discard("triage")
+        with pytest.raises(
+            StorageError, match=r"alerts\.triage needs a value: the lake cannot be upgraded in its place"
+        ):
+            lake.lake_statements(model, present)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ducklake:postgres:host=db password=hunter2 dbname=x", "ducklake:postgres:postgresql://me:hunter2@db/x"],
+)
+def test_a_password_on_the_command_line_is_refused_and_not_shown(name, capsys):
+    assert query.main(["SELECT 1", "--db-path", name]) == 2
+    captured = capsys.readouterr()
+    assert "use PGPASSWORD, ~/.pgpass or a service file" in captured.err
+    assert "hunter2" not in captured.out + captured.err
+
+
+@pytest.mark.parametrize("name", ["ducklake:", "ducklake:x.duckdb", "ducklake:postgres:bench", "ducklake:postgres:"])
+def test_a_name_that_is_no_lake_is_a_mistake_of_usage(name):
+    with pytest.raises(
+        UsageError, match=r"expected ducklake:FILE\.ducklake or ducklake:postgres:dbname=NAME host=HOST"
+    ):
+        LakePlace.parse(name)
+
+
+def test_a_missing_extension_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(connections.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(StorageError) as caught:
+        Warehouse.open(f"ducklake:{tmp_path / 'a.ducklake'}")
+    assert "needs its extension ducklake for this, and cannot load it" in str(caught.value)
+    assert 'pip install "benchhouse[lake]"' in str(caught.value)
+    assert "INSTALL ducklake" in str(caught.value)
+
+
+def test_an_object_store_of_an_unknown_kind_is_refused(tmp_path):
+    with pytest.raises(StorageError, match=r"ftp:// is no object store: expected one of s3"):
+        Warehouse.open(f"ducklake:{tmp_path / 'a.ducklake'}?data_path=ftp://x/y")
