@@ -90,7 +90,7 @@ def _parser() -> Parser:
         "--db-path",
         default=default_database(),
         metavar="FILE",
-        help="DuckDB file of the warehouse (default: $BENCHMARK_DB_PATH, or benchmark_db.duckdb)",
+        help="DuckDB file of the warehouse, or ducklake:... (default: $BENCHMARK_DB_PATH, or benchmark_db.duckdb)",
     )
     return parser
 

@@ -214,7 +214,7 @@ def add_database_and_labels(group: argparse._ArgumentGroup) -> None:
         "--db-path",
         default=default_database(),
         metavar="FILE",
-        help=f"DuckDB file (default: $BENCHMARK_DB_PATH, else {DEFAULT_DATABASE})",
+        help=f"DuckDB file, or ducklake:... (default: $BENCHMARK_DB_PATH, else {DEFAULT_DATABASE})",
     )
     group.add_argument(
         "--lock-timeout",
