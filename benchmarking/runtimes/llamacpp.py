@@ -226,6 +226,8 @@ class InProcessServer(_Model):
         return ServerRequest(self.server, prompts, new_tokens, context, self.settings, knows_tokens=self._knows_tokens)
 
     def close(self) -> None:
+        """A server that never ran a request may wait for ever for its own thread when it is destroyed: it gets one."""
+        self.server.handle_completions({"prompt": [0], "n_predict": 1, "stream": False})
         self.server = None
 
     def _parameters(self, file: Path, draft: Path | None) -> Any:

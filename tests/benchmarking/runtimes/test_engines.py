@@ -1,0 +1,445 @@
+"""Inference engines on tiny models of the same weights as eager: tokens, clocks, caches, proposals, quantized types.
+
+Every test runs the real engine, in this process; what is not installed is skipped with the command that installs it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.core import plugins
+from benchmarking.core.contracts import Operation
+from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
+from benchmarking.core.records import Cell, Device, Point, Workload, canonical_hash, run_from_json
+from benchmarking.run_hardware_benchmark import main
+from benchmarking.runtimes.support.engines.gguf_build import write
+from benchmarking.runtimes.support.engines.session import Arrivals
+from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
+from benchmarking.workloads.support.resolve import resolve
+
+CPU = Device(type="cpu", selector="cpu", found=True, precisions=("float32", "int8", "int4"))
+ENGINES = ("llamacpp", "ctranslate2", "mlx")
+POINT = Point(batch_size=1, sequence_length=24, new_tokens=12)
+PAIR = replace(POINT, batch_size=2)
+DEPTH = 40
+
+
+def installed(name: str) -> Any:
+    """A runtime's plugin; skips where it is not installed."""
+    runtime = plugins.load("benchmarking.runtimes", name)
+    if (missing := runtime.missing()) is not None:
+        pytest.skip(f"{name}: {missing}")
+    return runtime
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuildStore]:
+    """A build cache of these tests' own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield BuildStore()
+
+
+@pytest.fixture(scope="module")
+def llama() -> Workload:
+    return resolve("tiny-llama", weights="random")
+
+
+@pytest.fixture(scope="module")
+def eager(llama: Workload) -> Callable[[np.ndarray, int], list[list[int]]]:
+    """The tokens that eager chooses after some prompts."""
+    from benchmarking.runtimes.support.torch.model_loading import load_model
+
+    model = load_model(llama, "float32", None)[0]
+    return lambda prompts, count: tokens_of(model, prompts, count)
+
+
+def tokens_of(model: Any, prompts: np.ndarray, count: int) -> list[list[int]]:
+    """Greedy tokens by whole passes without a cache: nothing of ours takes part."""
+    import torch
+
+    ids = torch.from_numpy(prompts)
+    with torch.inference_mode():
+        for _ in range(count):
+            ids = torch.cat([ids, model(input_ids=ids).logits[:, -1].argmax(dim=-1, keepdim=True)], dim=1)
+    found: list[list[int]] = ids[:, prompts.shape[1] :].tolist()
+    return found
+
+
+@contextmanager
+def opened(name: str, workload: Workload, point: Point = POINT, **options: Any) -> Iterator[tuple[Any, Operation]]:
+    """The session and operation of a point on an engine, its build made: as a worker opens it."""
+    runtime = installed(name)
+    precision = options.pop("precision", "float32")
+    mode = runtime.mode_at(precision, runtime.mode(CPU, workload, options))
+    cell = Cell(
+        workload=workload, device=CPU, requested_device="cpu", runtime=name, runtime_mode=mode, precision=precision
+    )
+    if runtime.has_build(cell):
+        runtime.prepare(cell, [point], BuildStore(), "if_needed")
+    session = runtime.open(cell, SimpleNamespace(), contextmanager(lambda stage: iter([None])), [point])
+    operation = session.operation(point)
+    yield session, operation
+    operation.close()
+    session.close()
+
+
+def called(operation: Operation, marks: list[str] | None = None) -> list[list[int]]:
+    """The tokens of one call, as it is made when it is timed."""
+    operation.reset()
+    output = operation.run((marks if marks is not None else []).append)
+    operation.runtime_times_ns()
+    assert operation.problem(output) is None
+    return [list(row) for row in output]
+
+
+def prompts_at(workload: Workload, point: Point, seed: int = 0) -> np.ndarray:
+    return plugin_of(workload).inputs(workload, point, seed)["input_ids"]
+
+
+def metrics_of(operation: Operation) -> Mapping[str, float]:
+    return {one.name: one.value for one in operation.metrics()}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_tokens_of_a_batch_are_eager_s_and_a_mark_is_made_for_each_step(
+    name: str, llama: Workload, eager: Callable[..., Any]
+) -> None:
+    marks: list[str] = []
+    with opened(name, llama, PAIR) as (session, operation):
+        found = called(operation, marks)
+        again = called(operation)
+        own = operation.runtime_times_ns()
+        assert operation.arrays(found)["tokens"].tolist() == found
+    assert found == again == eager(prompts_at(llama, PAIR), POINT.new_tokens)
+    assert marks == ["token"] * 12
+    assert session.verified["bits_per_weight"] == 32.0
+    assert session.parameter_count == llama.parameter_count or name == "ctranslate2"
+    assert session.verified["engine_system"]
+    assert (0 < own["engine_time_to_first_token"] < own["latency_request"]) if name == "llamacpp" else own == {}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_call_at_a_depth_goes_on_from_the_context_as_eager_does(
+    name: str, llama: Workload, eager: Callable[..., Any]
+) -> None:
+    context = prompts_at(llama, replace(POINT, sequence_length=DEPTH), llama.seed + 1)
+    expected = eager(np.concatenate([context, prompts_at(llama, POINT)], axis=1), POINT.new_tokens)
+    with opened(name, llama, context_depth=str(DEPTH)) as (_, operation):
+        assert [called(operation) for _ in range(3)] == [expected] * 3
+        assert operation.arrays([expected]) == {}  # the reference has no context
+        reused = operation.verified().get("reused_prompt_tokens", DEPTH)
+    assert reused == DEPTH
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_prefix_cache_leaves_the_tokens_as_they_are_and_says_how_much_it_gave(
+    name: str, llama: Workload, eager: Callable[..., Any]
+) -> None:
+    with opened(name, llama, prefix_cache="on") as (_, operation):
+        called(operation)
+        assert called(operation) == eager(prompts_at(llama, POINT), POINT.new_tokens)
+        share = metrics_of(operation)["prefix_cache_hit_share"]
+    first_call_missed = name == "llamacpp"
+    assert share == pytest.approx(23 / 24 / (2 if first_call_missed else 1))
+
+
+@pytest.mark.parametrize("name", ["llamacpp", "mlx"])
+def test_a_model_that_proposes_for_itself_is_always_right(
+    name: str, llama: Workload, eager: Callable[..., Any]
+) -> None:
+    with opened(name, llama, draft_model="tiny-llama", draft_tokens="3") as (_, operation):
+        assert called(operation) == eager(prompts_at(llama, POINT), POINT.new_tokens)
+        found = metrics_of(operation)
+    assert found["draft_acceptance_rate"] == 1.0
+    assert 3.0 < found["mean_accepted_length"] <= 4.0
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "kind", "bits"),
+    [
+        ("llamacpp", "int4", "Q4_K_M", (4.5, 8.6)),
+        ("llamacpp", "int8", "Q8_0", (8.5, 8.7)),
+        ("ctranslate2", "int8", "int8_float32", (8.0, 9.0)),
+        ("mlx", "int4", "4bit", (4.5, 5.5)),
+    ],
+)
+def test_a_quantized_type_stands_under_its_own_name_with_its_true_bits(
+    name: str, precision: str, kind: str, bits: tuple[float, float], llama: Workload
+) -> None:
+    with opened(name, llama, precision=precision) as (session, operation):
+        called(operation)
+        settings = installed(name).mode_at(precision, {})
+    assert settings["quantization"] == kind
+    assert bits[0] < session.verified["bits_per_weight"] < bits[1]
+
+
+BASE = {
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.12,
+    "tie_word_embeddings": False,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
+GPT2 = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "vocab_size": 256, "initializer_range": 0.12}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        ("gemma", {"head_dim": 32, "tie_word_embeddings": True}),
+        ("gpt2", None),
+        ("llama", {"rope_parameters": LLAMA3}),
+        ("mistral", {}),
+        ("phi", {"num_key_value_heads": 4}),
+        ("phi3", {}),
+        ("qwen2", {}),
+        ("qwen3", {"head_dim": 32}),
+    ],
+)
+def test_a_gguf_file_of_each_kind_computes_what_its_model_does(
+    kind: str, own: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    """Norms and biases are random too: as ones and zeros they would hide where they go."""
+    xllamacpp = pytest.importorskip("xllamacpp")
+    pytest.importorskip("gguf")
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    config = CONFIG_MAPPING[kind](**(GPT2 if own is None else BASE | own))
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    for name, parameter in model.named_parameters():
+        if "norm" in name or "ln_" in name or name.endswith("bias"):
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    write(workload_of(kind, config), model, "F32", tmp_path / "model.gguf")
+    prompts = np.random.default_rng(0).integers(2, 256, size=(1, 40))
+    assert server_tokens(xllamacpp, tmp_path / "model.gguf", prompts[0].tolist(), 8) == tokens_of(model, prompts, 8)[0]
+
+
+def workload_of(kind: str, config: Any) -> Workload:
+    stored = config.to_diff_dict()
+    return Workload(
+        model_id=kind,
+        family="decoder-only",
+        task="text-generation",
+        source="catalog",
+        config=stored,
+        config_hash=canonical_hash(stored),
+        weights="random",
+        vocab_size=256,
+    )
+
+
+def server_tokens(xllamacpp: Any, file: Path, prompt: list[int], count: int) -> list[int]:
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = str(file)
+    parameters.n_ctx, parameters.n_parallel, parameters.warmup, parameters.verbosity = 256, 1, False, -1
+    parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    texts: list[str] = []
+    asked = {"prompt": prompt, "n_predict": count, "temperature": 0, "top_k": 1, "ignore_eos": True, "stream": True}
+    xllamacpp.Server(parameters).handle_completions(
+        asked, lambda chunk: bool(chunk and texts.append(chunk["choices"][0]["text"]))
+    )
+    return [int(text[1:]) for text in texts if text]
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory, llama: Workload) -> Path:
+    """A user's GGUF file: what was built, under a name of its own."""
+    with opened("llamacpp", llama):
+        pass
+    built = next(file for file in BuildStore().root.glob("gguf/*/model.gguf") if read_gguf(file).quantization == "F32")
+    path = tmp_path_factory.mktemp("given") / "mine.gguf"
+    path.write_bytes(built.read_bytes())
+    return path
+
+
+def test_a_user_s_gguf_file_is_measured_through_the_command_and_says_what_ran(given: Path, tmp_path: Path) -> None:
+    words = [
+        "--model-id",
+        given,
+        "--device",
+        "cpu",
+        "--runtime",
+        "llamacpp",
+        "--batch-sizes",
+        1,
+        "--quiet",
+        "--launches",
+    ]
+    words += [1, "--sequence-lengths", 16, "--new-tokens", 4, "--iterations", 3, "--warmup-iterations", 1]
+    assert (
+        main([str(word) for word in (*words, "--save", "--db-path", tmp_path / "b.duckdb", "--output-dir", tmp_path)])
+        == 0
+    )
+    (file,) = tmp_path.glob("*_llamacpp_*.json")
+    run = run_from_json(json.loads(file.read_text()), str(file))
+    (result,) = run.results
+    assert (result.status, result.error, run.cell.workload.source) == ("ok", None, "file")
+    assert result.metrics["time_to_first_token_ms"] > 0
+    assert result.metrics["engine_time_to_first_token_ms"] > 0
+    (load,) = run.loads
+    assert load.verified["quantized_type"] == "F32"
+    assert "CPU" in str(load.verified["engine_system"])
+
+
+def header(entries: bytes = b"", count: int = 0, tensors: bytes = b"", number: int = 0) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, number, count) + entries + tensors
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def tensor(name: str, offset: int, size: int = 8) -> bytes:
+    return text(name) + struct.pack("<IQIQ", 1, size, 0, offset)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"PK\x03\x04", "is not a GGUF file"),
+        (b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version 9"),
+        (header()[:10], "is truncated"),
+        (header(number=1 << 40), "tensors, at most"),
+        (header(struct.pack("<Q", 1 << 50), count=1), "a text of"),
+        (header(text("a") + struct.pack("<IIQ", 9, 8, 1 << 60), count=1), "an array of"),
+        (header(text("a") + struct.pack("<IIQ", 9, 4, 1 << 60), count=1), "are left"),
+        (header(text("a") + struct.pack("<I", 77), count=1), "unknown type 77"),
+        (header(tensors=tensor("w", 0), number=1), "is truncated"),
+        (header(tensors=tensor("v", 0) + tensor("w", 16), number=2) + bytes(200), "overlaps"),
+        (header(tensors=tensor("w", 0, 0), number=1), "has shape"),
+        (header(text("a") + (struct.pack("<I", 9) + b"") * 9 + bytes(99), count=1), "arrays in arrays|an array of"),
+    ],
+)
+def test_a_gguf_file_that_does_not_hold_what_it_says_is_refused(content: bytes, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=why):
+        read_gguf(path)
+
+
+def test_a_gguf_file_without_a_vocabulary_is_refused_before_it_crashes_the_server(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(header(text("general.architecture") + struct.pack("<I", 8) + text("llama"), count=1))
+    with pytest.raises(UsageError, match="no vocabulary"):
+        resolve(str(path))
+
+
+def test_a_file_that_changes_after_it_was_described_is_not_loaded(given: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.gguf"
+    path.write_bytes(given.read_bytes())
+    workload = resolve(str(path))
+    path.write_bytes(given.read_bytes() + b"more")
+    with pytest.raises(BenchhouseError, match="has changed since it was described"), opened("llamacpp", workload):
+        pass
+
+
+def test_a_converted_folder_of_ctranslate2_is_a_model_and_a_torn_one_is_refused(
+    llama: Workload, tmp_path: Path, eager: Callable[..., Any]
+) -> None:
+    with opened("ctranslate2", llama):
+        pass
+    built = max(BuildStore().root.glob("ctranslate2/*/model.bin"), key=lambda file: file.stat().st_size)
+    for name in ("model.bin", "vocabulary.json", "config.json"):
+        (tmp_path / name).write_bytes((built.parent / name).read_bytes())
+    workload = resolve(str(tmp_path))
+    assert (workload.source, workload.config["quantization"], workload.vocab_size) == ("file", "float32", 1024)
+    with opened("ctranslate2", workload) as (_, operation):
+        assert called(operation) == eager(prompts_at(workload, POINT), POINT.new_tokens)
+    (tmp_path / "model.bin").write_bytes(built.read_bytes()[:5000])
+    with pytest.raises(UsageError, match="truncated"):
+        resolve(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "why"),
+    [
+        ("ctranslate2", {"draft_model": "gpt2"}, "--draft-model: CTranslate2 has no speculative decoding"),
+        ("ctranslate2", {"lora": "x"}, "--lora: CTranslate2 loads no adapters"),
+        ("mlx", {"ngram_lookup": "2"}, "--ngram-lookup: mlx-lm proposes tokens by a draft model only"),
+        ("mlx", {"flash_attention": "on"}, "--flash-attention: MLX has one kernel"),
+        ("llamacpp", {"context_depth": "-1"}, "--context-depth takes a whole number from 0: got -1"),
+        ("llamacpp", {"batch_threads": "many"}, "--batch-threads takes a whole number: got 'many'"),
+        ("llamacpp", {"draft_model": "gpt2", "ngram_lookup": "2"}, "both propose the tokens"),
+        ("llamacpp", {"draft_tokens": "2"}, "nothing proposes tokens"),
+        ("llamacpp", {"lora": "nowhere.gguf"}, "--lora nowhere.gguf: there is no such file"),
+        ("llamacpp", {"kv_cache_type": "q9"}, "f16, f32"),
+    ],
+)
+def test_what_an_engine_has_not_is_refused_with_the_reason(
+    name: str, options: dict[str, Any], why: str, llama: Workload
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        plugins.load("benchmarking.runtimes", name).mode(CPU, llama, options)
+
+
+def test_defaults_that_are_named_make_no_other_series(llama: Workload) -> None:
+    runtime = plugins.load("benchmarking.runtimes", "llamacpp")
+    named = {"context_depth": "0", "prefix_cache": "off", "flash_attention": "auto", "ngram_lookup": 0}
+    assert runtime.mode(CPU, llama, named) == runtime.mode(CPU, llama, {}) == {}
+
+
+def test_a_quantized_type_is_refused_at_another_precision_than_its_own() -> None:
+    runtime = plugins.load("benchmarking.runtimes", "llamacpp")
+    with pytest.raises(UsageError, match="Q4_K_M is --precision int4"):
+        runtime.mode_at("int8", {"quantization": "Q4_K_M"})
+    assert [precision_of(name) for name in ("F16", "Q6_K", "Q5_K_M", "Q3_K_M")] == ["float16", "int8", "int8", "int4"]
+
+
+def test_tokens_that_arrive_together_are_marked_one_by_one_once_every_row_has_them() -> None:
+    marks: list[str] = []
+    arrived = Arrivals(2, 3, marks.append)
+    arrived(0, (5, 6, 7, 8))
+    assert marks == []
+    arrived(1, (1,))
+    assert len(marks) == 1
+    arrived(1, (2, 3, 4))
+    assert len(marks) == 3  # not a fourth: three were asked for
+
+
+def test_other_runtimes_refuse_an_engine_s_file(given: Path) -> None:
+    workload = resolve(str(given))
+    for name in ("eager", "onnxruntime", "ctranslate2"):
+        why_not = plugins.load("benchmarking.runtimes", name).supports(CPU, workload, "float32")
+        assert why_not is not None
+        assert "file" in why_not
+
+
+def test_every_common_option_an_engine_lacks_has_a_reason() -> None:
+    from benchmarking.runtimes.support.engines.options import COMMON
+    from benchmarking.runtimes.support.engines.runtime import GenerativeEngine
+
+    engines = [plugins.load("benchmarking.runtimes", name) for name in plugins.names("benchmarking.runtimes")]
+    for engine in (one for one in engines if isinstance(one, GenerativeEngine)):
+        declared = {option.name for option in engine.declared_options}
+        assert {option.name for option in COMMON} - declared == set(engine.lacks), engine.name
