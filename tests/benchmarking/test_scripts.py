@@ -317,7 +317,7 @@ def fields(record):
     return {name: getattr(record, name) for name in type(record).__dataclass_fields__}
 
 
-def test_a_plan_that_was_read_runs_no_script_that_the_command_does_not_name(found, tmp_path):
+def test_a_plan_that_was_read_runs_no_script(found, tmp_path):
     class Plan:
         class cell:  # noqa: N801 - stands in for a plan's cell
             workload = found("net").workload(found("net").modules[0])
