@@ -17,18 +17,24 @@ DEVICES, RUNTIMES, FAMILIES = "benchmarking.devices", "benchmarking.runtimes", "
 """The packages whose plugins are named in records."""
 
 
+HYPHENATED = frozenset({RUNTIMES})
+"""Packages whose plugins have a hyphen in their names where their modules have an underscore."""
+
+
 @cache
 def names(package: str) -> tuple[str, ...]:
     """The plugins in `package` (a dotted name), sorted: its modules. Sub-packages hold helpers."""
     modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
-    return tuple(sorted(module.name for module in modules if not module.ispkg))
+    found = sorted(module.name for module in modules if not module.ispkg)
+    return tuple(name.replace("_", "-") for name in found) if package in HYPHENATED else tuple(found)
 
 
 def load(package: str, name: str) -> Any:
-    """The `PLUGIN` of module `name` in `package`. Raises KeyError for an unknown name."""
+    """The `PLUGIN` of `name` in `package`. Raises KeyError for an unknown name."""
     if name not in names(package):
         raise KeyError(name)
-    return importlib.import_module(f"{package}.{name}").PLUGIN
+    module = name.replace("-", "_") if package in HYPHENATED else name
+    return importlib.import_module(f"{package}.{module}").PLUGIN
 
 
 def family_names() -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
 from benchmarking.workloads.support.resolve import resolve
 
 CPU = Device(type="cpu", selector="cpu", found=True, precisions=("float32", "int8", "int4"))
-ENGINES = ("llamacpp", "ctranslate2", "mlx")
+ENGINES = ("llamacpp", "ctranslate2", "mlx", "onnxruntime-genai")
 POINT = Point(batch_size=1, sequence_length=24, new_tokens=12)
 PAIR = replace(POINT, batch_size=2)
 DEPTH = 40
@@ -144,7 +144,7 @@ def test_a_call_at_a_depth_goes_on_from_the_context_as_eager_does(
     assert reused == DEPTH
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", [name for name in ENGINES if name != "onnxruntime-genai"])
 def test_a_prefix_cache_leaves_the_tokens_as_they_are_and_says_how_much_it_gave(
     name: str, llama: Workload, eager: Callable[..., Any]
 ) -> None:
@@ -167,6 +167,17 @@ def test_a_model_that_proposes_for_itself_is_always_right(
     assert 3.0 < found["mean_accepted_length"] <= 4.0
 
 
+def test_tokens_proposed_from_the_text_so_far_are_counted_and_change_nothing(
+    llama: Workload, eager: Callable[..., Any]
+) -> None:
+    point = replace(POINT, new_tokens=96)  # enough for a model without training to repeat itself
+    with opened("onnxruntime-genai", llama, point, ngram_lookup="2", draft_tokens="3") as (_, operation):
+        assert called(operation) == called(operation) == eager(prompts_at(llama, point), 96)
+        found = metrics_of(operation)
+    assert 0.0 <= found["draft_acceptance_rate"] <= 1.0
+    assert 1.0 <= found["mean_accepted_length"] <= 4.0
+
+
 @pytest.mark.parametrize(
     ("name", "precision", "kind", "bits"),
     [
@@ -174,6 +185,7 @@ def test_a_model_that_proposes_for_itself_is_always_right(
         ("llamacpp", "int8", "Q8_0", (8.5, 8.7)),
         ("ctranslate2", "int8", "int8_float32", (8.0, 9.0)),
         ("mlx", "int4", "4bit", (4.5, 5.5)),
+        ("onnxruntime-genai", "int4", "int4", (4.5, 16.0)),
     ],
 )
 def test_a_quantized_type_stands_under_its_own_name_with_its_true_bits(

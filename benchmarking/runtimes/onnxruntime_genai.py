@@ -1,0 +1,265 @@
+"""onnxruntime-genai: ONNX Runtime with a loop of generation of its own, on processors.
+
+Its model builder writes the graph from the folder of the same weights as eager has, in a process of its own. A call is
+`append_tokens` and a `generate_next_token` for each token; the cache is allocated once, for the longest call of the
+point, and rewound between calls.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.builds.store import BuildKey, Make, model_parts
+from benchmarking.core.child_process import run_module
+from benchmarking.core.contracts import Stage
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.plugins import is_installed, version_of
+from benchmarking.core.records import Cell, Json, Point, Precision, Workload
+from benchmarking.core.untrusted.input_files import read_json
+from benchmarking.runtimes.support.engines import options as common
+from benchmarking.runtimes.support.engines.checkpoint import checkpoint
+from benchmarking.runtimes.support.engines.options import EngineSettings
+from benchmarking.runtimes.support.engines.runtime import GenerativeEngine
+from benchmarking.runtimes.support.engines.session import Arrivals, EngineModel, EngineReport, EngineRequest
+from benchmarking.workloads.support.weights import weight_files
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BUILDER = "onnxruntime_genai.models.builder"
+TYPES: Mapping[Precision, str] = {"float32": "fp32", "int8": "int8", "int4": "int4"}
+"""The builder's names of the precisions that run on a processor."""
+QUANTIZED: Mapping[str, Precision] = {"int8": "int8", "int4": "int4"}
+"""Weights of products in blocks with a scale each, as the builder chooses them."""
+GRAPH, CONFIG, WEIGHTS = "model.onnx", "genai_config.json", "weights.json"
+DERIVED = frozenset({"cos_cache", "sin_cache"})
+"""Tables of rotations that the builder computes: they are no weights."""
+DRAFT_TOKENS = 4
+"""Tokens that are proposed at once unless --draft-tokens says how many: the engine's default."""
+OUTPUT_TABLES = ("lm_head.weight", "model.embed_tokens.weight")
+"""The rows that the last state is multiplied by, a row a token; the second where both tables are one."""
+NO_PADDING = -1
+"""So that no token of a prompt is taken for padding and masked."""
+MAX_CONFIG_BYTES = 1_000_000
+
+
+class OnnxRuntimeGenai(GenerativeEngine):
+    """The runtime `onnxruntime-genai`."""
+
+    name = "onnxruntime-genai"
+    aliases = ("ort-genai",)
+    modules = ("onnxruntime_genai",)
+    packages: tuple[str, ...] = ("onnxruntime-genai", "onnxruntime")
+    model_types = frozenset(
+        {"gemma", "gemma2", "granite", "llama", "mistral", "olmo", "phi", "phi3", "qwen2", "qwen3", "smollm3"}
+    )
+    float_precisions: tuple[Precision, ...] = ("float32",)
+    quantized = QUANTIZED
+    declared_options = (
+        common.CONTEXT_DEPTH,
+        common.NGRAM_LOOKUP,
+        common.DRAFT_TOKENS,
+        common.quantization(QUANTIZED),
+    )
+    lacks: Mapping[str, str] = {
+        "kv_cache_type": "onnxruntime-genai's cache on a processor has the type of the graph",
+        "flash_attention": "ONNX Runtime has one kernel of attention on a processor, and no choice of it",
+        "batch_threads": "ONNX Runtime has one number of threads for prefill and decode: --num-threads",
+        "draft_model": "onnxruntime-genai reads a draft model from the folder of the graph, which is built without "
+        "one: --ngram-lookup proposes tokens without a model",
+        "prefix_cache": "onnxruntime-genai keeps nothing of a prompt for the next",
+        "lora": "onnxruntime-genai has adapters only of graphs that were built for them: merge the adapter into the "
+        "weights",
+    }
+
+    def missing(self) -> str | None:
+        # No extra installs it: it requires the package `onnxruntime`, whose files are those of its builds for GPUs.
+        if is_installed(*self.modules):
+            return None
+        return f"not installed: {self.name}: pip install --no-deps {self.name}, to the ONNX Runtime that is there"
+
+    def build(self, cell: Cell) -> tuple[BuildKey, Make]:
+        workload, kind = cell.workload, TYPES[cell.precision]
+        source, make_source = checkpoint(workload)
+        parts: dict[str, Json] = {
+            **model_parts(workload),
+            "type": kind,
+            "source": source.digest,
+            "versions": {name: version_of(name) for name in ("onnxruntime-genai", "onnx-ir")},
+        }
+
+        def make(folder: Path) -> Mapping[str, Json]:
+            with tempfile.TemporaryDirectory(dir=folder) as whole:
+                facts = make_source(Path(whole))
+                build_graph(workload, Path(whole), folder, kind)
+                never_stop(folder, shortest_row(Path(whole)))
+            weights = weights_of(folder / GRAPH)
+            (folder / WEIGHTS).write_text(json.dumps(weights), encoding="utf-8")
+            return {**facts, "type": kind, "weights_bytes": weights["bytes"]}
+
+        return BuildKey(kind=self.name, parts=parts), make
+
+    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
+        with stage("to_device"):
+            return GenaiModel(path, EngineSettings.of(cell), cell.workload.parameter_count)
+
+    def import_libraries(self) -> None:
+        import onnxruntime_genai  # noqa: F401
+
+
+def build_graph(workload: Workload, source: Path, folder: Path, kind: str) -> None:
+    """Run the model builder on a folder of weights. Raises UnsupportedError with what it says."""
+    with tempfile.TemporaryDirectory(dir=folder) as cache:
+        done = run_module(BUILDER, "-i", str(source), "-o", str(folder), "-p", kind, "-e", "cpu", "-c", cache)
+    if done.exit_code != 0 or not (folder / CONFIG).is_file():
+        raise UnsupportedError(f"onnxruntime-genai's builder does not take {workload.model_id}: {done.last_line}")
+
+
+def shortest_row(source: Path) -> int:
+    """The token whose row in the table of outputs is the shortest: a model chooses it last."""
+    import torch
+    from safetensors import safe_open
+
+    for file in weight_files(source):
+        with safe_open(file, "pt") as opened:
+            names = frozenset(opened.keys())
+            found = [name for name in OUTPUT_TABLES if name in names]
+            if found:
+                return int(torch.linalg.vector_norm(opened.get_tensor(found[0]).float(), dim=1).argmin())
+    raise UnsupportedError(f"onnxruntime-genai: no table of outputs among {', '.join(OUTPUT_TABLES)}")
+
+
+def never_stop(folder: Path, token: int) -> None:
+    """Make `token` the only end of a text.
+
+    A call has a fixed number of tokens, and onnxruntime-genai takes no model without an end: it is suppressed until
+    then, so it had better be a token that would not have been chosen.
+    """
+    path = folder / CONFIG
+    config = read_json(path, MAX_CONFIG_BYTES)
+    assert isinstance(config, dict)
+    config["model"] |= {"eos_token_id": token, "pad_token_id": NO_PADDING}
+    path.write_text(json.dumps(config), encoding="utf-8")
+
+
+def weights_of(graph: Path) -> dict[str, Any]:
+    """What the initializers of a graph occupy: `bytes`, and `values` by type. Reads no weights."""
+    import onnx
+
+    values: dict[str, int] = {}
+    size = 0
+    for tensor in onnx.load(str(graph), load_external_data=False).graph.initializer:
+        if tensor.name in DERIVED:
+            continue
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        values[dtype.name] = values.get(dtype.name, 0) + prod(tensor.dims)
+        size += prod(tensor.dims) * dtype.itemsize
+    return {"bytes": size, "values": values}
+
+
+class GenaiModel(EngineModel):
+    """A graph that the builder wrote."""
+
+    def __init__(self, folder: Path, settings: EngineSettings, parameter_count: int | None) -> None:
+        import onnxruntime_genai as engine
+
+        self.settings = settings
+        weights = json.loads((folder / WEIGHTS).read_text(encoding="utf-8"))
+        self.weights_bytes: int | None = weights["bytes"]
+        self.parameter_count: int | None = parameter_count
+        config = engine.Config(str(folder))
+        if settings.threads is not None:
+            threads = {"intra_op_num_threads": settings.threads}
+            config.overlay(json.dumps({"model": {"decoder": {"session_options": threads}}}))
+        try:
+            self.model: Any = engine.Model(config)
+        except RuntimeError as error:
+            raise BenchhouseError(f"onnxruntime-genai does not load {folder}: {first_line(error)}") from error
+        self.facts: Mapping[str, Json] = {
+            "engine": f"onnxruntime-genai {version_of('onnxruntime-genai')}, onnxruntime {version_of('onnxruntime')}",
+            "engine_system": {"device": str(self.model.device_type), "model_type": str(self.model.type)},
+            "num_threads": settings.threads,
+            "parameters_by_dtype": weights["values"],
+            "model_size_bytes": sum(file.stat().st_size for file in folder.glob(f"{GRAPH}*")),
+        }
+
+    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
+        return GenaiRequest(self, prompts, new_tokens, context)
+
+    def close(self) -> None:
+        self.model = None
+
+
+class GenaiRequest(EngineRequest):
+    """Calls of one generator, which is rewound before each."""
+
+    def __init__(self, model: GenaiModel, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> None:
+        import onnxruntime_genai as engine
+
+        settings = model.settings
+        if settings.is_speculative and len(prompts) > 1:
+            raise UnsupportedError("--ngram-lookup: onnxruntime-genai proposes tokens for a single row: batch 1")
+        if context is not None and len(prompts) > 1:
+            raise UnsupportedError("--context-depth: onnxruntime-genai appends to a single row only: batch 1")
+        self._prompts = prompts.astype("int32")
+        self._context = None if context is None else context.astype("int32")
+        self._new_tokens = new_tokens
+        depth = 0 if context is None else context.shape[1]
+        parameters = engine.GeneratorParams(model.model)
+        length = depth + prompts.shape[1] + new_tokens
+        parameters.set_search_options(batch_size=len(prompts), do_sample=False, min_length=length, max_length=length)
+        if settings.ngram_lookup:
+            tokens = settings.draft_tokens or DRAFT_TOKENS
+            try:
+                parameters.set_speculative_options(ngram_size=settings.ngram_lookup, max_draft_tokens=tokens)
+            except RuntimeError as error:
+                raise UnsupportedError(f"--ngram-lookup {settings.ngram_lookup}: {first_line(error)}") from error
+        self._is_speculative = settings.is_speculative
+        self._generator: Any = engine.Generator(model.model, parameters)
+        self._before: Mapping[str, Any] = {}
+
+    def reset(self) -> None:
+        generator = self._generator
+        if self._context is None:
+            generator.rewind_to(0)
+        elif generator.token_count() > 0:
+            generator.rewind_to(self._context.shape[1])
+        else:
+            generator.append_tokens(self._context)
+        self._before = self._counts()
+
+    def generate(self, arrived: Arrivals) -> None:
+        generator = self._generator
+        generator.append_tokens(self._prompts)
+        for _ in range(self._new_tokens):
+            generator.generate_next_token()
+            for row, token in enumerate(generator.get_next_tokens().tolist()):
+                arrived(row, (token,))
+
+    def report(self) -> EngineReport:
+        """onnxruntime-genai reports no times of a call; of speculation it counts since the generator began."""
+        before, after = self._before, self._counts()
+        since = {name: int(after[name]) - int(before.get(name, 0)) for name in after}
+        return EngineReport(
+            prompt_tokens=self._prompts.size,
+            drafted_tokens=since.get("draft_tokens_evaluated", 0),
+            accepted_tokens=since.get("draft_tokens_accepted", 0),
+            verifications=since.get("completed_rounds"),
+        )
+
+    def close(self) -> None:
+        self._generator = None
+
+    def _counts(self) -> dict[str, Any]:
+        if not self._is_speculative:
+            return {}
+        found = self._generator.get_speculative_stats()
+        return {name: found[name] for name in ("draft_tokens_evaluated", "draft_tokens_accepted", "completed_rounds")}
+
+
+PLUGIN = OnnxRuntimeGenai()
