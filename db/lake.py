@@ -148,14 +148,10 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
     def attach(connection: DuckDB) -> list[str]:
         return _attach(connection, lake, read_only=read_only, create=create)
 
-    def connected() -> DuckDB:
-        with translate_errors(place.name, lake.lock_timeout_s):
-            return connect_attaching(attach, SETTINGS | (FILE_FORMAT if read_only else WRITER))
-
     if not place.is_postgres and os.path.exists(place.catalog):
         _check_file(lake)
-    # Who reads is told at once that the server is away; what was measured waits for it.
-    return connected() if read_only else lake.repeated(connected)
+    with translate_errors(place.name, lake.lock_timeout_s):
+        return connect_attaching(attach, SETTINGS | (FILE_FORMAT if read_only else WRITER))
 
 
 def prepare(connection: DuckDB, lake: Lake) -> None:

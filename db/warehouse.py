@@ -128,6 +128,14 @@ class Warehouse:
 
     @classmethod
     def _in(cls, of_lake: lake.Lake, *, read_only: bool, create: bool) -> Warehouse:
+        def opened() -> Warehouse:
+            return cls._prepared(of_lake, read_only=read_only, create=create)
+
+        # Who reads is told at once that the server is away; what was measured waits for it.
+        return opened() if read_only else of_lake.repeated(opened)
+
+    @classmethod
+    def _prepared(cls, of_lake: lake.Lake, *, read_only: bool, create: bool) -> Warehouse:
         connection = lake.connect(of_lake, read_only=read_only, create=create)
         warehouse = cls(connection, of_lake.place.name, read_only=read_only, of_lake=of_lake)
         try:

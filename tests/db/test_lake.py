@@ -217,6 +217,23 @@ def test_a_macro_in_a_strangers_lake_is_refused(place):
 
 
 @needs_extension
+def test_a_server_that_goes_while_a_writer_opens_the_lake_is_waited_for(place, monkeypatch):
+    tries = []
+
+    def prepare(connection, of_lake):
+        tries.append(connection)
+        if len(tries) == 1:
+            raise connections.storage_error("FATAL: the database system is shutting down", place)
+
+    monkeypatch.setattr(lake, "prepare", prepare)
+    with Warehouse.open(place) as warehouse:
+        assert counts(warehouse)["benchmark_runs"] == 0
+    assert len(tries) == 2
+    with pytest.raises(duckdb.ConnectionException):
+        tries[0].execute("SELECT 1")  # the first connection was closed
+
+
+@needs_extension
 def test_a_lake_that_is_not_there_is_not_made_by_reading(tmp_path):
     with pytest.raises(StorageError, match=r"no lake at .*: create it with setup_benchmark_db"):
         Warehouse.open(f"ducklake:{tmp_path / 'none.ducklake'}", read_only=True)
