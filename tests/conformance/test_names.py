@@ -52,6 +52,7 @@ HOMONYMS = {
     "benchmarking/measure/noise.py": {"cpu": "a folder of sysfs"},
     "benchmarking/runtimes/ctranslate2.py": {"cpu": "CTranslate2's device"},
     "benchmarking/runtimes/onnxruntime_genai.py": {"cpu": "a provider of ONNX Runtime", "onnxruntime": "a package"},
+    "benchmarking/runtimes/openvino_genai.py": {"openvino": "a package"},
     "benchmarking/runtimes/qnn.py": {"onnxruntime": "a package"},
     "benchmarking/runtimes/support/onnxruntime/libraries.py": {"onnxruntime": "a package", "tensorrt": "a package"},
     "benchmarking/runtimes/support/onnxruntime/runtime.py": {

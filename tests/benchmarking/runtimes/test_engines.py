@@ -167,6 +167,19 @@ def test_a_model_that_proposes_for_itself_is_always_right(
     assert 3.0 < found["mean_accepted_length"] <= 4.0
 
 
+def test_a_pipeline_s_tokens_are_eager_s_and_its_own_times_stand_beside_ours(
+    llama: Workload, eager: Callable[..., Any]
+) -> None:
+    marks: list[str] = []
+    with opened("openvino-genai", llama, precision="float16") as (session, operation):
+        found = called(operation, marks)
+        own = operation.runtime_times_ns()
+    assert found == eager(prompts_at(llama, POINT), POINT.new_tokens)
+    assert marks == ["token"] * 12
+    assert 16.0 <= session.verified["bits_per_weight"] < 16.1
+    assert 0 < own["engine_time_to_first_token"] < own["latency_request"]
+
+
 def test_tokens_proposed_from_the_text_so_far_are_counted_and_change_nothing(
     llama: Workload, eager: Callable[..., Any]
 ) -> None:
@@ -186,6 +199,7 @@ def test_tokens_proposed_from_the_text_so_far_are_counted_and_change_nothing(
         ("ctranslate2", "int8", "int8_float32", (8.0, 9.0)),
         ("mlx", "int4", "4bit", (4.5, 5.5)),
         ("onnxruntime-genai", "int4", "int4", (4.5, 16.0)),
+        ("openvino-genai", "int8", "Q8_0", (8.5, 8.7)),
     ],
 )
 def test_a_quantized_type_stands_under_its_own_name_with_its_true_bits(
@@ -278,9 +292,13 @@ def server_tokens(xllamacpp: Any, file: Path, prompt: list[int], count: int) -> 
     parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     texts: list[str] = []
     asked = {"prompt": prompt, "n_predict": count, "temperature": 0, "top_k": 1, "ignore_eos": True, "stream": True}
-    xllamacpp.Server(parameters).handle_completions(
-        asked, lambda chunk: bool(chunk and texts.append(chunk["choices"][0]["text"]))
-    )
+
+    def take(chunk: Any) -> bool:
+        if chunk:
+            texts.append(chunk["choices"][0]["text"])
+        return False
+
+    xllamacpp.Server(parameters).handle_completions(asked, take)
     return [int(text[1:]) for text in texts if text]
 
 

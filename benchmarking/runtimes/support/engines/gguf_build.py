@@ -14,19 +14,20 @@ import ctypes
 import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.builds.store import BuildKey, Make, model_parts
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Json, Precision, Workload
-from benchmarking.runtimes.support.engines.checkpoint import token_text, torch_model, vocabulary_size
+from benchmarking.runtimes.support.engines.checkpoint import BEGIN, END, token_text, torch_model, vocabulary_size
 from benchmarking.workloads.support.gguf_file import FILE_TYPES, TYPES, read_gguf
 
 if TYPE_CHECKING:
     import numpy as np
 
 KIND, FILE, VERSION = "gguf", "model.gguf", 2
+Vocabulary = Literal["rwkv", "gpt2"]
 ARCHITECTURES: Mapping[str, str] = {
     "gemma": "gemma",
     "gpt2": "gpt2",
@@ -68,26 +69,27 @@ def why_not(workload: Workload) -> str | None:
     return None
 
 
-def gguf_build(workload: Workload, type_name: str) -> tuple[BuildKey, Make]:
+def gguf_build(workload: Workload, type_name: str, vocabulary: Vocabulary = "rwkv") -> tuple[BuildKey, Make]:
     """The key of a model's GGUF file of a type ("F16", "Q4_K_M"), and what makes it."""
     parts: dict[str, Json] = {
         **model_parts(workload),
         "type": type_name,
         "version": VERSION,
         "versions": {name: version_of(name) for name in ("torch", "transformers", "gguf", "xllamacpp")},
+        **({} if vocabulary == "rwkv" else {"vocabulary": vocabulary}),
     }
 
     def make(folder: Path) -> Mapping[str, Json]:
         if (problem := why_not(workload)) is not None:
             raise UnsupportedError(problem)
-        write(workload, torch_model(workload), type_name, folder / FILE)
+        write(workload, torch_model(workload), type_name, folder / FILE, vocabulary)
         header = read_gguf(folder / FILE)
         return {"type": type_name, "file": FILE, "weights_bytes": header.weights_bytes}
 
     return BuildKey(kind=KIND, parts=parts), make
 
 
-def write(workload: Workload, model: Any, type_name: str, path: Path) -> None:
+def write(workload: Workload, model: Any, type_name: str, path: Path, vocabulary: Vocabulary = "rwkv") -> None:
     """Write a torch model as a GGUF file."""
     import gguf
 
@@ -95,7 +97,7 @@ def write(workload: Workload, model: Any, type_name: str, path: Path) -> None:
     architecture = ARCHITECTURES[str(config.model_type)]
     writer = gguf.GGUFWriter(path, architecture)
     _add_metadata(writer, workload, config, type_name)
-    _add_vocabulary(writer, vocabulary_size(workload))
+    _add_vocabulary(writer, vocabulary_size(workload), vocabulary)
     layers = int(config.num_hidden_layers)
     wanted = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(wanted, layers)
@@ -158,17 +160,26 @@ def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**theta, **share, **found}
 
 
-def _add_vocabulary(writer: Any, size: int) -> None:
+def _add_vocabulary(writer: Any, size: int, kind: Vocabulary) -> None:
     """The ids as text: the prompts are ids, and a token's text names its id. A file without any crashes llama.cpp.
 
-    Of the kind of RWKV's, the one that has no end of a text: llama.cpp never chooses an end that it is told to ignore,
-    so a model whose most likely token it is would go on with another one than eager does.
+    By default of the kind of RWKV's, the one that has no end of a text: llama.cpp never chooses an end that it is told
+    to ignore, so a model whose most likely token it is would go on with another one than eager does. Other readers know
+    GPT-2's kind only, which has an end and merges.
     """
     import gguf
 
-    writer.add_tokenizer_model("rwkv")
+    writer.add_tokenizer_model(kind)
+    if kind == "gpt2":
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_merges([f"{token_text(BEGIN)} {token_text(END)}"])
+        writer.add_bos_token_id(BEGIN)
+        writer.add_eos_token_id(END)
     writer.add_token_list([token_text(token) for token in range(size)])
-    writer.add_token_types([int(gguf.TokenType.NORMAL)] * size)
+    types = [int(gguf.TokenType.NORMAL)] * size
+    if kind == "gpt2":  # OpenVINO builds no tokenizer without special tokens
+        types[BEGIN] = types[END] = int(gguf.TokenType.CONTROL)
+    writer.add_token_types(types)
     writer.add_add_bos_token(False)
 
 

@@ -1,0 +1,180 @@
+"""OpenVINO GenAI: OpenVINO with a pipeline of generation of its own, on processors, from GGUF files.
+
+It reads GGUF files of three kinds of models, whose weights are float16 or quantized. A call is `generate` of one row
+with a streamer, which the pipeline calls for each token. Products are computed in float32, since the default of newer
+processors, bfloat16, is another precision than the one asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.builds.store import BuildKey, Make
+from benchmarking.core.contracts import Stage
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.plugins import version_of
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
+from benchmarking.runtimes.support.engines import options as common
+from benchmarking.runtimes.support.engines.gguf_build import FILE, FLOAT_TYPES, gguf_build, why_not
+from benchmarking.runtimes.support.engines.options import EngineSettings
+from benchmarking.runtimes.support.engines.runtime import GenerativeEngine
+from benchmarking.runtimes.support.engines.session import Arrivals, EngineModel, EngineReport, EngineRequest
+from benchmarking.workloads.support.gguf_file import read_gguf
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MS_PER_S = 1000
+DEVICE = "CPU"
+QUANTIZED: Mapping[str, Precision] = {"Q8_0": "int8", "Q4_0": "int4"}
+"""Types of GGUF that it reads and that are made here."""
+CACHE_TYPES = ("f16", "f32", "bf16", "u8")
+COMPUTED = "f32"
+
+
+class OpenVinoGenai(GenerativeEngine):
+    """The runtime `openvino-genai`."""
+
+    name = "openvino-genai"
+    aliases = ("ov-genai",)
+    modules = ("openvino_genai", "gguf")
+    packages: tuple[str, ...] = ("openvino-genai", "openvino-tokenizers", "openvino", "gguf")
+    reads = ("gguf",)
+    model_types = frozenset({"llama", "qwen2", "qwen3"})
+    float_precisions: tuple[Precision, ...] = ("float16",)
+    quantized = QUANTIZED
+    declared_options = (
+        common.with_values(common.KV_CACHE_TYPE, CACHE_TYPES),
+        common.quantization(QUANTIZED),
+    )
+    lacks: Mapping[str, str] = {
+        "context_depth": "OpenVINO GenAI goes on from an earlier text only in a chat, whose template adds tokens",
+        "flash_attention": "OpenVINO chooses its kernel of attention itself",
+        "batch_threads": "OpenVINO has one number of threads for prefill and decode: --num-threads",
+        "draft_model": "OpenVINO GenAI reads no GGUF file as a draft model",
+        "ngram_lookup": "OpenVINO GenAI's prompt lookup does not say how many proposed tokens were right",
+        "draft_tokens": "OpenVINO GenAI proposes nothing here",
+        "prefix_cache": "OpenVINO GenAI does not say how much of a prompt its prefix cache gave",
+        "lora": "OpenVINO GenAI applies no adapter to a GGUF file: merge it into the weights",
+    }
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        found = super().supports(device, workload, precision)
+        return found or (None if workload.source == "file" else why_not(workload))
+
+    def build(self, cell: Cell) -> tuple[BuildKey, Make]:
+        name = EngineSettings.of(cell).quantization or FLOAT_TYPES[cell.precision]
+        return gguf_build(cell.workload, name, "gpt2")
+
+    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
+        with stage("to_device"):
+            return GenaiModel(path / FILE if path.is_dir() else path, EngineSettings.of(cell))
+
+    def import_libraries(self) -> None:
+        import openvino_genai  # noqa: F401
+
+
+class GenaiModel(EngineModel):
+    """A GGUF file in a pipeline."""
+
+    def __init__(self, file: Path, settings: EngineSettings) -> None:
+        import openvino
+        import openvino_genai as engine
+
+        header = read_gguf(file)
+        self.weights_bytes: int | None = header.weights_bytes
+        self.parameter_count: int | None = header.parameter_count
+        wanted: dict[str, Json] = {
+            "INFERENCE_PRECISION_HINT": COMPUTED,
+            "KV_CACHE_PRECISION": settings.kv_cache_type or CACHE_TYPES[0],
+        }
+        if settings.threads is not None:
+            wanted["INFERENCE_NUM_THREADS"] = settings.threads
+        try:
+            self.pipeline: Any = engine.LLMPipeline(str(file), DEVICE, **wanted)
+        except RuntimeError as error:
+            raise BenchhouseError(f"OpenVINO GenAI does not load {file}: {_reason(error)}") from error
+        core = openvino.Core()
+        system = {name.lower(): core.get_property(DEVICE, name) for name in ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE")}
+        capabilities: list[Json] = [*sorted(map(str, core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")))]
+        self.facts: Mapping[str, Json] = {
+            "engine": f"openvino-genai {version_of('openvino-genai')}, openvino {version_of('openvino')}",
+            "engine_system": {**{name: str(value) for name, value in system.items()}, "capabilities": capabilities},
+            "quantized_type": header.quantization,
+            "kv_cache_type": wanted["KV_CACHE_PRECISION"],
+            "compute_type": COMPUTED,
+            "num_threads": settings.threads,
+            "model_size_bytes": file.stat().st_size,
+        }
+
+    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
+        return GenaiRequest(self.pipeline, prompts, new_tokens)
+
+    def close(self) -> None:
+        self.pipeline = None
+
+
+def _reason(error: RuntimeError) -> str:
+    """The last line of what OpenVINO says, after the places in its source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else first_line(error)
+
+
+class GenaiRequest(EngineRequest):
+    """Calls of `generate`. The pipeline empties its cache before each."""
+
+    def __init__(self, pipeline: Any, prompts: np.ndarray, new_tokens: int) -> None:
+        import numpy as np
+        import openvino
+        import openvino_genai as engine
+
+        if len(prompts) > 1:
+            raise UnsupportedError("OpenVINO GenAI streams the tokens of a single row: batch 1")
+        self._pipeline = pipeline
+        ids = np.ascontiguousarray(prompts, dtype=np.int64)
+        self._inputs = engine.TokenizedInputs(openvino.Tensor(ids), openvino.Tensor(np.ones_like(ids)))
+        self._prompt_tokens = ids.size
+        config = engine.GenerationConfig()
+        config.max_new_tokens, config.ignore_eos = new_tokens, True
+        config.do_sample, config.apply_chat_template = False, False
+        self._config = config
+        self._streamer = _streamer_class(engine)
+        self._metrics: Any = None
+
+    def generate(self, arrived: Arrivals) -> None:
+        result = self._pipeline.generate(self._inputs, self._config, self._streamer(arrived))
+        self._metrics = result.perf_metrics
+
+    def report(self) -> EngineReport:
+        metrics = self._metrics
+        if metrics is None:
+            return EngineReport(prompt_tokens=self._prompt_tokens)
+        return EngineReport(
+            first_s=metrics.get_ttft().mean / MS_PER_S,
+            per_token_s=metrics.get_tpot().mean / MS_PER_S,
+            total_s=metrics.get_generate_duration().mean / MS_PER_S,
+            prompt_tokens=self._prompt_tokens,
+        )
+
+
+def _streamer_class(engine: Any) -> Any:
+    """The class of objects that get the tokens; made here, since its base is the library's."""
+
+    class Streamer(engine.StreamerBase):  # type: ignore[misc]
+        def __init__(self, arrived: Arrivals) -> None:
+            super().__init__()
+            self._arrived = arrived
+
+        def write(self, token: int | list[int]) -> Any:
+            self._arrived(0, token if isinstance(token, list) else (token,))
+            return engine.StreamingStatus.RUNNING
+
+        def end(self) -> None:
+            """All tokens have come."""
+
+    return Streamer
+
+
+PLUGIN = OpenVinoGenai()
