@@ -218,10 +218,11 @@ SELECT result_id, launch, r.{column} / mean / median(1 / mean) OVER (PARTITION B
 FROM raw_benchmark_data
 JOIN benchmark_results r USING (result_id)
 WHERE result_id IN (SELECT unnest($results)) AND phase = 'measure' AND metric = $metric AND mean > 0
-    AND r.{column} IS NOT NULL
+    AND r.{column} IS NOT NULL AND result_id NOT IN (SELECT result_id FROM requests)
 ORDER BY result_id, launch
 """
-"""A launch's rate, scaled so that the launches' median is the result's rate: the work of a call need not be known."""
+"""A launch's rate, scaled so that the launches' median is the result's rate: the work of a call need not be known. A
+load has none of this kind: its requests overlap, so its rate does not follow from how long they take."""
 READINGS = """
 SELECT result_id, launch, value
 FROM (

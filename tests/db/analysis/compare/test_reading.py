@@ -9,6 +9,7 @@ import pytest
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
 from db.analysis.compare.reading import launch_values
+from tests.helpers.load import make_load
 
 
 @pytest.fixture
@@ -75,3 +76,11 @@ COMPACTED = """
 UPDATE raw_benchmark_data SET
     sketch = list_aggregate(samples, 'quantile_cont', [i / 20 for i in range(21)]), samples = [], compacted_at = now()
 """
+
+
+def test_a_load_s_rate_is_not_worked_out_from_how_long_its_requests_take(warehouse):
+    load = make_load(metrics={"throughput_samples_per_sec": 5.0})
+    warehouse.ingest(load)
+    ids = [result.result_id for result in load.results]
+    assert launch_values(warehouse, ids, JUDGED["throughput_samples_per_sec"]) == {}
+    assert set(launch_values(warehouse, ids, JUDGED["latency_median_ms"])) == set(ids)
