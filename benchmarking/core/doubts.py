@@ -405,6 +405,16 @@ def doubt(kind: str, /, **evidence: Json) -> Doubt:
     return Doubt(kind=kind, severity=KINDS[kind].severity, evidence=evidence)
 
 
+FAILED, SOME_FAILED = "failed_requests", "some_requests_failed"
+MOST_FAILED = 0.01
+"""The share of requests that may fail without making the result invalid."""
+
+
+def failed_requests(share: float, /, **evidence: Json) -> Doubt:
+    """The doubt about requests of which this share failed."""
+    return doubt(FAILED if share > MOST_FAILED else SOME_FAILED, **evidence)
+
+
 def validity(doubts: Iterable[Doubt]) -> Validity:
     """The worst severity among the doubts; "info" leaves a result valid."""
     worst: Severity = max((one.severity for one in doubts), key=SEVERITIES.index, default="info")

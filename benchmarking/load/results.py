@@ -13,7 +13,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
-from benchmarking.core.doubts import doubt, validity
+from benchmarking.core.doubts import doubt, failed_requests, validity
 from benchmarking.core.metrics import CUSTOM_METRICS, METRICS
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
@@ -39,7 +39,6 @@ LEAST = {0.5: 6, **TAIL_MIN_SAMPLES, 0.999: 1000}
 MOST_LATE = 0.01
 """Share of the median time to first token that p95 of the lateness may be."""
 LEAST_ACHIEVED = 0.98
-MOST_FAILED = 0.01
 MOST_CACHED = 0.01
 SIGNIFICANT_T = 3.09
 """One-sided .001: requests after each other are not independent, and a curve has many levels."""
@@ -280,8 +279,7 @@ def about(
     kinds = _kinds(requests)
     if kinds:
         share = sum(error is not None for error in requests.error) / len(requests)
-        kind = "failed_requests" if share > MOST_FAILED else "some_requests_failed"
-        found.append(doubt(kind, failed_share=share, **kinds))
+        found.append(failed_requests(share, failed_share=share, **kinds))
     pairs = [
         (cached, total)
         for cached, total in zip(requests.cached_tokens, requests.tokens_in, strict=True)

@@ -25,7 +25,7 @@ EXAMPLES = """
 examples:
   benchhouse merge laptop.duckdb server.duckdb
   benchhouse merge laptop.duckdb --db-path all.duckdb --dry-run
-  benchhouse merge laptop.duckdb --db-path "ducklake:postgres:dbname=bench host=db.lab"
+  benchhouse merge laptop.duckdb --db-path "ducklake:postgres:dbname=bench host=lab-db"
 """
 EXIT_CODES = """
 exit codes: 0 merged; 1 a file was refused, and nothing of it was taken; 2 usage

@@ -135,9 +135,12 @@ def _parser() -> Parser:
         type=positive_number,
         metavar="RATE",
         help="requests per second to serve: recommends an engine and machine from loads in open loops, in which "
-        "--ttft-ms, --tpot-ms and --latency-ms limit each request from its intended start",
+        "--ttft-ms, --tpot-ms and --latency-ms limit each request from its intended start (default: a single caller, "
+        "whose calls are compared)",
     )
-    load.add_argument("--tpot-ms", type=non_negative_number, metavar="MS", help="maximum time per output token, in ms")
+    load.add_argument(
+        "--tpot-ms", type=non_negative_number, metavar="MS", help="maximum time per output token, in ms (default: none)"
+    )
     load.add_argument(
         "--share",
         type=positive_number,

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.doubts import FAILED, SOME_FAILED
 from benchmarking.core.records import LOOP, REQUEST_RATE
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Prices
@@ -230,11 +231,15 @@ def _percentiles_hold(row: Row, demand: Demand) -> bool | None:
     """Whether every limited percentile is within its limit, of the lowest one that covers the share; None where one is
     not known, or requests failed, of which percentiles say nothing."""
     percentile = next((one for one in PERCENTILES if one >= 100 * demand.share - 1e-9), None)
-    if percentile is None or "failed_requests" in doubt_kinds(row["extra"]):
+    if percentile is None or _has_failures(row):
         return None
     names = [(f"{COLUMN_OF[name]}_p{percentile}_ms", limit) for name, limit in demand.limits.items()]
     values = [(row[name] if name in row else row["other_metrics"].get(name), limit) for name, limit in names]
     return None if any(value is None for value, _ in values) else all(value <= limit for value, limit in values)
+
+
+def _has_failures(row: Row) -> bool:
+    return any(one["kind"] in (FAILED, SOME_FAILED) for one in json.loads(row["extra"])["doubts"])
 
 
 def _traffic(row: Row) -> Traffic:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from benchmarking.core.doubts import failed_requests
 from benchmarking.core.records import (
     LOOP,
     NOT_APPLICABLE,
@@ -86,7 +87,7 @@ def load_result(
     if concurrency is None:
         own.append(unlimited)
     if failed:
-        own.append(Doubt(kind="failed_requests", severity="noisy", evidence={"failed_requests": failed}))
+        own.append(failed_requests(failed / (failed + requests), failed_requests=failed))
     outcome: dict[str, Any] = {}
     if requests == 0:
         outcome = {

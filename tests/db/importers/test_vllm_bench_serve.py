@@ -111,7 +111,7 @@ def test_each_appended_result_is_a_run_and_an_unlimited_load_has_a_doubt():
         "concurrency_unlimited",
         "failed_requests",
     }
-    assert first.results[0].validity == "noisy"
+    assert first.results[0].validity == "invalid"
     assert (second.results[0].point.concurrency, second.results[0].point.axes["request_rate"]) == (1, 16.0)
     assert len({first.run_id, second.run_id, third.run_id}) == 3
 
