@@ -87,7 +87,8 @@ def load_result(
     if concurrency is None:
         own.append(unlimited)
     if failed:
-        own.append(failed_requests(failed / (failed + requests), failed_requests=failed))
+        share = 1.0 if requests is None else failed / (failed + requests)
+        own.append(failed_requests(share, failed_requests=failed))
     outcome: dict[str, Any] = {}
     if requests == 0:
         outcome = {
