@@ -58,7 +58,6 @@ TURNS = "lake_turns"
 """The connection to PostgreSQL that holds the writers' lock, in SQL."""
 WRITERS_LOCK = 0x62656E6368
 """Key of the advisory lock: "bench"."""
-LOCK = f"SELECT set_config('lock_timeout', '{{wait_ms}}', true), pg_advisory_xact_lock({WRITERS_LOCK})::text"
 SLICE_S = 2.0
 """Longest wait inside PostgreSQL: a Ctrl-C is heard after it."""
 
@@ -90,11 +89,11 @@ KEPT = "1 day"
 """How long an older state stays readable, and a file that no state names is not deleted: longer than any query or
 transaction takes."""
 COMPACTING = (
-    f"CALL ducklake_flush_inlined_data('{NAME}')",
-    f"CALL ducklake_merge_adjacent_files('{NAME}')",
-    f"CALL ducklake_rewrite_data_files('{NAME}')",
+    f"CALL ducklake_flush_inlined_data({literal(NAME)})",
+    f"CALL ducklake_merge_adjacent_files({literal(NAME)})",
+    f"CALL ducklake_rewrite_data_files({literal(NAME)})",
     *(
-        f"CALL ducklake_{what}('{NAME}', older_than => now() - INTERVAL '{KEPT}')"
+        f"CALL ducklake_{what}({literal(NAME)}, older_than => now() - INTERVAL {literal(KEPT)})"
         for what in ("expire_snapshots", "cleanup_old_files", "delete_orphaned_files")
     ),
 )
@@ -192,7 +191,8 @@ def lake_statements(of: Connection, present: Mapping[str, Collection[str]]) -> l
             raise StorageError(f"{table}.{column} needs a value: {MERGE_INSTEAD}")
         if comment is not None:
             statements.append(f"COMMENT ON COLUMN {quoted(table)}.{quoted(column)} IS {literal(comment)}")
-    made = [f"CREATE TABLE {quoted(table)} ({', '.join(columns)})" for table, columns in new.items()]
+    assembled = {table: ", ".join(columns) for table, columns in new.items()}
+    made = [f"CREATE TABLE {quoted(table)} ({options})" for table, options in assembled.items()]
     comments = [
         f"COMMENT ON TABLE {quoted(table)} IS {literal(comment)}"
         for table, comment in of.execute(COMMENTS).fetchall()
@@ -343,15 +343,16 @@ def _create(connection: DuckDB, lake: Lake) -> None:
         _attach_lake(connection, lake, "CREATE_IF_NOT_EXISTS true", is_new=True, read_only=False)
 
 
-def _attach_lake(connection: DuckDB, lake: Lake, *options: str, is_new: bool, read_only: bool) -> None:
+def _attach_lake(connection: DuckDB, lake: Lake, *further: str, is_new: bool, read_only: bool) -> None:
     place = lake.place
-    words = [*options, f"METADATA_CATALOG {literal(CATALOG)}", *(["READ_ONLY"] if read_only else [])]
+    words = [*further, f"METADATA_CATALOG {literal(CATALOG)}", *(["READ_ONLY"] if read_only else [])]
     if place.data_path is not None:
         folder = place.data_path.rstrip("/") + "/"
         # The folder may be mounted elsewhere on this machine.
         words += [f"DATA_PATH {literal(folder)}", *([] if is_new else ["OVERRIDE_DATA_PATH true"])]
     source = f"ducklake:{'postgres:' if place.is_postgres else ''}{place.catalog}"
-    statement = f"ATTACH {literal(source)} AS {NAME} ({', '.join(words)})"
+    options = ", ".join(words)
+    statement = f"ATTACH {literal(source)} AS {NAME} ({options})"
     with translate_errors(place.name, lake.lock_timeout_s):
         retrying(lambda: connection.execute(statement), lake.lock_timeout_s)
 
@@ -401,7 +402,9 @@ def _has_lock(cursor: DuckDB, place: LakePlace, wait_s: float) -> bool:
     cursor.execute("BEGIN")
     try:
         with translate_errors(place.name):
-            _ask_server(cursor, LOCK.format(wait_ms=wait_ms))
+            wait = literal(str(wait_ms))
+            lock = f"SELECT set_config('lock_timeout', {wait}, true), pg_advisory_xact_lock({WRITERS_LOCK})::text"
+            _ask_server(cursor, lock)
     except StorageError as error:
         _release(cursor, place)
         if "lock timeout" not in str(error):

@@ -412,7 +412,7 @@ MOST_FAILED = 0.01
 
 def failed_requests(share: float, /, **evidence: Json) -> Doubt:
     """The doubt about requests of which this share failed."""
-    return doubt(FAILED if share > MOST_FAILED else SOME_FAILED, **evidence)
+    return doubt("failed_requests", **evidence) if share > MOST_FAILED else doubt("some_requests_failed", **evidence)
 
 
 def validity(doubts: Iterable[Doubt]) -> Validity:

@@ -187,10 +187,10 @@ def test_a_broken_folder_is_one_line_that_names_what_is_broken(capsys, sharded, 
 
 
 def test_a_file_in_place_of_a_folder_is_told(capsys, tmp_path):
-    (tmp_path / "model.gguf").write_bytes(b"x")
-    code, line = refused(capsys, tmp_path / "model.gguf")
+    (tmp_path / "model.bin").write_bytes(b"x")
+    code, line = refused(capsys, tmp_path / "model.bin")
     assert code == 2
-    assert "model.gguf is a file: give the folder with config.json and the weights" in line
+    assert "model.bin is a file: give the folder with config.json and the weights" in line
 
 
 def test_a_tensor_of_another_shape_is_named_in_the_failed_result(capsys, sharded):

@@ -36,9 +36,10 @@ def plugin(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def tiny(plugin: Any) -> Any:
-    """The workload of the family's tiny model."""
+    """The workload of the family's tiny model; of several, the first by name."""
     entries = [e for e in catalog.entries() if not e.hub and family_of(e.config, e.name) is plugin]
-    assert len(entries) == 1, f"family {plugin.name} needs exactly one tiny model in the catalog"
+    assert entries, f"family {plugin.name} needs a tiny model in the catalog"
+    entries.sort(key=lambda entry: entry.name)
     return resolve(entries[0].name)
 
 

@@ -24,6 +24,7 @@ from benchmarking.core.records import LOOP, REQUEST_RATE
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Prices
 from db.analysis.selection import Selection
+from db.connection import literal
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -37,7 +38,7 @@ COLUMN_OF: Mapping[Limit, str] = {
 }
 """Limit -> the beginning of the columns of its percentiles."""
 PERCENTILES = (90, 95, 99)
-OF_LOAD = f"(runtime_mode->>'{LOOP}')"
+OF_LOAD = f"(runtime_mode->>{literal(LOOP)})"
 COLUMNS = (
     *("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "runtime_mode"),
     *("precision", "num_threads", "cpu_list", "validity", "extra", "model_revision", "task", "weights", "config_hash"),
@@ -49,7 +50,7 @@ LEVELS = f"""
 SELECT {", ".join(COLUMNS)}
 FROM (SELECT * FROM all_results WHERE model_id = ? AND {{condition}})
 WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
-    AND {OF_LOAD} = 'open' AND TRY_CAST(axes->>'{REQUEST_RATE}' AS DOUBLE) > 0
+    AND {OF_LOAD} = 'open' AND TRY_CAST(axes->>{literal(REQUEST_RATE)} AS DOUBLE) > 0
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DESC, started_at DESC, result_id DESC) = 1
 ORDER BY result_id
 """

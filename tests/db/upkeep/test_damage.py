@@ -191,7 +191,7 @@ def test_rebuilding_gives_an_equal_warehouse_and_keeps_the_old_one(stored, capsy
     assert {one["table"]: one["is_equal"] for one in report["compared"]} == dict.fromkeys(
         [one["table"] for one in report["compared"]], True
     )
-    assert len(report["compared"]) == 12
+    assert len(report["compared"]) == 13
     assert {one["table"]: one["rows_before"] for one in report["compared"]}["benchmark_runs"] == before[0]
     assert report["brought"] | {"series": 0} == report["brought"] | {
         "series": 0,
@@ -216,7 +216,7 @@ def test_rebuilding_a_file_that_cannot_be_opened_lists_what_is_lost(stored, caps
     Path("a.duckdb.wal").write_bytes(b"its log")
     assert main(["--rebuild-from", "runs", "--db-path", "a.duckdb"]) == 1
     last, lost = capsys.readouterr().out.splitlines()[-1:-3:-1]
-    assert last == "a.duckdb: schema 9, runs 2, results 2, hardware 1"
+    assert last == "a.duckdb: schema 10, runs 2, results 2, hardware 1"
     assert lost.startswith("neither compared nor copied: hardware_info, series, ")
     assert "annotations, profiles, profile_modules, profile_ops, series_alias: it is truncated" in lost
     assert kept_of(stored).read_bytes() == damaged
