@@ -280,7 +280,7 @@ class SteadySearch:
         min_time_ns = (ACCELERATOR_MIN_TIME_S if bench.handle.is_accelerator else MIN_TIME_S) * NS_PER_S
         max_time_ns = settings.warmup_max_time_s * NS_PER_S
         window = self._window = self._window_calls(call_ns) * bench.operation.requests_in_flight
-        least = 2 * window if self._counts else 0
+        least = 3 * window if self._counts else 0
         before = _footprint(bench)
         while watch.spent_ns < max_time_ns or len(watch) < least:
             watch.run(window - len(watch) % window, max_time_ns if len(watch) >= least else math.inf)
