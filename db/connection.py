@@ -360,6 +360,7 @@ TRANSIENT = (
     *("server closed the connection", "terminating connection", "the database system is ", "connection to server"),
     *("SSL connection has been closed", "SSL SYSCALL", "no connection to the server", "could not receive data"),
     *("could not send data", "connection is not open", "deadlock detected", "could not serialize access"),
+    "Current transaction is aborted",  # DuckLake's own on the catalog: its connection broke in an earlier statement
 )
 """Signs of errors of a DuckLake that may pass: another writer was first, or PostgreSQL is being restarted."""
 

@@ -43,8 +43,8 @@ OWN_NAMES = {
     "importers/support/duckdb_files.py": {"table": "of the tables that the importer knows"},
     "lake.py": {
         **dict.fromkeys(("own", "copy"), "`quoted`"),
-        **dict.fromkeys(("kind", "', '.join(columns)"), "of the migrations' tables, names `quoted`"),
-        "', '.join(words)": "constants and `literal`",
+        "kind": "of the migrations' tables",
+        "options": "constants and `literal`, or columns with `quoted` names",
     },
     "migrate.py": {"relation": "`quoted`"},
     "profiles.py": {"table": "of TABLES"},
@@ -78,7 +78,6 @@ TEMPLATE_NAMES = {
     "runs": "marks, or a query of ours",
     "which": "a condition of ours",
     "reach": "a number of ours",
-    "wait_ms": "a number of ours",
     "mine": "a table of ours",
     "theirs": "a table of ours in an attached file, quoted",
     "fine": "a table of ours",
