@@ -1,8 +1,11 @@
-"""Loads an OpenAI-compatible server as users do, and finds out how fast it answers at each rate.
+"""Loads an OpenAI-compatible server as users do, or a model on this machine under MLPerf's scenarios.
 
 With --request-rate requests start at times of their own, whether the server keeps up or not (open loop), and latencies
 count from the intended start. With --concurrency a fixed number is in flight (closed loop). The two are different
 series, which are never compared. Every level is a result, and every request a row, of the warehouse.
+
+A MODEL in place of --url is loaded in an engine of this machine, in a fresh process for each repetition, and MLPerf's
+own loadgen decides what is asked when, and whether the test is valid.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from urllib.parse import urlsplit
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarking import load_model
 from benchmarking.core.command_line import (
     Parser,
     non_negative_int,
@@ -37,6 +41,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK,
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import provenance, utc_now, uuid7
 from benchmarking.core.records import (
+    MOST_REQUESTS,
     PRECISIONS,
     Cell,
     Device,
@@ -66,6 +71,8 @@ from benchmarking.sweep.run.warehouse import database
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from benchmarking.load.scenarios import ScenarioLoad
+
 NAME = "benchhouse load"
 EXAMPLES = """\
 examples:
@@ -73,6 +80,8 @@ examples:
   benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --request-rate 1,2,4 --slo ttft:500ms,tpot:50ms --save
   benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --request-rate 1,32 --find-rate --slo ttft:500ms
   benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --request-rate 2 --trace mooncake_trace.jsonl
+  benchhouse load gpt2 --scenario single-stream --output-length 16 --duration 60
+  benchhouse load bert-base-uncased --runtime onnxruntime --scenario server --request-rate 5,10 --slo e2e:200ms --save
 
 The key of the server, if it wants one, is read from $OPENAI_API_KEY.
 
@@ -131,24 +140,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    levels = _levels(arguments)
     limits = parse_limits(arguments.slo) if arguments.slo else {}
+    _check_subject(arguments, limits)
+    levels = _levels(arguments) if arguments.model_id is None else load_model.levels(arguments)
+    _check_size(levels)
     if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
         raise UsageError("--find-rate takes --slo and two rates to search between: --request-rate 1,32")
-    traffic, target = _traffic(arguments), _target(arguments)
-    check_installed("load on a server", ("aiohttp", "numpy"), 'pip install "benchhouse[load]"')
-    say = notes(quiet=arguments.quiet)
-    if arguments.cpu_list is not None:
-        bind(arguments.cpu_list)
+    say, command = notes(quiet=arguments.quiet), (NAME, *argv)
+    if arguments.model_id is None:
+        traffic, target = _traffic(arguments), _target(arguments)
+        check_installed("load on a server", ("aiohttp", "numpy"), 'pip install "benchhouse[load]"')
+        if arguments.cpu_list is not None:
+            bind(arguments.cpu_list)
+        load: Load | ScenarioLoad = _load(arguments, target, traffic, limits, say)
+    else:
+        load = load_model.load_of(arguments, limits, command, say)
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
     started_at = utc_now()
-    load = _load(arguments, target, traffic, limits, say)
-    found = _found(load, levels) if arguments.find_rate else [load.measured(level) for level in levels]
-    results = with_knee(found)
-    run = stored_record(
-        _record(arguments, load, results, started_at, is_open=levels[0].is_open, command=(NAME, *argv)),
-        anonymous=arguments.anonymous,
+    found = (
+        _found(load, levels)
+        if isinstance(load, Load) and arguments.find_rate
+        else [load.measured(level) for level in levels]
     )
+    results = with_knee(found)
+    if isinstance(load, Load):
+        record = _record(arguments, load, results, started_at, is_open=levels[0].is_open, command=command)
+    else:
+        record = replace(load.run(results, load_model.settings_of(arguments)), started_at=started_at)
+    run = stored_record(record, anonymous=arguments.anonymous)
     _print(run, as_json=arguments.json)
     code = EXIT_OK if all(one.status == "ok" for one in results) else EXIT_FAILED
     if arguments.save:
@@ -160,6 +179,28 @@ def _run(argv: Sequence[str]) -> int:
         say(f"no rate from {levels[0].rate:g} requests/s on met {arguments.slo}: search lower")
         return EXIT_NOT_ENOUGH_DATA
     return code
+
+
+def _check_subject(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
+    """Raise UsageError unless a server or a model is given, with flags of it."""
+    if arguments.model_id is not None:
+        if arguments.url is not None:
+            raise UsageError(f"{arguments.model_id} on this machine or --url {arguments.url}: give one of the two")
+        load_model.check(arguments, limits)
+    elif arguments.url is None or arguments.model is None:
+        raise UsageError("takes a server (--url URL --model NAME), or MODEL with --scenario on this machine")
+    elif arguments.scenario is not None:
+        raise UsageError("--scenario takes MODEL in place of --url: loadgen tests a model on this machine")
+
+
+def _check_size(levels: Sequence[Level]) -> None:
+    """Raise UsageError for a level whose requests are more than the memory is to hold."""
+    for one in levels:
+        number = one.number or round((one.rate or 0) * one.duration_s)
+        if number > MOST_REQUESTS:
+            raise UsageError(
+                f"{one.words} for {number} requests: a level holds {MOST_REQUESTS}: use more --repetitions of fewer"
+            )
 
 
 def _levels(arguments: argparse.Namespace) -> list[Level]:
@@ -390,7 +431,7 @@ def _record(
             requested_device="server",
             runtime=arguments.engine,
             runtime_mode={"endpoint": arguments.endpoint, **load.traffic.keys(load.limits, is_open=is_open)},
-            precision=arguments.precision,
+            precision=arguments.precision or "unknown",
         ),
         hardware=hardware(device, own),
         provenance=provenance(command, dict(arguments.tag), arguments.description),
@@ -448,8 +489,9 @@ COLUMNS = (
 
 
 def _level_text(result: Result) -> str:
-    rate = result.point.axes.get("request_rate")
+    rate, scenario = result.point.axes.get("request_rate"), _facts(result).get("scenario")
     level = f"{result.point.concurrency} in flight" if rate is None else f"{rate:g}/s"
+    level = f"{scenario} {level}" if scenario == "server" else str(scenario or level)
     marks = [word for key, word in (("is_knee", "knee"), ("is_highest_rate", "highest")) if _facts(result).get(key)]
     return f"{level} ({', '.join(marks)})" if marks else level
 
@@ -476,12 +518,13 @@ def _without_raw(result: Result) -> Result:
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        usage=f"{NAME} --url URL --model NAME [flags]",
+        usage=f"{NAME} --url URL --model NAME [flags]\n       {NAME} MODEL --scenario S [flags]",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_server(parser)
+    load_model.add_flags(parser)
     _add_levels(parser)
     _add_traffic(parser)
     _add_generator(parser)
@@ -494,8 +537,8 @@ def _parser() -> Parser:
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("server")
-    group.add_argument("--url", required=True, metavar="URL", help="address of the server, with /v1")
-    group.add_argument("--model", required=True, metavar="NAME", help="model as the server calls it")
+    group.add_argument("--url", metavar="URL", help="address of the server, with /v1")
+    group.add_argument("--model", metavar="NAME", help="model as the server calls it")
     group.add_argument(
         "--endpoint", choices=("completions", "chat"), default="completions", help="default: %(default)s"
     )
@@ -508,8 +551,7 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--precision",
         choices=(*PRECISIONS, "other", "unknown"),
-        default="unknown",
-        help="of the weights (default: unknown)",
+        help="of the weights (default: unknown, of a model on this machine float32)",
     )
     group.add_argument("--hardware", metavar="NAME", help="name of the server's device, such as 'NVIDIA H100'")
     group.add_argument("--ca-file", metavar="FILE", help="certificates to trust (default: the system's)")
@@ -546,7 +588,12 @@ def _add_levels(parser: argparse.ArgumentParser) -> None:
         "--num-requests", type=positive_int, metavar="N", help="requests of a level, instead of --duration"
     )
     group.add_argument(
-        "--repetitions", type=positive_int, default=1, metavar="N", help="of each level (default: %(default)s)"
+        "--repetitions",
+        "--launches",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="of each level; of a model on this machine each in a fresh process (default: %(default)s)",
     )
     group.add_argument(
         "--warmup-requests", type=non_negative_int, default=2, metavar="N", help="before a level (default: %(default)s)"
@@ -598,7 +645,9 @@ def _add_traffic(parser: argparse.ArgumentParser) -> None:
 
 def _add_generator(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("generator")
-    group.add_argument("--cpu-list", metavar="CPUS", help="processors of the generator, such as 0-1: not the server's")
+    group.add_argument(
+        "--cpu-list", metavar="CPUS", help="processors of the generator, not the server's, such as 0-1; or of the MODEL"
+    )
     group.add_argument(
         "--capacity-seconds",
         type=non_negative_number,

@@ -365,6 +365,18 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "read the kinds of errors in the evidence",
     ),
     (
+        "mlperf_invalid",
+        "invalid",
+        "MLPerf's loadgen calls the test invalid",
+        "read its reasons in the evidence; most often the rate is too high for the limits, or the test too short",
+    ),
+    (
+        "early_stopping_unmet",
+        "invalid",
+        "there were too few queries for MLPerf's early stopping to be sure of the percentile",
+        "use a longer --duration or more --num-requests: the evidence has how many loadgen wants",
+    ),
+    (
         "prefix_cache_hit",
         "invalid",
         "the server took 1% or more of the prompts from its prefix cache although they share nothing",

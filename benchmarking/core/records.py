@@ -94,6 +94,12 @@ LOOP = "loop"
 flight. Open and closed loops are never one series. The other keys of a load are there too, the offered rate is in the
 point's axes as `REQUEST_RATE`."""
 REQUEST_RATE = "request_rate"
+SCENARIO = "scenario"
+"""The key of a load by MLPerf's rules in `Cell.runtime_mode`: single-stream, multi-stream, offline or server."""
+MOST_REQUESTS = 200_000
+"""Requests of a level and repetition, which are held in memory, at about 1 kB each with 64 tokens."""
+MOST_ARRIVALS = 4_000_000
+"""Arrivals of chunks of a level and repetition that are kept; with more, only the first of each request is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

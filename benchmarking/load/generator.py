@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import Json, Requests
+from benchmarking.core.records import MOST_ARRIVALS, MOST_REQUESTS, Json, Requests
 from benchmarking.load.traffic import Asked, Traffic, slowed
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class Generator:
 
     async def _closed(self, traffic: Traffic, level: Level, asked: Iterator[Asked]) -> list[Sent]:
         """A fixed number in flight: the next starts when one has ended."""
-        loop, found, places = asyncio.get_running_loop(), list[Sent](), iter(range(level.number or 1 << 62))
+        loop, found, places = asyncio.get_running_loop(), list[Sent](), iter(range(level.number or MOST_REQUESTS))
         end_s = loop.time() + level.duration_s
 
         async def one_place() -> None:
@@ -225,6 +225,7 @@ class Generator:
 def requests_of(sent: list[Sent], launch: int, started_at: str, limits: Mapping[str, float]) -> Requests:
     """The record of a level's requests; times to the microsecond, which compress well."""
     start_s = min((one.intended_s for one in sent), default=0.0)
+    keeps_all = sum(len(one.tokens_s) for one in sent) <= MOST_ARRIVALS
 
     def ms(value: float | None) -> float | None:
         return None if value is None else round((value - start_s) * MS_PER_S, 3)
@@ -236,7 +237,9 @@ def requests_of(sent: list[Sent], launch: int, started_at: str, limits: Mapping[
         intended_ms=tuple(round((one.intended_s - start_s) * MS_PER_S, 3) for one in sent),
         sent_ms=tuple(ms(one.sent_s) for one in sent),
         first_token_ms=tuple(ms(one.tokens_s[0]) if one.tokens_s else None for one in sent),
-        token_ms=tuple(tuple(round((at - start_s) * MS_PER_S, 3) for at in one.tokens_s) for one in sent),
+        token_ms=tuple(
+            tuple(round((at - start_s) * MS_PER_S, 3) for at in one.tokens_s) if keeps_all else () for one in sent
+        ),
         end_ms=tuple(ms(one.end_s) for one in sent),
         tokens_in=tuple(one.tokens_in for one in sent),
         tokens_out=tuple(one.tokens_out for one in sent),

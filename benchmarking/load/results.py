@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import Any
 
 from benchmarking.core.doubts import doubt, failed_requests, validity
@@ -48,6 +49,7 @@ KNEE_SLOPE, KNEE_ERROR, KNEE_PEAK = 0.25, 0.5, 0.85
 MOST_OF_CAPACITY = 0.5
 """Of the generator's own capacity: above it, its queue would be part of the latencies."""
 MS_PER_S = 1000.0
+OF_TOKENS = ("time_per_output_token", "inter_token_latency")
 COLUMNS = {"throughput_samples_per_sec": "requests_per_sec", "throughput_tokens_per_sec": "output_tokens_per_sec"}
 """Columns of a result that are numbers of a repetition by another name."""
 
@@ -72,17 +74,27 @@ class Series:
         done = [
             (at, sent, first, end, count, tokens)
             for at, sent, first, end, count, error, tokens in rows
-            if error is None and sent is not None and first is not None and end is not None
+            if error is None and sent is not None and end is not None
         ]
         return cls(
             latency=tuple(end - at for at, _, _, end, _, _ in done),
             service_time=tuple(end - sent for _, sent, _, end, _, _ in done),
-            time_to_first_token=tuple(first - at for at, _, first, _, _, _ in done),
+            time_to_first_token=tuple(first - at for at, _, first, _, _, _ in done if first is not None),
             time_per_output_token=tuple(
-                (end - first) / (count - 1) for _, _, first, end, count, _ in done if count is not None and count > 1
+                (end - first) / (count - 1)
+                for _, _, first, end, count, _ in done
+                if first is not None and count is not None and count > 1
             ),
             inter_token_latency=tuple(b - a for *_, tokens in done for a, b in pairwise(tokens)),
         )
+
+    def of_queries(self, samples: int) -> Series:
+        """The same of queries of so many requests each, all of which succeeded: a query ends with its last request."""
+        if samples == 1:
+            return self
+        places = range(0, len(self.latency), samples)
+        longest = tuple(max(self.latency[place : place + samples]) for place in places)
+        return replace(self, latency=longest, service_time=(), time_to_first_token=())
 
 
 def point_of(traffic: Traffic, level: Level) -> Point:
@@ -100,18 +112,41 @@ def point_of(traffic: Traffic, level: Level) -> Point:
 def result_of(
     traffic: Traffic,
     level: Level,
-    repetitions: Sequence[Requests],
+    repetitions: Sequence[Requests | Measurement],
     *,
+    point: Point | None = None,
+    samples: int = 1,
+    further: Mapping[int, Sequence[Doubt]] = MappingProxyType({}),
+    in_process: bool = False,
     capacity_per_s: float | None = None,
     shares_processors: bool | None = None,
     may_cache: bool = False,
     facts: Mapping[str, Json] | None = None,
 ) -> Result:
-    """The result of a level from the requests of its repetitions, each a launch."""
+    """The result of a level from the requests of its repetitions, each a launch; one that failed is a measurement.
+
+    `point` is that of a load which is not the traffic's, `samples` the requests of a query, `further` are doubts by
+    launch; `in_process` as in `about`.
+    """
+    point = point_of(traffic, level) if point is None else point
     measured = [
-        _measurement(traffic, level, one, capacity_per_s, shares_processors, may_cache=may_cache) for one in repetitions
+        one
+        if isinstance(one, Measurement)
+        else _measurement(
+            traffic,
+            level,
+            one,
+            capacity_per_s,
+            shares_processors,
+            may_cache=may_cache,
+            point=point,
+            samples=samples,
+            further=further.get(one.launch, ()),
+            in_process=in_process,
+        )
+        for one in repetitions
     ]
-    made = summarise(uuid7(), point_of(traffic, level), measured, ())
+    made = summarise(uuid7(), point, measured, ())
     metrics = dict(made.metrics)
     for column, name in COLUMNS.items():
         if values := [one.metrics[name] for one in measured if name in one.metrics]:
@@ -121,7 +156,7 @@ def result_of(
         made,
         metrics=metrics,
         missing=missing,
-        requests=tuple(repetitions),
+        requests=tuple(one for one in repetitions if isinstance(one, Requests)),
         extra={**made.extra, "load": dict(facts or {})},
         validity=validity(made.doubts) if made.status == "ok" else None,
     )
@@ -135,10 +170,15 @@ def _measurement(
     shares_processors: bool | None,
     *,
     may_cache: bool,
+    point: Point,
+    samples: int,
+    further: Sequence[Doubt],
+    in_process: bool,
 ) -> Measurement:
-    series = Series.of(requests)
+    whole = Series.of(requests)
+    series = whole.of_queries(samples)
     of_launch: dict[str, Any] = {"launch": requests.launch, "started_at": requests.started_at}
-    shared: dict[str, Any] = {"point": point_of(traffic, level), **of_launch}
+    shared: dict[str, Any] = {"point": point, **of_launch}
     if not series.latency:
         kinds = ", ".join(f"{count} {kind}" for kind, count in _kinds(requests).items())
         error = f"none of {len(requests)} requests succeeded: {kinds}"
@@ -146,7 +186,7 @@ def _measurement(
         why = f"{error}: {first}" if first else error
         return Measurement(**shared, status="failed", error=why, finished_at=utc_now())
     metrics, missing = _metrics(requests, series, level)
-    found = list(about(traffic, level, requests, series, may_cache=may_cache))
+    found = [*about(traffic, level, requests, whole, may_cache=may_cache, in_process=in_process), *further]
     if capacity_per_s is not None and metrics["requests_per_sec"] > MOST_OF_CAPACITY * capacity_per_s:
         found.append(
             doubt("slow_generator", capacity_per_s=capacity_per_s, requests_per_sec=metrics["requests_per_sec"])
@@ -196,7 +236,7 @@ def _metrics(requests: Requests, series: Series, level: Level) -> tuple[dict[str
         "requests_failed": len(requests) - succeeded,
         "duration_s": span_s,
         "requests_per_sec": succeeded / span_s,
-        "in_flight_mean": sum(series.service_time) / MS_PER_S / span_s,
+        "in_flight_mean": sum(Series.of(requests).service_time) / MS_PER_S / span_s,
     }
     missing: dict[str, str] = {}
     for name, counts in (("output_tokens_per_sec", requests.tokens_out), ("input_tokens_per_sec", requests.tokens_in)):
@@ -216,10 +256,15 @@ def _metrics(requests: Requests, series: Series, level: Level) -> tuple[dict[str
     late = lateness(requests)
     if level.is_open and late:
         found |= {"lateness_p50_ms": quantile(late, 0.5), "lateness_p95_ms": quantile(late, 0.95)}
+    if not series.time_to_first_token:
+        why = "several requests are one query" if series != Series.of(requests) else "nothing is generated"
+        missing |= dict.fromkeys(("time_to_first_token", "service_time"), f"{NOT_APPLICABLE}: {why}")
+    if all(one is None for one in requests.first_token_ms):
+        missing |= dict.fromkeys(("output_tokens_per_sec", *OF_TOKENS), f"{NOT_APPLICABLE}: nothing is generated")
     for name in Series.__dataclass_fields__:
         own, few = tails(name, getattr(series, name))
         found |= own
-        missing |= few
+        missing |= few if getattr(series, name) else {}
     return found, missing
 
 
@@ -262,13 +307,20 @@ def lateness(requests: Requests) -> list[float]:
 
 
 def about(
-    traffic: Traffic, level: Level, requests: Requests, series: Series, *, may_cache: bool = False
+    traffic: Traffic,
+    level: Level,
+    requests: Requests,
+    series: Series,
+    *,
+    may_cache: bool = False,
+    in_process: bool = False,
 ) -> Sequence[Doubt]:
-    """The doubts about one repetition."""
+    """The doubts about one repetition. `in_process`: the generator shares the process of a model that makes one call at
+    a time, and is late only while there is one, for which the request would have waited."""
     found = []
-    late, first = lateness(requests), quantile(series.time_to_first_token, 0.5)
+    late, first = lateness(requests), quantile(series.time_to_first_token or series.latency, 0.5)
     if level.is_open:
-        if late and quantile(late, 0.95) > MOST_LATE * first:
+        if late and not in_process and quantile(late, 0.95) > MOST_LATE * first:
             found.append(doubt("late_generator", lateness_p95_ms=quantile(late, 0.95), time_to_first_token_ms=first))
         achieved = _achieved(requests)
         if achieved is not None and achieved < LEAST_ACHIEVED:
@@ -306,9 +358,11 @@ def over_saturation(requests: Requests) -> dict[str, Json] | None:
     """The evidence that requests queue up without end: both the number in flight and the time to first token rise over
     the level, significantly and by half of their middle. None without."""
     rows = [
-        (at, first - at)
-        for at, first in zip(requests.intended_ms, requests.first_token_ms, strict=True)
-        if first is not None
+        (at, answer - at)
+        for at, first, end, error in zip(
+            *(requests.intended_ms, requests.first_token_ms, requests.end_ms, requests.error), strict=True
+        )
+        if (answer := end if first is None and error is None else first) is not None
     ]
     if len(rows) < LEAST[0.9]:
         return None

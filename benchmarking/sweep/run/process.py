@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -24,8 +24,20 @@ from benchmarking.core.child_process import module_command, start
 from benchmarking.core.command_line import ENDING_SIGNALS
 from benchmarking.core.errors import FormatError
 from benchmarking.core.profiles import CallProfile, ProfileSettings
-from benchmarking.core.records import Cell, Json, LaunchLoad, Measurement, Point, Preparation, Rebuild, dumps, from_json
+from benchmarking.core.records import (
+    Cell,
+    Json,
+    LaunchLoad,
+    Measurement,
+    Point,
+    Preparation,
+    Rebuild,
+    Requests,
+    dumps,
+    from_json,
+)
 from benchmarking.measure.bench import Live
+from benchmarking.measure.loadgen import ScenarioSettings
 from benchmarking.measure.settings import Settings
 
 LOG = logging.getLogger(__name__)
@@ -180,6 +192,8 @@ class Job:
     preparation: Preparation | None = None
     profile: ProfileSettings | None = None
     """How the one point is profiled instead of measured; None to measure."""
+    scenario: ScenarioSettings | None = None
+    """How loadgen tests the one point instead; None to measure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,15 +267,27 @@ class Profiled:
     """Of a bug; None for an expected error."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """The point of a job was tested by loadgen, or cannot be. One of `requests` and `error` is None."""
+
+    requests: Requests | None = None
+    figures: Mapping[str, Json] = field(default_factory=dict)
+    """loadgen's own, by the keys of its detailed log."""
+    error: str | None = None
+    traceback: str | None = None
+    """Of a bug; None for an expected error."""
+
+
 OfPreparation = Preparing | Built | Referenced | Prepared
 
-Message = OfPreparation | PointStarted | Live | LoadFailed | LaunchLoad | Measurement | Profiled
+Message = OfPreparation | PointStarted | Live | LoadFailed | LaunchLoad | Measurement | Profiled | Loaded
 
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(Preparing, Built, Referenced, Prepared),
-        *(PointStarted, Live, LoadFailed, LaunchLoad, Measurement, Profiled),
+        *(PointStarted, Live, LoadFailed, LaunchLoad, Measurement, Profiled, Loaded),
     )
 }
 

@@ -23,7 +23,7 @@ from benchmarking.measure.profiling import Tokenize, profile_point, with_bounds
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
 from benchmarking.sweep.run.preparation import has_build, prepare
-from benchmarking.sweep.run.process import Job, LoadFailed, Profiled, TimeLimitError, WorkerProcess
+from benchmarking.sweep.run.process import Job, Loaded, LoadFailed, Profiled, TimeLimitError, WorkerProcess
 from benchmarking.sweep.run.supervisor import finished_run
 
 RUNTIMES = "benchmarking.runtimes"
@@ -62,7 +62,7 @@ def profile_cell(
     plan = dataclasses.replace(plan, started_at=utc_now())
     locks, wait_s = lock_names(plan.cell.device), WAIT_S if device_wait_s is None else device_wait_s
     with device_locks(locks, say, wait_s):
-        preparation = _prepared(plan, say)
+        preparation = prepared(plan, say)
         say(f"profiling {plan.cell.subject} at {point.label}")
         job = Job(
             cell=plan.cell,
@@ -73,7 +73,10 @@ def profile_cell(
             preparation=preparation,
             profile=settings,
         )
-        load, call = _attended(job, plan.timeout_s)
+        load, answer = attended(job, plan.timeout_s)
+    if not isinstance(answer, Profiled) or answer.call is None:
+        raise BenchhouseError((isinstance(answer, Profiled) and answer.error) or "the profile failed")
+    call = answer.call
     run = finished_run(plan, [load], [], utc_now(), preparation)
     breakdown = with_bounds(call.breakdown, peaks, plan.cell.precision)
     return Profile(
@@ -85,7 +88,7 @@ def profile_cell(
     )
 
 
-def _prepared(plan: CellPlan, say: Callable[[str], None]) -> Preparation | None:
+def prepared(plan: CellPlan, say: Callable[[str], None]) -> Preparation | None:
     """The build that the worker loads. Raises BenchhouseError when it cannot be built."""
     if not has_build(plan.cell):
         return None
@@ -95,24 +98,23 @@ def _prepared(plan: CellPlan, say: Callable[[str], None]) -> Preparation | None:
     return made
 
 
-def _attended(job: Job, timeout_s: float | None) -> tuple[LaunchLoad, CallProfile]:
-    """What the worker found, loading and profiling each within the time limit."""
+def attended(job: Job, timeout_s: float | None) -> tuple[LaunchLoad, Profiled | Loaded]:
+    """What a worker with one answer found, loading and answering each within the time limit. Raises BenchhouseError
+    for one that has none."""
     load: LaunchLoad | None = None
     with WorkerProcess(job) as worker:
         while True:
             try:
                 message = worker.receive(None if timeout_s is None else time.monotonic() + timeout_s)
             except TimeLimitError:
-                what = "loaded" if load is None else "profiled"
+                what = "loaded" if load is None else "profiled" if job.profile is not None else "tested"
                 raise BenchhouseError(f"{job.cell.subject} was not {what} within {timeout_s:g} s: --timeout") from None
             if isinstance(message, LaunchLoad):
                 load = message
             elif isinstance(message, LoadFailed):
                 raise BenchhouseError(message.error)
-            elif isinstance(message, Profiled) and load is not None:
-                if message.call is None:
-                    raise BenchhouseError(message.error or "the profile failed")
-                return load, message.call
+            elif isinstance(message, Profiled | Loaded) and load is not None:
+                return load, message
             else:
                 raise BenchhouseError(worker.why_it_ended())
 

@@ -40,7 +40,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.devices.support.binding import affinity, bind, memory_by_node
 from benchmarking.runtimes.support.lookup import open_device
-from benchmarking.sweep.run.process import Job, LoadFailed, Message, PointStarted, Profiled, encode, ends_worker
+from benchmarking.sweep.run.process import Job, Loaded, LoadFailed, Message, PointStarted, Profiled, encode, ends_worker
 
 PR_SET_PDEATHSIG = 1
 
@@ -75,8 +75,8 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
     except Exception as error:  # noqa: BLE001 - whatever a model's code raises must become a stored reason
         send(LoadFailed(error=error_text(error), traceback=error_traceback(error)))
         return
-    if job.profile is not None:
-        send(profiled(job, session, handle, job.profile))
+    if job.profile is not None or job.scenario is not None:
+        send(profiled(job, session, handle, job.profile) if job.profile is not None else loaded(job, session, handle))
         session.close()
         handle.close()
         return
@@ -248,6 +248,22 @@ def profiled(job: Job, session: Session, handle: DeviceHandle, settings: Profile
         return Profiled(call=profile_in_worker(job, session, handle, settings))
     except Exception as error:  # noqa: BLE001 - whatever a model or profiler raises must become the command's error
         return Profiled(error=error_text(error), traceback=error_traceback(error))
+
+
+def loaded(job: Job, session: Session, handle: DeviceHandle) -> Loaded:
+    """loadgen's test of the job's point, or its failure with the reason."""
+    from benchmarking.core.errors import always_after
+    from benchmarking.measure.loadgen import run_scenario
+
+    assert job.scenario is not None
+    (point,) = job.points
+    try:
+        operation = session.operation(point)
+        with always_after(operation.close):
+            requests, figures = run_scenario(operation, handle.synchronize, point, job.scenario, job.launch)
+    except Exception as error:  # noqa: BLE001 - whatever a model raises costs this repetition and is stored
+        return Loaded(error=error_text(error), traceback=error_traceback(error))
+    return Loaded(requests=requests, figures=figures)
 
 
 def _failure(job: Job, point: Point, started_at: str, error: Exception, lost: bool) -> Measurement:

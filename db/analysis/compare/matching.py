@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.core.command_line import choice
-from benchmarking.core.records import LOOP, Json, Point, canonical_hash
+from benchmarking.core.records import LOOP, SCENARIO, Json, Point, canonical_hash
 from db.analysis.selection import FIELDS
 
 Keys = Mapping[str, Json]
@@ -24,9 +24,9 @@ MayDiffer = Callable[[str], bool]
 POINT = (*POINT_FIELDS, "axes *")
 """Keys of a result's point on the grid."""
 MODEL = ("model_id", "model_revision", "config_hash", "weights", "architecture_type", "task")
-ALWAYS = ("metric_definition", "definition", "simulated", f"runtime_mode {LOOP}")
-"""Keys that must always be equal: numbers of two definitions, of a device and its emulator, or of an open and a closed
-loop are not comparable."""
+ALWAYS = ("metric_definition", "definition", "simulated", f"runtime_mode {LOOP}", f"runtime_mode {SCENARIO}")
+"""Keys that must always be equal: numbers of two definitions, of a device and its emulator, of an open and a closed
+loop, or of two of MLPerf's scenarios are not comparable."""
 MAX_RESULTS = 40
 ALL = "all"
 LET_DIFFER: Mapping[str, tuple[str, ...]] = MappingProxyType(
