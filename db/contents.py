@@ -61,6 +61,8 @@ RAW = {
     },
 }
 """Column -> condition of a conflict: raw samples and their quantiles agree if their statistics do."""
+ARRIVALS = {"token_ms": "len(mine.token_ms) > 0 AND len(theirs.token_ms) > 0 AND mine.token_ms <> theirs.token_ms"}
+"""Likewise of requests: where there are none, they were too many, or were left out later."""
 CHECKSUMMED = {
     **CONTENTS,
     "raw_benchmark_data": Content(
@@ -186,7 +188,7 @@ def all_column_types(connection: Connection) -> dict[str, dict[str, str]]:
 def _differing(table: str, types: Mapping[str, str], mine: str, theirs: str) -> str:
     """SQL for the key, the columns that differ, and both texts of columns of JSON."""
     content = CONTENTS[table]
-    special: Mapping[str, str] = RAW if table == "raw_benchmark_data" else {}
+    special: Mapping[str, str] = {"raw_benchmark_data": RAW, "requests": ARRIVALS}.get(table, {})
     names = _compared(content, list(types))
     tests = [f"CASE WHEN {_test(name, content, special)} THEN '{name}' END" for name in names]
     texts_of = [name for name in names if types[name] == "JSON"]

@@ -1,4 +1,7 @@
-"""Replaces the raw samples of old results by quantiles of each launch; results and their statistics are kept."""
+"""Replaces the raw samples of old results by quantiles of each launch; results and their statistics are kept.
+
+Of the requests of a load the arrivals between the first token and the end are left out, too.
+"""
 
 # 2026-11-21: 20 steps, so 21 quantiles per launch, among them minimum, maximum, quartiles, median, p90 and p95; mean,
 # median and p99 are stored anyway. Between two quantiles the distribution is off by less than 1/20, which is below what
@@ -49,18 +52,29 @@ examples:
 DAYS = {"d": 1, "w": 7}
 KEPT = (
     "kept: every column of benchmark_results; of each launch its number of samples, mean, median and p99; "
-    "its least and greatest sample and every 5 % between them (view raw_quantiles)"
+    "its least and greatest sample and every 5 % between them (view raw_quantiles); "
+    "of each request its start, first token, end and numbers of tokens"
 )
 
 OLD_RESULTS = "SELECT result_id FROM all_results WHERE started_at < ? AND ({condition}) ORDER BY result_id"
 LONG = f"compacted_at IS NULL AND sample_count >= {MIN_SAMPLES}"
+GAPS = f"""
+len(token_ms) > 0 AND result_id IN (SELECT unnest($results)) AND EXISTS (
+    SELECT 1 FROM raw_benchmark_data gaps
+    WHERE gaps.result_id = requests.result_id AND gaps.launch = requests.launch
+        AND gaps.metric = 'inter_token_latency'
+        AND (gaps.compacted_at IS NOT NULL OR gaps.sample_count >= {MIN_SAMPLES})
+)
+"""
+"""Requests whose arrivals of tokens are left out: the gaps between them are quantiles, or become them."""
 FORECAST = f"""
 SELECT
     count(DISTINCT result_id) FILTER (WHERE {LONG}) AS results,
     count(*) FILTER (WHERE {LONG}) AS rows,
     coalesce(sum(sample_count) FILTER (WHERE {LONG}), 0)::BIGINT AS samples,
     count(*) FILTER (WHERE compacted_at IS NULL AND sample_count < {MIN_SAMPLES}) AS short_rows,
-    count(*) FILTER (WHERE compacted_at IS NOT NULL) AS compacted_rows
+    count(*) FILTER (WHERE compacted_at IS NOT NULL) AS compacted_rows,
+    (SELECT coalesce(sum(len(token_ms)), 0)::BIGINT FROM requests WHERE {GAPS}) AS arrivals
 FROM raw_benchmark_data WHERE result_id IN (SELECT unnest($results))
 """
 REPLACE = f"""
@@ -68,6 +82,8 @@ UPDATE raw_benchmark_data SET
     sketch = list_aggregate(samples, 'quantile_cont', {list(QUANTILES)}), samples = [], compacted_at = $now
 WHERE {LONG} AND result_id IN (SELECT unnest($results))
 """
+
+DROP_ARRIVALS = f"UPDATE requests SET token_ms = [] WHERE {GAPS}"
 
 Report = dict[str, Any]
 
@@ -85,6 +101,12 @@ class Forecast:
     """Rows left unchanged, with fewer than MIN_SAMPLES samples."""
     compacted_rows: int
     """Rows that have only quantiles."""
+    arrivals: int
+    """Arrivals of tokens of the requests of a load, whose gaps are among the raw samples."""
+
+    @property
+    def is_nothing(self) -> bool:
+        return not self.rows and not self.arrivals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +132,7 @@ def _run(argv: Sequence[str]) -> int:
     results, report = _plan(arguments, selection, before)
     if not arguments.json:
         print("\n".join(_lines(report)))
-    if report["rows"] and not arguments.dry_run:
+    if (report["rows"] or report["arrivals"]) and not arguments.dry_run:
         if not arguments.yes:
             confirm("Replace them?", arguments.db_path)
         _replace(report, results, arguments)
@@ -160,7 +182,7 @@ def _plan(arguments: argparse.Namespace, selection: Selection, before: datetime)
             "quantiles_each": len(QUANTILES),
             "least": MIN_SAMPLES,
         }
-        if found.rows and not (arguments.yes and not arguments.dry_run):
+        if not found.is_nothing and not (arguments.yes and not arguments.dry_run):
             _check_terminal(arguments)
             measured = dataclasses.asdict(sizes(warehouse, results))
             report["measured_on_a_copy"] = {f"{name}_bytes": size for name, size in measured.items()}
@@ -191,14 +213,18 @@ def _replace(report: Report, results: Sequence[str], arguments: argparse.Namespa
 
 def _lines(report: Report) -> list[str]:
     day = report["before"].replace("T", " ")
-    if not report["rows"]:
+    if not report["rows"] and not report["arrivals"]:
         return [f"nothing to replace in runs from before {day} UTC", *_rest(report)]
     samples, results, rows, quantiles = (_number(report[name]) for name in ("samples", "results", "rows", "quantiles"))
-    lines = [
-        f"{samples} raw samples of {results} result{'s' * (report['results'] != 1)} of runs from before {day} UTC",
-        f"become {quantiles} quantiles: {report['quantiles_each']} for each launch and metric ({rows})",
-        KEPT,
-    ]
+    lines = []
+    if report["rows"]:
+        lines = [
+            f"{samples} raw samples of {results} result{'s' * (report['results'] != 1)} of runs from before {day} UTC",
+            f"become {quantiles} quantiles: {report['quantiles_each']} for each launch and metric ({rows})",
+        ]
+    if report["arrivals"]:
+        lines.append(f"{_number(report['arrivals'])} arrivals of tokens, whose gaps are among them, are left out")
+    lines.append(KEPT)
     sizes = report.get("measured_on_a_copy")
     if sizes is not None:
         change = _change(sizes["before_bytes"], sizes["after_bytes"])
@@ -248,6 +274,7 @@ def replace_samples(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
     now = datetime.now(UTC).replace(tzinfo=None)
     with warehouse.transaction() as connection:
         connection.execute(REPLACE, {"now": now, "results": list(results)})
+        connection.execute(DROP_ARRIVALS, {"results": list(results)})
     return done
 
 

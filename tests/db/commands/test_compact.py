@@ -16,12 +16,15 @@ import numpy as np
 import pytest
 
 from benchmarking.core.metrics import JUDGED
+from benchmarking.core.records import Samples
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
 from db.analysis.compare.reading import launch_values
 from db.commands.compact import main
 from db.large_samples import MIN_SAMPLES, QUANTILES, STEPS
+from db.upkeep.merge import merge
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
+from tests.helpers.load import make_load
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
 OLD, NEW = {"started_at": "2020-01-02T00:00:00Z"}, {"started_at": "2100-01-02T00:00:00Z"}
@@ -145,6 +148,41 @@ def test_a_dry_run_measures_on_a_copy_and_changes_nothing(filled, capsys):
     assert sizes["after_bytes"] <= sizes["rewritten_bytes"]
     assert filled.read_bytes() == before
     assert [entry.name for entry in filled.parent.iterdir()] == [filled.name]
+
+
+def test_arrivals_of_tokens_are_left_out_where_their_gaps_are_quantiles_and_the_load_still_merges(
+    filled, tmp_path, capsys
+):
+    gaps = (make_samples("inter_token_latency", 60), make_samples("inter_token_latency", 30))
+    loads = [with_samples(make_load(rates=(1.0,), **OLD), one) for one in gaps]
+    for path in (filled, Path(shutil.copy(filled, tmp_path / "other.duckdb"))):
+        with Warehouse.open(path) as warehouse:
+            for load in loads:
+                warehouse.ingest(load)
+    assert run(filled, "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["arrivals"] == 2
+    times = "SELECT * EXCLUDE (chunks) FROM request_times ORDER BY ALL"
+    before = rows(filled, times)
+    assert run(filled, "--yes") == 0
+    assert "2 arrivals of tokens" in capsys.readouterr().out
+    assert rows(filled, times) == before
+    kept = rows(filled, "SELECT result_id FROM requests WHERE len(token_ms) > 0")
+    assert [row["result_id"] for row in kept] == [loads[1].results[0].result_id]
+    with Warehouse.open(filled) as warehouse:
+        assert verify(warehouse) == []
+        assert merge(warehouse, tmp_path / "other.duckdb").added["requests"] == 0
+
+
+def make_samples(metric, count):
+    values = tuple(1.0 + place / 100 for place in range(count))
+    return Samples(
+        launch=0, phase="measure", metric=metric, unit="ms", started_at="2020-01-02T00:00:00Z", values=values
+    )
+
+
+def with_samples(load, samples):
+    (result,) = load.results
+    return replace(load, results=(replace(result, samples=(*result.samples, samples)),))
 
 
 def test_a_selection_narrows_it(filled):
