@@ -362,6 +362,9 @@ def from_source(source: Source) -> dict[str, Metric]:
     return {name: metric for name, metric in METRICS.items() if metric.source == source}
 
 
+LOAD_RATES = {"throughput_samples_per_sec": "requests_per_sec", "throughput_tokens_per_sec": "output_tokens_per_sec"}
+"""Rates of a load by column -> a repetition's own, among its readings: requests overlap, so that a rate does not follow
+from how long they take."""
 CUSTOM_METRICS = "custom_metrics"
 """The key, in a measurement's and a result's details, of units and directions: name -> {"unit", "better"}."""
 CUSTOM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from benchmarking.core.doubts import doubt, failed_requests, validity
-from benchmarking.core.metrics import CUSTOM_METRICS, METRICS
+from benchmarking.core.metrics import CUSTOM_METRICS, LOAD_RATES, METRICS
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
     NOT_APPLICABLE,
@@ -50,8 +50,6 @@ MOST_OF_CAPACITY = 0.5
 """Of the generator's own capacity: above it, its queue would be part of the latencies."""
 MS_PER_S = 1000.0
 OF_TOKENS = ("time_per_output_token", "inter_token_latency")
-COLUMNS = {"throughput_samples_per_sec": "requests_per_sec", "throughput_tokens_per_sec": "output_tokens_per_sec"}
-"""Columns of a result that are numbers of a repetition by another name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +146,7 @@ def result_of(
     ]
     made = summarise(uuid7(), point, measured, ())
     metrics = dict(made.metrics)
-    for column, name in COLUMNS.items():
+    for column, name in LOAD_RATES.items():
         if values := [one.metrics[name] for one in measured if name in one.metrics]:
             metrics[column] = median(values)
     missing = {name: why for name, why in made.missing.items() if name not in metrics}
@@ -194,7 +192,7 @@ def _measurement(
     if shares_processors:
         found.append(doubt("shared_processors"))
     custom: Json = {
-        name: {"unit": _unit(name), "better": _better(name)} for name in metrics if name not in COLUMNS.values()
+        name: {"unit": _unit(name), "better": _better(name)} for name in metrics if name not in LOAD_RATES.values()
     }
     names = {
         "latency_wall": series.latency,

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.errors import FormatError
+from benchmarking.core.metrics import METRICS
+from db.analysis.compare.reading import launch_values
 from db.run_faults import faults
 from db.run_records import stored_runs
 from db.upkeep.merge import merge
@@ -46,6 +48,16 @@ def test_latencies_count_from_the_intended_start(warehouse):
     assert (done["service_time_ms"], done["time_per_output_token_ms"], done["chunks"]) == (4.375, 1.0, 2)
     assert (refused["lateness_ms"], refused["latency_ms"], refused["error"]) == (None, 17.5, "refused")
     assert refused["intended_at"].isoformat() == "2026-01-02T03:04:05.512500"
+
+
+def test_launches_of_a_load_are_compared_by_their_own_rates_not_by_their_latencies(warehouse):
+    load = make_load(rates=(1.0,))
+    (result,) = load.results
+    launches = [{"launch": place, "metrics": {"requests_per_sec": 4.0 + place}} for place in range(3)]
+    warehouse.ingest(replace(load, results=(replace(result, extra={**result.extra, "launches": launches}),)))
+    found = launch_values(warehouse, [result.result_id], METRICS["throughput_samples_per_sec"])
+    assert found == {result.result_id: {0: 4.0, 1: 5.0, 2: 6.0}}
+    assert launch_values(warehouse, [result.result_id], METRICS["throughput_tokens_per_sec"]) == {}
 
 
 def test_requests_with_a_field_that_lacks_a_value_are_refused(warehouse):

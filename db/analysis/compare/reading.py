@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.metrics import BYTES_PER_MB, Metric
+from benchmarking.core.metrics import BYTES_PER_MB, LOAD_RATES, Metric
 from benchmarking.core.records import canonical_hash
 from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.compare.series_sessions import SeriesSessions, sessions_of
@@ -222,7 +222,7 @@ WHERE result_id IN (SELECT unnest($results)) AND phase = 'measure' AND metric = 
 ORDER BY result_id, launch
 """
 """A launch's rate, scaled so that the launches' median is the result's rate: the work of a call need not be known. A
-load has none of this kind: its requests overlap, so its rate does not follow from how long they take."""
+load's requests overlap, so its launches have rates of their own (`LOAD_RATES`)."""
 READINGS = """
 SELECT result_id, launch, value
 FROM (
@@ -279,6 +279,10 @@ def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metri
         parameters["metric"] = metric.of
     divisor = BYTES_PER_MB if metric.is_in_bytes else 1
     found: dict[str, dict[int, float]] = {}
-    for row in warehouse.query(sql, parameters).dicts():
+    rows = warehouse.query(sql, parameters).dicts()
+    if metric.column in LOAD_RATES:
+        path = PATHS["reading"].format(name=LOAD_RATES[metric.column])
+        rows += warehouse.query(READINGS, {"results": parameters["results"], "path": path}).dicts()
+    for row in rows:
         found.setdefault(row["result_id"], {})[row["launch"]] = row["value"] / divisor
     return found
