@@ -152,6 +152,13 @@ def test_a_models_test_is_stored_and_loadgens_folder_imports_to_the_same_figures
     assert str(round(theirs["latency_mean_ms"] * 1e6)) in run["extra"]
 
 
+def test_a_call_that_fails_is_a_failed_level_with_its_reason_and_ends_the_worker(null_script, capsys):
+    null_script(latency_ms={"*": [5.0]}, real_time=True, faults={"b1 s8 n4": "raise"})
+    sizes = ["--input-length", "8", "--output-length", "4", "--num-requests", "20", "--warmup-requests", "0"]
+    assert load_server.main(["tiny-gpt2", "--device", "null", "--scenario", "single-stream", *sizes, "--quiet"]) == 1
+    assert "single-stream: failed: RuntimeError: scripted: the call raised" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
