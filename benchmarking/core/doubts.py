@@ -368,7 +368,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "mlperf_invalid",
         "invalid",
         "MLPerf's loadgen calls the test invalid",
-        "read its reasons in the evidence; most often the rate is too high for the limits, or the test too short",
+        "read its reasons in the evidence: most often the rate is too high for the limits, or the test too short",
     ),
     (
         "early_stopping_unmet",

@@ -188,7 +188,9 @@ def verdicts(figures: Mapping[str, Json]) -> Sequence[Doubt]:
     unmet: list[Json] = [name for name in MET if figures.get(name) is False]
     words: dict[str, Json] = {name: text for name in REASONS if isinstance(text := figures.get(name), str) and text}
     evidence: dict[str, Json] = {"unmet": unmet, **words}
-    return (doubt("early_stopping_unmet" if unmet == [MET[-1]] else "mlperf_invalid", **evidence),)
+    if unmet == [MET[-1]]:
+        return (doubt("early_stopping_unmet", **evidence),)
+    return (doubt("mlperf_invalid", **evidence),)
 
 
 def _traffic(point: Point) -> Traffic:
