@@ -26,7 +26,7 @@ from benchmarking.batch.estimate import Estimate, estimate
 from benchmarking.batch.manifest import About, Manifest
 from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.cleaning import lean_cache
-from benchmarking.cluster.places import Engine, again, engine
+from benchmarking.cluster.places import Engine, again, engine, kinds_of
 from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.database_paths import absolute_database, database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
@@ -40,6 +40,7 @@ from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.foreign_code import foreign_code
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal, spool
+from benchmarking.sweep.run.supervisor import check_place
 from benchmarking.sweep.run.warehouse import DATABASE_WAIT_S, Ingest, database
 from benchmarking.sweep.show.comparison import comparison_text
 from benchmarking.sweep.show.progress import machines_text
@@ -65,8 +66,10 @@ def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     if arguments.models or arguments.model_list:  # people's own benchmarks may need none of it
         check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
+    if arguments.resume:
+        return _resume(arguments, argv)
     with engine(arguments, arguments.devices) as place:
-        return _resume(place, arguments, argv) if arguments.resume else _start_on(place, arguments, argv)
+        return _start_on(place, arguments, argv)
 
 
 def _start_on(place: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
@@ -124,8 +127,9 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
         return estimate(plans, ())
 
 
-def _resume(place: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    """Continue the newest unfinished batch of the folder, or that of the command as it was typed before."""
+def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Continue the newest unfinished batch of the folder, or that of the command as it was typed before. What may not
+    go on is refused before a cluster is started for it."""
     folder = Path(arguments.output_dir)
     found = manifests.unfinished(folder)
     if not found:
@@ -141,13 +145,16 @@ def _resume(place: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -
     db_path = arguments.db_path or manifest.own_path(about.db_path, "--db-path", also=default_database())
     arguments.report = arguments.report or manifest.own_path(about.report, "--report")
     _check_report(arguments.report, manifest.plans)
-    batch = Batch(
-        *(folder, manifest, _ingest(db_path and absolute_database(db_path), arguments)),
-        quiet=arguments.quiet,
-        device_wait_s=arguments.lock_timeout,
-        cluster=place.cluster,
-    )
-    with _lean(arguments):
+    for plan in manifest.plans:
+        check_place(plan, str(manifest.path), on_cluster=arguments.cluster is not None)
+    ingest = _ingest(db_path and absolute_database(db_path), arguments)
+    with engine(arguments, arguments.devices or kinds_of(manifest.cells)) as place, _lean(arguments):
+        batch = Batch(
+            *(folder, manifest, ingest),
+            quiet=arguments.quiet,
+            device_wait_s=arguments.lock_timeout,
+            cluster=place.cluster,
+        )
         return _measure(batch, place, arguments)
 
 

@@ -14,7 +14,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 
 from benchmarking import ab, listings
 from benchmarking.builds.cleaning import lean_cache
-from benchmarking.cluster.places import add_elsewhere, engine, settle
+from benchmarking.cluster.places import add_elsewhere, engine, kinds_of, settle
 from benchmarking.core.command_line import Parser, names, note, notes, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.plugins import check_measuring
@@ -59,12 +59,12 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     show = session.Show(json=arguments.json, quiet=arguments.quiet)
     output_dir = Path(arguments.output_dir)
     if arguments.resume:
-        with engine(arguments, _devices(arguments)) as where:
+        files = session.unfinished(output_dir, arguments.model_id, on_cluster=arguments.cluster is not None)
+        with engine(arguments, kinds_of(file.read().plan.cell for file in files)) as where:
             return session.resume(
-                output_dir,
+                files,
                 _database(arguments),
                 show,
-                model_id=arguments.model_id,
                 named=vars(arguments),
                 device_wait_s=arguments.lock_timeout,
                 place=where.place,

@@ -18,9 +18,10 @@ from benchmarking.core.records import Measurement, Point, Run
 from benchmarking.measure.bench import Live
 from benchmarking.sweep.plan.foreign_code import check_read_plan
 from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.session import finish_run, store_run
 from benchmarking.sweep.run.spool import PartialRun, read_run
-from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, check_place, sweep
+from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, sweep
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.comparison import condensed
 from benchmarking.sweep.show.live import observed
@@ -53,6 +54,9 @@ class Recorder(Observer):
         else:
             LOG.error("%s: %s: %s", where, measurement.status.replace("_", " "), measurement.error)
         self._shown.measured(track, measurement)
+
+    def added(self, track: Track) -> None:
+        self._shown.added(track)
 
     def waiting(self, message: str) -> None:
         LOG.info(message)
@@ -104,7 +108,6 @@ class Batch:
         arguments: see `check_read_plan`, which raises for a plan that may not be run."""
         for plan in self.manifest.plans:
             check_read_plan(plan, named or {}, str(self.manifest.path))
-            check_place(plan, str(self.manifest.path), on_cluster=self._on_cluster)
         self.manifest.take()
         finished = manifests.run_files(self.folder)
         partial = manifests.partial_runs(self.folder)
@@ -119,15 +122,23 @@ class Batch:
                 self._take_moved(plan)
             else:
                 tracks.append(Track.start(self.folder, _as_of_now(plan, machine)))
-        tracks += [Track.resume(file, named, on_cluster=self._on_cluster) for file in self._split_off(partial)]
-        return self._measure(tracks)
+        return self._measure([*tracks, *self._split_off(finished, partial, named)])
 
-    def _split_off(self, partial: Mapping[str, PartialRun]) -> list[PartialRun]:
-        """The unfinished runs of this batch that are in no manifest: of points that went on on other hardware."""
-        planned = {plan.run_id for plan in self.manifest.plans}
+    def _split_off(
+        self, finished: Mapping[str, Path], partial: Mapping[str, PartialRun], named: Mapping[str, object] | None
+    ) -> list[Track]:
+        """The runs of this batch that are in no manifest, of points that went on on other hardware: those that are
+        finished are added, the tracks of the others given."""
         session_id = self.manifest.about.session_id
-        others = [file for run_id, file in partial.items() if run_id not in planned]
-        return [file for file in others if file.read().plan.session_id == session_id]
+        others = (finished.keys() | partial.keys()) - {plan.run_id for plan in self.manifest.plans}
+        tracks = []
+        for run_id in sorted(others):
+            if (path := finished.get(run_id)) is not None:
+                if spool.ids_in(path) == (run_id, session_id):
+                    self._take_finished(path)
+            elif (file := partial[run_id]).read().plan.session_id == session_id:
+                tracks.append(Track.resume(file, named, on_cluster=self._on_cluster))
+        return tracks
 
     def _measure(self, tracks: Sequence[Track]) -> BatchSummary:
         self._write("running")

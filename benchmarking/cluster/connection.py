@@ -73,8 +73,10 @@ Event = Joined | Left | Ended | Report
 class Cluster:
     """A connected cluster. Dask's threads put what happens into one queue, which the coordinator reads."""
 
-    def __init__(self, client: Any, address: str) -> None:
+    def __init__(self, client: Any, address: str, *, takes_others: bool) -> None:
         self.address = address
+        self.takes_others = takes_others
+        """Whether further workers may join it."""
         self.topic = f"benchhouse-{uuid7()}"
         self._client = client
         self._events: queue.Queue[Event] = queue.Queue()
@@ -198,7 +200,7 @@ def connected(name: str, arguments: argparse.Namespace, wanted: Wanted) -> Itera
                 f"--cluster {name}: no scheduler answers: start one with dask scheduler --host HOST --port PORT"
             ) from error
         _wait_for_workers(client, name, started)
-        cluster = Cluster(client, name)
+        cluster = Cluster(client, name, takes_others=started.takes_others)
         stack.callback(cluster.close)
         yield cluster
 

@@ -247,14 +247,20 @@ class ClusterSweep:
 
     def _wait(self, cell: Cell) -> None:
         """No worker has the device of a cell: wait for one, within limits."""
-        now_s = time.monotonic()
+        now_s, is_idle = time.monotonic(), all(one.work is None for one in self._slots.values())
+        if not self._cluster.takes_others:
+            if is_idle:
+                raise WorkersLostError(
+                    f"no worker with {cell.selector} is left of {self._cluster.address}: continue with --resume"
+                )
+            return
         if self._waits_since_s is None:
             self._waits_since_s = now_s
             self._observer.waiting(
                 f"{cell_name(cell.track.plan.cell)}: no worker with {cell.selector} is left: waiting for one to join, "
                 f"at most {duration(WAIT_FOR_WORKER_S)}"
             )
-        if now_s - self._waits_since_s > WAIT_FOR_WORKER_S and all(one.work is None for one in self._slots.values()):
+        if now_s - self._waits_since_s > WAIT_FOR_WORKER_S and is_idle:
             raise WorkersLostError(
                 f"no worker with {cell.selector} has joined {self._cluster.address} for {duration(WAIT_FOR_WORKER_S)}: "
                 "start one, then continue with --resume"
@@ -264,7 +270,7 @@ class ClusterSweep:
         """Send an order."""
         track = work.cell.track
         if cell.identity is None:
-            track.plan = planned_on(track.plan, slot.offer, slot.clock, slot.device, self._cluster.address)
+            track.replan(planned_on(track.plan, slot.offer, slot.clock, slot.device, self._cluster.address))
             cell.identity = slot.offer.identity(cell.selector)
         cell.address = slot.address
         track.begin()
@@ -295,12 +301,14 @@ class ClusterSweep:
             f"{cell_name(track.plan.cell)}: no machine like its own is left: {len(rest)} of its points go on as a run "
             "of their own"
         )
-        plan = dataclasses.replace(track.plan, run_id=uuid7(), points=rest, skipped={})
+        if rest:
+            own = Track.start(track.folder, dataclasses.replace(track.plan, run_id=uuid7(), points=rest, skipped={}))
+            own.begin()  # on disk before the other run is over, which would take these points along
+            self._observer.added(own)
+            self._begin(own)
         keep = tuple(point for point in track.plan.points if point not in rest)
         track.plan = dataclasses.replace(track.plan, points=keep)
         self._finish(cell)
-        if rest:
-            self._begin(Track.start(track.folder, plan))
 
     # What happens.
 
@@ -362,7 +370,7 @@ class ClusterSweep:
             self._fail(work, slot, f"{work.losses} workers were lost while they measured this cell")
             return
         self._observer.waiting(f"{name}: its finished points are kept, the rest is measured elsewhere")
-        if not work.cell.track.measurements:
+        if not work.cell.track.measurements and not any(one.work in work.cell.works for one in self._slots.values()):
             work.cell.identity = None
         self._open.insert(0, work)
 

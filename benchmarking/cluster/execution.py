@@ -245,7 +245,7 @@ class WorkerTrack(Track):
         progress = file.read()
         owner = progress.owner
         is_in_use = owner is not None and owner.pid != os.getpid() and owner.is_alive()
-        if is_in_use or progress.plan.cell != self.plan.cell:
+        if is_in_use or _place(progress.plan) != _place(self.plan):
             return  # another device or installation by now: its points are measured again in a new file
         file.mend()
         file.take()
@@ -260,6 +260,12 @@ class WorkerTrack(Track):
     def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
         super().keep(record)
         self.reports.keep(record)
+
+
+def _place(plan: CellPlan) -> tuple[object, ...]:
+    """What is equal for plans whose launches may stand in one run."""
+    about = plan.provenance
+    return plan.cell, plan.hardware.hardware_id, dict(about.versions), about.git_commit
 
 
 class Reporter(Observer):

@@ -10,7 +10,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from benchmarking.cluster.started import Wanted
 from benchmarking.core.command_line import Parser, choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.plugins import check_installed
+from benchmarking.core.records import Cell
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import AUTO
 from benchmarking.sweep.run.session import HERE, Place
@@ -229,6 +230,11 @@ class Engine:
     def place(self) -> Place:
         """For a session."""
         return HERE if self.cluster is None else Place(sweep=self.cluster, is_cluster=True, flags=self.flags)
+
+
+def kinds_of(cells: Iterable[Cell]) -> tuple[str, ...]:
+    """The kinds of device that cells of an earlier command need: what workers that are started for them offer."""
+    return tuple(dict.fromkeys(cell.device.type for cell in cells))
 
 
 @contextmanager

@@ -173,7 +173,7 @@ def ssh_workers(hosts: Sequence[Host], ssh: Ssh, say: Callable[[str], None]) -> 
                     return f"the worker of {host.name} ended with exit code {process.returncode}: {lines[-1]}"
             return None
 
-        yield Started(address=address, security=security, workers=len(hosts), trouble=trouble)
+        yield Started(address=address, security=security, workers=len(hosts), takes_others=False, trouble=trouble)
 
 
 def _tell(process: Popen[str], text: str) -> None:

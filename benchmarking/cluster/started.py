@@ -31,8 +31,10 @@ class Started:
     security: Any = None
     """Dask's; None without TLS."""
     workers: int = 0
-    """How many must be there; more may come later."""
+    """How many must be there."""
     limit_s: float = START_S
+    takes_others: bool = True
+    """Whether further workers may join it later."""
     trouble: Callable[[], str | None] = lambda: None
     """Why not all of them will come; None while they may. Called while they are waited for."""
 
@@ -120,4 +122,4 @@ def local_workers(count: int, wanted: Wanted) -> Iterator[Started]:
             ended = [process.returncode for process in processes if process.poll() is not None]
             return f"a worker ended with exit code {ended[0]}: see its message above" if ended else None
 
-        yield Started(address=address, workers=count, trouble=trouble)
+        yield Started(address=address, workers=count, takes_others=False, trouble=trouble)

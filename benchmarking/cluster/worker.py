@@ -21,7 +21,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 
 from benchmarking.cluster.execution import Site, set_up
 from benchmarking.cluster.security import add_tls, check_exposure, is_loopback, read_certificates, security
-from benchmarking.core.command_line import Parser, names, notes, run_command
+from benchmarking.core.command_line import Parser, names, note, notes, run_command
 from benchmarking.core.errors import EXIT_OK, UnsupportedError, WorkersLostError
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Device
@@ -137,19 +137,26 @@ def _parser() -> Parser:
 
 
 def offered(requested: Sequence[str] | None) -> tuple[Device, ...]:
-    """The devices of a worker. Raises UnsupportedError for one that is absent, and where there is none."""
+    """The devices of a worker: those requested that are here. Raises UnsupportedError where there is none."""
     from benchmarking.devices.support.select import probe_all, select
 
     if requested is None:
         return tuple(device for found in probe_all().values() for device in found if device.found)
     probed: dict[str, tuple[Device, ...]] = {}
     chosen: dict[str, Device] = {}
+    absent: list[str] = []
     for name in requested:
-        device = select(name, lambda device: None, probed)
+        try:
+            device = select(name, lambda device: None, probed)
+        except UnsupportedError as error:
+            absent.append(str(error))
+            continue
         of_kind = probed.get(device.type, (device,)) if ":" not in name else (device,)
         chosen |= {one.selector: one for one in of_kind}
     if not chosen:
-        raise UnsupportedError(f"--devices {','.join(requested)}: no device to offer")
+        raise UnsupportedError(f"no device to offer: {'; '.join(absent)}")
+    for why in absent:
+        note(f"not offered: {why}")
     return tuple(chosen.values())
 
 

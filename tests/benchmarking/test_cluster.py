@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,8 +55,14 @@ class OwnCluster:
         return (self.folder / f"{name}.log").read_text()
 
     def batch(self, *arguments):
-        command = [*COMMAND, "--cluster", self.address, "--output-dir", str(self.folder / "runs"), *GRID, *arguments]
-        log = open(self.folder / "batch.log", "w")  # noqa: SIM115
+        return self.command(*COMMAND, *GRID, *arguments)
+
+    def resumed(self):
+        return self.command(*COMMAND[:3], "--resume")
+
+    def command(self, *words):
+        command = [*words, "--cluster", self.address, "--output-dir", str(self.folder / "runs")]
+        log = open(self.folder / "batch.log", "a")  # noqa: SIM115
         self.stack.callback(log.close)
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, cwd=self.folder)
         self.stack.callback(process.wait)
@@ -70,9 +77,10 @@ class OwnCluster:
 
 
 @pytest.fixture
-def cluster(tmp_path, monkeypatch):
+def cluster(tmp_path, monkeypatch, empty_database):
     from distributed import LocalCluster
 
+    shutil.copy(empty_database, tmp_path / "own.duckdb")
     monkeypatch.setenv("BENCHMARK_DB_PATH", str(tmp_path / "own.duckdb"))
     monkeypatch.chdir(tmp_path)
     with (
@@ -90,35 +98,53 @@ def slow(tmp_path, null_script):
     null_script(real_time=True, latency_ms={"*": [20.0]})
 
 
-def test_a_paused_worker_goes_on_a_killed_one_s_cell_goes_on_elsewhere_and_no_point_is_lost_or_measured_twice(
+def test_no_point_is_lost_or_measured_twice_when_coordinators_and_workers_are_killed_interrupted_and_paused(
     cluster, slow
 ):
+    sizes = ["1", "2", "4", "8", "16", "32"]
+
+    def told():
+        return re.findall(r"point \d/6  tiny-bert  b(\d+) s32  launch", cluster.said())
+
+    def wait_for_a_point():
+        before = len(told())
+        wait_for(lambda: len(told()) > before)
+
+    def measured_by(name):
+        return re.findall(r"b(\d+) s32  ok", cluster.log(name))
+
     first = cluster.worker("first")
-    batch = cluster.batch("--models", "tiny-bert", "--iterations", "60")
-    wait_for(lambda: "b1 s32  ok" in cluster.log("first"))
+    batch = cluster.batch("--models", "tiny-bert", "--iterations", "60", "--batch-sizes", ",".join(sizes))
+    wait_for_a_point()
+    batch.send_signal(signal.SIGKILL)
+    batch.wait()
+    batch = cluster.resumed()
+    wait_for_a_point()
+    batch.send_signal(signal.SIGINT)
+    assert batch.wait(20) == 130
+    assert f"--resume --output-dir {cluster.folder / 'runs'} --cluster {cluster.address} continues" in cluster.said()
+    batch = cluster.resumed()
+    wait_for_a_point()
     first.send_signal(signal.SIGSTOP)
     time.sleep(0.7)
     first.send_signal(signal.SIGCONT)
-    wait_for(lambda: "b2 s32  ok" in cluster.log("first"))
+    wait_for_a_point()
     first.send_signal(signal.SIGKILL)
     wait_for(lambda: "worker first was lost at tiny-bert" in cluster.said())
     cluster.worker("late")
     assert batch.wait(60) == 0
     assert "worker late joined: null" in cluster.said()
-    told = re.findall(r"point \d/3  tiny-bert  (b\d s32)  launch", cluster.said())
-    assert told == ["b1 s32", "b2 s32", "b4 s32"]
-    assert re.findall(r"b\d s32", cluster.log("late")) == ["b4 s32"]
+    assert told() == measured_by("first") + measured_by("late") == sizes
     (run,) = cluster.runs()
-    assert [(one["point"]["batch_size"], one["status"], one["launches"]) for one in run["results"]] == [
-        (1, "ok", 1),
-        (2, "ok", 1),
-        (4, "ok", 1),
+    assert [(str(one["point"]["batch_size"]), one["status"], one["launches"]) for one in run["results"]] == [
+        (size, "ok", 1) for size in sizes
     ]
+    assert not list((cluster.folder / "runs").glob("*.jsonl"))
     found = run["environment"]["values"]
     assert (found["cluster"], found["cluster_worker"]) == (cluster.address, "first")
     assert abs(found["cluster_clock_offset_s"]) < 1 > found["cluster_clock_error_s"] > 0
-    assert re.search(r"first .* lost +2 +0", cluster.said())
-    assert re.search(r"late .* idle +1 +0", cluster.said())
+    assert re.search(r"first .* lost +\d +0", cluster.said())
+    assert re.search(rf"late .* idle +{len(measured_by('late'))} +0", cluster.said())
 
 
 def test_the_cell_of_a_host_whose_network_is_cut_goes_on_elsewhere_and_each_point_is_kept_once(

@@ -14,13 +14,15 @@ from benchmarking.cluster.connection import Ended, Left
 from benchmarking.cluster.coordinator import ClusterSweep
 from benchmarking.cluster.execution import Site
 from benchmarking.cluster.messages import Clock, Done, Report
+from benchmarking.core.errors import WorkersLostError
 from benchmarking.core.records import Measurement, Samples
 from benchmarking.devices.support.select import select
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.session import finish_run
-from benchmarking.sweep.run.supervisor import Observer, Track
+from benchmarking.sweep.run.supervisor import Track
+from benchmarking.sweep.show.live import observed
 
 SAMPLES = Samples(
     launch=0, phase="measure", metric="latency_wall", unit="ms", started_at="2026-01-02", values=(1.0,) * 5
@@ -32,8 +34,10 @@ class ScriptedCluster:
 
     address = topic = "scripted"
 
-    def __init__(self, script):
+    def __init__(self, script, folder, *, takes_others):
         self.script = script
+        self.folder = folder
+        self.takes_others = takes_others
         self.orders = []
         self._events = []
 
@@ -41,14 +45,17 @@ class ScriptedCluster:
         return dict.fromkeys(addresses, Clock(offset_s=0.0, error_s=0.001))
 
     def submit(self, order, address, selector):
+        assert on_disk(self.folder)[order.plan.run_id] == order.plan
+        (launch,) = order.launches
         known = {(one.point.label, one.launch) for one in order.settled}
-        points = [point for point in order.plan.points if (point.label, 0) not in known]
+        points = [point for point in order.plan.points if (point.label, launch) not in known]
         self.orders.append((address, [point.label for point in points]))
         count = self.script[address]
         is_lost = isinstance(count, tuple)
         measured = points[: count[0]] if is_lost else points
         for number, point in enumerate(measured):
-            kept = Measurement(point=point, launch=0, status="ok", started_at="a", finished_at="b", samples=(SAMPLES,))
+            kept = Measurement(point=point, launch=launch, status="ok", started_at="a", finished_at="b")
+            kept = dataclasses.replace(kept, samples=(dataclasses.replace(SAMPLES, launch=launch),))
             self._events.append(Report(attempt=order.attempt, number=number, kept=kept))
         done = Ended(attempt=order.attempt, done=Done(records=len(measured)))
         self._events.append(Left(address=address) if is_lost else done)
@@ -60,12 +67,19 @@ class ScriptedCluster:
         return self._events.pop(0) if self._events else None
 
 
+def on_disk(folder):
+    """The plans of the unfinished runs in a folder by run id."""
+    plans = [file.read().plan for file in spool.unfinished(folder)]
+    return {plan.run_id: plan for plan in plans}
+
+
 @pytest.fixture
 def sweep(tmp_path):
     """A function that sweeps a cell of three points over scripted workers: its orders and finished runs. `script` is
-    worker -> the points after which it is lost, in a tuple, or None; those in `other` have other hardware."""
+    worker -> the points after which it is lost, in a tuple, or None; those in `other` have other hardware. With several
+    `launches` they are spread."""
 
-    def swept(script, other=()):
+    def swept(script, other=(), launches=1, takes_others=True, done=lambda track: None):
         device = select("null", lambda device: None, {})
         offer = Site(name="w", devices=(device,), folder=tmp_path, named={}, say=print).offer()
         (offered,) = offer.devices
@@ -80,13 +94,20 @@ def sweep(tmp_path):
             weights="random",
             batch_sizes=(1, 2, 4),
             sequence_lengths=(32,),
-            settings=settings("quick"),
+            settings=settings("quick", launches=launches),
         )
-        cluster = ScriptedCluster(script)
+        folder = tmp_path / "runs"
+        cluster = ScriptedCluster(script, folder, takes_others=takes_others)
         finished = []
-        spool.prepare(tmp_path / "runs")
-        track = Track.start(tmp_path / "runs", plan_cell(request, "11111111-1111-7111-8111-111111111111"))
-        ClusterSweep(cluster, offers)([track], Observer(), lambda done: finished.append(finish_run(done).run))
+
+        def finish(track):
+            done(track)
+            finished.append(finish_run(track).run)
+
+        spool.prepare(folder)
+        track = Track.start(folder, plan_cell(request, "11111111-1111-7111-8111-111111111111"))
+        with observed([track], quiet=True) as shown:
+            ClusterSweep(cluster, offers, spread=launches > 1)([track], shown, finish)
         return cluster.orders, finished
 
     return swept
@@ -110,7 +131,11 @@ def test_a_cell_that_loses_three_workers_fails_and_says_so(sweep):
 
 
 def test_where_only_unlike_machines_are_left_the_other_points_are_a_run_of_their_own(sweep):
-    orders, (first, second) = sweep({"one": (1,), "two": None}, other=("two",))
+    left = []
+    orders, (first, second) = sweep(
+        {"one": (1,), "two": None}, other=("two",), done=lambda track: left.append(on_disk(track.folder))
+    )
+    assert [point.label for point in left[0][second.run_id].points] == ["b2 s32", "b4 s32"]  # should it be killed here
     assert orders == [("one", ["b1 s32", "b2 s32", "b4 s32"]), ("two", ["b2 s32", "b4 s32"])]
     assert (points(first), points(second)) == ([(1, "ok")], [(2, "ok"), (4, "ok")])
     assert first.run_id != second.run_id
@@ -122,3 +147,14 @@ def test_an_unlike_machine_measures_a_whole_cell_of_which_nothing_was_measured(s
     _, (run,) = sweep({"one": (0,), "two": None}, other=("two",))
     assert points(run) == [(1, "ok"), (2, "ok"), (4, "ok")]
     assert run.hardware.hardware_id == "b" * 16
+
+
+def test_a_launch_of_a_lost_worker_goes_to_no_unlike_machine_while_another_launch_is_measured(sweep):
+    orders, (run,) = sweep({"one": (0,), "two": None, "unlike": None}, other=("unlike",), launches=2)
+    assert [address for address, _ in orders] == ["one", "two", "two"]
+    assert {result.launches for result in run.results} == {2}
+
+
+def test_a_cluster_that_nobody_can_join_is_given_up_when_its_last_worker_is_lost(sweep):
+    with pytest.raises(WorkersLostError, match="no worker with null is left of scripted: continue with --resume"):
+        sweep({"one": (1,)}, takes_others=False)

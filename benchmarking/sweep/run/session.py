@@ -19,7 +19,7 @@ from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
-from benchmarking.sweep.run.supervisor import Sweep, Track, has_failures, sweep
+from benchmarking.sweep.run.supervisor import Sweep, Track, check_place, has_failures, sweep
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.live import observed
 
@@ -83,27 +83,35 @@ def measured(plans: Sequence[CellPlan], place: Place | None = None) -> tuple[Run
         return tuple(track.run(utc_now()) for track in tracks)
 
 
-def resume(
-    output_dir: Path,
-    ingest: Ingest | None,
-    show: Show,
-    model_id: str | None,
-    *,
-    named: Mapping[str, object] | None = None,
-    device_wait_s: float | None = None,
-    place: Place | None = None,
-) -> int:
-    """Finish the unfinished runs of a folder, of all models or one, and return the exit code.
-
-    A run that has its run file already is stored as it is. `named` are the command's arguments: see `Track.resume`.
-    """
+def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> Sequence[PartialRun]:
+    """The unfinished runs of a folder, of all models or one. Raises UsageError where there is none, and for one that
+    is to go on elsewhere."""
     files = spool.unfinished(output_dir)
     if model_id is not None:
         files = [file for file in files if file.read().plan.cell.workload.model_id == stored_name(model_id)]
     if not files:
         of_model = "" if model_id is None else f" of {model_id}"
         raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
-    spool.prepare(output_dir)
+    for file in files:
+        if file.run_file() is None:
+            check_place(file.read().plan, str(file.path), on_cluster=on_cluster)
+    return files
+
+
+def resume(
+    files: Sequence[PartialRun],
+    ingest: Ingest | None,
+    show: Show,
+    *,
+    named: Mapping[str, object] | None = None,
+    device_wait_s: float | None = None,
+    place: Place | None = None,
+) -> int:
+    """Finish unfinished runs of a folder, and return the exit code.
+
+    A run that has its run file already is stored as it is. `named` are the command's arguments: see `Track.resume`.
+    """
+    spool.prepare(files[0].path.parent)
     over = [file for file in files if file.run_file() is not None]
     place = place or HERE
     tracks = [Track.resume(file, named, on_cluster=place.is_cluster) for file in files if file not in over]

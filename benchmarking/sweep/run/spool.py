@@ -1,7 +1,8 @@
 """The spool: each finished point is on disk before the next one starts, and each finished run is one file.
 
 A run in progress is `<name>.partial.jsonl`: the plan in the first line, then a line for each load and measurement, each
-synced to disk. At the end of the run `<name>.json` replaces it by an atomic rename.
+synced to disk. A line with another plan voids what is above it: a cell of a cluster went to another machine, since the
+first left without a result. At the end of the run `<name>.json` replaces the file by an atomic rename.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ from benchmarking.sweep.run import journal
 PARTIAL_SUFFIX = ".partial.jsonl"
 PARTIAL_FORMAT = "benchhouse-partial"
 PARTIAL_VERSION = 1
+PLAN = "Plan"
+"""The line of another plan."""
 HEAD_BYTES = 400
 """Read from the start of a run file, where its run id is."""
-RUN_ID = re.compile(rb'"run_id": "([0-9a-f-]{36})"')
+IDS = re.compile(rb'"run_id": "([0-9a-f-]{36})",\s*"session_id": "([0-9a-f-]{36})"')
 MAX_NAME_LENGTH = 200
 """Characters of a run file's name without its ending; file systems take 255 bytes."""
 
@@ -83,6 +86,11 @@ class PartialRun:
         with self._storage_errors():
             journal.append(self.path, type(record).__name__, dumps(stored(to_json(record))))
 
+    def replan(self, plan: CellPlan) -> None:
+        """Void what the file holds: from now on it is of this plan. Raises StorageError."""
+        with self._storage_errors():
+            journal.append(self.path, PLAN, dumps(stored(to_json(plan), anonymous=plan.is_anonymous)))
+
     def take(self) -> None:
         """Record this process as the owner of the file. Raises StorageError."""
         with self._storage_errors():
@@ -119,16 +127,18 @@ class PartialRun:
 
     def read(self) -> Progress:
         """The content of the file, without an incomplete last line. Raises FormatError."""
-        records = journal.read(self.path, PARTIAL_FORMAT, PARTIAL_VERSION, "an unfinished benchhouse run")
+        lines = journal.read(self.path, PARTIAL_FORMAT, PARTIAL_VERSION, "an unfinished benchhouse run")
+        start = max(number for number, line in enumerate(lines) if number == 0 or PLAN in line)
+        plan, records = lines[start].get(PLAN if start else "plan"), lines[start:]
         preparations = [record["Preparation"] for record in records if "Preparation" in record]
         loads = [record["LaunchLoad"] for record in records if "LaunchLoad" in record]
         measurements = [record["Measurement"] for record in records if "Measurement" in record]
         return Progress(
-            plan=from_json(CellPlan, restored(records[0].get("plan")), f"{self.path}: plan"),
+            plan=from_json(CellPlan, restored(plan), f"{self.path}: plan"),
             preparation=from_json(Preparation, preparations[-1], f"{self.path}: preparation") if preparations else None,
             loads=tuple(from_json(LaunchLoad, load, f"{self.path}: load") for load in loads),
             measurements=tuple(from_json(Measurement, one, f"{self.path}: measurement") for one in measurements),
-            owner=journal.owner(self.path, records),
+            owner=journal.owner(self.path, lines),
         )
 
     def mend(self) -> None:
@@ -148,12 +158,17 @@ class PartialRun:
 
 def run_id_in(path: Path) -> str | None:
     """The id of the run in a run file, from its start; None for another file."""
+    return None if (ids := ids_in(path)) is None else ids[0]
+
+
+def ids_in(path: Path) -> tuple[str, str] | None:
+    """The ids of the run and the session in a run file, from its start; None for another file."""
     try:
         with journal.opened(path, "rb") as file:  # not a link, nor a pipe: other JSON files may be anything
-            match = RUN_ID.search(file.read(HEAD_BYTES) or b"")
+            match = IDS.search(file.read(HEAD_BYTES) or b"")
     except OSError:
         return None
-    return None if match is None else match[1].decode()
+    return None if match is None else (match[1].decode(), match[2].decode())
 
 
 def read_run(path: Path) -> Run:

@@ -53,6 +53,9 @@ class Observer:
     def measured(self, track: Track, measurement: Measurement) -> None:
         """A point of a launch is finished and on disk."""
 
+    def added(self, track: Track) -> None:
+        """Points of a track that go on as a run of their own: this one."""
+
     def waiting(self, message: str) -> None:
         """The device is in use, or something else that people should know has happened."""
 
@@ -311,6 +314,13 @@ class Track:
         if self._file is None:
             self.plan = dataclasses.replace(self.plan, started_at=utc_now())
             self._file = PartialRun.create(self.folder, self.plan)
+
+    def replan(self, plan: CellPlan) -> None:
+        """Start anew with another plan of the same run; nothing of it was measured yet. Raises StorageError."""
+        self.plan = dataclasses.replace(plan, started_at=self.plan.started_at)
+        self.loads, self.preparation, self._open = [], None, None
+        if self._file is not None:
+            self._file.replan(self.plan)
 
     @property
     def file(self) -> PartialRun:

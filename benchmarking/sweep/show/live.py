@@ -66,7 +66,7 @@ class LiveObserver(Observer):
 
     def __init__(self, progress: Progress, tracks: Sequence[Track]) -> None:
         self._progress = progress
-        self._tracks = tracks
+        self._tracks = list(tracks)
         self._started_s = time.time()
         self._written_s = self._write_again_s = 0.0
         self._activity = "starting"
@@ -115,6 +115,11 @@ class LiveObserver(Observer):
         self._failed[track.plan.run_id] += measurement.status != "ok"
         self._results.appendleft(_result(track, measurement))
         self._now("measuring" if any(one.open_points() for one in self._tracks) else "storing the results")
+
+    def added(self, track: Track) -> None:
+        self._progress.added(track)
+        self._tracks.append(track)
+        self._failed[track.plan.run_id] = 0
 
     def waiting(self, message: str) -> None:
         self._progress.waiting(message)

@@ -68,7 +68,7 @@ class Progress(Observer):
     """Shows the finished points, the current cell, its live median with its interval, and the time left."""
 
     def __init__(self, tracks: Sequence[Track], stream: TextIO | None = None, *, quiet: bool = False) -> None:
-        self._tracks = tracks
+        self._tracks = list(tracks)
         self._display = NoDisplay() if quiet else Display(stream)
         self._point_began_s = time.monotonic()
         self._timed: list[Timed] = []
@@ -123,6 +123,9 @@ class Progress(Observer):
         self._show(f"{cell_name(track.plan.cell)}  {measurement.point.label}")
         self._display.say(self._measured_text(track, measurement))
 
+    def added(self, track: Track) -> None:
+        self._tracks.append(track)
+
     def waiting(self, message: str) -> None:
         self._display.say(message)
 
@@ -136,9 +139,10 @@ class Progress(Observer):
         if self._measured_s and not self._has_summed_up and self._settled() == self._total():
             self._has_summed_up = True
             wall_s = time.monotonic() - self._began_s
-            self._display.say(
-                f"{_points(len(self._timed))} in {duration(wall_s)}, {self._measured_s / wall_s:.0%} of it timed calls"
-            )
+            share = f", {self._measured_s / wall_s:.0%} of it timed calls"
+            if any(track.plan.cluster is not None for track in self._tracks):
+                share = ""  # several machines measured at a time
+            self._display.say(f"{_points(len(self._timed))} in {duration(wall_s)}{share}")
         self._display.close()
 
     def _look_at_the_warm_up(self, track: Track, point: Point, live: Live) -> None:
