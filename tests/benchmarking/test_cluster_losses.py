@@ -5,11 +5,14 @@ tests/benchmarking/test_cluster.py loses workers of a real one."""
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("distributed")
 
+from benchmarking.batch.batch import Batch
+from benchmarking.batch.manifest import About, Manifest
 from benchmarking.cluster.connection import Ended, Left
 from benchmarking.cluster.coordinator import ClusterSweep
 from benchmarking.cluster.execution import Site
@@ -18,6 +21,7 @@ from benchmarking.core.errors import WorkersLostError
 from benchmarking.core.records import Measurement, Samples
 from benchmarking.devices.support.select import select
 from benchmarking.measure.settings import settings
+from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.session import finish_run
@@ -73,6 +77,30 @@ def on_disk(folder):
     return {plan.run_id: plan for plan in plans}
 
 
+def offers_of(script, other=()):
+    """The offers of the workers of a script; those in `other` have other hardware."""
+    device = select("null", lambda device: None, {})
+    offer = Site(name="w", devices=(device,), folder=Path(), named={}, say=print).offer()
+    (offered,) = offer.devices
+    unlike = dataclasses.replace(offered, hardware=dataclasses.replace(offered.hardware, hardware_id="b" * 16))
+    return {
+        name: dataclasses.replace(offer, worker=name, devices=(unlike if name in other else offered,))
+        for name in script
+    }
+
+
+def planned(launches=1):
+    request = Request(
+        model_id="tiny-bert",
+        device="null",
+        weights="random",
+        batch_sizes=(1, 2, 4),
+        sequence_lengths=(32,),
+        settings=settings("quick", launches=launches),
+    )
+    return plan_cell(request, "11111111-1111-7111-8111-111111111111")
+
+
 @pytest.fixture
 def sweep(tmp_path):
     """A function that sweeps a cell of three points over scripted workers: its orders and finished runs. `script` is
@@ -80,22 +108,6 @@ def sweep(tmp_path):
     `launches` they are spread."""
 
     def swept(script, other=(), launches=1, takes_others=True, done=lambda track: None):
-        device = select("null", lambda device: None, {})
-        offer = Site(name="w", devices=(device,), folder=tmp_path, named={}, say=print).offer()
-        (offered,) = offer.devices
-        unlike = dataclasses.replace(offered, hardware=dataclasses.replace(offered.hardware, hardware_id="b" * 16))
-        offers = {
-            name: dataclasses.replace(offer, worker=name, devices=(unlike if name in other else offered,))
-            for name in script
-        }
-        request = Request(
-            model_id="tiny-bert",
-            device="null",
-            weights="random",
-            batch_sizes=(1, 2, 4),
-            sequence_lengths=(32,),
-            settings=settings("quick", launches=launches),
-        )
         folder = tmp_path / "runs"
         cluster = ScriptedCluster(script, folder, takes_others=takes_others)
         finished = []
@@ -105,9 +117,9 @@ def sweep(tmp_path):
             finished.append(finish_run(track).run)
 
         spool.prepare(folder)
-        track = Track.start(folder, plan_cell(request, "11111111-1111-7111-8111-111111111111"))
+        track = Track.start(folder, planned(launches))
         with observed([track], quiet=True) as shown:
-            ClusterSweep(cluster, offers, spread=launches > 1)([track], shown, finish)
+            ClusterSweep(cluster, offers_of(script, other), spread=launches > 1)([track], shown, finish)
         return cluster.orders, finished
 
     return swept
@@ -147,6 +159,28 @@ def test_an_unlike_machine_measures_a_whole_cell_of_which_nothing_was_measured(s
     _, (run,) = sweep({"one": (0,), "two": None}, other=("two",))
     assert points(run) == [(1, "ok"), (2, "ok"), (4, "ok")]
     assert run.hardware.hardware_id == "b" * 16
+
+
+def test_a_resumed_batch_takes_along_a_run_of_points_that_went_on_elsewhere(tmp_path):
+    def batch(ingest):
+        cluster = ScriptedCluster(script, tmp_path, takes_others=True)
+        sweep = ClusterSweep(cluster, offers_of(script, ("two",)))
+        return Batch(tmp_path, manifest, ingest, quiet=True, cluster=sweep)
+
+    def end_at_the_second(path):
+        stored.append(path)
+        if len(stored) == 2:
+            raise KeyboardInterrupt
+
+    stored, again, plan = [], [], planned()
+    script = {"one": (1,), "two": None}
+    about = About(session_id=plan.session_id, command=(), started_at="2026-01-02", db_path="own.duckdb", report=None)
+    manifest = Manifest.create(tmp_path, about, (plan,))
+    with pytest.raises(KeyboardInterrupt):
+        batch(end_at_the_second).start()
+    done = batch(again.append).resume(Machine())
+    assert again == [stored[1]]
+    assert [(cell.points_ok, cell.stored) for cell in done.cells] == [(1, True), (2, True)]
 
 
 def test_a_launch_of_a_lost_worker_goes_to_no_unlike_machine_while_another_launch_is_measured(sweep):
