@@ -29,7 +29,8 @@ REDRAW_S = 0.2
 MOST_LOSSES = 3
 """Workers that a cell may lose: it may be the cell that ends them."""
 WAIT_FOR_WORKER_S = 600.0
-NAMED = 4
+NAMED, REASONS = 4, 2
+"""Workers and reasons that a sentence lists."""
 
 
 class ClusterMachine(Machine):
@@ -136,6 +137,8 @@ class Cell:
     """Of the worker that it is on or was on last."""
     works: list[Work] = field(default_factory=list)
     """Not over yet."""
+    refusals: dict[str, str] = field(default_factory=dict)
+    """Why a worker cannot measure it, by the worker's address."""
 
 
 class ClusterSweep:
@@ -224,7 +227,10 @@ class ClusterSweep:
                 if all(one.work is not None for one in self._offers(cell.selector)):
                     free.discard(cell.selector)
             elif not self._may_be_measured(cell):
-                if cell.identity is not None and self._offers(cell.selector):
+                if (refusal := self._refusal(cell)) is not None:
+                    self._open.remove(work)
+                    self._fail(work, *refusal)
+                elif cell.identity is not None and self._offers(cell.selector):
                     self._split(cell)
                 else:
                     self._wait(cell)
@@ -237,7 +243,16 @@ class ClusterSweep:
         return min(fit, key=lambda one: (one.address != cell.address) != self._spread, default=None)
 
     def _fits(self, cell: Cell, slot: Slot) -> bool:
+        if slot.address in cell.refusals:
+            return False
         return cell.identity is None or slot.offer.identity(cell.selector) == cell.identity
+
+    def _refusal(self, cell: Cell) -> tuple[Slot, str] | None:
+        """A device that could measure a cell and why its worker cannot, if that is so of all of them."""
+        offers = self._offers(cell.selector)
+        if not offers or any(slot.address not in cell.refusals for slot in offers):
+            return None
+        return offers[0], listed([cell.refusals[slot.address] for slot in offers], REASONS, "; ")
 
     def _offers(self, selector: str) -> list[Slot]:
         return [slot for slot in self._slots.values() if slot.device.selector == selector]
@@ -370,6 +385,10 @@ class ClusterSweep:
             self._fail(work, slot, f"{work.losses} workers were lost while they measured this cell")
             return
         self._observer.waiting(f"{name}: its finished points are kept, the rest is measured elsewhere")
+        self._reopen(work)
+
+    def _reopen(self, work: Work) -> None:
+        """Some work is to be measured by another device; before the first result of its cell by any."""
         if not work.cell.track.measurements and not any(one.work in work.cell.works for one in self._slots.values()):
             work.cell.identity = None
         self._open.insert(0, work)
@@ -421,6 +440,8 @@ class ClusterSweep:
         """A task is over, once all its records are here."""
         work = slot.work
         assert work is not None
+        if ended.done.is_withdrawn:
+            return  # its worker is leaving, and will have left
         if ended.done.error is None and work.received < ended.done.records:
             work.ended = ended
             return
@@ -428,6 +449,10 @@ class ClusterSweep:
         self._show(slot, "idle", "", is_news=True)
         if ended.done.error is not None:
             self._observer.waiting(f"{slot.offer.worker}: {cell_name(work.cell.track.plan.cell)}: {ended.done.error}")
+        if ended.done.error is not None and ended.done.is_refused:
+            work.cell.refusals[slot.address] = ended.done.error
+            self._reopen(work)
+        elif ended.done.error is not None:
             self._fail(work, slot, ended.done.error)
         else:
             self._over(work)

@@ -47,6 +47,10 @@ from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
 from benchmarking.workloads.support.resolve import resolve
 
+OF_FILES = ("hub", "local", "file")
+"""Sources of models that a worker must have on its own disk."""
+SAME = {"source": "source", "config_hash": "configuration", "revision": "revision", "weights": "kind of weights"}
+"""Fields of a workload that must be equal on a worker, and their words."""
 NEWS_S = 1.0
 """Between two messages about a point that is being measured."""
 
@@ -118,34 +122,33 @@ def execute(text: str) -> str:
 
     try:
         order = read_order(text)
+        site = _site
+        if site is None:
+            raise UsageError("this process is no worker of benchhouse: start one with benchhouse worker")
         reports = Reports(order, lambda line: worker.log_event(order.topic, line))
-        return _done(reports, _carried_out(order, reports, is_wanted))
-    except BenchhouseError as error:
-        return dumps(Done(records=0, error=str(error)))
-
-
-def _done(reports: Reports, error: str | None) -> str:
-    return dumps(Done(records=reports.records, error=error))
-
-
-def _carried_out(order: Order, reports: Reports, is_wanted: Callable[[], bool]) -> str | None:
-    """Measure the order's launches: None, or why they cannot be finished."""
-    site = _site
-    if site is None:
-        return "this process is no worker of benchhouse: start one with benchhouse worker"
-    observer = Reporter(site, reports, is_wanted)
-    try:
+        observer = Reporter(site, reports, is_wanted)
+        observer.looking_for(order.plan.cell.workload)
         plan = accepted(order.plan, site)
+    except OrderEnded:
+        return dumps(Done(records=0, is_withdrawn=True))
+    except BenchhouseError as error:
+        return dumps(Done(records=0, error=str(error), is_refused=True))
+    return dumps(_carried_out(plan, order, site, reports, observer))
+
+
+def _carried_out(plan: CellPlan, order: Order, site: Site, reports: Reports, observer: Reporter) -> Done:
+    """Measure the order's launches."""
+    try:
         track = WorkerTrack.opened(plan, order, site.folder, reports)
         track.begin()
         for launch in order.launches:
             run_launch(track, launch, observer, order.device_wait_s)
     except OrderEnded:
-        site.say(f"stopped: {order.plan.cell.subject} is no longer wanted")
-        return "withdrawn"
+        site.say(f"stopped: {order.plan.cell.subject}{'' if site.is_leaving else ' is no longer wanted'}")
+        return Done(records=reports.records, is_withdrawn=True)
     except BenchhouseError as error:
-        return str(error)
-    return None
+        return Done(records=reports.records, error=str(error))
+    return Done(records=reports.records)
 
 
 def accepted(plan: CellPlan, site: Site) -> CellPlan:
@@ -158,21 +161,22 @@ def accepted(plan: CellPlan, site: Site) -> CellPlan:
     workload = cell.workload
     if workload.source == "module":
         _check_script(workload, site)
-    if workload.source not in ("hub", "local"):
+    if workload.source not in OF_FILES:
         return plan
-    # The folder of the weights is another one on each machine; what is in it must be the same.
+    # The hub's cache is elsewhere on each machine; what is in it must be the same.
     weights: WeightsChoice = "random" if workload.weights == "random" else "pretrained"
-    place = workload.path if workload.source == "local" and workload.path else workload.model_id
+    place = workload.model_id if workload.source == "hub" else workload.path or workload.model_id
     try:
         here = resolve(place, task=workload.task, weights=weights, seed=workload.seed)
     except BenchhouseError as error:
-        needed = "in its cache" if workload.source == "hub" else "in the same folder"
-        raise UsageError(f"worker {site.name} needs {workload.model_id} {needed}: {error}") from error
-    for what in ("config_hash", "revision", "weights"):
-        planned, found = getattr(workload, what), getattr(here, what)
+        where = "in its cache" if workload.source == "hub" else f"at {place}"
+        why = str(error).removeprefix(f"--model-id {place}: ")
+        raise UsageError(f"worker {site.name} needs {workload.model_id} {where}: {why}") from error
+    for name, word in SAME.items():
+        planned, found = getattr(workload, name), getattr(here, name)
         if planned != found:
             raise UsageError(
-                f"worker {site.name}: {workload.model_id} has {what} {found}, planned was {planned}: "
+                f"worker {site.name}: {workload.model_id} has another {word} there, {found} instead of {planned}: "
                 "give both machines the same files"
             )
     here = dataclasses.replace(here, model_id=workload.model_id, weights_reason=workload.weights_reason)
@@ -276,6 +280,11 @@ class Reporter(Observer):
         self._reports = reports
         self._is_wanted = is_wanted
         self._told_s = 0.0
+
+    def looking_for(self, workload: Workload) -> None:
+        """A model of the hub may have to be fetched, which takes long."""
+        if workload.source == "hub":
+            self._tell(News(kind="preparing", text=f"looking for {workload.model_id} in the cache and on the hub"))
 
     def preparing(self, track: Track, what: str) -> None:
         self._tell(News(kind="preparing", text=what))

@@ -121,6 +121,10 @@ class Done:
     """How many were sent."""
     error: str | None = None
     """Why the order was refused or could not be finished; None when it was."""
+    is_refused: bool = False
+    """Whether nothing was begun: another worker may have what this one lacks."""
+    is_withdrawn: bool = False
+    """Whether it was stopped, since the worker is about to leave or nobody waits for the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

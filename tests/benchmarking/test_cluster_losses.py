@@ -34,7 +34,7 @@ SAMPLES = Samples(
 
 
 class ScriptedCluster:
-    """Each worker measures so many points of an order, then it is lost or done."""
+    """Each worker measures so many points of an order, then it is lost or done; one with a text refuses it."""
 
     address = topic = "scripted"
 
@@ -55,14 +55,18 @@ class ScriptedCluster:
         points = [point for point in order.plan.points if (point.label, launch) not in known]
         self.orders.append((address, [point.label for point in points]))
         count = self.script[address]
+        if isinstance(count, str):
+            self._events.append(Ended(attempt=order.attempt, done=Done(records=0, error=count, is_refused=True)))
+            return
         is_lost = isinstance(count, tuple)
         measured = points[: count[0]] if is_lost else points
         for number, point in enumerate(measured):
             kept = Measurement(point=point, launch=launch, status="ok", started_at="a", finished_at="b")
             kept = dataclasses.replace(kept, samples=(dataclasses.replace(SAMPLES, launch=launch),))
             self._events.append(Report(attempt=order.attempt, number=number, kept=kept))
-        done = Ended(attempt=order.attempt, done=Done(records=len(measured)))
-        self._events.append(Left(address=address) if is_lost else done)
+        done = Done(records=len(measured), is_withdrawn=is_lost)  # as a worker that ends on request says
+        self._events.append(Ended(attempt=order.attempt, done=done))
+        self._events += [Left(address=address)] if is_lost else []
 
     def withdraw(self, attempt):
         pass
@@ -104,8 +108,8 @@ def planned(launches=1):
 @pytest.fixture
 def sweep(tmp_path):
     """A function that sweeps a cell of three points over scripted workers: its orders and finished runs. `script` is
-    worker -> the points after which it is lost, in a tuple, or None; those in `other` have other hardware. With several
-    `launches` they are spread."""
+    worker -> the points after which it is lost, in a tuple, or None, or why it refuses; those in `other` have other
+    hardware. With several `launches` they are spread."""
 
     def swept(script, other=(), launches=1, takes_others=True, done=lambda track: None):
         folder = tmp_path / "runs"
@@ -133,6 +137,15 @@ def test_points_that_a_lost_worker_finished_are_not_measured_again(sweep):
     orders, (run,) = sweep({"one": (2,), "two": None})
     assert orders == [("one", ["b1 s32", "b2 s32", "b4 s32"]), ("two", ["b4 s32"])]
     assert points(run) == [(1, "ok"), (2, "ok"), (4, "ok")]
+
+
+def test_a_cell_that_a_worker_refuses_is_measured_by_another_and_fails_once_all_have_refused_it(sweep):
+    orders, (run,) = sweep({"one": "it has no such model", "two": None})
+    assert ([address for address, _ in orders], points(run)[0]) == (["one", "two"], (1, "ok"))
+    orders, (run,) = sweep({"one": "one has no such model", "two": (1,), "three": "three has another"})
+    assert [address for address, _ in orders] == ["one", "two", "three"]
+    assert points(run) == [(1, "ok"), (2, "failed"), (4, "failed")]
+    assert run.results[1].error == "one has no such model; three has another"
 
 
 def test_a_cell_that_loses_three_workers_fails_and_says_so(sweep):
