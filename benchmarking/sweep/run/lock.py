@@ -2,7 +2,8 @@
 
 A lock is the operating system's, on a file in a folder that all users share: it ends with its process. The files are
 empty and are opened for reading only, never through a link, so that a folder prepared by somebody else cannot make a
-lock overwrite anything. Who holds a lock is asked of the system, too.
+lock overwrite anything. Who holds a lock and since when is asked of the system, too: the second lock of a holder, which
+names its process, is on the one byte whose position is the time.
 """
 
 from __future__ import annotations
@@ -122,11 +123,12 @@ def _lock_record(descriptor: int) -> None:
 
     if sys.platform in RECORD_LOCK:
         with suppress(OSError):  # a process without the lock itself has one: then that process is named
-            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, round(1000 * time.time()))
 
 
-def _holder_pid(descriptor: int) -> int | None:
-    """The process that holds the record lock, by the system's answer; None where it gives none."""
+def _record(descriptor: int) -> tuple[int, float] | None:
+    """The process that holds the record lock, and since when in Unix seconds, by the system's answer; None where it
+    gives none."""
     import fcntl
 
     layout = RECORD_LOCK.get(sys.platform)
@@ -140,25 +142,25 @@ def _holder_pid(descriptor: int) -> int | None:
         answer = struct.unpack(layout, fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
     except OSError:
         return None
-    kind, pid = (answer[0], answer[4]) if sys.platform == "linux" else (answer[3], answer[2])
-    return pid if kind != fcntl.F_UNLCK and pid > 0 else None
+    kind, start, pid = (answer[i] for i in ((0, 2, 4) if sys.platform == "linux" else (3, 0, 2)))
+    return (pid, start / 1000) if kind != fcntl.F_UNLCK and pid > 0 else None
 
 
 def _holder(descriptor: int) -> str:
-    """The holder in words: process, user, command and start, as far as the system tells."""
+    """The holder in words: process, user, command and since when, as far as the system tells."""
     import psutil
 
-    pid = _holder_pid(descriptor)
-    if pid is None:
+    if (record := _record(descriptor)) is None:
         return "another process, which this system does not name"
+    pid, since_s = record
+    since = f"since {time_text(since_s)}, for {duration(max(0.0, time.time() - since_s))}"
     try:
         process = psutil.Process(pid)
         with process.oneshot():
             about = (process.username(), _command(process.cmdline()) or process.name())
-            started = time_text(process.create_time())
     except (psutil.Error, KeyError):
-        return f"PID {pid}"
-    return f"PID {pid} ({visible(', '.join(about))}, started {started})"
+        return f"PID {pid} {since}"
+    return f"PID {pid} ({visible(', '.join(about))}) {since}"
 
 
 def _command(words: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarking import api, batch_benchmark, run_hardware_benchmark
@@ -22,9 +24,10 @@ from benchmarking.sweep.run import lock
 from benchmarking.sweep.run.lock import device_lock
 
 HOLD = """
-import os, sys
+import os, sys, time
 import fcntl, psutil  # before the user changes: this Python may be in a folder that is not for others
 from benchmarking.sweep.run.lock import device_lock
+time.sleep(float(os.environ.get("HOLD_AFTER_S", 0)))
 if len(sys.argv) > 2:
     os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 with device_lock(sys.argv[1], print, 0.0):
@@ -84,8 +87,10 @@ def holder(start):
     return hold
 
 
-def test_the_second_waits_and_names_the_holder_its_start_and_the_limit(holder):
+def test_the_second_waits_and_names_the_holder_since_when_it_holds_the_lock_and_the_limit(holder, monkeypatch):
+    monkeypatch.setenv("HOLD_AFTER_S", "3")
     process = holder("cpu")
+    started_s, held_s = psutil.Process(process.pid).create_time(), time.time()
     said, entered = [], threading.Event()
 
     def take():
@@ -96,14 +101,16 @@ def test_the_second_waits_and_names_the_holder_its_start_and_the_limit(holder):
     thread.start()
     assert not entered.wait(0.5)
     (message,) = said
-    user, command, started = re.fullmatch(
-        rf"cpu is in use by PID {process.pid} \((\w+), ([\w.]+), started (\S+)\): "
+    user, command, since, seconds = re.fullmatch(
+        rf"cpu is in use by PID {process.pid} \((\w+), ([\w.]+)\) since (\S+), for (\d+) s: "
         r"waiting for it, at most 60 min \(--lock-timeout\)",
         message,
     ).groups()
     assert command.startswith("python")
     assert user == Path.home().owner()
-    assert abs(time.time() - time.mktime(time.strptime(started, "%Y-%m-%dT%H:%M:%SZ")) + time.timezone) < 60
+    since_s = calendar.timegm(time.strptime(since, "%Y-%m-%dT%H:%M:%SZ"))
+    assert started_s + 2 < since_s < held_s
+    assert int(seconds) <= time.time() - since_s
     process.communicate()
     assert entered.wait(5)
     thread.join()
