@@ -361,6 +361,7 @@ TRANSIENT = (
     *("SSL connection has been closed", "SSL SYSCALL", "no connection to the server", "could not receive data"),
     *("could not send data", "connection is not open", "deadlock detected", "could not serialize access"),
     "Current transaction is aborted",  # DuckLake's own on the catalog: its connection broke in an earlier statement
+    *("canceling statement due to", "duplicate key value violates unique constraint"),  # the writers' lock was lost
 )
 """Signs of errors of a DuckLake that may pass: another writer was first, or PostgreSQL is being restarted."""
 

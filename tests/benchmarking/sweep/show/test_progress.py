@@ -22,7 +22,10 @@ class Track:
 
     def __init__(self, settings):
         self.plan = SimpleNamespace(
-            run_id="run", settings=settings, cell=SimpleNamespace(workload=SimpleNamespace(model_id="model"))
+            run_id="run",
+            settings=settings,
+            cluster=None,
+            cell=SimpleNamespace(workload=SimpleNamespace(model_id="model")),
         )
         self.open = [(launch, point) for launch in range(settings.launches) for point in POINTS]
         self.begun = set()
