@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import MOST_ARRIVALS, MOST_REQUESTS, Json, Requests
-from benchmarking.load.traffic import Asked, Traffic, slowed
+from benchmarking.load.traffic import Asked, Traffic, meets, slowed
 
 if TYPE_CHECKING:
     import aiohttp
@@ -266,11 +266,8 @@ async def run_level(
 def _meets(one: Sent, limits: Mapping[str, float]) -> bool:
     if one.error is not None or one.end_s is None or not one.tokens_s:
         return False
-    first_s, values = one.tokens_s[0], {"e2e": one.end_s - one.intended_s}
-    values["ttft"] = first_s - one.intended_s
-    if one.tokens_out is not None and one.tokens_out > 1:
-        values["tpot"] = (one.end_s - first_s) / (one.tokens_out - 1)
-    return all(values.get(name, 0.0) * MS_PER_S <= limit for name, limit in limits.items())
+    ttft, e2e = ((at_s - one.intended_s) * MS_PER_S for at_s in (one.tokens_s[0], one.end_s))
+    return meets(limits, ttft=ttft, e2e=e2e, tokens_out=one.tokens_out)
 
 
 async def _until(at_s: float) -> None:

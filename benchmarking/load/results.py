@@ -183,7 +183,7 @@ def _measurement(
         first = next((one for one in requests.detail if one), None)
         why = f"{error}: {first}" if first else error
         return Measurement(**shared, status="failed", error=why, finished_at=utc_now())
-    metrics, missing = _metrics(requests, series, level)
+    metrics, missing = _metrics(requests, whole, series, level)
     found = [*about(traffic, level, requests, whole, may_cache=may_cache, in_process=in_process), *further]
     if capacity_per_s is not None and metrics["requests_per_sec"] > MOST_OF_CAPACITY * capacity_per_s:
         found.append(
@@ -224,8 +224,11 @@ def _measurement(
     )
 
 
-def _metrics(requests: Requests, series: Series, level: Level) -> tuple[dict[str, float], dict[str, str]]:
-    """The numbers of one repetition, without those that `summarise` makes of the samples, and why some are missing."""
+def _metrics(
+    requests: Requests, whole: Series, series: Series, level: Level
+) -> tuple[dict[str, float], dict[str, str]]:
+    """The numbers of one repetition, without those that `summarise` makes of the samples, and why some are missing;
+    `whole` is of the requests, `series` of their queries."""
     span_s = _span_s(requests)
     is_ok = [error is None for error in requests.error]
     succeeded = sum(is_ok)
@@ -234,7 +237,7 @@ def _metrics(requests: Requests, series: Series, level: Level) -> tuple[dict[str
         "requests_failed": len(requests) - succeeded,
         "duration_s": span_s,
         "requests_per_sec": succeeded / span_s,
-        "in_flight_mean": sum(Series.of(requests).service_time) / MS_PER_S / span_s,
+        "in_flight_mean": sum(whole.service_time) / MS_PER_S / span_s,
     }
     missing: dict[str, str] = {}
     for name, counts in (("output_tokens_per_sec", requests.tokens_out), ("input_tokens_per_sec", requests.tokens_in)):
@@ -255,7 +258,7 @@ def _metrics(requests: Requests, series: Series, level: Level) -> tuple[dict[str
     if level.is_open and late:
         found |= {"lateness_p50_ms": quantile(late, 0.5), "lateness_p95_ms": quantile(late, 0.95)}
     if not series.time_to_first_token:
-        why = "several requests are one query" if series != Series.of(requests) else "nothing is generated"
+        why = "several requests are one query" if series is not whole else "nothing is generated"
         missing |= dict.fromkeys(("time_to_first_token", "service_time"), f"{NOT_APPLICABLE}: {why}")
     if all(one is None for one in requests.first_token_ms):
         missing |= dict.fromkeys(("output_tokens_per_sec", *OF_TOKENS), f"{NOT_APPLICABLE}: nothing is generated")

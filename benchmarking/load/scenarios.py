@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,11 +28,11 @@ from benchmarking.core.records import (
 )
 from benchmarking.load.generator import Level
 from benchmarking.load.results import result_of
-from benchmarking.load.traffic import Lengths, Traffic, limits_text
+from benchmarking.load.traffic import Lengths, Traffic, limits_text, meets
 from benchmarking.measure.loadgen import Scenario, ScenarioSettings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
-from benchmarking.sweep.run.process import Job, Loaded
+from benchmarking.sweep.run.process import Job, Tested
 from benchmarking.sweep.run.profiling import attended, prepared
 from benchmarking.sweep.run.supervisor import finished_run, without_samples
 
@@ -128,7 +127,7 @@ class ScenarioLoad:
             results=tuple(results),
         )
 
-    def _tested(self, settings: ScenarioSettings, launch: int, level: Level) -> tuple[LaunchLoad, Loaded]:
+    def _tested(self, settings: ScenarioSettings, launch: int, level: Level) -> tuple[LaunchLoad, Tested]:
         """One test in a worker of its own, on a device that nobody else measures on meanwhile."""
         locks = lock_names(self.plan.cell.device)
         wait_s = WAIT_S if self.device_wait_s is None else self.device_wait_s
@@ -142,9 +141,7 @@ class ScenarioLoad:
                 scenario=replace(settings, folder=folder),
                 spawned_at_ns=time.monotonic_ns(),
             )
-            load, answer = attended(job, self.timeout_s)
-        assert isinstance(answer, Loaded)
-        return load, answer
+            return attended(job, Tested, self.timeout_s)
 
     def _folder(self, launch: int, level: Level) -> nullcontext[str] | tempfile.TemporaryDirectory[str]:
         """The folder of loadgen's logs of one test, deleted afterwards unless they are to be kept."""
@@ -168,17 +165,13 @@ def with_limits(requests: Requests, limits: Mapping[str, float]) -> Requests:
     """The requests, each with whether it meets the limits, in ms; unchanged without any."""
     if not limits:
         return requests
-    most = {"ttft": math.inf, "tpot": math.inf, "e2e": math.inf, **limits}
-
-    def meets(at: float, first: float | None, end: float | None, count: int | None) -> bool:
-        if end is None:
-            return False
-        first = end if first is None else first
-        per_token = (end - first) / (count - 1) if count is not None and count > 1 else 0.0
-        return first - at <= most["ttft"] and per_token <= most["tpot"] and end - at <= most["e2e"]
-
     times = zip(requests.intended_ms, requests.first_token_ms, requests.end_ms, requests.tokens_out, strict=True)
-    return replace(requests, meets_limits=tuple(meets(*one) for one in times))
+    met = [
+        end is not None
+        and meets(limits, ttft=(end if first is None else first) - at, e2e=end - at, tokens_out=tokens_out)
+        for at, first, end, tokens_out in times
+    ]
+    return replace(requests, meets_limits=tuple(met))
 
 
 def verdicts(figures: Mapping[str, Json]) -> Sequence[Doubt]:

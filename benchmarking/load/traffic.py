@@ -46,6 +46,13 @@ def limits_text(limits: Mapping[str, float]) -> str:
     return ",".join(f"{name}:{limits[name]:g}ms" for name in sorted(limits))
 
 
+def meets(limits: Mapping[str, float], *, ttft: float, e2e: float, tokens_out: int | None) -> bool:
+    """Whether a request that succeeded meets the limits; times in ms, both from the intended start."""
+    tpot = (e2e - ttft) / (tokens_out - 1) if tokens_out is not None and tokens_out > 1 else 0.0
+    values = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
+    return all(values[name] <= limit for name, limit in limits.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Lengths:
     """Numbers of tokens: always the same, or drawn."""

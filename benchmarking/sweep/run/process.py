@@ -268,7 +268,7 @@ class Profiled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class Tested:
     """The point of a job was tested by loadgen, or cannot be. One of `requests` and `error` is None."""
 
     requests: Requests | None = None
@@ -281,13 +281,13 @@ class Loaded:
 
 OfPreparation = Preparing | Built | Referenced | Prepared
 
-Message = OfPreparation | PointStarted | Live | LoadFailed | LaunchLoad | Measurement | Profiled | Loaded
+Message = OfPreparation | PointStarted | Live | LoadFailed | LaunchLoad | Measurement | Profiled | Tested
 
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(Preparing, Built, Referenced, Prepared),
-        *(PointStarted, Live, LoadFailed, LaunchLoad, Measurement, Profiled, Loaded),
+        *(PointStarted, Live, LoadFailed, LaunchLoad, Measurement, Profiled, Tested),
     )
 }
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime, Session
@@ -23,10 +24,11 @@ from benchmarking.measure.profiling import Tokenize, profile_point, with_bounds
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
 from benchmarking.sweep.run.preparation import has_build, prepare
-from benchmarking.sweep.run.process import Job, Loaded, LoadFailed, Profiled, TimeLimitError, WorkerProcess
+from benchmarking.sweep.run.process import Job, LoadFailed, Profiled, Tested, TimeLimitError, WorkerProcess
 from benchmarking.sweep.run.supervisor import finished_run
 
 RUNTIMES = "benchmarking.runtimes"
+Answer = TypeVar("Answer", Profiled, Tested)
 
 
 def profiler_of(runtime: str) -> str:
@@ -73,10 +75,10 @@ def profile_cell(
             preparation=preparation,
             profile=settings,
         )
-        load, answer = attended(job, plan.timeout_s)
-    if not isinstance(answer, Profiled) or answer.call is None:
-        raise BenchhouseError((isinstance(answer, Profiled) and answer.error) or "the profile failed")
+        load, answer = attended(job, Profiled, plan.timeout_s)
     call = answer.call
+    if call is None:
+        raise BenchhouseError(answer.error or "the profile failed")
     run = finished_run(plan, [load], [], utc_now(), preparation)
     breakdown = with_bounds(call.breakdown, peaks, plan.cell.precision)
     return Profile(
@@ -98,22 +100,21 @@ def prepared(plan: CellPlan, say: Callable[[str], None]) -> Preparation | None:
     return made
 
 
-def attended(job: Job, timeout_s: float | None) -> tuple[LaunchLoad, Profiled | Loaded]:
-    """What a worker with one answer found, loading and answering each within the time limit. Raises BenchhouseError
-    for one that has none."""
+def attended(job: Job, kind: type[Answer], timeout_s: float | None) -> tuple[LaunchLoad, Answer]:
+    """The load and the one answer of a worker, each within the time limit. Raises BenchhouseError without them."""
     load: LaunchLoad | None = None
     with WorkerProcess(job) as worker:
         while True:
             try:
                 message = worker.receive(None if timeout_s is None else time.monotonic() + timeout_s)
             except TimeLimitError:
-                what = "loaded" if load is None else "profiled" if job.profile is not None else "tested"
+                what = "loaded" if load is None else "profiled" if kind is Profiled else "tested"
                 raise BenchhouseError(f"{job.cell.subject} was not {what} within {timeout_s:g} s: --timeout") from None
             if isinstance(message, LaunchLoad):
                 load = message
             elif isinstance(message, LoadFailed):
                 raise BenchhouseError(message.error)
-            elif isinstance(message, Profiled | Loaded) and load is not None:
+            elif isinstance(message, kind) and load is not None:
                 return load, message
             else:
                 raise BenchhouseError(worker.why_it_ended())

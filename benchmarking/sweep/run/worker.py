@@ -40,7 +40,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.devices.support.binding import affinity, bind, memory_by_node
 from benchmarking.runtimes.support.lookup import open_device
-from benchmarking.sweep.run.process import Job, Loaded, LoadFailed, Message, PointStarted, Profiled, encode, ends_worker
+from benchmarking.sweep.run.process import Job, LoadFailed, Message, PointStarted, Profiled, Tested, encode, ends_worker
 
 PR_SET_PDEATHSIG = 1
 
@@ -76,7 +76,7 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
         send(LoadFailed(error=error_text(error), traceback=error_traceback(error)))
         return
     if job.profile is not None or job.scenario is not None:
-        send(profiled(job, session, handle, job.profile) if job.profile is not None else loaded(job, session, handle))
+        send(profiled(job, session, handle, job.profile) if job.profile is not None else tested(job, session, handle))
         session.close()
         handle.close()
         return
@@ -250,7 +250,7 @@ def profiled(job: Job, session: Session, handle: DeviceHandle, settings: Profile
         return Profiled(error=error_text(error), traceback=error_traceback(error))
 
 
-def loaded(job: Job, session: Session, handle: DeviceHandle) -> Loaded:
+def tested(job: Job, session: Session, handle: DeviceHandle) -> Tested:
     """loadgen's test of the job's point, or its failure with the reason."""
     from benchmarking.core.errors import always_after
     from benchmarking.measure.loadgen import run_scenario
@@ -262,8 +262,8 @@ def loaded(job: Job, session: Session, handle: DeviceHandle) -> Loaded:
         with always_after(operation.close):
             requests, figures = run_scenario(operation, handle.synchronize, point, job.scenario, job.launch)
     except Exception as error:  # noqa: BLE001 - whatever a model raises costs this repetition and is stored
-        return Loaded(error=error_text(error), traceback=error_traceback(error))
-    return Loaded(requests=requests, figures=figures)
+        return Tested(error=error_text(error), traceback=error_traceback(error))
+    return Tested(requests=requests, figures=figures)
 
 
 def _failure(job: Job, point: Point, started_at: str, error: Exception, lost: bool) -> Measurement:
