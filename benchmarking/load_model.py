@@ -35,6 +35,7 @@ NEEDS_SERVER = {
     "arrivals": "poisson",
     "model": None,
     "ca_file": None,
+    "http2": False,
 }
 """What only the load on a server has, with its default: loadgen draws arrivals of its own, and every sample is one
 prepared input."""

@@ -61,7 +61,9 @@ from benchmarking.core.untrusted.redaction import stored, stored_record
 from benchmarking.devices.support.binding import allowed_cpus, bind, cpu_list_text
 from benchmarking.devices.support.host import host_facts
 from benchmarking.devices.support.kinds import hardware
-from benchmarking.load.generator import Level, Target, run_level
+from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.load.connections import Target
+from benchmarking.load.generator import Level, run_level
 from benchmarking.load.traffic import ARRIVALS, Lengths, Traffic, parse_limits
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.run import journal, spool
@@ -149,10 +151,14 @@ def _run(argv: Sequence[str]) -> int:
     say, command = notes(quiet=arguments.quiet), (NAME, *argv)
     if arguments.model_id is None:
         traffic, target = _traffic(arguments), _target(arguments)
-        check_installed("load on a server", ("aiohttp", "numpy"), 'pip install "benchhouse[load]"')
+        needed = ("httptools", "numpy", *(("h2",) if target.http2 else ()))
+        check_installed("load on a server", needed, 'pip install "benchhouse[load]"')
+        before = own_processors() or []
         if arguments.cpu_list is not None:
             bind(arguments.cpu_list)
-        load: Load | ScenarioLoad = _load(arguments, target, traffic, limits, say)
+        others = sorted(set(before) - set(own_processors() or []))
+        capacity = _capacity(arguments, others, say)
+        load: Load | ScenarioLoad = _load(arguments, target, traffic, limits, capacity, say)
     else:
         load = load_model.load_of(arguments, limits, command, say)
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
@@ -246,8 +252,28 @@ def _target(arguments: argparse.Namespace) -> Target:
         endpoint=arguments.endpoint,
         timeout_s=arguments.timeout,
         ca_file=arguments.ca_file,
+        http2=arguments.http2,
         headers={"Authorization": f"Bearer {key}"} if key else {},
     )
+
+
+def _capacity(arguments: argparse.Namespace, others: Sequence[int], say: Callable[[str], None]) -> float | None:
+    """Requests per second that the generator itself can send, to a server on other processors where it is bound."""
+    from benchmarking.load.capacity import capacity_per_s
+
+    if arguments.capacity_seconds <= 0:
+        return None
+    found = asyncio.run(capacity_per_s(arguments.capacity_seconds, http2=arguments.http2, cpus=others))
+    say(f"the generator can send {found:,.0f} requests/s")
+    return found
+
+
+def own_processors() -> list[int] | None:
+    """The processors of this process; None where the system does not say."""
+    try:
+        return allowed_cpus()
+    except UnreadableError:
+        return None
 
 
 def _load(
@@ -255,20 +281,15 @@ def _load(
     target: Target,
     traffic: Traffic,
     limits: Mapping[str, float],
+    capacity: float | None,
     say: Callable[[str], None],
 ) -> Load:
-    """The generator's own capacity first, and who runs on which processors."""
-    from benchmarking.load.capacity import capacity_per_s
-
-    capacity = None
-    if arguments.capacity_seconds > 0:
-        capacity = asyncio.run(capacity_per_s(arguments.capacity_seconds))
-        say(f"the generator can send {capacity:,.0f} requests/s")
-    own, theirs = allowed_cpus(), server_processors(target)
+    """What is to be measured, and who runs on which processors."""
+    own, theirs = own_processors(), server_processors(target)
     facts: dict[str, Json] = {
         "url": target.url,
         "generator_capacity_per_s": capacity,
-        "generator_cpu_list": cpu_list_text(own),
+        "generator_cpu_list": None if own is None else cpu_list_text(own),
         "server_cpu_list": None if theirs is None else cpu_list_text(theirs),
     }
     return Load(
@@ -278,7 +299,7 @@ def _load(
         repetitions=arguments.repetitions,
         warmup=arguments.warmup_requests,
         capacity_per_s=capacity,
-        shares_processors=None if theirs is None else bool(set(own) & set(theirs)),
+        shares_processors=None if own is None or theirs is None else bool(set(own) & set(theirs)),
         facts=facts,
         say=say,
     )
@@ -430,7 +451,11 @@ def _record(
             device=device,
             requested_device="server",
             runtime=arguments.engine,
-            runtime_mode={"endpoint": arguments.endpoint, **load.traffic.keys(load.limits, is_open=is_open)},
+            runtime_mode={
+                "endpoint": arguments.endpoint,
+                **({"http": "2"} if load.target.http2 else {}),
+                **load.traffic.keys(load.limits, is_open=is_open),
+            },
             precision=arguments.precision or "unknown",
         ),
         hardware=hardware(device, own),
@@ -555,6 +580,11 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--hardware", metavar="NAME", help="name of the server's device, such as 'NVIDIA H100'")
     group.add_argument("--ca-file", metavar="FILE", help="certificates to trust (default: the system's)")
+    group.add_argument(
+        "--http2",
+        action="store_true",
+        help="HTTP/2: negotiated over https, spoken from the start over http (default: HTTP/1.1)",
+    )
     group.add_argument(
         "--timeout",
         type=positive_seconds,

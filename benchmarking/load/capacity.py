@@ -1,14 +1,24 @@
-"""How many requests per second the generator itself can send: to a server that answers at once, in a child process."""
+"""How many requests per second the generator itself can send: to a server that answers at once, in a child process.
+
+    python -m benchmarking.load.capacity [--http2]
+
+serves, and prints the address.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+
+import psutil
 
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.load.generator import Generator, Level, Target
+from benchmarking.load.connections import Target
+from benchmarking.load.generator import Generator, Level
 from benchmarking.load.traffic import Lengths, Traffic
 
 IN_FLIGHT = 32
@@ -16,20 +26,28 @@ TOKENS = 4
 EVENT = b'data: {"choices":[{"index":0,"text":" a"}]}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":4}}\n\ndata: [DONE]\n\n'
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-ANSWER = b"".join(f"{len(one):x}\r\n".encode() + one + b"\r\n" for one in (*[EVENT] * TOKENS, USAGE)) + b"0\r\n\r\n"
+CHUNKS = (*[EVENT] * TOKENS, USAGE)
+ANSWER = b"".join(f"{len(one):x}\r\n".encode() + one + b"\r\n" for one in CHUNKS) + b"0\r\n\r\n"
 LENGTH = b"content-length:"
+HTTP2 = "--http2"
 
 
-async def capacity_per_s(duration_s: float) -> float:
-    """Requests per second in a closed loop to a child process. Raises BenchhouseError where it does not start."""
-    child = start(module_command("benchmarking.load.capacity"))
+async def capacity_per_s(duration_s: float, *, http2: bool = False, cpus: Sequence[int] = ()) -> float:
+    """Requests per second in a closed loop to a child process, over HTTP/1.1 or HTTP/2.
+
+    The child runs on these processors, or else on the generator's own. Raises BenchhouseError where it does not start.
+    """
+    child = start(module_command("benchmarking.load.capacity", *([HTTP2] if http2 else [])))
     try:
+        if cpus:
+            with suppress(OSError, psutil.Error):  # a cpuset that has shrunk: then it competes with the generator
+                psutil.Process(child.pid).cpu_affinity(list(cpus))
         assert child.stdout is not None
         url = (await asyncio.to_thread(child.stdout.readline)).strip()
         if not url:
             raise BenchhouseError(f"the server to measure the generator with did not start: {child.communicate()[1]}")
         traffic = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths(str(TOKENS)))
-        target, level = Target(url=url, model="any"), Level(concurrency=IN_FLIGHT, duration_s=duration_s)
+        target, level = Target(url=url, model="any", http2=http2), Level(concurrency=IN_FLIGHT, duration_s=duration_s)
         async with Generator(target) as generator:
             await generator.run(traffic, replace(level, number=IN_FLIGHT))
             sent = await generator.run(traffic, level)
@@ -64,12 +82,41 @@ class _AtOnce(asyncio.Protocol):
             self._transport.write(HEAD + ANSWER)
 
 
-async def _serve() -> None:
-    server = await asyncio.get_running_loop().create_server(_AtOnce, "127.0.0.1", 0, backlog=1024)
+class _AtOnceHttp2(asyncio.Protocol):
+    """The same by HTTP/2."""
+
+    def __init__(self) -> None:
+        from h2.config import H2Configuration
+        from h2.connection import H2Connection
+
+        self._state = H2Connection(H2Configuration(client_side=False, header_encoding=None))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._state.initiate_connection()
+        transport.write(self._state.data_to_send())
+
+    def data_received(self, data: bytes) -> None:
+        from h2.events import DataReceived, StreamEnded
+
+        for event in self._state.receive_data(data):
+            if isinstance(event, DataReceived):
+                self._state.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            elif isinstance(event, StreamEnded):
+                head = [(b":status", b"200"), (b"content-type", b"text/event-stream")]
+                self._state.send_headers(event.stream_id, head)
+                for one in CHUNKS:
+                    self._state.send_data(event.stream_id, one, end_stream=one is USAGE)
+        self._transport.write(self._state.data_to_send())
+
+
+async def _serve(protocol: type[asyncio.Protocol]) -> None:
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0, backlog=1024)
     sys.stdout.write(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1\n")
     sys.stdout.flush()
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve())
+    asyncio.run(_serve(_AtOnceHttp2 if HTTP2 in sys.argv else _AtOnce))

@@ -1,57 +1,27 @@
-"""Sends requests to an OpenAI-compatible server, and notes when each was meant to start, was sent, and was answered.
-
-2026-11-23: HTTP/1.1 goes over aiohttp. Its parser is in C: 0.5 ms of a processor for a request of six chunks, where
-httpx, whose pool looks through all connections for each request, did not send 3000 in 30 s (tests/perf/load.py).
-"""
+"""Sends requests to an OpenAI-compatible server, and notes when each was meant to start, was sent, and was answered."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import MOST_ARRIVALS, MOST_REQUESTS, Json, Requests
+from benchmarking.core.records import MOST_ARRIVALS, MOST_REQUESTS, Requests
+from benchmarking.load.connections import MAX_DETAIL, RequestError, Target, client_of
 from benchmarking.load.traffic import Asked, Traffic, meets, slowed
 
-if TYPE_CHECKING:
-    import aiohttp
-
-Endpoint = Literal["completions", "chat"]
 SPIN_S = 0.002
 """Before a start the generator looks at the clock instead of sleeping: a timer of the system is up to 1 ms late."""
-MAX_DETAIL = 200
 MAX_LINE_BYTES = 1 << 20
+MAX_COUNT = 2**31 - 1
+"""Of tokens: a server may say anything."""
 MS_PER_S = 1000.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A server, and how it is asked."""
-
-    url: str
-    """With /v1, without the path of an endpoint."""
-    model: str
-    endpoint: Endpoint = "completions"
-    timeout_s: float = 120.0
-    """Of one request, from sending to its end."""
-    ca_file: str | None = None
-    """Certificates to trust in the place of the system's."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: Mapping[str, Json] = field(default_factory=dict)
-    """Further fields of each request."""
-
-    @property
-    def address(self) -> str:
-        """Where requests go."""
-        path = "chat/completions" if self.endpoint == "chat" else "completions"
-        return f"{self.url.rstrip('/')}/{path}"
+DATA, END = b"data:", b"[DONE]"
 
 
 @dataclass(slots=True)
@@ -92,12 +62,54 @@ class Level:
         return f"{self.rate:g} requests/s" if self.rate is not None else f"{self.concurrency} in flight"
 
 
-class RequestError(Exception):
-    """A request that failed: the kind, and the reason in words."""
+class _Reply:
+    """Reads the events of a stream as its pieces arrive, and notes the tokens and their counts."""
 
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(detail)
-        self.kind = kind
+    __slots__ = ("_decode", "_keeps_text", "_now", "_rest", "is_whole", "sent")
+
+    def __init__(self, sent: Sent, now: Callable[[], float]) -> None:
+        self.sent = sent
+        self.is_whole = False
+        self._now = now
+        self._rest = b""
+        self._keeps_text = sent.conversation is not None
+        self._decode = json.JSONDecoder().decode
+
+    def __call__(self, piece: bytes) -> None:
+        now_s = self._now()
+        lines = (self._rest + piece).split(b"\n")
+        self._rest = lines.pop()
+        if len(self._rest) > MAX_LINE_BYTES:
+            raise RequestError("transfer", f"a line of the stream is longer than {MAX_LINE_BYTES} bytes")
+        for line in lines:
+            if not self.is_whole and line.startswith(DATA):
+                self._event(line[len(DATA) :].strip(), now_s)
+
+    def check(self) -> None:
+        """Raise RequestError for a stream that ended early or said nothing."""
+        if not self.is_whole:
+            raise RequestError("truncated", "the stream ended without [DONE]")
+        if not self.sent.tokens_s:
+            raise RequestError("no_output", "the stream ended without any output")
+
+    def _event(self, data: bytes, now_s: float) -> None:
+        if data == END:
+            self.is_whole = True
+            return
+        try:
+            event = self._decode(data.decode())
+        except (ValueError, RecursionError) as error:
+            raise RequestError("wrong_json", f"{error}: {data[:80]!r}") from error
+        if not isinstance(event, dict):
+            raise RequestError("wrong_json", f"expected an object: {data[:80]!r}")
+        if "error" in event:
+            raise RequestError("server_error", json.dumps(event["error"]))
+        if (usage := event.get("usage")) is not None:
+            _count(usage, self.sent)
+        if text := _text(event):
+            self.sent.tokens_s.append(now_s)
+            if self._keeps_text:
+                self.sent.text += text
 
 
 class Generator:
@@ -105,21 +117,13 @@ class Generator:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self._session: aiohttp.ClientSession | None = None
+        self._client = client_of(target)
 
     async def __aenter__(self) -> Generator:
-        import aiohttp
-
-        connector = aiohttp.TCPConnector(limit=0, ssl=_tls(self.target))
-        timeout = aiohttp.ClientTimeout(total=None)
-        self._session = aiohttp.ClientSession(
-            connector=connector, timeout=timeout, headers=dict(self.target.headers), read_bufsize=MAX_LINE_BYTES
-        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._client.close()
 
     async def run(self, traffic: Traffic, level: Level) -> list[Sent]:
         """All requests of a level, in the order of their intended starts, when the last has ended."""
@@ -141,39 +145,12 @@ class Generator:
             sent.error, sent.detail = "timed_out", f"no end within {self.target.timeout_s:g} s"
         except RequestError as error:
             sent.error, sent.detail = error.kind, _short(str(error))
-        except Exception as error:
-            if (kind := _kind(error)) is None:
-                raise
-            sent.error, sent.detail = kind, _short(str(error) or type(error).__name__)
         sent.end_s = loop.time()
 
     async def _stream(self, asked: Asked, sent: Sent, said: str) -> None:
-        assert self._session is not None
-        now, keeps_text = asyncio.get_running_loop().time, sent.conversation is not None
-        async with self._session.post(self.target.address, json=_body(self.target, asked, said)) as reply:
-            if reply.status != 200:
-                raise RequestError(
-                    f"http_{reply.status}", (await reply.content.read(MAX_DETAIL)).decode(errors="replace")
-                )
-            async for line in reply.content:
-                if not line.startswith(b"data:"):
-                    continue
-                data = line[5:].strip()
-                if data == b"[DONE]":
-                    break
-                event = _event(data)
-                if (usage := event.get("usage")) is not None:
-                    _count(usage, sent)
-                text = _text(event)
-                if text:
-                    sent.tokens_s.append(now())
-                    if keeps_text:
-                        sent.text += text
-            else:
-                raise RequestError("truncated", "the stream ended without [DONE]")
-            await reply.content.read()
-        if not sent.tokens_s:
-            raise RequestError("no_output", "the stream ended without any output")
+        reply = _Reply(sent, asyncio.get_running_loop().time)
+        await self._client.post(json.dumps(_body(self.target, asked, said)).encode(), reply)
+        reply.check()
 
     async def _open(self, traffic: Traffic, level: Level, asked: Iterator[Asked]) -> list[Sent]:
         """Every request at its time, however many are in flight."""
@@ -294,18 +271,6 @@ def _body(target: Target, asked: Asked, said: str) -> dict[str, Any]:
     }
 
 
-def _event(data: bytes) -> dict[str, Any]:
-    try:
-        event = json.loads(data)
-    except ValueError as error:
-        raise RequestError("wrong_json", f"{error}: {data[:80]!r}") from error
-    if not isinstance(event, dict):
-        raise RequestError("wrong_json", f"expected an object: {data[:80]!r}")
-    if "error" in event:
-        raise RequestError("server_error", json.dumps(event["error"]))
-    return event
-
-
 def _text(event: Mapping[str, Any]) -> str | None:
     """The output in an event of either endpoint, also reasoning; None without any."""
     choices = event.get("choices")
@@ -328,30 +293,8 @@ def _count(usage: Any, sent: Sent) -> None:
 
 
 def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _kind(error: Exception) -> str | None:
-    """The kind of a failed connection or transfer; None for any other error, which is a bug."""
-    import aiohttp
-
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
-        return "certificate"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return "refused" if isinstance(error.os_error, ConnectionRefusedError) else "no_connection"
-    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | ConnectionError):
-        return "truncated"
-    return "transfer" if isinstance(error, aiohttp.ClientError | OSError | ValueError) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT else None
 
 
 def _short(text: str) -> str:
     return " ".join(text.split())[:MAX_DETAIL]
-
-
-def _tls(target: Target) -> ssl.SSLContext | bool:
-    if not target.url.startswith("https:"):
-        return True
-    try:
-        return ssl.create_default_context(cafile=target.ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise BenchhouseError(f"--ca-file {target.ca_file}: no certificates can be read from it: {error}") from error

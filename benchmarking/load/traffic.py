@@ -171,7 +171,7 @@ class Traffic:
         """Text of so many words, or as many token ids; the shared part first. The rest of a text begins with a number
         of its own, so that no prefix cache serves it unasked."""
         same = round(words * self.shared_prefix)
-        common = random.Random(f"{self.seed} shared")
+        common = random.Random(f"{self.seed} shared") if same else chance  # of which nothing is then taken
         if self.vocabulary is not None:
             ids = range(self.vocabulary)
             return (*common.choices(ids, k=same), *chance.choices(ids, k=words - same))

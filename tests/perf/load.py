@@ -1,19 +1,23 @@
 """What the generator of loads can do on this machine: `python -m tests.perf.load`, nothing else running.
 
-It prints requests per second of short streams, a thousand streams at once, and the memory of both. The servers are
-children of their own; give them and this process other processors with taskset to measure one alone.
+It prints requests per second of short streams, a thousand streams at once, and the memory of both. It runs on the first
+of its processors, and the servers, which are children of their own, on the others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import time
 from subprocess import Popen
 
+import psutil
+
 from benchmarking.core.child_process import module_command, start
 from benchmarking.load.capacity import capacity_per_s
-from benchmarking.load.generator import Level, Target, run_level
+from benchmarking.load.connections import Target
+from benchmarking.load.generator import Level, run_level
 from benchmarking.load.results import Series, lateness, quantile
 from benchmarking.load.traffic import Lengths, Traffic
 
@@ -54,21 +58,27 @@ async def at_rate(url: str, rate: float) -> None:
     )
 
 
-def served(module: str) -> tuple[str, Popen[str]]:
+def served(module: str, cpus: list[int]) -> tuple[str, Popen[str]]:
     """The address of a server in a child process, and the child."""
     child = start(module_command(module), stderr=None)
+    if cpus:
+        psutil.Process(child.pid).cpu_affinity(cpus)
     assert child.stdout is not None
     return child.stdout.readline().strip(), child
 
 
 def main() -> None:
     """Print the figures."""
-    print(f"closed loop, 32 in flight: {asyncio.run(capacity_per_s(5.0)):.0f} requests/s of 4 chunks")
-    url, child = served("benchmarking.load.capacity")
+    own, *others = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {own})
+    for http2, words in ((False, "HTTP/1.1"), (True, "HTTP/2")):
+        found = asyncio.run(capacity_per_s(5.0, http2=http2, cpus=others))
+        print(f"{words}, closed loop, 32 in flight: {found:.0f} requests/s of 4 chunks")
+    url, child = served("benchmarking.load.capacity", others)
     for rate in (250, 500, 1000, 2000):
         asyncio.run(at_rate(url, rate))
     child.kill()
-    url, child = served("tests.helpers.null_server")
+    url, child = served("tests.helpers.null_server", others)
     asyncio.run(many_streams(url, 1000))
     child.kill()
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-pytest.importorskip("aiohttp")
+pytest.importorskip("httptools")
 
 from benchmarking import load_server
-from benchmarking.load.generator import Target
+from benchmarking.load.connections import Target
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.null_server import NullServer, Script

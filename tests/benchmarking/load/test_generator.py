@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
-import ipaddress
-import ssl
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("aiohttp")
+pytest.importorskip("httptools")
 
-from benchmarking.load.generator import Level, Target, run_level
+from benchmarking.load.connections import Target
+from benchmarking.load.generator import Level, run_level
 from benchmarking.load.results import Series, over_saturation, quantile, result_of
 from benchmarking.load.traffic import Lengths, Traffic
+from tests.helpers.certificates import certificate
 from tests.helpers.null_server import NullServer, Script, run_jumping
 
 TRAFFIC = Traffic(arrivals="constant", lengths_in=Lengths("16"), lengths_out=Lengths("8"))
@@ -146,35 +145,6 @@ def test_a_refused_connection_is_a_failed_result_with_its_reason():
     result = run_jumping(run())
     assert result.status == "failed"
     assert "3 refused" in result.error
-
-
-def certificate(folder, host):
-    """A certificate of its own for a host, and a context that serves with it."""
-    x509 = pytest.importorskip("cryptography.x509")
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "both.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM) + private)
-    (folder / "ca.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "both.pem")
-    return context, str(folder / "ca.pem")
 
 
 @pytest.mark.parametrize(("host", "error"), [("127.0.0.1", None), ("10.0.0.1", "certificate")])

@@ -1,0 +1,454 @@
+"""Connections to a server by HTTP/1.1 or HTTP/2: a request goes out, and its reply's body is handed on as it arrives.
+
+2026-11-23: the parsers of libraries (httptools, h2) on asyncio's own protocols, without a client library between, which
+costs more than all the rest. A request of six chunks takes a third of the processor time that it takes with aiohttp,
+and with HTTP/2 a quarter of what it takes with httpx (measured in turns; docs/load.md has the figures).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote, urlsplit
+
+from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.records import Json
+
+if TYPE_CHECKING:
+    import httptools
+
+Endpoint = Literal["completions", "chat"]
+Take = Callable[[bytes], None]
+"""Gets a piece of a reply's body; raises RequestError to end the request."""
+OK, FINAL = 200, 200
+"""Status of a reply that is read, and the least of one that is not followed by another."""
+MAX_DETAIL = 200
+WINDOW_BYTES = 1 << 20
+"""Of HTTP/2: what a server may send before it is acknowledged. The default, 64 KiB, would stop fast streams."""
+NO_HTTP2 = "no_http2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A server, and how it is asked."""
+
+    url: str
+    """With /v1, without the path of an endpoint."""
+    model: str
+    endpoint: Endpoint = "completions"
+    timeout_s: float = 120.0
+    """Of one request, from sending to its end."""
+    ca_file: str | None = None
+    """Certificates to trust in the place of the system's."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Json] = field(default_factory=dict)
+    """Further fields of each request."""
+    http2: bool = False
+    """HTTP/2: negotiated over TLS, and without TLS spoken from the start."""
+
+    @property
+    def address(self) -> str:
+        """Where requests go."""
+        path = "chat/completions" if self.endpoint == "chat" else "completions"
+        return f"{self.url.rstrip('/')}/{path}"
+
+
+class RequestError(Exception):
+    """A request that failed: the kind, and the reason in words."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+class Client(ABC):
+    """Posts requests to one server over connections that it keeps."""
+
+    def __init__(self, target: Target) -> None:
+        """Raises BenchhouseError for unreadable certificates, UsageError for an address that cannot be sent."""
+        parts = urlsplit(target.address)
+        self._host, self._port = str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
+        self._scheme = parts.scheme
+        self._authority = _plain("--url", parts.netloc)
+        path = quote(parts.path, safe="/%") + (f"?{parts.query}" if parts.query else "")
+        self._path = _plain("--url", path)
+        own = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
+        self._headers = [
+            (_plain(name, name.lower()), _plain(name, text)) for name, text in (own | {**target.headers}).items()
+        ]
+        self._tls = _tls(target, "h2" if target.http2 else "http/1.1") if parts.scheme == "https" else None
+
+    @abstractmethod
+    async def post(self, body: bytes, take: Take) -> None:
+        """Send a request and give `take` the pieces of its reply, to the end. Raises RequestError; a request that is
+        cancelled, or whose reply `take` refuses, is ended for the server, too."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close all connections."""
+
+    async def _connect(self, made: Callable[[], asyncio.Protocol]) -> Any:
+        """A new connection's protocol. Raises RequestError."""
+        try:
+            loop = asyncio.get_running_loop()
+            _, protocol = await loop.create_connection(made, self._host, self._port, ssl=self._tls)
+        except ssl.SSLCertVerificationError as error:
+            raise RequestError("certificate", str(error)) from error
+        except (OSError, UnicodeError) as error:
+            raise RequestError("refused" if _is_refusal(error) else "no_connection", str(error)) from error
+        return protocol
+
+
+def client_of(target: Target) -> Client:
+    """The client that speaks what the target asks for."""
+    return Http2Client(target) if target.http2 else Http1Client(target)
+
+
+class _Exchange:
+    """A request, and what has come of its reply."""
+
+    __slots__ = ("done", "refusal", "status", "take")
+
+    def __init__(self, take: Take) -> None:
+        self.take = take
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.status = 0
+        self.refusal = b""
+
+    def add(self, piece: bytes) -> None:
+        """A piece of the body."""
+        if self.status != OK:
+            self.refusal = (self.refusal + piece)[:MAX_DETAIL]
+        elif not self.done.done():
+            try:
+                self.take(piece)
+            except RequestError as error:
+                self.done.set_exception(error)
+
+    def finish(self) -> None:
+        """The reply is whole."""
+        if self.status == OK:
+            if not self.done.done():
+                self.done.set_result(None)
+        else:
+            why = self.refusal.decode(errors="replace").strip()
+            self.fail(f"http_{self.status}", why or f"status {self.status} and no words")
+
+    def fail(self, kind: str, detail: str) -> None:
+        """No more will come."""
+        if not self.done.done():
+            self.done.set_exception(RequestError(kind, detail))
+
+
+class Http1Client(Client):
+    """HTTP/1.1: a connection for each request in flight, the one that was used last first."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        lines = [f"POST {self._path} HTTP/1.1", f"host: {self._authority}", *map(": ".join, self._headers)]
+        self._head = "\r\n".join(lines).encode() + b"\r\ncontent-length: %d\r\n\r\n"
+        self._idle: list[_Http1Connection] = []
+        self._open: set[_Http1Connection] = set()
+
+    async def post(self, body: bytes, take: Take) -> None:
+        connection = (
+            self._idle.pop() if self._idle else await self._connect(lambda: _Http1Connection(self._idle, self._open))
+        )
+        exchange = _Exchange(take)
+        connection.ask(self._head % len(body) + body, exchange)
+        try:
+            await exchange.done
+        finally:
+            connection.leave(exchange)
+
+    async def close(self) -> None:
+        for connection in tuple(self._open):
+            connection.transport.abort()
+
+
+class _Http1Connection(asyncio.Protocol):
+    """A connection with one request at a time. httptools calls the methods `on_*`."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, idle: list[_Http1Connection], opened: set[_Http1Connection]) -> None:
+        from httptools import HttpResponseParser
+
+        self._parser: httptools.HttpResponseParser = HttpResponseParser(self)
+        self._idle = idle
+        self._opened = opened
+        self._exchange: _Exchange | None = None
+        self._has_length = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._opened.add(self)
+
+    def ask(self, request: bytes, exchange: _Exchange) -> None:
+        """Send a request, whose reply the exchange is to get."""
+        self._exchange, self._has_length = exchange, False
+        self.transport.write(request)
+
+    def leave(self, exchange: _Exchange) -> None:
+        """Close the connection where the reply was not read to its end."""
+        if self._exchange is exchange:
+            self._exchange = None
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        from httptools import HttpParserError
+
+        try:
+            self._parser.feed_data(data)
+        except HttpParserError as error:
+            self._fail("transfer", f"the reply is not HTTP/1.1: {error}")
+            self.transport.abort()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name in (b"content-length", b"transfer-encoding"):
+            self._has_length = True
+        elif name == b"content-encoding" and value != b"identity":
+            self._fail("transfer", f"the reply is encoded as {value.decode(errors='replace')}, unasked")
+
+    def on_headers_complete(self) -> None:
+        if self._exchange is not None:
+            self._exchange.status = self._parser.get_status_code()
+
+    def on_body(self, piece: bytes) -> None:
+        if self._exchange is not None:
+            self._exchange.add(piece)
+
+    def on_message_complete(self) -> None:
+        exchange = self._exchange
+        if exchange is None or exchange.status < FINAL:  # 103, say: the reply itself is still to come
+            return
+        self._exchange = None
+        exchange.finish()
+        if self._parser.should_keep_alive():
+            self._idle.append(self)
+        else:
+            self.transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._opened.discard(self)
+        if self in self._idle:
+            self._idle.remove(self)
+        exchange, self._exchange = self._exchange, None
+        if exchange is None:
+            return
+        if error is None and exchange.status and not self._has_length:  # the end of the connection is that of the reply
+            exchange.finish()
+        else:
+            exchange.fail("truncated", str(error or "the connection was closed before the end of the reply"))
+
+    def _fail(self, kind: str, detail: str) -> None:
+        if self._exchange is not None:
+            self._exchange.fail(kind, detail)
+
+
+class Http2Client(Client):
+    """HTTP/2: as many requests on a connection as the server takes, then another connection."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        first = [(":method", "POST"), (":scheme", self._scheme), (":authority", self._authority), (":path", self._path)]
+        self._head = [*first, *self._headers]
+        self._connections: list[_Http2Connection] = []
+        self._connecting = asyncio.Lock()
+
+    async def post(self, body: bytes, take: Take) -> None:
+        connection = self._with_room() or await self._opened()
+        exchange = _Exchange(take)
+        stream = connection.ask([*self._head, ("content-length", str(len(body)))], body, exchange)
+        try:
+            await exchange.done
+        finally:
+            connection.leave(stream)
+
+    async def close(self) -> None:
+        for connection in self._connections:
+            connection.transport.abort()
+
+    def _with_room(self) -> _Http2Connection | None:
+        return next((one for one in self._connections if one.has_room()), None)
+
+    async def _opened(self) -> _Http2Connection:
+        """A connection with room; those that wait for one wait for the same."""
+        async with self._connecting:
+            if (found := self._with_room()) is not None:
+                return found
+            connection: _Http2Connection = await self._connect(_Http2Connection)
+            try:
+                await connection.ready
+            except BaseException:
+                connection.transport.abort()
+                raise
+            self._connections = [one for one in self._connections if not one.transport.is_closing()]
+            self._connections.append(connection)
+            return connection
+
+
+class _Http2Connection(asyncio.Protocol):
+    """A connection with the requests that are its streams."""
+
+    transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        from h2.config import H2Configuration
+        from h2.connection import H2Connection
+        from h2.settings import SettingCodes, Settings
+
+        self._state = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+        own = {SettingCodes.ENABLE_PUSH: 0, SettingCodes.INITIAL_WINDOW_SIZE: WINDOW_BYTES}
+        self._state.local_settings = Settings(client=True, initial_values=own)
+        self._exchanges: dict[int, _Exchange] = {}
+        self._unsent: dict[int, bytes] = {}
+        self._is_leaving = False
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Set when the server has said how many streams it takes; has the exception of one that does not."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and tls.selected_alpn_protocol() != "h2":
+            self._end(NO_HTTP2, "it does not offer it in TLS")
+            transport.abort()
+            return
+        self._state.initiate_connection()
+        self._state.increment_flow_control_window(WINDOW_BYTES)
+        self._write()
+
+    def has_room(self) -> bool:
+        """Whether the server takes one more stream."""
+        most = self._state.remote_settings.max_concurrent_streams
+        return not self._is_leaving and not self.transport.is_closing() and len(self._exchanges) < most
+
+    def ask(self, headers: list[tuple[str, str]], body: bytes, exchange: _Exchange) -> int:
+        """Send a request on a stream of its own, whose number this returns."""
+        stream = self._state.get_next_available_stream_id()
+        self._exchanges[stream] = exchange
+        self._state.send_headers(stream, headers)
+        self._unsent[stream] = body
+        self._send(stream)
+        self._write()
+        return stream
+
+    def leave(self, stream: int) -> None:
+        """Reset the stream where the reply was not read to its end."""
+        from h2.exceptions import ProtocolError
+
+        if self._exchanges.pop(stream, None) is None:
+            return
+        self._unsent.pop(stream, None)
+        try:
+            self._state.reset_stream(stream)
+        except ProtocolError:
+            return  # the server has ended it in the meantime
+        self._write()
+
+    def data_received(self, data: bytes) -> None:
+        from h2.exceptions import ProtocolError
+
+        try:
+            for event in self._state.receive_data(data):
+                self._on(event)
+        except ProtocolError as error:
+            self._end("transfer", f"the reply is not HTTP/2: {error}")
+            self.transport.abort()
+            return
+        self._write()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end("truncated", str(error or "the connection was closed before the end of the reply"))
+
+    def _on(self, event: Any) -> None:
+        from h2 import events
+
+        match event:
+            case events.DataReceived():
+                self._state.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                if (exchange := self._exchanges.get(event.stream_id)) is not None:
+                    exchange.add(event.data)
+            case events.ResponseReceived():
+                if (exchange := self._exchanges.get(event.stream_id)) is not None:
+                    exchange.status = int(dict(event.headers)[b":status"])
+            case events.StreamEnded():
+                if (exchange := self._exchanges.get(event.stream_id)) is not None:
+                    exchange.finish()
+                if event.stream_id in self._unsent:  # a refusal that does not wait for the whole request
+                    self.leave(event.stream_id)
+                self._exchanges.pop(event.stream_id, None)
+            case events.StreamReset():
+                self._fail(event.stream_id, f"the server reset the stream: {event.error_code!r}")
+            case events.WindowUpdated():
+                for stream in tuple(self._unsent):
+                    self._send(stream)
+            case events.RemoteSettingsChanged():
+                if not self.ready.done():
+                    self.ready.set_result(None)
+            case events.ConnectionTerminated():
+                self._is_leaving = True
+                for stream in [one for one in self._exchanges if one > (event.last_stream_id or 0)]:
+                    self._fail(stream, f"the server takes no more requests: {event.error_code!r}")
+
+    def _send(self, stream: int) -> None:
+        """As much of a body as the server takes now."""
+        while (rest := self._unsent.get(stream)) is not None:
+            room = min(self._state.local_flow_control_window(stream), self._state.max_outbound_frame_size)
+            if room <= 0 and rest:
+                return
+            self._state.send_data(stream, rest[:room], end_stream=len(rest) <= room)
+            if len(rest) <= room:
+                del self._unsent[stream]
+            else:
+                self._unsent[stream] = rest[room:]
+
+    def _fail(self, stream: int, detail: str) -> None:
+        self._unsent.pop(stream, None)
+        if (exchange := self._exchanges.pop(stream, None)) is not None:
+            exchange.fail("truncated", detail)
+
+    def _end(self, kind: str, detail: str) -> None:
+        """Nothing more comes over the connection."""
+        self._is_leaving = True
+        for exchange in self._exchanges.values():
+            exchange.fail(kind, detail)
+        self._exchanges, self._unsent = {}, {}
+        if not self.ready.done():
+            self.ready.set_exception(RequestError(NO_HTTP2, f"the server did not begin HTTP/2: {detail}"))
+
+    def _write(self) -> None:
+        if data := self._state.data_to_send():
+            self.transport.write(data)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether nobody listens; a name with several addresses has one error for all of them."""
+    several = f"[Errno {errno.ECONNREFUSED}]"
+    return isinstance(error, ConnectionRefusedError) or (
+        getattr(error, "errno", None) is None and several in str(error)
+    )
+
+
+def _plain(what: str, text: str) -> str:
+    """Text of a request's head. Raises UsageError for what no head can hold."""
+    if not text.isascii() or not text.isprintable():
+        raise UsageError(f"{what} has characters that cannot be sent in the head of a request: {text[:3]!r}...")
+    return text
+
+
+def _tls(target: Target, protocol: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=target.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise BenchhouseError(f"--ca-file {target.ca_file}: no certificates can be read from it: {error}") from error
+    context.set_alpn_protocols([protocol])
+    return context

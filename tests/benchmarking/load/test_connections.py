@@ -1,0 +1,178 @@
+"""Requests over HTTP/1.1 and HTTP/2, to another program's server and to ones that break the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+
+import pytest
+
+pytest.importorskip("httptools")
+
+from benchmarking.core.errors import UsageError
+from benchmarking.load.connections import RequestError, Target, client_of
+from benchmarking.load.generator import Level, run_level
+from benchmarking.load.traffic import Lengths, Traffic
+from tests.helpers.certificates import certificate
+from tests.helpers.null_server import NullServer
+
+TRAFFIC = Traffic(arrivals="constant", lengths_in=Lengths("16"), lengths_out=Lengths("2"))
+EVENTS = (
+    b'data: {"choices":[{"index":0,"text":"a"}]}\n\n'
+    b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}}\n\ndata: [DONE]\n\n'
+)
+HEAD = b"HTTP/1.1 200 OK\r\n"
+SIZED = b"content-length: %d\r\n\r\n" % len(EVENTS) + EVENTS
+LEVEL = Level(concurrency=3, number=6)
+LONG = b"x" * 200_000
+"""More than HTTP/2 lets a client send unasked."""
+
+
+async def results(target, bodies):
+    """For each body, sent all at once, what came back, or the kind of the error."""
+    client = client_of(target)
+
+    async def one(body):
+        got = bytearray()
+        try:
+            await client.post(body, got.extend)
+        except RequestError as error:
+            return error.kind if str(error) else "no reason given"
+        return bytes(got)
+
+    try:
+        return await asyncio.gather(*map(one, bodies))
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def hypercorn(seen, **settings):
+    """The port of a server that answers, refuses with 429 or waits, as the first byte of the body says."""
+    pytest.importorskip("h2")
+    pytest.importorskip("hypercorn")
+    from hypercorn.asyncio import serve
+    from hypercorn.config import Config
+
+    async def application(scope, receive, send):
+        if scope["type"] != "http":
+            return
+        body, is_whole = b"", False
+        while not is_whole:
+            message = await receive()
+            body, is_whole = body + message.get("body", b""), not message.get("more_body")
+        seen.append((scope["http_version"], len(body)))
+        await send({"type": "http.response.start", "status": 429 if body[:1] == b"4" else 200, "headers": []})
+        await send({"type": "http.response.body", "body": EVENTS, "more_body": True})
+        if body[:1] == b"w":
+            seen.append((await receive())["type"])
+        await send({"type": "http.response.body", "body": b""})
+
+    config = Config()
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    config.bind, config.errorlog = [f"fd://{listening.detach()}"], None
+    for name, value in settings.items():
+        setattr(config, name, value)
+    task = asyncio.create_task(serve(application, config, shutdown_trigger=asyncio.Event().wait))
+    try:
+        yield port
+    finally:
+        task.cancel()  # it would wait for connections that are idle
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+def test_http2_carries_requests_together_and_ends_each_for_itself(scheme, tmp_path):
+    seen, ca_file, settings = [], None, {"h2_max_concurrent_streams": 3}
+    if scheme == "https":
+        _, ca_file = certificate(tmp_path, "127.0.0.1")
+        settings = {"certfile": str(tmp_path / "both.pem"), "keyfile": str(tmp_path / "both.pem")}
+
+    async def run():
+        async with hypercorn(seen, **settings) as port:
+            target = Target(url=f"{scheme}://127.0.0.1:{port}/v1", model="m", http2=True, ca_file=ca_file)
+            client = client_of(target)
+            waiting = asyncio.create_task(client.post(b"w", lambda piece: waiting.cancel()))
+            await asyncio.wait([waiting])
+            while "http.disconnect" not in seen:
+                await asyncio.sleep(0.01)
+            await client.close()
+            return await results(target, [b"4", *[LONG] * 8]), await run_level(target, TRAFFIC, LEVEL, limits={})
+
+    several, found = asyncio.run(run())
+    assert several == ["http_429", *[EVENTS] * 8]
+    asked = [one for one in seen if one != "http.disconnect"]
+    assert {version for version, _ in asked} == {"2"}
+    assert [length for _, length in asked if length > 1000] == [len(LONG)] * 8
+    assert (set(found.error), set(found.tokens_out), len(found)) == ({None}, {1}, 6)
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+def test_a_server_without_http2_is_an_error_of_its_own(scheme, tmp_path):
+    pytest.importorskip("h2")
+    context, ca_file = certificate(tmp_path, "127.0.0.1") if scheme == "https" else (None, None)
+
+    async def run():
+        async with NullServer(tls=context) as server:
+            return await results(Target(url=server.url, model="m", http2=True, ca_file=ca_file), [b"{}"])
+
+    assert asyncio.run(run()) == ["no_http2"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (HEAD + SIZED, EVENTS),
+        (HEAD + b"\r\n" + EVENTS, EVENTS),  # to the end of the connection
+        (b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + HEAD + SIZED, EVENTS),
+        (HEAD + SIZED[:-5], "truncated"),
+        (HEAD[:9], "truncated"),
+        (b"", "truncated"),
+        (HEAD + b"content-encoding: gzip\r\n" + SIZED, "transfer"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "transfer"),
+        (b"HTTP/1.1 503 Busy\r\ncontent-length: 4\r\n\r\nbusy", "http_503"),
+        (b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", "http_302"),
+    ],
+)
+def test_what_a_server_sends_over_http_1_1_is_read_to_its_end_or_is_an_error(reply, expected):
+    async def answer(reader, writer):
+        await reader.readuntil(b"{}")
+        writer.write(reply)
+        writer.close()
+
+    async def run():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with server:
+            return await results(Target(url=url, model="m"), [b"{}", b"{}"])
+
+    assert asyncio.run(run()) == [expected] * 2
+
+
+def test_a_connection_is_used_again_until_the_server_ends_it():
+    ports = []
+
+    async def answer(reader, writer):
+        for last in (False, False, True):
+            await reader.readuntil(b"{}")
+            ports.append(writer.get_extra_info("peername")[1])
+            writer.write(HEAD + (b"connection: close\r\n" if last else b"") + SIZED)
+        writer.close()
+
+    async def run():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        client = client_of(Target(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", model="m"))
+        async with server:
+            for _ in range(4):
+                await client.post(b"{}", lambda piece: None)
+            await client.close()
+
+    asyncio.run(run())
+    assert ports[0] == ports[1] == ports[2] != ports[3]
+
+
+@pytest.mark.parametrize("named", [{"headers": {"authorization": "Bearer a\r\nx: y"}}, {"url": "http://x/v1?é"}])
+def test_what_no_head_of_a_request_can_hold_is_refused(named):
+    with pytest.raises(UsageError, match="cannot be sent in the head"):
+        client_of(Target(**{"url": "http://x/v1", "model": "m", **named}))
