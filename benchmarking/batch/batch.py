@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +29,9 @@ from benchmarking.sweep.show.live import observed
 from benchmarking.sweep.show.progress import cell_name
 
 LOG = logging.getLogger(__name__)
+WRITE_PAUSE = 20
+"""Times as long as it took to write the summary of a running batch pass before it is written again: each has all cells,
+and of a thousand cells it would be written for half of the time."""
 
 
 class Recorder(Observer):
@@ -92,6 +96,7 @@ class Batch:
         self._sweep: Sweep = sweep if cluster is None else cluster
         self._cells = {plan.run_id: summaries.pending(plan) for plan in manifest.plans}
         self._condensed: list[Run] = []
+        self._next_write_s = 0.0
 
     @property
     def cells(self) -> tuple[CellSummary, ...]:
@@ -162,7 +167,8 @@ class Batch:
         one = finish_run(track)
         LOG.info("finished %s: %s: %s", cell_name(one.run.cell), one.run.status, one.path.name)
         self._store(one.run, one.path)
-        self._write("running")
+        if time.monotonic() >= self._next_write_s:
+            self._write("running")
 
     def _take_finished(self, path: Path) -> None:
         """Add a run that was finished before, and store it if it is not stored."""
@@ -191,10 +197,13 @@ class Batch:
         self._cells[run.run_id] = summaries.of_run(run, path, stored=stored, why_not_stored=problem)
 
     def _write(self, status: BatchState) -> BatchSummary:
+        began_s = time.monotonic()
         is_over = status != "running"
         finished_at, runs = (utc_now(), self._condensed) if is_over else (None, [])
         written = summaries.summary(self.manifest.about, self.cells, status, finished_at, runs)
         summaries.write(self.folder, written)
+        ended_s = time.monotonic()
+        self._next_write_s = ended_s + WRITE_PAUSE * (ended_s - began_s)
         return written
 
 
