@@ -3,7 +3,10 @@
 A formula gives an operator's FLOPs, two for each multiply-add, from the shapes of its tensors. `FORMULAS` adds those
 that torch lacks, at least in some versions.
 
-Counting takes longer than a call, and gives the same each time: counts are kept in the build cache."""
+Nothing in it depends on what a matrix product computes, so products, convolutions and attention, by far the most of a
+call, are not computed: their results are zeros. A call that looks at a value after that (tokens that are generated,
+experts that are chosen) runs once more, with all of them. Counts are the same each time, and kept in the build cache.
+"""
 
 from __future__ import annotations
 
@@ -84,9 +87,14 @@ def count_key(cell: Cell, point: Point, arrays: Mapping[str, Any]) -> BuildKey:
 
 
 def counted_once(
-    key: BuildKey, call: Callable[[], Any], store: BuildStore | None = None, entered: Entered | None = None
+    key: BuildKey,
+    call: Callable[[], Any],
+    store: BuildStore | None = None,
+    entered: Entered | None = None,
+    reset: Callable[[], None] = lambda: None,
 ) -> Readings:
-    """`counted`, or what was counted of an equal key before; then nothing is called, and `entered` receives nothing.
+    """`counted_by_shapes`, or what was counted of an equal key before; then nothing is called, and `entered` receives
+    nothing.
 
     Counts that failed are not kept, damaged ones are counted again, and without a cache that can be written nothing is
     kept. A process that counts waits for no other.
@@ -94,7 +102,7 @@ def counted_once(
     store = store or BuildStore()
     if (known := _known(store, key)) is not None:
         return known
-    found = counted(call, entered=entered)
+    found = counted_by_shapes(call, reset, entered)
     if not any(why.startswith(FAILED) for why in found.missing.values()):
         with suppress(StorageError):  # a count is no reason to lose a point
             facts: dict[str, Json] = {"values": dict(found.values), "missing": dict(found.missing)}
@@ -124,6 +132,26 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
 
 
+def counted_by_shapes(
+    call: Callable[[], Any], reset: Callable[[], None] = lambda: None, entered: Entered | None = None
+) -> Readings:
+    """`counted`, with zeros in the place of what products, convolutions and attention compute; where the call looks at
+    values after that, or fails on them, it is reset and counted as it is."""
+    names: list[str] = []
+    counter = _counter_class()(None, names.append, computes=False)
+    try:
+        with _no_looks()(counter):
+            _watch(counter, call)
+    except (Exception, _ValueNeededError):  # noqa: BLE001 - zeros may break a call; its own errors come again
+        reset()
+        return counted(call, entered=entered)
+    if entered is not None:
+        for name in names:
+            entered(name)
+    found: Readings = counter.readings()
+    return found
+
+
 def counted(call: Callable[[], Any], seen: Seen | None = None, entered: Entered | None = None) -> Readings:
     """`flops` and `bytes_accessed` of one call, run without compilation in the caller's modes; `seen` receives those of
     its operators, `entered` the name of every operator.
@@ -141,19 +169,24 @@ def counted(call: Callable[[], Any], seen: Seen | None = None, entered: Entered 
 
     A value that would be incomplete is missing instead, with the reason: an operator without a formula, no operator
     with one, a call that fails when watched. Out of memory is raised."""
-    import torch
-
     counter = _counter_class()(seen, entered)
     try:
-        with memory_errors("counting"), torch.compiler.set_stance("force_eager"), counter:
-            call()
+        _watch(counter, call)
     except OutOfMemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - a call that cannot be watched costs its count, not its point
         why = f"{FAILED}: while counting: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Readings(missing=dict.fromkeys(NAMES, why))
-    placed = Readings(values={BY_DEVICE: dict[str, Json](counter.flops_by_device)})
-    return _flops(counter.flops, counter.uncounted) | _bytes(counter.bytes_accessed) | placed
+    found: Readings = counter.readings()
+    return found
+
+
+def _watch(counter: Any, call: Callable[[], Any]) -> None:
+    """Run the call before the eyes of the counter, without compilation."""
+    import torch
+
+    with memory_errors("counting"), torch.compiler.set_stance("force_eager"), counter:
+        call()
 
 
 def _flops(flops: int, uncounted: Mapping[str, str]) -> Readings:
@@ -186,16 +219,19 @@ def _counter_class() -> type[Any]:
 
         supports_higher_order_operators = True
 
-        def __init__(self, seen: Seen | None, entered: Entered | None) -> None:
+        def __init__(self, seen: Seen | None, entered: Entered | None, *, computes: bool = True) -> None:
             super().__init__()
             self.flops = 0
             self.bytes_accessed = 0
             self.flops_by_device: dict[str, int] = {}
             self.uncounted: dict[str, str] = {}
             """Operator -> why its FLOPs are unknown."""
+            self.left_out = False
+            """Whether an operator was not computed."""
             self._formulas = _formulas()
             self._seen = seen
             self._entered = entered
+            self._computes = computes
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
@@ -207,13 +243,28 @@ def _counter_class() -> type[Any]:
                     parts = func.decompose(*args, **kwargs)
                 if parts is not NotImplemented:
                     return parts
-            result = func(*args, **kwargs)
+            if self.left_out and (is_higher or _looks_at_values(func, args)):
+                raise _ValueNeededError
+            result = self._result(func, types, args, kwargs)
             flops = self._count(func, args, kwargs, result)
             moved_bytes = _moved_bytes(None if is_higher else func, args, kwargs, result)
             self.bytes_accessed += moved_bytes
             if self._seen is not None and (flops or moved_bytes):
                 self._seen(_name(func), flops, moved_bytes)
             return result
+
+        def _result(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+            """What the operator computes, or zeros."""
+            if self._computes or self._formula(func) is None or not _is_plain(func, types):
+                return func(*args, **kwargs)
+            zeros = _zeros(func, args, kwargs)
+            self.left_out = True
+            return zeros
+
+        def readings(self) -> Readings:
+            """What was counted."""
+            placed = Readings(values={BY_DEVICE: dict[str, Json](self.flops_by_device)})
+            return _flops(self.flops, self.uncounted) | _bytes(self.bytes_accessed) | placed
 
         def _formula(self, func: Any) -> Callable[..., int] | None:
             return self._formulas.get(getattr(func, "_overloadpacket", func))
@@ -236,6 +287,66 @@ def _counter_class() -> type[Any]:
                 return 0
 
     return Counter
+
+
+class _ValueNeededError(BaseException):  # an Exception is what a model may expect, and catch
+    """A call looks at a value that was not computed."""
+
+
+LOOKS = frozenset({"tolist", "numpy", "__array__", "__dlpack__", "data_ptr", "untyped_storage", "storage"})
+"""Methods of a tensor that read its memory without an operator."""
+
+
+@cache
+def _no_looks() -> type[Any]:
+    """A mode in which the methods `LOOKS` raise, once an operator of the counter was not computed."""
+    from torch.overrides import TorchFunctionMode
+
+    class NoLooks(TorchFunctionMode):
+        def __init__(self, counter: Any) -> None:
+            super().__init__()
+            self._counter = counter
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if self._counter.left_out and getattr(func, "__name__", "") in LOOKS:
+                raise _ValueNeededError
+            return func(*args, **(kwargs or {}))
+
+    return NoLooks
+
+
+def _looks_at_values(func: Any, args: Any) -> bool:
+    """Whether the operator gives a value to Python, or a result whose shape depends on values."""
+    import torch
+
+    if func.name() == "aten::index.Tensor":
+        return any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1])
+    return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+
+
+def _is_plain(func: Any, types: Any) -> bool:
+    """Whether the operator makes a new result of ordinary tensors."""
+    from torch._ops import OpOverload
+
+    return isinstance(func, OpOverload) and not types and not func._schema.is_mutable
+
+
+def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
+    """Zeros in the shape, type and layout of the operator's result, which torch works out without computing it."""
+    import torch
+    from torch.utils import _pytree
+
+    given = _tensors((args, kwargs))
+
+    def hollow(tensor: Any) -> Any:
+        return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
+
+    def filled(tensor: Any) -> Any:
+        made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=given[0].device)
+        return made.zero_()
+
+    args, kwargs = _pytree.tree_map_only(torch.Tensor, hollow, (args, kwargs))
+    return _pytree.tree_map_only(torch.Tensor, filled, func(*args, **kwargs))
 
 
 def _device_type(result: Any) -> str | None:

@@ -120,14 +120,14 @@ class TorchOperation(Operation):
     def count(self) -> Readings:
         """The call that is counted also shows its kernels of attention, so that `verified` needs none of its own: not
         for a compiled model, which is counted uncompiled, nor on a GPU, whose kernels have names of their own."""
-        from benchmarking.runtimes.support.torch.counting import counted, counted_once
+        from benchmarking.runtimes.support.torch.counting import counted_by_shapes, counted_once
 
         self.reset()
         entered: list[str] = []
         if self.count_key is None:
-            found = counted(self._unmarked, entered=entered.append)
+            found = counted_by_shapes(self._unmarked, self.reset, entered.append)
         else:
-            found = counted_once(self.count_key, self._unmarked, entered=entered.append)
+            found = counted_once(self.count_key, self._unmarked, entered=entered.append, reset=self.reset)
         is_whole = not any(why.startswith(FAILED) for why in found.missing.values())
         if entered and is_whole and not self.is_compiled and not is_gpu_in_use():
             self._ran = attention_kernels.counted(entered, ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from benchmarking.runtimes.support.torch.counting import (
     attention,
     count_key,
     counted,
+    counted_by_shapes,
     counted_once,
     grouped_product,
     product,
@@ -275,6 +277,55 @@ def test_generation_is_counted_over_its_whole_loop():
 
 
 KEY = BuildKey(kind=KIND, parts={"model_id": "m", "precision": "float32"})
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda found: [found.sum().item()],
+        lambda found: found.tolist(),
+        lambda found: found.numpy(),
+        lambda found: found[found > 0],
+        lambda found: found.nonzero(),
+        lambda found: [row for row in found if row.sum() > 1],
+    ],
+    ids=["item", "tolist", "numpy", "mask", "nonzero", "branch"],
+)
+def test_a_call_that_looks_at_what_a_product_gave_is_counted_with_the_values(look):
+    a, b, entered, resets = torch.eye(4), torch.ones(4, 8), [], []
+
+    def call():
+        with suppress(Exception):  # as a model may that tries one way after the other
+            for _ in look(a @ b):
+                a @ b
+
+    with torch.no_grad():
+        found = counted_by_shapes(call, lambda: resets.append(1), entered.append)
+        assert found == counted(call)
+    assert found.values["flops"] > 2 * 4 * 4 * 8
+    assert resets == [1]
+    assert entered.count("aten::mm") == found.values["flops"] / (2 * 4 * 4 * 8)
+
+
+def test_a_call_that_looks_at_no_value_is_counted_by_shapes_in_one_go_and_is_not_computed():
+    block = torch.nn.Sequential(
+        torch.nn.Conv1d(8, 16, 3, bias=False), torch.nn.Flatten(0, 1), torch.nn.Linear(30, 6), torch.nn.LayerNorm(6)
+    )
+    x, outputs, entered, resets = torch.randn(2, 8, 32), [], [], []
+
+    def call():
+        query = block(x).reshape(2, 4, 4, 6)
+        mixed = torch.nn.functional.scaled_dot_product_attention(query, query, query)
+        outputs.append(mixed.transpose(1, 2).reshape(2, 96) @ torch.ones(96, 3))
+
+    with torch.inference_mode():
+        found = counted_by_shapes(call, lambda: resets.append(1), entered.append)
+        names: list[str] = []
+        assert found == counted(call, entered=names.append)
+    assert found.missing == {}
+    assert (entered, resets) == (names, [])
+    assert not outputs[0].any()
+    assert outputs[1].any()
 
 
 def product_of_ones():
