@@ -86,15 +86,8 @@ def count_key(cell: Cell, point: Point, arrays: Mapping[str, Any]) -> BuildKey:
     return BuildKey(kind=KIND, parts=parts)
 
 
-def counted_once(
-    key: BuildKey,
-    call: Callable[[], Any],
-    store: BuildStore | None = None,
-    entered: Entered | None = None,
-    reset: Callable[[], None] = lambda: None,
-) -> Readings:
-    """`counted_by_shapes`, or what was counted of an equal key before; then nothing is called, and `entered` receives
-    nothing.
+def counted_once(key: BuildKey, count: Callable[[], Readings], store: BuildStore | None = None) -> Readings:
+    """What `count` counts, or what was counted of an equal key before; then it is not called.
 
     Counts that failed are not kept, damaged ones are counted again, and without a cache that can be written nothing is
     kept. A process that counts waits for no other.
@@ -102,7 +95,7 @@ def counted_once(
     store = store or BuildStore()
     if (known := _known(store, key)) is not None:
         return known
-    found = counted_by_shapes(call, reset, entered)
+    found = count()
     if not any(why.startswith(FAILED) for why in found.missing.values()):
         with suppress(StorageError):  # a count is no reason to lose a point
             facts: dict[str, Json] = {"values": dict(found.values), "missing": dict(found.missing)}

@@ -118,20 +118,28 @@ class TorchOperation(Operation):
             return self.inner.metrics()
 
     def count(self) -> Readings:
+        from benchmarking.runtimes.support.torch.counting import counted_once
+
+        if self.count_key is None:
+            return self._counted()
+        return counted_once(self.count_key, self._counted)
+
+    def _counted(self) -> Readings:
         """The call that is counted also shows its kernels of attention, so that `verified` needs none of its own: not
         for a compiled model, which is counted uncompiled, nor on a GPU, whose kernels have names of their own."""
-        from benchmarking.runtimes.support.torch.counting import counted_by_shapes, counted_once
+        from benchmarking.runtimes.support.torch.counting import counted_by_shapes
 
         self.reset()
         entered: list[str] = []
-        if self.count_key is None:
-            found = counted_by_shapes(self._unmarked, self.reset, entered.append)
-        else:
-            found = counted_once(self.count_key, self._unmarked, entered=entered.append, reset=self.reset)
+        found = counted_by_shapes(self._unmarked, self.reset, entered.append)
         is_whole = not any(why.startswith(FAILED) for why in found.missing.values())
-        if entered and is_whole and not self.is_compiled and not is_gpu_in_use():
+        if entered and is_whole and self._shows_kernels:
             self._ran = attention_kernels.counted(entered, ())
         return found
+
+    @property
+    def _shows_kernels(self) -> bool:
+        return not self.is_compiled and not is_gpu_in_use()
 
     def _unmarked(self) -> Any:
         return self.run(lambda name: None)
@@ -147,6 +155,8 @@ class TorchOperation(Operation):
     def verified(self) -> Mapping[str, Json]:
         """`attention_kernels`: the kernels of a call's attention -> how often each ran; and whether one was named and
         another ran."""
+        if self._ran is None and self._shows_kernels:
+            self._counted()  # by shapes: a quarter of a call, where a profile takes a whole one
         ran = self._ran
         if ran is None:
             self.reset()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -332,19 +333,25 @@ def product_of_ones():
     return torch.ones(8, 4) @ torch.ones(4, 16)
 
 
+def ones_counted():
+    return counted(product_of_ones)
+
+
 def never():
     raise AssertionError("it was counted again")
 
 
 def test_a_call_is_counted_once_and_other_processes_take_it_from_the_cache(tmp_path):
     store = BuildStore(tmp_path)
-    found = counted_once(KEY, product_of_ones, store)
+    found = counted_once(KEY, ones_counted, store)
     assert found.values["flops"] == 2 * 8 * 4 * 16
     assert counted_once(KEY, never, store) == found
     (kept,) = read_contents(store.root).builds
     assert (kept.build.kind, kept.model_id, kept.precision) == ("flops", "m", "float32")
     other = BuildKey(kind=KIND, parts={**KEY.parts, "precision": "bfloat16"})
-    assert counted_once(other, lambda: torch.ones(2, 2) @ torch.ones(2, 2), store).values["flops"] == 16
+    assert (
+        counted_once(other, lambda: counted(lambda: torch.ones(2, 2) @ torch.ones(2, 2)), store).values["flops"] == 16
+    )
 
 
 @pytest.mark.parametrize(
@@ -361,26 +368,26 @@ def test_a_call_is_counted_once_and_other_processes_take_it_from_the_cache(tmp_p
 )
 def test_a_damaged_count_is_counted_again_and_mended(tmp_path, damage):
     store = BuildStore(tmp_path)
-    found = counted_once(KEY, product_of_ones, store)
+    found = counted_once(KEY, ones_counted, store)
     record = store.folder(KEY) / "build.json"
     text = record.read_text()
     broken = damage if isinstance(damage, str) else damage(text)
     assert broken != text
     record.write_text(broken)
-    assert counted_once(KEY, product_of_ones, store) == found
+    assert counted_once(KEY, ones_counted, store) == found
     assert counted_once(KEY, never, store) == found
 
 
 def test_a_count_that_failed_is_not_kept(tmp_path):
     store = BuildStore(tmp_path)
-    assert counted_once(KEY, never, store).missing["flops"].startswith("failed: while counting")
+    assert counted_once(KEY, partial(counted, never), store).missing["flops"].startswith("failed: while counting")
     assert store.find(KEY) is None
-    assert counted_once(KEY, product_of_ones, store).values["flops"] == 2 * 8 * 4 * 16
+    assert counted_once(KEY, ones_counted, store).values["flops"] == 2 * 8 * 4 * 16
 
 
 def test_a_cache_that_cannot_be_written_costs_no_count(tmp_path):
     (tmp_path / "builds").write_text("a file where the folder should be")
-    assert counted_once(KEY, product_of_ones, BuildStore(tmp_path)).values["flops"] == 2 * 8 * 4 * 16
+    assert counted_once(KEY, ones_counted, BuildStore(tmp_path)).values["flops"] == 2 * 8 * 4 * 16
 
 
 def test_processes_that_count_at_the_same_time_agree(tmp_path):
@@ -388,11 +395,11 @@ def test_processes_that_count_at_the_same_time_agree(tmp_path):
         "import sys, torch\n"
         "from pathlib import Path\n"
         "from benchmarking.builds.store import BuildKey, BuildStore\n"
-        "from benchmarking.runtimes.support.torch.counting import counted_once\n"
+        "from benchmarking.runtimes.support.torch.counting import counted, counted_once\n"
         "store, sizes = BuildStore(Path(sys.argv[1])), []\n"
         "for n in range(20):\n"
         "    key = BuildKey(kind='flops', parts={'n': n % 4})\n"
-        "    found = counted_once(key, lambda: torch.ones(2, 4) @ torch.ones(4, 8), store)\n"
+        "    found = counted_once(key, lambda: counted(lambda: torch.ones(2, 4) @ torch.ones(4, 8)), store)\n"
         "    sizes.append(found.values['flops'])\n"
         "print(set(sizes))\n"
     )
