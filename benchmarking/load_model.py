@@ -26,19 +26,34 @@ if TYPE_CHECKING:
 
 NEEDS_SERVER = {
     "concurrency": None,
-    "find_rate": False,
     "trace": None,
     "sharegpt": None,
     "turns": 1,
     "shared_prefix": 0.0,
     "prompt_ids": None,
     "arrivals": "poisson",
+    "variation": 1.0,
+    "burst": 8,
     "model": None,
+    "endpoint": "completions",
+    "engine": "server",
+    "hardware": None,
     "ca_file": None,
     "http2": False,
 }
 """What only the load on a server has, with its default: loadgen draws arrivals of its own, and every sample is one
 prepared input."""
+NEEDS_MODEL = {
+    "runtime": None,
+    "device": "auto",
+    "samples_per_query": 8,
+    "batch_size": 1,
+    "loadgen_logs": None,
+    "task": None,
+    "weights": "auto",
+    "num_threads": None,
+}
+"""What only a model on this machine has, with its default."""
 LIMITS = ({"e2e"}, {"ttft", "tpot"})
 """What loadgen can hold a server to."""
 
@@ -99,6 +114,14 @@ def check(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
     samples = (arguments.num_requests or 0) * (arguments.samples_per_query if scenario == "multi-stream" else 1)
     if samples > MOST_REQUESTS:
         raise UsageError(f"{samples} samples are more than the {MOST_REQUESTS} of a repetition: use more --repetitions")
+
+
+def check_server(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for what a server cannot be asked for."""
+    given = [name for name, default in NEEDS_MODEL.items() if getattr(arguments, name) != default]
+    for name in (*given, *options_in(vars(arguments))):
+        hint = ": --engine names what the server runs" if name == "runtime" else ": the server has settings of its own"
+        raise UsageError(f"--{name.replace('_', '-')} takes MODEL in place of --url{hint}")
 
 
 def levels(arguments: argparse.Namespace) -> list[Level]:

@@ -16,7 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -32,6 +32,7 @@ from benchmarking.core.command_line import (
     notes,
     positive_int,
     positive_ints,
+    positive_number,
     positive_numbers,
     positive_seconds,
     run_command,
@@ -39,31 +40,17 @@ from benchmarking.core.command_line import (
 from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.plugins import check_installed
-from benchmarking.core.provenance import provenance, utc_now, uuid7
-from benchmarking.core.records import (
-    MOST_REQUESTS,
-    PRECISIONS,
-    Cell,
-    Device,
-    Json,
-    Readings,
-    Requests,
-    Result,
-    Run,
-    Workload,
-    canonical_hash,
-    to_json,
-)
+from benchmarking.core.provenance import provenance, utc_now
+from benchmarking.core.records import MOST_REQUESTS, PRECISIONS, Json, Result, Run, to_json
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import number
 from benchmarking.core.untrusted.redaction import stored, stored_record
-from benchmarking.devices.support.binding import allowed_cpus, bind, cpu_list_text
-from benchmarking.devices.support.host import host_facts
-from benchmarking.devices.support.kinds import hardware
-from benchmarking.devices.support.reading import UnreadableError
-from benchmarking.load.connections import Target
-from benchmarking.load.generator import Level, run_level
+from benchmarking.devices.support.binding import bind
+from benchmarking.load.connections import Target, client_of
+from benchmarking.load.curve import HIGHEST_RATE, facts_of, is_search, search, with_knee
+from benchmarking.load.generator import Level
+from benchmarking.load.server import ServerLoad, own_processors, server_processors
 from benchmarking.load.traffic import ARRIVALS, Lengths, Traffic, parse_limits
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.run import journal, spool
@@ -89,50 +76,6 @@ The key of the server, if it wants one, is read from $OPENAI_API_KEY.
 
 exit codes: 0 measured; 1 no request of a level succeeded, or storing failed; 2 usage; 3 no rate met the limits
 """
-LOCAL = ("127.0.0.1", "::1", "localhost")
-LEAST_GOOD = 0.99
-"""Share of requests within the limits at which a rate meets them, as MLPerf's for its server scenario."""
-CLOSE = 0.05
-"""The search ends when the rates that do and do not meet the limits are so close together."""
-MOST_METRICS = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What is to be measured."""
-
-    target: Target
-    traffic: Traffic
-    limits: Mapping[str, float]
-    repetitions: int
-    warmup: int
-    capacity_per_s: float | None
-    shares_processors: bool | None
-    facts: Mapping[str, Json]
-    say: Callable[[str], None]
-
-    def measured(self, level: Level) -> Result:
-        """The result of a level."""
-        from benchmarking.load.results import result_of
-
-        before = scraped(self.target)
-        done: list[Requests] = []
-        for launch in range(self.repetitions):
-            self.say(f"{level.words}, repetition {launch + 1} of {self.repetitions}")
-            traffic = replace(self.traffic, seed=self.traffic.seed + launch)
-            warmup = self.warmup if launch == 0 else 0
-            done.append(
-                asyncio.run(run_level(self.target, traffic, level, warmup=warmup, launch=launch, limits=self.limits))
-            )
-        facts = {**self.facts, "server_metrics": changes(before, scraped(self.target))}
-        return result_of(
-            self.traffic,
-            level,
-            done,
-            capacity_per_s=self.capacity_per_s,
-            shares_processors=self.shares_processors,
-            facts=facts,
-        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -145,46 +88,48 @@ def _run(argv: Sequence[str]) -> int:
     limits = parse_limits(arguments.slo) if arguments.slo else {}
     _check_subject(arguments, limits)
     levels = _levels(arguments) if arguments.model_id is None else load_model.levels(arguments)
-    _check_size(levels)
+    _check_size(levels, arguments.turns)
     if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
         raise UsageError("--find-rate takes --slo and two rates to search between: --request-rate 1,32")
     say, command = notes(quiet=arguments.quiet), (NAME, *argv)
-    if arguments.model_id is None:
-        traffic, target = _traffic(arguments), _target(arguments)
-        needed = ("httptools", "numpy", *(("h2",) if target.http2 else ()))
-        check_installed("load on a server", needed, 'pip install "benchhouse[load]"')
-        before = own_processors() or []
-        if arguments.cpu_list is not None:
-            bind(arguments.cpu_list)
-        others = sorted(set(before) - set(own_processors() or []))
-        capacity = _capacity(arguments, others, say)
-        load: Load | ScenarioLoad = _load(arguments, target, traffic, limits, capacity, say)
-    else:
-        load = load_model.load_of(arguments, limits, command, say)
-    ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
-    started_at = utc_now()
-    found = (
-        _found(load, levels)
-        if isinstance(load, Load) and arguments.find_rate
-        else [load.measured(level) for level in levels]
+    load: ServerLoad | ScenarioLoad = (
+        _server_load(arguments, limits, say)
+        if arguments.model_id is None
+        else load_model.load_of(arguments, limits, command, say)
     )
-    results = with_knee(found)
-    if isinstance(load, Load):
-        record = _record(arguments, load, results, started_at, is_open=levels[0].is_open, command=command)
+    ingest = None
+    if arguments.save:
+        spool.prepare(Path(arguments.output_dir))
+        ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
+    started_at = utc_now()
+    results = _results(load, levels, arguments)
+    if isinstance(load, ServerLoad):
+        settings: dict[str, Json] = {"duration_s": arguments.duration, "num_requests": arguments.num_requests}
+        about = provenance(command, dict(arguments.tag), arguments.description)
+        record = load.run(results, settings, about, started_at, is_open=levels[0].is_open)
     else:
         record = replace(load.run(results, load_model.settings_of(arguments)), started_at=started_at)
     run = stored_record(record, anonymous=arguments.anonymous)
     _print(run, as_json=arguments.json)
-    code = EXIT_OK if all(one.status == "ok" for one in results) else EXIT_FAILED
+    code = EXIT_OK if all(one.status == "ok" for one in results if not is_search(one)) else EXIT_FAILED
     if arguments.save:
         problem = store_run(_written(run, Path(arguments.output_dir)), ingest)
         if problem is not None:
             notes(quiet=False)(f"not stored: {problem}")
             code = EXIT_FAILED
-    if arguments.find_rate and not any(meets(one) for one in results):
-        say(f"no rate from {levels[0].rate:g} requests/s on met {arguments.slo}: search lower")
-        return EXIT_NOT_ENOUGH_DATA
-    return code
+    return EXIT_NOT_ENOUGH_DATA if code == EXIT_OK and any(map(_has_found_nothing, results)) else code
+
+
+def _results(load: ServerLoad | ScenarioLoad, levels: Sequence[Level], arguments: argparse.Namespace) -> list[Result]:
+    """The levels in their order, the knee marked, and what a search for the highest rate found as the last."""
+    if not arguments.find_rate:
+        return with_knee([load.measured(level) for level in levels])
+    *measured, found = search(load.measured, levels[0], float(levels[-1].rate or 0), load.say)
+    return [*with_knee(measured), found]
+
+
+def _has_found_nothing(result: Result) -> bool:
+    return is_search(result) and result.status != "ok"
 
 
 def _check_subject(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
@@ -197,16 +142,45 @@ def _check_subject(arguments: argparse.Namespace, limits: Mapping[str, float]) -
         raise UsageError("takes a server (--url URL --model NAME), or MODEL with --scenario on this machine")
     elif arguments.scenario is not None:
         raise UsageError("--scenario takes MODEL in place of --url: loadgen tests a model on this machine")
+    else:
+        load_model.check_server(arguments)
 
 
-def _check_size(levels: Sequence[Level]) -> None:
+def _check_size(levels: Sequence[Level], turns: int) -> None:
     """Raise UsageError for a level whose requests are more than the memory is to hold."""
     for one in levels:
-        number = one.number or round((one.rate or 0) * one.duration_s)
+        number = (one.number or round((one.rate or 0) * one.duration_s)) * turns
         if number > MOST_REQUESTS:
             raise UsageError(
                 f"{one.words} for {number} requests: a level holds {MOST_REQUESTS}: use more --repetitions of fewer"
             )
+
+
+def _server_load(arguments: argparse.Namespace, limits: Mapping[str, float], say: Callable[[str], None]) -> ServerLoad:
+    """What is to be measured of a server, with the generator on its processors and its capacity measured. Raises
+    UsageError and BenchhouseError for what no request could be sent with."""
+    traffic, target = _traffic(arguments), _target(arguments)
+    needed = ("httptools", "numpy", *(("h2",) if target.http2 else ()))
+    check_installed("load on a server", needed, 'pip install "benchhouse[load]"')
+    client_of(target)  # certificates that cannot be read are known before anything is sent
+    before = own_processors() or []
+    if arguments.cpu_list is not None:
+        bind(arguments.cpu_list)
+    own = own_processors()
+    return ServerLoad(
+        target=target,
+        engine=arguments.engine,
+        precision=arguments.precision or "unknown",
+        hardware=arguments.hardware,
+        traffic=traffic,
+        limits=limits,
+        repetitions=arguments.repetitions,
+        warmup=arguments.warmup_requests,
+        capacity_per_s=_capacity(arguments, sorted(set(before) - set(own or [])), say),
+        own_cpus=own,
+        server_cpus=server_processors(target),
+        say=say,
+    )
 
 
 def _levels(arguments: argparse.Namespace) -> list[Level]:
@@ -215,6 +189,10 @@ def _levels(arguments: argparse.Namespace) -> list[Level]:
         return [Level(rate=float(rate), **shared) for rate in arguments.request_rate]
     if arguments.trace is not None:
         raise UsageError("--trace takes --request-rate: the mean rate that the trace is stretched or pressed to")
+    if arguments.arrivals != "poisson":
+        raise UsageError(
+            "--arrivals takes --request-rate: in a closed loop a request starts when another one has ended"
+        )
     return [Level(concurrency=one, **shared) for one in arguments.concurrency or (1,)]
 
 
@@ -223,6 +201,10 @@ def _traffic(arguments: argparse.Namespace) -> Traffic:
         raise UsageError(f"--shared-prefix takes a share from 0 to 1: got {arguments.shared_prefix:g}")
     if arguments.prompt_ids is not None and (arguments.endpoint != "completions" or arguments.turns > 1):
         raise UsageError("--prompt-ids takes --endpoint completions and single requests: a chat is text")
+    for name, default in (("variation", 1.0), ("burst", 8)):
+        arrivals = "gamma" if name == "variation" else name
+        if getattr(arguments, name) != default and arguments.arrivals != arrivals:
+            raise UsageError(f"--{name} takes --arrivals {arrivals}")
     traffic = Traffic(
         arrivals="trace" if arguments.trace is not None else arguments.arrivals,
         variation=arguments.variation,
@@ -268,212 +250,6 @@ def _capacity(arguments: argparse.Namespace, others: Sequence[int], say: Callabl
     return found
 
 
-def own_processors() -> list[int] | None:
-    """The processors of this process; None where the system does not say."""
-    try:
-        return allowed_cpus()
-    except UnreadableError:
-        return None
-
-
-def _load(
-    arguments: argparse.Namespace,
-    target: Target,
-    traffic: Traffic,
-    limits: Mapping[str, float],
-    capacity: float | None,
-    say: Callable[[str], None],
-) -> Load:
-    """What is to be measured, and who runs on which processors."""
-    own, theirs = own_processors(), server_processors(target)
-    facts: dict[str, Json] = {
-        "url": target.url,
-        "generator_capacity_per_s": capacity,
-        "generator_cpu_list": None if own is None else cpu_list_text(own),
-        "server_cpu_list": None if theirs is None else cpu_list_text(theirs),
-    }
-    return Load(
-        target=target,
-        traffic=traffic,
-        limits=limits,
-        repetitions=arguments.repetitions,
-        warmup=arguments.warmup_requests,
-        capacity_per_s=capacity,
-        shares_processors=None if own is None or theirs is None else bool(set(own) & set(theirs)),
-        facts=facts,
-        say=say,
-    )
-
-
-def server_processors(target: Target) -> list[int] | None:
-    """The processors of the process that listens at the target's port of this machine; None for another machine, and
-    where the system does not say."""
-    import psutil
-
-    parts = urlsplit(target.url)
-    if parts.hostname not in LOCAL:
-        return None
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        pids = {
-            one.pid
-            for one in psutil.net_connections("tcp")
-            if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid
-        }
-        found = {cpu for pid in pids for cpu in psutil.Process(pid).cpu_affinity()}
-    except (psutil.Error, OSError, AttributeError):
-        return None
-    return sorted(found) or None
-
-
-def scraped(target: Target) -> dict[str, float]:
-    """The numbers that the server shows at /metrics, in the text format of Prometheus or OpenMetrics; none without."""
-    import importlib.util
-    import urllib.error
-    import urllib.request
-
-    parts = urlsplit(target.url)
-    if importlib.util.find_spec("prometheus_client") is None or parts.scheme != "http":
-        return {}
-    from prometheus_client.parser import text_string_to_metric_families
-
-    try:
-        with urllib.request.urlopen(f"http://{parts.netloc}/metrics", timeout=2) as reply:
-            text = reply.read(1 << 22).decode("utf-8", "replace")
-        samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
-    except (OSError, ValueError, urllib.error.URLError):
-        return {}
-    found = {one.name: 0.0 for one in samples if not one.name.endswith(("_bucket", "_created"))}
-    for one in samples:
-        if one.name in found and one.value == one.value and abs(one.value) < 1e300:
-            found[one.name] += one.value
-    return dict(list(found.items())[:MOST_METRICS])
-
-
-def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Json]:
-    """Name -> value after the level, and its change, of the server's metrics; over all labels together."""
-    return {name: {"after": value, "change": value - before.get(name, 0.0)} for name, value in after.items()}
-
-
-def meets(result: Result) -> bool:
-    """Whether a rate meets the limits: 99 % of its requests do, and the server did not fall behind."""
-    kinds = {one.kind for one in result.doubts}
-    return result.metrics.get("goodput_share", 0.0) >= LEAST_GOOD and "over_saturated" not in kinds
-
-
-def _found(load: Load, levels: Sequence[Level]) -> list[Result]:
-    """The highest rate that meets the limits, by bisection between the first rate and the last; the rate that was found
-    is measured once more, and is lowered until it is confirmed."""
-    results: dict[float, Result] = {}
-
-    def is_met(rate: float) -> bool:
-        results[rate] = load.measured(replace(levels[0], rate=rate))
-        return meets(results[rate])
-
-    low, high = float(levels[0].rate or 0), float(levels[-1].rate or 0)
-    if not is_met(low):
-        return list(results.values())
-    if not is_met(high):
-        while high / low - 1 > CLOSE:
-            middle = float(f"{(low + high) / 2:.4g}")
-            low, high = (middle, high) if is_met(middle) else (low, middle)
-    else:
-        low = high
-    for rate in sorted((one for one in results if one <= low and meets(results[one])), reverse=True):
-        load.say(f"confirming {rate:g} requests/s")
-        again = load.measured(replace(levels[0], rate=rate))
-        if meets(again):
-            results[rate] = replace(again, extra={**again.extra, "load": {**_facts(again), "is_highest_rate": True}})
-            break
-        results[rate] = again
-    return list(results.values())
-
-
-def with_knee(results: Sequence[Result]) -> list[Result]:
-    """The results in the order of their levels, the knee of the curve marked."""
-    from benchmarking.load.results import knee
-
-    ordered = sorted(results, key=_offered)
-    ok = [one for one in ordered if one.status == "ok"]
-    place = knee([_offered(one) for one in ok], [one.metrics["throughput_samples_per_sec"] for one in ok])
-    if place is None:
-        return ordered
-    at = ok[place].result_id
-    return [
-        replace(one, extra={**one.extra, "load": {**_facts(one), "is_knee": True}}) if one.result_id == at else one
-        for one in ordered
-    ]
-
-
-def _facts(result: Result) -> dict[str, Json]:
-    facts = result.extra.get("load")
-    return facts if isinstance(facts, dict) else {}
-
-
-def _offered(result: Result) -> float:
-    rate = result.point.axes.get("request_rate")
-    return float(result.point.concurrency if rate is None else rate)
-
-
-def _record(
-    arguments: argparse.Namespace,
-    load: Load,
-    results: Sequence[Result],
-    started_at: str,
-    *,
-    is_open: bool,
-    command: tuple[str, ...],
-) -> Run:
-    is_local = urlsplit(load.target.url).hostname in LOCAL
-    named = arguments.hardware or (None if is_local else urlsplit(load.target.url).netloc)
-    device = Device(type="server", selector="server", found=True, name=named)
-    own = host_facts() if is_local else Readings(missing={"cpu_model": "not_applicable: another machine"})
-    failed = [one for one in results if one.status != "ok"]
-    from benchmarking.measure.environment import capture
-
-    return Run(
-        run_id=uuid7(),
-        session_id=uuid7(),
-        status="ok" if len(failed) < len(results) else "failed",
-        error=failed[0].error if failed else None,
-        started_at=started_at,
-        finished_at=utc_now(),
-        cell=Cell(
-            workload=Workload(
-                model_id=arguments.model,
-                family=None,
-                task="text-generation",
-                source="server",
-                config={},
-                config_hash=canonical_hash({}),
-                weights="given",
-            ),
-            device=device,
-            requested_device="server",
-            runtime=arguments.engine,
-            runtime_mode={
-                "endpoint": arguments.endpoint,
-                **({"http": "2"} if load.target.http2 else {}),
-                **load.traffic.keys(load.limits, is_open=is_open),
-            },
-            precision=arguments.precision or "unknown",
-        ),
-        hardware=hardware(device, own),
-        provenance=provenance(command, dict(arguments.tag), arguments.description),
-        settings={
-            "duration_s": arguments.duration,
-            "num_requests": arguments.num_requests,
-            "repetitions": load.repetitions,
-            "warmup_requests": load.warmup,
-            "timeout_s": load.target.timeout_s,
-            "seed": load.traffic.seed,
-            "generator_cpu_list": load.facts["generator_cpu_list"],
-        },
-        environment=capture(),
-        results=tuple(results),
-    )
-
-
 def _written(run: Run, folder: Path) -> Path:
     """The run file. Raises StorageError."""
     from benchmarking.core.errors import StorageError
@@ -514,10 +290,12 @@ COLUMNS = (
 
 
 def _level_text(result: Result) -> str:
-    rate, scenario = result.point.axes.get("request_rate"), _facts(result).get("scenario")
+    if is_search(result):
+        return "the highest rate, again"
+    rate, scenario = result.point.axes.get("request_rate"), facts_of(result).get("scenario")
     level = f"{result.point.concurrency} in flight" if rate is None else f"{rate:g}/s"
     level = f"{scenario} {level}" if scenario == "server" else str(scenario or level)
-    marks = [word for key, word in (("is_knee", "knee"), ("is_highest_rate", "highest")) if _facts(result).get(key)]
+    marks = [word for key, word in (("is_knee", "knee"), ("is_highest_rate", "highest")) if facts_of(result).get(key)]
     return f"{level} ({', '.join(marks)})" if marks else level
 
 
@@ -528,12 +306,28 @@ def _print(run: Run, *, as_json: bool) -> None:
         )
         return
     page = stdout_page()
-    print(table_text(table_of(COLUMNS, run.results, page), page))
-    for one in run.results:
+    levels = [one for one in run.results if not is_search(one)]
+    print(table_text(table_of(COLUMNS, levels, page), page))
+    for one in levels:
         if one.error is not None:
             print(f"{_level_text(one)}: {one.status}: {one.error}")
+    for found in filter(is_search, run.results):
+        print(_search_text(found))
     for line in doubt_notes((each.kind, _level_text(one)) for one in run.results for each in one.doubts):
         print(line)
+
+
+def _search_text(found: Result) -> str:
+    """What a search found, in a sentence."""
+    rate, failing = found.metrics.get(HIGHEST_RATE), facts_of(found).get("lowest_rate_not_met_per_s")
+    if rate is None:
+        return str(found.error)
+    rest = (
+        f"{failing:g} did not"
+        if isinstance(failing, int | float)
+        else "it is the highest that was tried: search higher"
+    )
+    return f"highest rate within the limits: {rate:g} requests/s ({rest})"
 
 
 def _without_raw(result: Result) -> Result:
@@ -635,7 +429,7 @@ def _add_traffic(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--arrivals", choices=ARRIVALS, default="poisson", help="of an open loop (default: %(default)s)")
     group.add_argument(
         "--variation",
-        type=float,
+        type=positive_number,
         default=1.0,
         metavar="CV",
         help="coefficient of variation of gamma arrivals (default: %(default)g)",

@@ -353,6 +353,12 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "lower the rate",
     ),
     (
+        "level_full",
+        "info",
+        "the level ended before its time was over, because a level holds at most 200000 requests",
+        "choose a shorter --duration or --num-requests",
+    ),
+    (
         "failed_requests",
         "invalid",
         "more than 1% of the requests failed, and the latencies are of the others",

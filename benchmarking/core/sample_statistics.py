@@ -133,7 +133,12 @@ def describe(values: Sequence[float]) -> Statistics:
     )
 
 
-def _quantile(ordered: Floats, q: float) -> float:
+def quantile(values: Sequence[float], q: float) -> float:
+    """The quantile of unsorted values by linear interpolation, whatever their number."""
+    return _quantile(sorted(values), q)
+
+
+def _quantile(ordered: Floats | Sequence[float], q: float) -> float:
     """The quantile of sorted values by linear interpolation, to the last bit that of numpy.quantile, which copies."""
     place = (len(ordered) - 1) * q
     low = math.floor(place)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
-from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Json
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Client(ABC):
     """Posts requests to one server over connections that it keeps."""
 
     def __init__(self, target: Target) -> None:
-        """Raises BenchhouseError for unreadable certificates, UsageError for an address that cannot be sent."""
+        """Raises UsageError for unreadable certificates and for an address that cannot be sent."""
         parts = urlsplit(target.address)
         self._host, self._port = str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
         self._scheme = parts.scheme
@@ -449,6 +449,6 @@ def _tls(target: Target, protocol: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=target.ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise BenchhouseError(f"--ca-file {target.ca_file}: no certificates can be read from it: {error}") from error
+        raise UsageError(f"--ca-file {target.ca_file}: no certificates can be read from it: {error}") from error
     context.set_alpn_protocols([protocol])
     return context

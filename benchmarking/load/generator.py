@@ -6,7 +6,7 @@ import asyncio
 import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -21,6 +21,7 @@ MAX_LINE_BYTES = 1 << 20
 MAX_COUNT = 2**31 - 1
 """Of tokens: a server may say anything."""
 MS_PER_S = 1000.0
+WARM_UP = "warm-up"
 DATA, END = b"data:", b"[DONE]"
 
 
@@ -172,7 +173,8 @@ class Generator:
 
     async def _closed(self, traffic: Traffic, level: Level, asked: Iterator[Asked]) -> list[Sent]:
         """A fixed number in flight: the next starts when one has ended."""
-        loop, found, places = asyncio.get_running_loop(), list[Sent](), iter(range(level.number or MOST_REQUESTS))
+        loop, found = asyncio.get_running_loop(), list[Sent]()
+        places = iter(range(level.number or MOST_REQUESTS // traffic.turns))
         end_s = loop.time() + level.duration_s
 
         async def one_place() -> None:
@@ -230,12 +232,22 @@ def requests_of(sent: list[Sent], launch: int, started_at: str, limits: Mapping[
 
 
 async def run_level(
-    target: Target, traffic: Traffic, level: Level, *, warmup: int = 0, launch: int = 0, limits: Mapping[str, float]
+    target: Target,
+    traffic: Traffic,
+    level: Level,
+    *,
+    warmup: int = 0,
+    warmed: Callable[[], None] | None = None,
+    launch: int = 0,
+    limits: Mapping[str, float],
 ) -> Requests:
-    """The requests of one level, after some that warm the server up, one after another, and are not kept."""
+    """The requests of one level, after some that warm the server up, one after another, and are not kept. `warmed` is
+    called between the two."""
     async with Generator(target) as generator:
         if warmup:
-            await generator.run(traffic, Level(concurrency=1, number=warmup))
+            await generator.run(replace(traffic, salt=WARM_UP), Level(concurrency=1, number=warmup))
+        if warmed is not None:
+            warmed()
         started_at = utc_now()
         return requests_of(await generator.run(traffic, level), launch, started_at, limits)
 

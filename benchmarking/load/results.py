@@ -1,4 +1,4 @@
-"""What the requests of a level say: latencies with intervals, throughput, goodput, doubts; and the knee of a curve.
+"""What the requests of a level say: latencies with intervals, throughput, goodput and doubts.
 
 Latencies of an open loop count from the intended start. Counting from sending leaves out the time that a request waited
 because the ones before it were slow, and hides a stall from all percentiles (coordinated omission).
@@ -10,14 +10,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import median
 from types import MappingProxyType
 from typing import Any
 
 from benchmarking.core.doubts import doubt, failed_requests, validity
+from benchmarking.core.load_doubts import (
+    MS_PER_S,
+    achieved_share,
+    late_generator,
+    lateness,
+    over_saturated,
+    prefix_cache_hit,
+    rate_not_achieved,
+)
 from benchmarking.core.metrics import CUSTOM_METRICS, LOAD_RATES, METRICS
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
+    MOST_REQUESTS,
     NOT_APPLICABLE,
     REQUEST_RATE,
     TOO_FEW_SAMPLES,
@@ -29,7 +39,7 @@ from benchmarking.core.records import (
     Result,
     Samples,
 )
-from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, autocorrelation_time
+from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, autocorrelation_time, quantile
 from benchmarking.load.generator import Level
 from benchmarking.load.traffic import Traffic
 from benchmarking.measure.aggregate import summarise
@@ -37,18 +47,8 @@ from benchmarking.measure.aggregate import summarise
 TAILS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 LEAST = {0.5: 6, **TAIL_MIN_SAMPLES, 0.999: 1000}
 """Fewest requests for a percentile."""
-MOST_LATE = 0.01
-"""Share of the median time to first token that p95 of the lateness may be."""
-LEAST_ACHIEVED = 0.98
-MOST_CACHED = 0.01
-SIGNIFICANT_T = 3.09
-"""One-sided .001: requests after each other are not independent, and a curve has many levels."""
-LEAST_RISE = 0.5
-"""Of a fitted line over a level, of its middle: less is no over-saturation, however significant."""
-KNEE_SLOPE, KNEE_ERROR, KNEE_PEAK = 0.25, 0.5, 0.85
 MOST_OF_CAPACITY = 0.5
 """Of the generator's own capacity: above it, its queue would be part of the latencies."""
-MS_PER_S = 1000.0
 OF_TOKENS = ("time_per_output_token", "inter_token_latency")
 
 
@@ -294,19 +294,6 @@ def tails(name: str, values: Sequence[float]) -> tuple[dict[str, float], dict[st
     return found, {name: why for name, why in missing.items() if name not in METRICS}
 
 
-def quantile(values: Sequence[float], q: float) -> float:
-    """By linear interpolation, as numpy's."""
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * q
-    low = math.floor(place)
-    return ordered[low] + (ordered[min(low + 1, len(ordered) - 1)] - ordered[low]) * (place - low)
-
-
-def lateness(requests: Requests) -> list[float]:
-    """By how much each request was sent later than intended, in ms."""
-    return [sent - at for at, sent in zip(requests.intended_ms, requests.sent_ms, strict=True) if sent is not None]
-
-
 def about(
     traffic: Traffic,
     level: Level,
@@ -318,17 +305,16 @@ def about(
 ) -> Sequence[Doubt]:
     """The doubts about one repetition. `in_process`: the generator shares the process of a model that makes one call at
     a time, and is late only while there is one, for which the request would have waited."""
-    found = []
-    late, first = lateness(requests), quantile(series.time_to_first_token or series.latency, 0.5)
-    if level.is_open:
-        if late and not in_process and quantile(late, 0.95) > MOST_LATE * first:
-            found.append(doubt("late_generator", lateness_p95_ms=quantile(late, 0.95), time_to_first_token_ms=first))
-        achieved = _achieved(requests)
-        if achieved is not None and achieved < LEAST_ACHIEVED:
-            found.append(doubt("rate_not_achieved", requested_per_s=level.rate, achieved_share=achieved))
-        evidence = over_saturation(requests)
-        if evidence is not None:
-            found.append(doubt("over_saturated", **evidence))
+    found: list[Doubt] = []
+    if level.rate is not None:
+        late, first_ms = lateness(requests), quantile(series.time_to_first_token or series.latency, 0.5)
+        if late and not in_process:
+            found += late_generator(quantile(late, 0.95), first_ms)
+        if (achieved := achieved_share(requests)) is not None:
+            found += rate_not_achieved(level.rate, achieved)
+        found += over_saturated(requests)
+    elif level.number is None and len(requests) + traffic.turns > MOST_REQUESTS:
+        found.append(doubt("level_full", most_requests=MOST_REQUESTS))
     kinds = _kinds(requests)
     if kinds:
         share = sum(error is not None for error in requests.error) / len(requests)
@@ -338,9 +324,8 @@ def about(
         for cached, total in zip(requests.cached_tokens, requests.tokens_in, strict=True)
         if cached is not None and total
     ]
-    cached_share = sum(a for a, _ in pairs) / sum(b for _, b in pairs) if pairs else 0.0
-    if cached_share >= MOST_CACHED and not may_cache and traffic.shared_prefix == 0 and traffic.turns == 1:
-        found.append(doubt("prefix_cache_hit", cached_share=cached_share))
+    if not may_cache and traffic.shared_prefix == 0 and traffic.turns == 1:
+        found += prefix_cache_hit(sum(cached for cached, _ in pairs), sum(total for _, total in pairs))
     unlike = [
         (len(tokens), count)
         for tokens, count, error in zip(requests.token_ms, requests.tokens_out, requests.error, strict=True)
@@ -355,87 +340,10 @@ def about(
     return found
 
 
-def over_saturation(requests: Requests) -> dict[str, Json] | None:
-    """The evidence that requests queue up without end: both the number in flight and the time to first token rise over
-    the level, significantly and by half of their middle. None without."""
-    rows = [
-        (at, answer - at)
-        for at, first, end, error in zip(
-            *(requests.intended_ms, requests.first_token_ms, requests.end_ms, requests.error), strict=True
-        )
-        if (answer := end if first is None and error is None else first) is not None
-    ]
-    if len(rows) < LEAST[0.9]:
-        return None
-    starts = sorted(requests.intended_ms)
-    ends = sorted(end for end in requests.end_ms if end is not None)
-    in_flight, done = [], 0
-    for place, at in enumerate(starts):
-        while done < len(ends) and ends[done] <= at:
-            done += 1
-        in_flight.append((at, float(place + 1 - done)))
-    rises = {"in_flight": _rise(in_flight), "time_to_first_token": _rise(rows)}
-    if any(t < SIGNIFICANT_T or share < LEAST_RISE for t, share in rises.values()):
-        return None
-    return {f"{name}_rise_share": share for name, (_, share) in rises.items()}
-
-
-def _rise(rows: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """t of the slope of a line through the points, and its rise over all of them as a share of their mean."""
-    n = len(rows)
-    x, y = fmean(a for a, _ in rows), fmean(b for _, b in rows)
-    spread = sum((a - x) ** 2 for a, _ in rows)
-    if spread <= 0 or y <= 0:
-        return 0.0, 0.0
-    slope = sum((a - x) * (b - y) for a, b in rows) / spread
-    rest = sum((b - y - slope * (a - x)) ** 2 for a, b in rows)
-    error = math.sqrt(rest / (n - 2) / spread)
-    t = math.inf if error == 0 and slope > 0 else 0.0 if error == 0 else slope / error
-    return t, slope * (rows[-1][0] - rows[0][0]) / y
-
-
-def knee(offered: Sequence[float], achieved: Sequence[float]) -> int | None:
-    """The place of the last level before throughput stops to grow with the load; None where it grows to the end.
-
-    Of the levels inside the curve, which is sorted, the one at which two lines fit best, if they halve the squared
-    error of one, the second rises at most a quarter as fast as the first, and the level reaches 85 % of the peak
-    (GuideLLM).
-    """
-    best: tuple[float, int] | None = None
-    if len(offered) < 4:
-        return None
-    whole = _fit(offered, achieved)[1]
-    for place in range(1, len(offered) - 1):
-        rise, first = _fit(offered[: place + 1], achieved[: place + 1])
-        tail, second = _fit(offered[place:], achieved[place:])
-        fits = rise > 0 and tail <= KNEE_SLOPE * rise and first + second <= KNEE_ERROR * whole
-        if fits and achieved[place] >= KNEE_PEAK * max(achieved) and (best is None or first + second < best[0]):
-            best = first + second, place
-    return None if best is None else best[1]
-
-
-def _fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """Slope of the line through the points, and its squared error."""
-    mean_x, mean_y = fmean(x), fmean(y)
-    spread = sum((a - mean_x) ** 2 for a in x)
-    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread if spread > 0 else 0.0
-    return slope, sum((b - mean_y - slope * (a - mean_x)) ** 2 for a, b in zip(x, y, strict=True))
-
-
 def _span_s(requests: Requests) -> float:
     """From the first intended start to the last end, in s."""
     ends = [end for end in requests.end_ms if end is not None]
     return max((max(ends) - min(requests.intended_ms)) / MS_PER_S, 1e-6)
-
-
-def _achieved(requests: Requests) -> float | None:
-    """The rate at which requests were sent over the rate at which they were to be; None for fewer than 2 moments."""
-    sent = [one for one in requests.sent_ms if one is not None]
-    wanted = max(requests.intended_ms) - min(requests.intended_ms)
-    if len(sent) < 2 or wanted <= 0:
-        return None
-    took = max(sent) - min(sent)
-    return len(sent) / len(requests) * wanted / took if took > 0 else None
 
 
 def _kinds(requests: Requests) -> dict[str, Json]:

@@ -110,6 +110,8 @@ class Traffic:
     turns: int = 1
     """Requests of a conversation, each with all that was said before."""
     seed: int = 0
+    salt: str = ""
+    """Drawn with the seed, of prompts alone: what differs in it shares no prompt that a server may have in a cache."""
     file: Path | None = None
     """A trace (Mooncake or Azure), or conversations in the format of ShareGPT."""
 
@@ -160,7 +162,7 @@ class Traffic:
             return
         pool = self._of_sharegpt() if self.file is not None else None
         for number in count():
-            chance = random.Random(f"{self.seed} request {number}")
+            chance = random.Random(f"{self.seed} {self.salt} request {number}")
             if pool is not None:
                 yield pool[chance.randrange(len(pool))]
             else:
@@ -182,7 +184,7 @@ class Traffic:
         rows = _trace_rows(self._read())
         first_s = rows[0][0]
         for number, (at_s, words, tokens_out) in enumerate(rows):
-            chance = random.Random(f"{self.seed} request {number}")
+            chance = random.Random(f"{self.seed} {self.salt} request {number}")
             yield Asked(
                 prompt=self.prompt(max(1, words), chance), tokens_out=max(1, tokens_out), offset_s=at_s - first_s
             )

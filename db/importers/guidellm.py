@@ -15,7 +15,14 @@ from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, measured, middle
 from db.importers.support.reading import Fields, top_fields
-from db.importers.support.serving import latency_columns, load_mode, load_result
+from db.importers.support.serving import (
+    Sent,
+    latency_columns,
+    load_mode,
+    load_result,
+    requests_record,
+    with_requests,
+)
 
 CLOSED = ("synchronous", "concurrent", "throughput")
 """Loads with a limit on requests in flight; the others send requests at a rate without one."""
@@ -124,7 +131,8 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
     succeeded, failed = totals.whole("successful"), totals.number("errored", low=0)
     samples, metrics = _samples(benchmark, succeeded), _metrics(distributions)
     first = next((one.values for one in samples if one.metric == "time_to_first_token"), None)
-    return load_result(
+    variation = 0.0 if kind == "constant" else 1.0
+    result = load_result(
         concurrency=_concurrency(strategy, kind),
         request_rate=strategy.number("rate", low=0),
         prompt_tokens=_length(metrics, "prompt_token_count"),
@@ -132,11 +140,46 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
         new_tokens=_length(metrics, "output_token_count"),
         requests=succeeded,
         failed=failed,
+        lateness_p95_ms=metrics.get("request_dispatch_delay_p95_ms"),
+        variation=variation,
         doubts=tuple(_warnings(benchmark)),
         metrics={"time_to_first_token_ms": middle(first)} if first else {},
         stated=metrics,
         samples=samples,
         kept=benchmark.rest(),
+    )
+    sent = _sent(benchmark, succeeded, failed, is_open=kind not in CLOSED)
+    return with_requests(result, requests_record(sent), variation=variation)
+
+
+def _sent(benchmark: Fields, succeeded: int | None, failed: float | None, *, is_open: bool) -> list[Sent]:
+    """The requests; none where the report holds only some of them, and of a version that has no times of them."""
+    lists = benchmark.section("requests").untaken()
+    of_success, of_failure = (lists.objects(name) or () for name in ("successful", "errored"))
+    if (len(of_success), len(of_failure)) != (succeeded, failed or 0):
+        return []
+    found = [_request(one, error=None, is_open=is_open) for one in of_success]
+    found += [_request(one, error="failed", is_open=is_open) for one in of_failure]
+    return [one for one in found if one is not None] if None not in found else []
+
+
+def _request(request: Fields, *, error: str | None, is_open: bool) -> Sent | None:
+    """A request; None without its times. In a closed loop it was to be sent when it was."""
+    info = request.section("info").untaken()
+    times = info.section("timings")
+    start_s, end_s = times.number("request_start"), times.number("request_end")
+    if start_s is None or end_s is None:
+        return None
+    targeted_s = times.number("targeted_start") if is_open else None
+    return Sent(
+        intended_s=start_s if targeted_s is None else min(targeted_s, start_s),
+        sent_s=start_s,
+        first_s=times.number("first_token_iteration"),
+        end_s=end_s,
+        tokens_in=request.whole("prompt_tokens"),
+        tokens_out=None if error else request.whole("output_tokens"),
+        error=error,
+        detail=info.text("error") if error else None,
     )
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.records import Doubt, Json, Samples
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile, read_file
@@ -28,6 +28,7 @@ from db.importers.support.serving import (
     named,
     requests_record,
     token_columns,
+    with_requests,
 )
 
 TIMES = ("request_latency", "time_to_first_token", "time_per_output_token", "inter_token_latency")
@@ -47,6 +48,8 @@ GOODPUT = {
     "token_goodput": "token_goodput_per_sec",
     "goodput_percentage": "request_goodput_percent",
 }
+SHARE_NOTHING = "random"
+"""The kind of data whose prompts share nothing: the others have texts, or a prefix that is shared on purpose."""
 SUMMARY = "summary_lifecycle_metrics"
 STAGES = "stage_*_lifecycle_metrics.json"
 STAGE = re.compile(r"stage_(\d+)_lifecycle_metrics\.json")
@@ -100,7 +103,9 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         new_tokens=_common(outputs),
         requests=succeeded,
         failed=failed,
-        doubts=(unknown,) if sent and not concurrency else (),
+        achieved_per_s=load.number("achieved_rate", low=0),
+        lateness_p95_ms=_lateness_p95_ms(load),
+        doubts=(*((unknown,) if sent and not concurrency else ()), *_cached(file, prompts)),
         metrics={
             "duration_s": top.number("benchmark_time_seconds", low=0),
             "achieved_rate_per_sec": load.number("achieved_rate", low=0),
@@ -112,8 +117,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         samples=_samples(sent),
         kept=kept,
     )
-    if result.status == "ok":
-        result = replace(result, requests=requests_record(sent))
+    result = with_requests(result, requests_record(sent))
     started_at, finished_at, text = _dates(file)
     yield ForeignRun(
         model_id=_model(file),
@@ -133,6 +137,11 @@ def _their_place(stages: Sequence[Path]) -> str:
     if stages:
         return " of several stages, which the file does not tell apart: the statistics are in a file of each"
     return ", without a stage_N_lifecycle_metrics.json in its folder that says which load it was"
+
+
+def _lateness_p95_ms(load: Fields) -> float | None:
+    delay_s = load.section("schedule_delay").number("p95")
+    return None if delay_s is None else delay_s * MS_PER_S
 
 
 def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
@@ -215,13 +224,25 @@ def _common(lengths: Fields) -> int | None:
     return int(least) if least is not None and least == most and least >= 1 else None
 
 
+def _cached(file: ForeignFile, prompts: Fields) -> Sequence[Doubt]:
+    """The doubt about prompts from the server's prefix cache, where the configuration says that they share nothing."""
+    if _configured(file, "data", "type") != SHARE_NOTHING:
+        return ()
+    of_cache, all_tokens = (prompts.untaken().number(name, low=0) for name in ("cached", "total"))
+    return prefix_cache_hit(of_cache or 0.0, all_tokens or 0.0)
+
+
 def _model(file: ForeignFile) -> str:
-    for name in ("config.yaml", "config.yml"):
-        path = file.path.with_name(name)
-        server: Any = yaml_object(read_file(path)).get("server") if path.is_file() else None
-        if isinstance(server, dict) and isinstance(server.get("model_name"), str):
-            return str(server["model_name"])
-    return "unknown"
+    return _configured(file, "server", "model_name") or "unknown"
+
+
+def _configured(file: ForeignFile, part: str, name: str) -> str | None:
+    """A word of the configuration in the same folder; None where there is none."""
+    for path in (file.path.with_name(one) for one in ("config.yaml", "config.yml")):
+        found: Any = yaml_object(read_file(path)).get(part) if path.is_file() else None
+        if isinstance(found, dict) and isinstance(found.get(name), str):
+            return str(found[name])
+    return None
 
 
 PLUGIN = Format(

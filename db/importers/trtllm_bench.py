@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from benchmarking.core.metrics import NS_PER_MS, NS_PER_S
@@ -18,7 +17,15 @@ from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, measured, middle
 from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, short, top_fields
-from db.importers.support.serving import Sent, latency_columns, load_result, named, requests_record, token_columns
+from db.importers.support.serving import (
+    Sent,
+    latency_columns,
+    load_result,
+    named,
+    requests_record,
+    token_columns,
+    with_requests,
+)
 
 PARTS = {"engine", "world_info", "request_info", "performance"}
 REQUEST = {"num_input_tokens", "start_timestamp", "first_token_timestamp", "end_timestamp", "decode_iteration"}
@@ -217,7 +224,7 @@ def _of_requests(requests: list[Fields]) -> Result:
         samples=samples,
         kept=kept,
     )
-    return replace(result, requests=requests_record(sent)) if result.status == "ok" else result
+    return with_requests(result, requests_record(sent))
 
 
 def _ns(one: Fields) -> Any:

@@ -30,6 +30,7 @@ from db.importers.support.serving import (
     load_mode,
     merged_records,
     requests_record,
+    with_requests,
 )
 
 NUMBERS = {
@@ -47,6 +48,8 @@ NUMBERS = {
     "spec_decode_acceptance_length": "spec_decode_acceptance_length",
 }
 REQUIRED = {"model_id", "num_prompts", "request_throughput"}
+MOST_SHAPE = 1e6
+"""Of the gamma distribution of arrivals: more are constant ones, and no number of a load."""
 DATE = "%Y%m%d-%H%M%S"
 NO_AUDIO = f"{NOT_APPLICABLE}: no audio, or none that the file counts"
 DEFINITIONS = {
@@ -157,12 +160,15 @@ def _run(load: Fields, index: int, varied: Mapping[str, Any]) -> ForeignRun:
     failed = load.number("failed", low=0) if "failed" in load else sent - (sent if completed is None else completed)
     requests = _requests(load)
     axes, mode = _sweep_words(varied)
-    result = client_result(load, sent=sent, failed=failed, numbers=NUMBERS, axes={"num_prompts": sent, **axes})
+    shape = load.peek("burstiness")
+    variation = shape**-0.5 if isinstance(shape, int | float) and 0 < shape < MOST_SHAPE else 1.0
+    axes = {"num_prompts": sent, **axes}
+    result = client_result(load, sent=sent, failed=failed, numbers=NUMBERS, axes=axes, variation=variation)
     if result.metrics.get("rtfx") == 0:  # it is 0 for models without audio
         metrics = {name: value for name, value in result.metrics.items() if name != "rtfx"}
         result = replace(result, metrics=metrics, missing={**result.missing, "rtfx": NO_AUDIO})
-    result = replace(result, requests=requests) if result.status == "ok" else result
-    arrivals = None if (shape := load.peek("burstiness")) is None else "poisson" if shape == 1 else "gamma"
+    result = with_requests(result, requests, variation=variation)
+    arrivals = None if shape is None else "poisson" if shape == 1 else "gamma"
     mode |= load_mode(result, arrivals if "request_rate" in result.point.axes else None)
     return ForeignRun(
         key=str(index),

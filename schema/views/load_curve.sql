@@ -60,6 +60,7 @@ FROM benchmark_results r
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
 WHERE (run.runtime_mode->>'loop') IS NOT NULL
+    AND (r.extra->'$.load.searched_per_s') IS NULL  -- what a search for a rate found is no level
 ORDER BY run.started_at, r.run_id, concurrency, request_rate, r.result_id;
 
 COMMENT ON VIEW load_curve IS 'One row per level of a load on a server: what was offered, what came through, and how long it took. A run is a curve.';

@@ -15,10 +15,12 @@ from subprocess import Popen
 import psutil
 
 from benchmarking.core.child_process import module_command, start
+from benchmarking.core.load_doubts import lateness
+from benchmarking.core.sample_statistics import quantile
 from benchmarking.load.capacity import capacity_per_s
 from benchmarking.load.connections import Target
 from benchmarking.load.generator import Level, run_level
-from benchmarking.load.results import Series, lateness, quantile
+from benchmarking.load.results import Series
 from benchmarking.load.traffic import Lengths, Traffic
 
 SHORT = Traffic(arrivals="poisson", lengths_in=Lengths("8"), lengths_out=Lengths("4"))

@@ -43,6 +43,11 @@ def as_level(row: Row) -> dict[str, Any]:
     }
 
 
+def has_level(row: Row) -> bool:
+    """Whether a rate or a concurrency was offered: not so of what a search for a rate found, and of all at once."""
+    return row["loop"] != "open" or row["offered_rate"] is not None
+
+
 def level(row: Row) -> float:
     """What was offered: requests per second, or in flight."""
     return float(row["offered_rate"] or 0.0) if row["loop"] == "open" else float(row["concurrency"])

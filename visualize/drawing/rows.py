@@ -146,10 +146,10 @@ SELECTED = """($model_id IS NULL OR run.model_id = $model_id)
 
 OF_LOADS = {
     "without": "(run.runtime_mode->>'loop') IS NULL",
-    "only": "(run.runtime_mode->>'loop') IS NOT NULL",
+    "only": "(run.runtime_mode->>'loop') IS NOT NULL AND (r.extra->'$.load.searched_per_s') IS NULL",
     "also": "TRUE",
 }
-"""The condition of a chart's `loads`."""
+"""The condition of a chart's `loads`. What a search for a rate found is no level of a load."""
 
 ORDER = "r.batch_size, r.sequence_length, r.new_tokens, run.started_at, r.result_id"
 """For ORDER BY. The same results give the same picture, byte for byte."""

@@ -24,7 +24,7 @@ def charts(rows: Sequence[Row]) -> tuple[tuple[Chart, ...], int]:
     """The charts of a model's results, and how many sets of them are left out."""
     measured = [row for row in rows if is_ok(row)]
     sets = grouped([row for row in measured if not loads.is_load(row)], ALIKE)
-    kinds = loads.by_kind([loads.as_level(row) for row in measured if loads.is_load(row)])
+    kinds = loads.by_kind(list(filter(loads.has_level, map(loads.as_level, filter(loads.is_load, measured)))))
     found = [chart for _, members in sets[:MOST_SETS] for chart in _of_set(members)]
     found += [chart for key, members in kinds[:MOST_SETS] for chart in _of_load(key, members)]
     return tuple(found), max(len(sets) - MOST_SETS, 0) + max(len(kinds) - MOST_SETS, 0)

@@ -13,10 +13,18 @@ import itertools
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from benchmarking.core.doubts import failed_requests
+from benchmarking.core.doubts import failed_requests, validity
+from benchmarking.core.load_doubts import (
+    drawn_shortfall,
+    late_generator,
+    lateness,
+    over_saturated,
+    rate_not_achieved,
+    sent_per_s,
+)
 from benchmarking.core.records import (
     LOOP,
     NOT_APPLICABLE,
@@ -29,6 +37,7 @@ from benchmarking.core.records import (
     Samples,
     Scalar,
 )
+from benchmarking.core.sample_statistics import quantile
 from db.importers.support.measures import MS_PER_S, foreign_result, in_ms, measured
 from db.importers.support.reading import Fields, short
 
@@ -67,6 +76,9 @@ def load_result(
     requests: float | None,
     failed: float | None,
     sent: int | None = None,
+    achieved_per_s: float | None = None,
+    lateness_p95_ms: float | None = None,
+    variation: float = 1.0,
     axes: Mapping[str, int | float] | None = None,
     doubts: Sequence[Doubt] = (),
     **others: Any,
@@ -77,6 +89,10 @@ def load_result(
     second, None for as many as the concurrency allows. `prompt_tokens` is None where requests differ: then their mean,
     rounded, is an axis, since loads of another mean are another series. `requests` succeeded, and no number includes
     the `failed` ones.
+
+    Of a load at a rate: `achieved_per_s` is the rate at which requests were sent, `lateness_p95_ms` by how much later
+    than intended, each None where the file does not say; `variation` is that of the gaps between arrivals, 0 for
+    constant ones.
     """
     found = dict(axes or {})
     if prompt_tokens is None and prompt_tokens_mean:
@@ -102,7 +118,65 @@ def load_result(
         concurrency=concurrency or 1,
         axes=found,
     )
-    return foreign_result(point, iterations=requests, doubts=own, **{**others, **outcome})
+    made = foreign_result(point, iterations=requests, doubts=own, **{**others, **outcome})
+    if request_rate is None:
+        return made
+    return _with_doubts(made, _of_statistics(made, failed or 0, achieved_per_s, lateness_p95_ms, variation))
+
+
+def _of_statistics(
+    result: Result, failed: float, achieved_per_s: float | None, lateness_p95_ms: float | None, variation: float
+) -> Sequence[Doubt]:
+    """The doubts about a load at a rate that its statistics allow."""
+    metrics, rate = result.metrics, float(result.point.axes[REQUEST_RATE])
+    first_ms = metrics.get("time_to_first_token_ms", metrics.get("latency_median_ms"))
+    found: list[Doubt] = []
+    if lateness_p95_ms is not None and first_ms is not None:
+        found += late_generator(lateness_p95_ms, first_ms)
+    sent = achieved_per_s if achieved_per_s is not None or failed else _most_sent_per_s(result)
+    if sent is not None and rate > 0:
+        by_chance = drawn_shortfall(round(result.iterations + failed), variation)
+        found += rate_not_achieved(rate, sent / rate, by_chance=by_chance)
+    return found
+
+
+def _most_sent_per_s(result: Result) -> float | None:
+    """The highest rate at which requests that all succeeded can have been sent: the last one was sent no later than the
+    longest latency before the end. None where the file does not say."""
+    ended_per_s, longest_ms = (result.metrics.get(one) for one in ("throughput_samples_per_sec", "latency_max_ms"))
+    if not ended_per_s or longest_ms is None:
+        return None
+    sending_s = result.iterations / ended_per_s - longest_ms / MS_PER_S
+    return result.iterations / sending_s if sending_s > 0 else None
+
+
+def with_requests(result: Result, requests: tuple[Requests, ...], *, variation: float = 1.0) -> Result:
+    """The result with its requests and, of a load at a rate, the doubts that follow from them; unchanged if it failed.
+
+    Without a schedule a request was intended when it was sent: then the rate is judged by the moments of sending, less
+    what chance does to arrivals of this `variation`.
+    """
+    if result.status != "ok":
+        return result
+    made = replace(result, requests=requests)
+    rate = float(result.point.axes.get(REQUEST_RATE, 0))
+    if not requests or rate <= 0:
+        return made
+    (one,) = requests
+    first_ms = result.metrics.get("time_to_first_token_ms", result.metrics.get("latency_median_ms"))
+    found: list[Doubt] = []
+    if first_ms is not None and (late := lateness(one)):
+        found += late_generator(quantile(late, 0.95), first_ms)
+    if (sent := sent_per_s(one)) is not None:
+        found += rate_not_achieved(rate, sent / rate, by_chance=drawn_shortfall(len(one), variation))
+    return _with_doubts(made, [*found, *over_saturated(one)])
+
+
+def _with_doubts(result: Result, found: Sequence[Doubt]) -> Result:
+    """The result with the doubts of kinds that it does not have yet; unchanged if it failed."""
+    known = {one.kind for one in result.doubts}
+    doubts = (*result.doubts, *(one for one in found if one.kind not in known))
+    return result if result.status != "ok" else replace(result, doubts=doubts, validity=validity(doubts))
 
 
 def load_mode(result: Result, arrivals: str | None = None) -> dict[str, Scalar]:
@@ -211,10 +285,16 @@ CLIENT_NUMBERS = {
 
 
 def client_result(
-    load: Fields, *, sent: int | None, failed: float | None, numbers: Mapping[str, str], axes: Mapping[str, int | float]
+    load: Fields,
+    *,
+    sent: int | None,
+    failed: float | None,
+    numbers: Mapping[str, str],
+    axes: Mapping[str, int | float],
+    variation: float = 1.0,
 ) -> Result:
     """The result of a load as the clients of vLLM and SGLang write it. `numbers` are those that the tool has besides
-    `CLIENT_NUMBERS`."""
+    `CLIENT_NUMBERS`; `variation` as in `load_result`."""
     completed, concurrency = load.whole("completed"), load.count("max_concurrency")
     rate = None if load.peek("request_rate") in ("inf", "trace") else load.number("request_rate", low=0)
     inputs, outputs = load.number("total_input_tokens", low=0), load.number("total_output_tokens", low=0)
@@ -229,6 +309,7 @@ def client_result(
         requests=completed,
         failed=failed,
         sent=sent,
+        variation=variation,
         axes=axes,
         metrics={},
         stated=metrics,

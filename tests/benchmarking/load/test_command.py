@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("httptools")
 
 from benchmarking import load_server
-from benchmarking.load.connections import Target
+from benchmarking.core.provenance import uuid7
+from benchmarking.load.curve import HIGHEST_RATE, search
+from benchmarking.load.generator import Level
+from db.commands import compare, history
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.null_server import NullServer, Script
@@ -46,7 +51,8 @@ def serving(script):
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """Two levels of a real load, stored: (exit code, what was printed, path of the database)."""
+    """Two levels of a real load, and a search for the highest rate, stored: (exit code, what was printed, folder of the
+    database, what the search printed)."""
     folder = tmp_path_factory.mktemp("load")
     with serving(Script(ttft_s=0.002, itl_s=0.0005, metrics=METRICS)) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_API_KEY", "sk-secret")
@@ -60,16 +66,25 @@ def stored(tmp_path_factory):
                 *("--output-dir", str(folder / "runs"), "--tag", "suite=x"),
             ]
         )
-    return code, said[0], folder
+        again = [
+            *("--url", url, "--model", "some-model", "--engine", "some-engine", "--request-rate", "40,80"),
+            *("--num-requests", "6", "--output-length", "2", "--slo", "ttft:20s", "--capacity-seconds", "0"),
+            *("--find-rate", "--save", "--quiet", "--db-path", str(folder / "a.duckdb")),
+            *("--output-dir", str(folder / "searches")),
+        ]
+        assert load_server.main(again) == 0
+    return code, said[0], folder, said[-1]
 
 
 def test_a_load_is_stored_with_every_request_and_is_a_curve(stored):
-    code, _, folder = stored
+    code, _, folder, _ = stored
     assert code == 0
     with Warehouse.open(folder / "a.duckdb", read_only=True) as warehouse:
         assert verify(warehouse) == []
-        curve = warehouse.query("SELECT * FROM load_curve ORDER BY request_rate").dicts()
-        times = warehouse.query("SELECT * FROM request_times").dicts()
+        own = "WHERE tags->>'suite' = 'x'"
+        curve = warehouse.query(f"SELECT * FROM load_curve {own} ORDER BY request_rate").dicts()
+        of_curve = f"WHERE result_id IN (SELECT result_id FROM load_curve {own})"
+        times = warehouse.query(f"SELECT * FROM request_times {of_curve}").dicts()
     assert [row["request_rate"] for row in curve] == [20.0, 40.0]
     assert {(row["runtime"], row["loop"], row["arrivals"]) for row in curve} == {("some-engine", "open", "poisson")}
     assert {(row["slo"], row["goodput_share"]) for row in curve} == {("ttft:10000ms", 1.0)}
@@ -79,7 +94,7 @@ def test_a_load_is_stored_with_every_request_and_is_a_curve(stored):
 
 
 def test_the_generators_capacity_its_processors_and_the_servers_metrics_are_stored_and_no_key(stored):
-    _, run, folder = stored
+    _, run, folder, _ = stored
     facts = run.results[0].extra["load"]
     assert facts["generator_capacity_per_s"] > 0
     assert facts["generator_cpu_list"] == facts["server_cpu_list"]  # it runs in this process
@@ -99,36 +114,80 @@ def test_the_table_shows_the_levels_and_the_doubts(stored, capsys):
     assert json.loads(capsys.readouterr().out)["results"][0]["requests"] == []
 
 
-def test_the_highest_rate_within_the_limits_is_searched_and_confirmed(stored, monkeypatch):
+@pytest.mark.parametrize(
+    ("most", "found", "failing"), [(7.0, (6.6, 7.0), (7.0, 7.4)), (16.0, (16.0, 16.0), None), (0.5, None, (1.0, 1.0))]
+)
+def test_the_highest_rate_within_the_limits_is_searched_and_confirmed(stored, most, found, failing):
     asked = []
 
-    def measured(self, level):
+    def measured(level):
         asked.append(level.rate)
-        share = 1.0 if level.rate <= 7 else 0.5
         base = stored[1].results[0]
-        return load_server.replace(
+        return replace(
             base,
-            point=load_server.replace(base.point, axes={"request_rate": level.rate}),
-            metrics={**base.metrics, "goodput_share": share},
+            point=replace(base.point, axes={"request_rate": level.rate}),
+            metrics={**base.metrics, "goodput_share": 1.0 if level.rate <= most else 0.5},
             doubts=(),
         )
 
-    monkeypatch.setattr(load_server.Load, "measured", measured)
-    load = load_server.Load(
-        target=Target(url="", model=""),
-        traffic=None,
-        limits={},
-        repetitions=1,
-        warmup=0,
-        capacity_per_s=None,
-        shares_processors=None,
-        facts={},
-        say=lambda text: None,
+    *levels, result = search(measured, Level(rate=1.0), 16.0, lambda text: None)
+    best = [one.point.axes["request_rate"] for one in levels if one.extra["load"].get("is_highest_rate")]
+    lowest = result.extra["load"]["lowest_rate_not_met_per_s"]
+    assert result.point.axes == {}
+    assert lowest is None if failing is None else failing[0] <= lowest <= failing[1]
+    if found is None:
+        assert (best, result.status, asked) == ([], "failed", [1.0])
+        return
+    assert found[0] <= best[0] <= found[1]
+    assert asked.count(best[0]) == 2
+    assert result.metrics[HIGHEST_RATE] == best[0]
+    assert result.extra["custom_metrics"][HIGHEST_RATE] == {"unit": "requests/s", "better": "higher"}
+
+
+def test_a_search_is_stored_and_no_level_of_the_curve(stored):
+    with Warehouse.open(stored[2] / "a.duckdb", read_only=True) as warehouse:
+        assert verify(warehouse) == []
+        curve = warehouse.query("SELECT * FROM load_curve WHERE slo = 'ttft:20000ms'").dicts()
+        found = warehouse.query(f"SELECT other_metrics['{HIGHEST_RATE}'] AS rate, axes FROM benchmark_results").dicts()
+    assert {row["request_rate"] for row in curve} == {40.0, 80.0}
+    assert [row for row in found if row["rate"] is not None] == [{"rate": 80.0, "axes": "{}"}]
+
+
+def test_the_highest_rate_is_judged_between_runs(stored, empty_database, tmp_path, capsys):
+    database = str(shutil.copy(empty_database, tmp_path / "nights.duckdb"))
+    with Warehouse.open(database) as warehouse:
+        for night, rate in enumerate((80.0, 40.0), 1):
+            warehouse.ingest(of_night(stored[3], night, rate))
+    arguments = ("--metric", HIGHEST_RATE, "--db-path", database, "--json")
+    assert history.main(arguments) == 0
+    (series,) = json.loads(capsys.readouterr().out)
+    assert [point["value"] for point in series["points"]] == [80.0, 40.0]
+    compare.main(["tag.night=1", "tag.night=2", *arguments])
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["judgement"]["change"] == pytest.approx(-0.5)
+
+
+def of_night(run, night, rate):
+    """The run of a search with another rate as what it found, without the doubts that a busy machine gives it."""
+    *_, found = run.results
+    facts = [{**one, "metrics": {**one["metrics"], HIGHEST_RATE: rate}} for one in found.extra["launches"]]
+    altered = replace(
+        found,
+        result_id=uuid7(),
+        doubts=(),
+        validity="valid",
+        metrics={**found.metrics, HIGHEST_RATE: rate},
+        extra={**found.extra, "launches": facts},
     )
-    found = load_server._found(load, [load_server.Level(rate=1.0), load_server.Level(rate=16.0)])
-    (best,) = [one for one in found if one.extra["load"].get("is_highest_rate")]
-    assert 6.6 < best.point.axes["request_rate"] <= 7
-    assert asked.count(best.point.axes["request_rate"]) == 2
+    about = replace(run.provenance, tags={"night": str(night)})
+    at = f"2026-03-0{night}T00:00:00+00:00"
+    return replace(run, run_id=uuid7(), started_at=at, finished_at=at, provenance=about, results=(altered,))
+
+
+def test_the_search_is_said_in_a_sentence(stored, capsys):
+    load_server._print(stored[3], as_json=False)
+    said = "highest rate within the limits: 80 requests/s (it is the highest that was tried: search higher)"
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -140,6 +199,15 @@ def test_the_highest_rate_within_the_limits_is_searched_and_confirmed(stored, mo
         (["--url", "http://x/v1", "--find-rate"], "--find-rate takes --slo and two rates"),
         (["--url", "http://x/v1", "--trace", "nowhere", "--concurrency", "2"], "--trace takes --request-rate"),
         (["--url", "http://x/v1", "--shared-prefix", "2"], "a share from 0 to 1"),
+        (["--url", "http://x/v1", "--arrivals", "gamma"], "--arrivals takes --request-rate"),
+        (["--url", "http://x/v1", "--request-rate", "2", "--variation", "2"], "--variation takes --arrivals gamma"),
+        (["--url", "http://x/v1", "--runtime", "llamacpp"], "--runtime takes MODEL in place of --url: --engine names"),
+        (["--url", "http://x/v1", "--batch-size", "2"], "--batch-size takes MODEL in place of --url"),
+        (["--url", "https://x/v1", "--ca-file", "nowhere.pem"], r"nowhere\.pem"),
+        (
+            ["--url", "http://x/v1", "--request-rate", "9000", "--turns", "2", "--duration", "12"],
+            "a level holds 200000",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_sent(flags, words, capsys):

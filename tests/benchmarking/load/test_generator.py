@@ -10,9 +10,11 @@ import pytest
 
 pytest.importorskip("httptools")
 
+from benchmarking.core.load_doubts import over_saturation
+from benchmarking.core.sample_statistics import quantile
 from benchmarking.load.connections import Target
 from benchmarking.load.generator import Level, run_level
-from benchmarking.load.results import Series, over_saturation, quantile, result_of
+from benchmarking.load.results import Series, result_of
 from benchmarking.load.traffic import Lengths, Traffic
 from tests.helpers.certificates import certificate
 from tests.helpers.null_server import NullServer, Script, run_jumping

@@ -9,7 +9,8 @@ from statistics import mean, stdev
 import pytest
 
 from benchmarking.core.errors import UsageError
-from benchmarking.load.results import knee, tails
+from benchmarking.load.curve import knee
+from benchmarking.load.results import tails
 from benchmarking.load.traffic import Lengths, Traffic, limits_text, parse_limits, slowed
 
 DRAWN = {"lengths_in": Lengths("16"), "lengths_out": Lengths("8")}

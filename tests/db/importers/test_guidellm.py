@@ -88,7 +88,8 @@ def test_an_empty_distribution_gives_no_metrics(runs):
 
 def test_its_warnings_are_doubts_and_a_rate_has_no_concurrency_limit(runs):
     assert [doubt.kind for doubt in runs[0].results[0].doubts] == ["guidellm_warning"]
-    assert [doubt.kind for doubt in runs[1].results[0].doubts] == ["guidellm_warning", "concurrency_unlimited"]
+    kinds = [doubt.kind for doubt in runs[1].results[0].doubts]
+    assert kinds == ["guidellm_warning", "concurrency_unlimited", "late_generator"]
     assert runs[0].results[0].doubts[0].evidence["code"] == "generation_delay_ttft"
 
 
@@ -115,3 +116,15 @@ def test_an_invalid_value_is_one_line_with_its_place(changed):
         match=r"benchmarks\[1\]\.metrics\.request_latency\.successful\.mean: expected a number, found 'slow'",
     ):
         changed(change)
+
+
+def test_the_requests_are_rows_and_those_at_a_rate_were_meant_to_start_when_they_were_scheduled(runs):
+    closed, of_rate = (run.results[0].requests[0] for run in runs)
+    assert closed.intended_ms == closed.sent_ms
+    assert of_rate.intended_ms == pytest.approx([250.0 * place for place in range(5)], abs=0.001)
+    late = [sent - at for at, sent in zip(of_rate.intended_ms, of_rate.sent_ms, strict=True)]
+    assert late[0] == pytest.approx(3.9386749, abs=0.001)
+    assert {name: set(getattr(of_rate, name)) for name in ("tokens_out", "error")} == {
+        "tokens_out": {16},
+        "error": {None},
+    }

@@ -63,6 +63,36 @@ def test_failed_requests_are_a_doubt_and_a_stage_without_successes_failed(tmp_pa
     assert (run.status, run.results[0].error) == ("failed", "no request succeeded")
 
 
+@pytest.mark.parametrize(
+    ("load", "kind"),
+    [
+        ({"requested_rate": 28.0}, None),  # 1 % less, and 8 % may be chance
+        ({"requested_rate": 31.0}, "rate_not_achieved"),
+        ({"schedule_delay": {"p95": 0.0006}}, None),
+        ({"schedule_delay": {"p95": 0.0007}}, "late_generator"),  # of 61.4 ms to the first token
+    ],
+)
+def test_a_stage_is_held_to_the_rules_of_our_own_loads(load, kind, tmp_path):
+    stage = json.loads((FOLDER / "stage_1_lifecycle_metrics.json").read_text())
+    stage["load_summary"] |= load
+    (tmp_path / "stage_0_lifecycle_metrics.json").write_text(json.dumps(stage))
+    (run,) = PLUGIN.runs(read_file(tmp_path / "stage_0_lifecycle_metrics.json"))
+    judged = {doubt.kind for doubt in run.results[0].doubts if doubt.severity == "invalid"}
+    assert judged == ({kind} if kind else set())
+
+
+def test_a_prefix_cache_that_hits_is_a_doubt_where_the_prompts_share_nothing(folder):
+    path, config = folder / "stage_0_lifecycle_metrics.json", folder / "config.yaml"
+    stage = json.loads(path.read_text())
+    stage["successes"]["prompt_tokens"] |= {"cached": 144.0}
+    path.write_text(json.dumps(stage))
+    kinds = []
+    for data in ("random", "shared_prefix"):
+        config.write_text(f"server:\n  model_name: tiny\ndata:\n  type: {data}\n")
+        kinds.append({doubt.kind for doubt in next(PLUGIN.runs(read_file(path))).results[0].doubts})
+    assert ["prefix_cache_hit" in found for found in kinds] == [True, False]
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A copy of a folder that inference-perf wrote."""

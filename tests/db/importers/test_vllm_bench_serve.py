@@ -140,6 +140,36 @@ def test_with_failures_but_without_errors_the_lists_are_kept_unread(changed):
     assert run.origin.kept["latencies"] == [0.12, 0.13, 0.15, 0.14]
 
 
+def of_a_rate(number=200, first_s=0.1, rise_s=0.0, **fields):
+    """A load at 20 requests/s: each takes a second after its first token, which comes the later the longer it lasts."""
+    firsts = [first_s + rise_s * place for place in range(number)]
+    shared = {"num_prompts": number, "completed": number, "request_rate": 20.0, "max_concurrency": None}
+    lists = {"input_lens": [8] * number, "output_lens": [2] * number, "errors": [""] * number, "itls": [[1.0]] * number}
+    starts = {"start_times": [place / 20 for place in range(number)], "queue_times": [0.0] * number}
+    shared["request_throughput"] = number / (number / 20 + 1 + firsts[-1])
+    return {**shared, **lists, **starts, "ttfts": firsts, "latencies": [1 + one for one in firsts], **fields}
+
+
+@pytest.mark.parametrize(
+    ("load", "kinds"),
+    [
+        (of_a_rate(), set()),
+        (of_a_rate(rise_s=0.01), {"over_saturated"}),
+        (of_a_rate(queue_times=[0.0] * 180 + [0.01] * 20), {"late_generator"}),  # in the client
+        (of_a_rate(request_rate=30.0), {"rate_not_achieved"}),
+        (of_a_rate(request_rate=24.0), set()),  # Poisson arrivals of 200 requests may be so much rarer by chance
+        (of_a_rate(request_rate=24.0, burstiness=100.0), {"rate_not_achieved"}),  # almost constant ones may not
+        (of_a_rate(rise_s=0.01, request_rate="inf"), set()),  # all at once: no rate is asked for
+    ],
+)
+def test_a_load_at_a_rate_is_held_to_the_rules_of_our_own(load, kinds, changed):
+    (run,) = changed(**load)
+    (result,) = run.results
+    assert {doubt.kind for doubt in result.doubts if doubt.severity == "invalid"} == kinds
+    assert result.validity == ("invalid" if kinds else "valid")
+    assert len(result.requests[0]) == 200
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

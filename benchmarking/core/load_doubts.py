@@ -1,0 +1,121 @@
+"""What makes the load of an open loop invalid: one rule each, for loads of our own and for those of other tools.
+
+Another tool's file says less than our own records: some have no times of requests, most have no schedule. A rule is
+applied to what there is, and says nothing about what is not there. Sources: MLPerf's inference rules, GuideLLM
+(lateness, over-saturation), inference-perf (achieved rate).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from benchmarking.core.doubts import doubt
+from benchmarking.core.records import Doubt, Json, Requests
+from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
+
+MOST_LATE = 0.01
+"""Share of the median time to first token that p95 of the lateness may be."""
+LEAST_ACHIEVED = 0.98
+MOST_CACHED = 0.01
+SIGNIFICANT_T = 3.09
+"""One-sided .001: requests after each other are not independent, and a curve has many levels."""
+LEAST_RISE = 0.5
+"""Of a fitted line over a level, of its middle: less is no over-saturation, however significant."""
+MS_PER_S = 1000.0
+
+
+def late_generator(lateness_p95_ms: float, first_token_ms: float) -> Sequence[Doubt]:
+    """The doubt about requests that were sent late, by p95 of their lateness and the median time to first token (or to
+    the end, where nothing is streamed)."""
+    if lateness_p95_ms <= MOST_LATE * first_token_ms:
+        return ()
+    return (doubt("late_generator", lateness_p95_ms=lateness_p95_ms, time_to_first_token_ms=first_token_ms),)
+
+
+def rate_not_achieved(requested_per_s: float, achieved_share: float, *, by_chance: float = 0.0) -> Sequence[Doubt]:
+    """The doubt about requests that were sent at a share of the rate; `by_chance` as in `drawn_shortfall`."""
+    if achieved_share >= LEAST_ACHIEVED - by_chance:
+        return ()
+    return (doubt("rate_not_achieved", requested_per_s=requested_per_s, achieved_share=achieved_share),)
+
+
+def drawn_shortfall(requests: int, variation: float = 1.0) -> float:
+    """By how much, as a share, the mean rate of so many drawn arrivals falls below the one that was asked for by chance
+    (one-sided .001). `variation` is the coefficient of variation of the gaps: 1 for Poisson arrivals, 0 for constant
+    ones."""
+    return SIGNIFICANT_T * variation / math.sqrt(max(requests, 1))
+
+
+def prefix_cache_hit(cached_tokens: float, prompt_tokens: float) -> Sequence[Doubt]:
+    """The doubt about prompts that share nothing and yet came from the server's prefix cache."""
+    share = cached_tokens / prompt_tokens if prompt_tokens else 0.0
+    return (doubt("prefix_cache_hit", cached_share=share),) if share >= MOST_CACHED else ()
+
+
+def over_saturated(requests: Requests) -> Sequence[Doubt]:
+    """The doubt about requests that queued up at the server without end."""
+    evidence = over_saturation(requests)
+    return () if evidence is None else (doubt("over_saturated", **evidence),)
+
+
+def lateness(requests: Requests) -> list[float]:
+    """By how much each request was sent later than intended, in ms."""
+    return [sent - at for at, sent in zip(requests.intended_ms, requests.sent_ms, strict=True) if sent is not None]
+
+
+def achieved_share(requests: Requests) -> float | None:
+    """The rate at which requests were sent over the rate at which they were to be; None for fewer than 2 moments."""
+    sent = [one for one in requests.sent_ms if one is not None]
+    wanted = max(requests.intended_ms) - min(requests.intended_ms)
+    if len(sent) < 2 or wanted <= 0:
+        return None
+    took = max(sent) - min(sent)
+    return len(sent) / len(requests) * wanted / took if took > 0 else None
+
+
+def sent_per_s(requests: Requests) -> float | None:
+    """The mean rate at which requests were sent; None for fewer than 2 moments."""
+    sent = [one for one in requests.sent_ms if one is not None]
+    took_s = (max(sent) - min(sent)) / MS_PER_S if sent else 0.0
+    return (len(sent) - 1) / took_s if took_s > 0 else None
+
+
+def over_saturation(requests: Requests) -> dict[str, Json] | None:
+    """The evidence that requests queue up without end: both the number in flight and the time to first token rise over
+    the level, significantly and by half of their middle. None without."""
+    rows = [
+        (at, answer - at)
+        for at, first, end, error in zip(
+            *(requests.intended_ms, requests.first_token_ms, requests.end_ms, requests.error), strict=True
+        )
+        if (answer := end if first is None and error is None else first) is not None
+    ]
+    if len(rows) < TAIL_MIN_SAMPLES[0.9]:
+        return None
+    starts = sorted(requests.intended_ms)
+    ends = sorted(end for end in requests.end_ms if end is not None)
+    in_flight, done = [], 0
+    for place, at in enumerate(starts):
+        while done < len(ends) and ends[done] <= at:
+            done += 1
+        in_flight.append((at, float(place + 1 - done)))
+    rises = {"in_flight": _rise(in_flight), "time_to_first_token": _rise(rows)}
+    if any(t < SIGNIFICANT_T or share < LEAST_RISE for t, share in rises.values()):
+        return None
+    return {f"{name}_rise_share": share for name, (_, share) in rises.items()}
+
+
+def _rise(rows: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """t of the slope of a line through the points, and its rise over all of them as a share of their mean."""
+    n = len(rows)
+    x, y = fmean(a for a, _ in rows), fmean(b for _, b in rows)
+    spread = sum((a - x) ** 2 for a, _ in rows)
+    if spread <= 0 or y <= 0:
+        return 0.0, 0.0
+    slope = sum((a - x) * (b - y) for a, b in rows) / spread
+    rest = sum((b - y - slope * (a - x)) ** 2 for a, b in rows)
+    error = math.sqrt(rest / (n - 2) / spread)
+    t = math.inf if error == 0 and slope > 0 else 0.0 if error == 0 else slope / error
+    return t, slope * (rows[-1][0] - rows[0][0]) / y

@@ -1,0 +1,160 @@
+"""The levels of a load together: the knee of their curve, and the search for the highest rate within the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from benchmarking.core.metrics import CUSTOM_METRICS
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import FAILED, REQUEST_RATE, Json, Point, Result
+from benchmarking.load.generator import Level
+
+KNEE_SLOPE, KNEE_ERROR, KNEE_PEAK = 0.25, 0.5, 0.85
+LEAST_GOOD = 0.99
+"""Share of requests within the limits at which a rate meets them, as MLPerf's for its server scenario."""
+CLOSE = 0.05
+"""The search ends when the rates that do and do not meet the limits are so close together."""
+HIGHEST_RATE = "highest_request_rate_per_sec"
+"""The metric of a search."""
+NOT_MET = frozenset({"over_saturated", "mlperf_invalid", "early_stopping_unmet"})
+"""Doubts of a rate that does not count as met, however many of its requests were within the limits."""
+
+
+def facts_of(result: Result) -> Mapping[str, Json]:
+    """What is known of the level's load, besides its numbers."""
+    facts = result.extra.get("load")
+    return facts if isinstance(facts, dict) else {}
+
+
+def offered(result: Result) -> float:
+    """The level: requests per second of an open loop, or requests in flight."""
+    rate = result.point.axes.get(REQUEST_RATE)
+    return float(result.point.concurrency if rate is None else rate)
+
+
+def is_search(result: Result) -> bool:
+    """Whether the result is that of a search, and no level."""
+    return "searched_per_s" in facts_of(result)
+
+
+def with_knee(results: Sequence[Result]) -> list[Result]:
+    """The levels in their order, the knee of the curve marked."""
+    ordered = sorted(results, key=offered)
+    ok = [one for one in ordered if one.status == "ok"]
+    place = knee([offered(one) for one in ok], [one.metrics["throughput_samples_per_sec"] for one in ok])
+    if place is None:
+        return ordered
+    return [_marked(one, is_knee=True) if one is ok[place] else one for one in ordered]
+
+
+def knee(loads: Sequence[float], achieved: Sequence[float]) -> int | None:
+    """The place of the last level before throughput stops to grow with the load; None where it grows to the end.
+
+    Of the levels inside the curve, which is sorted, the one at which two lines fit best, if they halve the squared
+    error of one, the second rises at most a quarter as fast as the first, and the level reaches 85 % of the peak
+    (GuideLLM).
+    """
+    best: tuple[float, int] | None = None
+    if len(loads) < 4:
+        return None
+    whole = _fit(loads, achieved)[1]
+    for place in range(1, len(loads) - 1):
+        rise, first = _fit(loads[: place + 1], achieved[: place + 1])
+        tail, second = _fit(loads[place:], achieved[place:])
+        fits = rise > 0 and tail <= KNEE_SLOPE * rise and first + second <= KNEE_ERROR * whole
+        if fits and achieved[place] >= KNEE_PEAK * max(achieved) and (best is None or first + second < best[0]):
+            best = first + second, place
+    return None if best is None else best[1]
+
+
+def _fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """Slope of the line through the points, and its squared error."""
+    mean_x, mean_y = fmean(x), fmean(y)
+    spread = sum((a - mean_x) ** 2 for a in x)
+    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread if spread > 0 else 0.0
+    return slope, sum((b - mean_y - slope * (a - mean_x)) ** 2 for a, b in zip(x, y, strict=True))
+
+
+def meets(result: Result) -> bool:
+    """Whether a rate meets the limits: 99 % of its requests do, the server did not fall behind, and MLPerf's loadgen,
+    where it tests, calls the test valid."""
+    kinds = {one.kind for one in result.doubts}
+    return result.metrics.get("goodput_share", 0.0) >= LEAST_GOOD and not kinds & NOT_MET
+
+
+def search(
+    measured: Callable[[Level], Result], lowest: Level, highest: float, say: Callable[[str], None]
+) -> list[Result]:
+    """The levels of a search for the highest rate that meets the limits, and what it found as the last result.
+
+    By bisection between the rate of `lowest` and `highest`; the rate that was found is measured once more, and is
+    lowered until it is confirmed.
+    """
+    levels: dict[float, Result] = {}
+
+    def is_met(rate: float) -> bool:
+        levels[rate] = measured(replace(lowest, rate=rate))
+        return meets(levels[rate])
+
+    low, high = float(lowest.rate or 0), highest
+    if is_met(low) and not is_met(high):
+        while high / low - 1 > CLOSE:
+            middle = float(f"{(low + high) / 2:.4g}")
+            low, high = (middle, high) if is_met(middle) else (low, middle)
+    confirmed = None
+    for rate in sorted((rate for rate, one in levels.items() if meets(one)), reverse=True):
+        say(f"confirming {rate:g} requests/s")
+        again = measured(replace(lowest, rate=rate))
+        if meets(again):
+            confirmed, levels[rate] = again, _marked(levels[rate], is_highest_rate=True)
+            break
+        levels[rate] = again
+    failing = [rate for rate, one in levels.items() if not meets(one)]
+    facts: dict[str, Json] = {
+        "searched_per_s": [lowest.rate, highest],
+        "lowest_rate_not_met_per_s": min(failing, default=None),
+    }
+    return [*levels.values(), _found(confirmed, lowest, next(iter(levels.values())).point, facts)]
+
+
+def _found(confirmed: Result | None, lowest: Level, point: Point, facts: Mapping[str, Json]) -> Result:
+    """What a search found, at a point without a rate, so that the searches of other days are one series with it: the
+    measurement that confirmed the highest rate, with the rate as a metric. A failed result where no rate was met."""
+    point = replace(point, axes={name: value for name, value in point.axes.items() if name != REQUEST_RATE})
+    if confirmed is None:
+        return Result(
+            result_id=uuid7(),
+            point=point,
+            status="failed",
+            error=f"no rate from {lowest.rate:g} requests/s on met the limits: search lower",
+            missing={"latency_median_ms": f"{FAILED}: no rate met the limits"},
+            extra={"load": dict(facts)},
+        )
+    found = {HIGHEST_RATE: offered(confirmed)}
+    custom, launches = confirmed.extra.get(CUSTOM_METRICS), confirmed.extra.get("launches")
+    assert isinstance(custom, dict)
+    assert isinstance(launches, list)
+    return replace(
+        confirmed,
+        point=point,
+        metrics={**confirmed.metrics, **found},
+        extra={
+            **confirmed.extra,
+            CUSTOM_METRICS: {**custom, HIGHEST_RATE: {"unit": "requests/s", "better": "higher"}},
+            "launches": [_with_metrics(one, found) for one in launches],
+            "load": {**facts_of(confirmed), **facts},
+        },
+    )
+
+
+def _with_metrics(launch: Json, found: Mapping[str, float]) -> Json:
+    """A launch's facts, with a further metric where it was measured."""
+    if not isinstance(launch, dict) or not isinstance(metrics := launch.get("metrics"), dict):
+        return launch
+    return {**launch, "metrics": {**metrics, **found}}
+
+
+def _marked(result: Result, **marks: bool) -> Result:
+    return replace(result, extra={**result.extra, "load": {**facts_of(result), **marks}})

@@ -1,0 +1,219 @@
+"""A server under load: its levels measured, its metrics read, its processors found, and the record of the run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from benchmarking.core.provenance import utc_now, uuid7
+from benchmarking.core.records import (
+    Cell,
+    Device,
+    Json,
+    Precision,
+    Provenance,
+    Readings,
+    Requests,
+    Result,
+    Run,
+    Workload,
+    canonical_hash,
+)
+from benchmarking.devices.support.binding import allowed_cpus, cpu_list_text
+from benchmarking.devices.support.host import host_facts
+from benchmarking.devices.support.kinds import hardware
+from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.load.connections import Target
+from benchmarking.load.generator import Level, run_level
+from benchmarking.load.traffic import Traffic
+
+LOCAL = ("127.0.0.1", "::1", "localhost")
+MOST_METRICS = 200
+
+
+@dataclass(slots=True, kw_only=True)
+class ServerLoad:
+    """What is to be measured."""
+
+    target: Target
+    engine: str
+    """What the server runs, as the user says."""
+    precision: Precision
+    hardware: str | None
+    """Name of the server's device, as the user says."""
+    traffic: Traffic
+    limits: Mapping[str, float]
+    repetitions: int
+    warmup: int
+    """Requests before a level."""
+    capacity_per_s: float | None
+    """Of the generator itself; None where it was not measured."""
+    own_cpus: Sequence[int] | None
+    server_cpus: Sequence[int] | None
+    """Processors of the generator and of the server; None where the system does not say."""
+    say: Callable[[str], None]
+    measured_levels: int = 0
+
+    def measured(self, level: Level) -> Result:
+        """The result of a level. The server's metrics are of the measured requests: they are read after the warm-up."""
+        from benchmarking.load.results import result_of
+
+        done: list[Requests] = []
+        before: dict[str, float] = {}
+        self.measured_levels += 1  # no level has the prompts of another, which a server may have in a cache
+        for launch in range(self.repetitions):
+            self.say(f"{level.words}, repetition {launch + 1} of {self.repetitions}")
+            traffic = replace(self.traffic, seed=self.traffic.seed + launch, salt=f"level {self.measured_levels}")
+            is_first = launch == 0
+            done.append(
+                asyncio.run(
+                    run_level(
+                        self.target,
+                        traffic,
+                        level,
+                        warmup=self.warmup if is_first else 0,
+                        warmed=(lambda: before.update(scraped(self.target))) if is_first else None,
+                        launch=launch,
+                        limits=self.limits,
+                    )
+                )
+            )
+        own, theirs = self.own_cpus, self.server_cpus
+        return result_of(
+            self.traffic,
+            level,
+            done,
+            capacity_per_s=self.capacity_per_s,
+            shares_processors=None if own is None or theirs is None else bool(set(own) & set(theirs)),
+            facts={
+                "url": self.target.url,
+                "generator_capacity_per_s": self.capacity_per_s,
+                "generator_cpu_list": _listed(own),
+                "server_cpu_list": _listed(theirs),
+                "server_metrics": changes(before, scraped(self.target)),
+            },
+        )
+
+    def run(
+        self,
+        results: Sequence[Result],
+        settings: Mapping[str, Json],
+        provenance: Provenance,
+        started_at: str,
+        *,
+        is_open: bool,
+    ) -> Run:
+        """The record of all levels."""
+        from benchmarking.measure.environment import capture
+
+        address = urlsplit(self.target.url)
+        is_local = address.hostname in LOCAL
+        device = Device(
+            type="server", selector="server", found=True, name=self.hardware or (None if is_local else address.netloc)
+        )
+        own = host_facts() if is_local else Readings(missing={"cpu_model": "not_applicable: another machine"})
+        failed = [one for one in results if one.status != "ok"]
+        return Run(
+            run_id=uuid7(),
+            session_id=uuid7(),
+            status="ok" if len(failed) < len(results) else "failed",
+            error=failed[0].error if failed else None,
+            started_at=started_at,
+            finished_at=utc_now(),
+            cell=Cell(
+                workload=Workload(
+                    model_id=self.target.model,
+                    family=None,
+                    task="text-generation",
+                    source="server",
+                    config={},
+                    config_hash=canonical_hash({}),
+                    weights="given",
+                ),
+                device=device,
+                requested_device="server",
+                runtime=self.engine,
+                runtime_mode={
+                    "endpoint": self.target.endpoint,
+                    **({"http": "2"} if self.target.http2 else {}),
+                    **self.traffic.keys(self.limits, is_open=is_open),
+                },
+                precision=self.precision,
+            ),
+            hardware=hardware(device, own),
+            provenance=provenance,
+            settings={
+                **settings,
+                "repetitions": self.repetitions,
+                "warmup_requests": self.warmup,
+                "timeout_s": self.target.timeout_s,
+                "seed": self.traffic.seed,
+                "generator_cpu_list": _listed(self.own_cpus),
+            },
+            environment=capture(),
+            results=tuple(results),
+        )
+
+
+def _listed(cpus: Sequence[int] | None) -> str | None:
+    return None if cpus is None else cpu_list_text(cpus)
+
+
+def own_processors() -> list[int] | None:
+    """The processors of this process; None where the system does not say."""
+    try:
+        return allowed_cpus()
+    except UnreadableError:
+        return None
+
+
+def server_processors(target: Target) -> list[int] | None:
+    """The processors of the process that listens at the target's port of this machine; None for another machine, and
+    where the system does not say."""
+    import psutil
+
+    parts = urlsplit(target.url)
+    if parts.hostname not in LOCAL:
+        return None
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        pids = {
+            one.pid
+            for one in psutil.net_connections("tcp")
+            if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid
+        }
+        found = {cpu for pid in pids for cpu in psutil.Process(pid).cpu_affinity()}
+    except (psutil.Error, OSError, AttributeError):
+        return None
+    return sorted(found) or None
+
+
+def scraped(target: Target) -> dict[str, float]:
+    """The numbers that the server shows at /metrics, in the text format of Prometheus or OpenMetrics; none without."""
+    import importlib.util
+    import urllib.error
+    import urllib.request
+
+    parts = urlsplit(target.url)
+    if importlib.util.find_spec("prometheus_client") is None or parts.scheme != "http":
+        return {}
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        with urllib.request.urlopen(f"http://{parts.netloc}/metrics", timeout=2) as reply:
+            text = reply.read(1 << 22).decode("utf-8", "replace")
+        samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
+    except (OSError, ValueError, urllib.error.URLError):
+        return {}
+    found = {one.name: 0.0 for one in samples if not one.name.endswith(("_bucket", "_created"))}
+    for one in samples:
+        if one.name in found and one.value == one.value and abs(one.value) < 1e300:
+            found[one.name] += one.value
+    return dict(list(found.items())[:MOST_METRICS])
+
+
+def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Json]:
+    """Name -> value after the level, and its change, of the server's metrics; over all labels together."""
+    return {name: {"after": value, "change": value - before.get(name, 0.0)} for name, value in after.items()}
