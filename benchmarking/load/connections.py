@@ -156,15 +156,26 @@ class Http1Client(Client):
         self._open: set[_Http1Connection] = set()
 
     async def post(self, body: bytes, take: Take) -> None:
-        connection = (
-            self._idle.pop() if self._idle else await self._connect(lambda: _Http1Connection(self._idle, self._open))
-        )
+        while self._idle:
+            if await self._answered(self._idle.pop(), body, take, is_new=False):
+                return
+        await self._answered(await self._connect(lambda: _Http1Connection(self._idle, self._open)), body, take)
+
+    async def _answered(self, connection: _Http1Connection, body: bytes, take: Take, *, is_new: bool = True) -> bool:
+        """Send a request over a connection; False where an old one was closed without a byte of a reply: the server had
+        ended it when the request came, which is then sent over another one, as curl and browsers do. Some servers end
+        each connection that they have said to keep."""
         exchange = _Exchange(take)
         connection.ask(self._head % len(body) + body, exchange)
         try:
             await exchange.done
+        except RequestError:
+            if is_new or connection.has_answered:
+                raise
+            return False
         finally:
             connection.leave(exchange)
+        return True
 
     async def close(self) -> None:
         for connection in tuple(self._open):
@@ -184,6 +195,8 @@ class _Http1Connection(asyncio.Protocol):
         self._opened = opened
         self._exchange: _Exchange | None = None
         self._has_length = False
+        self.has_answered = False
+        """Whether anything of a reply to the request has come."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -192,7 +205,7 @@ class _Http1Connection(asyncio.Protocol):
 
     def ask(self, request: bytes, exchange: _Exchange) -> None:
         """Send a request, whose reply the exchange is to get."""
-        self._exchange, self._has_length = exchange, False
+        self._exchange, self._has_length, self.has_answered = exchange, False, False
         self.transport.write(request)
 
     def leave(self, exchange: _Exchange) -> None:
@@ -204,6 +217,7 @@ class _Http1Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         from httptools import HttpParserError
 
+        self.has_answered = True
         try:
             self._parser.feed_data(data)
         except HttpParserError as error:

@@ -172,6 +172,32 @@ def test_a_connection_is_used_again_until_the_server_ends_it():
     assert ports[0] == ports[1] == ports[2] != ports[3]
 
 
+def test_a_request_over_a_connection_that_the_server_was_just_ending_is_sent_over_another():
+    """As llama-server ends each connection after a stream, though it says that it keeps it."""
+    connections = []
+
+    async def answer(reader, writer):
+        connections.append(0)
+        await reader.readuntil(b"{}")
+        writer.write(HEAD + SIZED)
+        await reader.readuntil(b"{}")
+        connections[-1] = 1
+        writer.close()
+
+    async def run():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server:
+            client = client_of(Target(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", model="m"))
+            found = bytearray()
+            for _ in range(3):
+                await client.post(b"{}", found.extend)
+            await client.close()
+        return bytes(found)
+
+    assert asyncio.run(run()) == 3 * EVENTS
+    assert connections == [1, 1, 0]
+
+
 @pytest.mark.parametrize("named", [{"headers": {"authorization": "Bearer a\r\nx: y"}}, {"url": "http://x/v1?é"}])
 def test_what_no_head_of_a_request_can_hold_is_refused(named):
     with pytest.raises(UsageError, match="cannot be sent in the head"):

@@ -12,6 +12,7 @@ pytest.importorskip("httptools")
 
 from benchmarking.core.load_doubts import over_saturation
 from benchmarking.core.sample_statistics import quantile
+from benchmarking.load import generator, results
 from benchmarking.load.connections import Target
 from benchmarking.load.generator import Level, run_level
 from benchmarking.load.results import Series, result_of
@@ -116,6 +117,16 @@ def test_a_closed_loop_keeps_its_number_in_flight_until_its_time_is_over():
     result = result_of(TRAFFIC, level, [found])
     assert (result.point.concurrency, result.point.axes) == (4, {})
     assert result.metrics["in_flight_mean"] == pytest.approx(4, rel=0.01)
+
+
+def test_a_closed_loop_that_is_full_before_its_time_is_over_says_so(monkeypatch):
+    level = Level(concurrency=2, duration_s=100.0)
+    for module in (generator, results):
+        monkeypatch.setattr(module, "MOST_REQUESTS", 10)
+    found = loaded(Script(), level, replace(TRAFFIC, turns=3))
+    assert len(found) == 9  # three conversations: another would be more than ten requests
+    assert "level_full" in kinds(result_of(replace(TRAFFIC, turns=3), level, [found]))
+    assert "level_full" not in kinds(result_of(TRAFFIC, replace(level, number=9), [found]))
 
 
 @pytest.mark.parametrize("fault", BROKEN)
