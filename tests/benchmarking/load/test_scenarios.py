@@ -173,6 +173,8 @@ def test_a_call_that_fails_is_a_failed_level_with_its_reason_and_ends_the_worker
         (["gpt2", "--scenario", "offline"], "takes --num-requests"),
         (["gpt2", "--scenario", "single-stream", "--concurrency", "2"], "--concurrency takes --url"),
         (["gpt2", "--scenario", "single-stream", "--request-rate", "2"], "single-stream has no rate"),
+        (["gpt2", "--scenario", "single-stream", "--find-rate"], "--find-rate takes --slo and two rates"),
+        (["gpt2", "--scenario", "single-stream", "--engine", "vllm"], "--engine takes --url"),
         (["gpt2", "--scenario", "offline", "--num-requests", "10000000"], "200000"),
         (["gpt2", "--scenario", "single-stream", "--input-length", "uniform:1-9"], "fixed --input-length"),
         (
