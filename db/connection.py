@@ -9,8 +9,10 @@ DuckDB has one class for most of its errors, so they are recognized by their tex
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
+import logging
 import os
 import random
 import re
@@ -19,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     DuckDB: TypeAlias = duckdb.DuckDBPyConnection
 
+
+LOG = logging.getLogger(__name__)
 
 STORAGE_VERSION = "v1.5.0"
 """Format of the files, read and written by DuckDB 1.5 and 2.0; 1.5 cannot read 2.0's own format."""
@@ -177,7 +181,8 @@ def connect_attaching(attach: Callable[[DuckDB], Sequence[str]], config: Config)
         folders = attach(connection)
         _confine(connection, directories=[*folders, _private_path(":memory:")])
     except BaseException:
-        connection.close()
+        if roll_back(connection):
+            connection.close()
         raise
     return connection
 
@@ -210,6 +215,32 @@ def has_triggers() -> bool:
     import duckdb
 
     return int(duckdb.__version__.split(".")[0]) > 1
+
+
+def roll_back(connection: Connection) -> bool:
+    """Roll back the transaction that is open, if one is, before the connection is closed. False: never close it.
+
+    DuckDB's destructors roll back as well, but where a catalog's server is gone that fails, and a destructor that fails
+    aborts the process. A statement that fails has ended the transaction, too: the server undoes it with its connection.
+    After an internal error DuckDB takes no statement any more, so such a connection is kept until the process ends.
+    """
+    import duckdb
+
+    try:
+        connection.execute("ROLLBACK")
+    except duckdb.FatalException as error:
+        LOG.debug("left open: %s", _first_paragraph(str(error)))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        return False
+    except duckdb.Error as error:
+        LOG.debug("not rolled back: %s", _first_paragraph(str(error)))
+    except RuntimeError as error:
+        if str(error) != INTERRUPTED:
+            raise
+        with suppress(duckdb.Error):
+            connection.execute("ROLLBACK")
+        raise KeyboardInterrupt from error
+    return True
 
 
 def lock(connection: DuckDB) -> None:
@@ -362,12 +393,21 @@ TRANSIENT = (
     *("could not send data", "connection is not open", "deadlock detected", "could not serialize access"),
     "Current transaction is aborted",  # DuckLake's own on the catalog: its connection broke in an earlier statement
     *("canceling statement due to", "duplicate key value violates unique constraint"),  # the writers' lock was lost
+    'Failed to execute query "ROLLBACK"',  # the server went while a statement that had failed was undone
 )
 """Signs of errors of a DuckLake that may pass: another writer was first, or PostgreSQL is being restarted."""
 
 
 class TransientError(StorageError):
     """An error of a DuckLake that may pass; nothing was stored, or all of it."""
+
+
+INVALIDATED = ("database has been invalidated", "Attempted to access index 0 within vector of size 0")
+"""Signs of errors after which DuckDB takes no statement: DuckLake's own when its catalog's server goes in a commit."""
+
+
+class InvalidatedError(TransientError):
+    """The connection is of no use any more; another one may do."""
 
 
 LOCKED = ("Could not set lock on file", "File is already open in", "being used by another process")
@@ -439,6 +479,8 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
     damage = _damage(text, path)
     if damage is not None:
         return DamagedError(path, damage)
+    if any(sign in text for sign in INVALIDATED):
+        return InvalidatedError(f"{path}: DuckDB gave up: {_first_paragraph(parse_message(text).message)}")
     if any(sign in text for sign in TRANSIENT):
         return TransientError(f"{path}: {_first_paragraph(parse_message(text).message)}")
     if "not a valid DuckDB database" in text:

@@ -18,8 +18,8 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -42,6 +42,7 @@ from db.connection import (
     new_database,
     quoted,
     retrying,
+    roll_back,
     translate_errors,
 )
 from db.connection import connect as connect_file
@@ -107,6 +108,26 @@ class Lake:
 
     place: LakePlace
     lock_timeout_s: float
+    _cursors: list[DuckDB] = field(default_factory=list, compare=False)
+    """Those that are open, for `close`."""
+
+    @contextmanager
+    def cursor(self, connection: DuckDB) -> Iterator[DuckDB]:
+        """A cursor whose transaction is ended before it is closed, also that of an answer read in parts."""
+        cursor = connection.cursor()
+        self._cursors.append(cursor)
+        try:
+            yield cursor
+        finally:
+            self._cursors.remove(cursor)
+            if roll_back(cursor):
+                cursor.close()
+
+    def close(self, connection: DuckDB) -> None:
+        """Close the connection; what is not committed is rolled back."""
+        ended = [roll_back(one) for one in (*self._cursors, connection)]  # DuckDB closes the cursors with it
+        if all(ended):
+            connection.close()
 
     @contextmanager
     def transaction(self, connection: DuckDB) -> Iterator[None]:
@@ -118,8 +139,20 @@ class Lake:
     def turn(self, connection: DuckDB) -> AbstractContextManager[Callable[[], None]]:
         """The writers' lock; gives what raises if it was lost. Raises LockedError."""
         if self.place.is_postgres:
-            return _turn(connection, self.place, self.lock_timeout_s)
+            return self._turn(connection)
         return nullcontext(lambda: None)  # DuckDB has locked the catalog's file
+
+    @contextmanager
+    def _turn(self, connection: DuckDB) -> Iterator[Callable[[], None]]:
+        deadline, name = time.monotonic() + self.lock_timeout_s, self.place.name
+        with self.cursor(connection) as cursor:
+            while not _has_lock(cursor, self.place, min(SLICE_S, deadline - time.monotonic())):
+                if time.monotonic() >= deadline:
+                    raise LockedError(
+                        f"{name} is being written by another process (waited {self.lock_timeout_s:g} s). Run files are "
+                        f"kept: load them later with setup_benchmark_db --ingest FOLDER --db-path {shlex.quote(name)}"
+                    )
+            yield lambda: _ask_server(cursor, "SELECT 1 AS alive")
 
     def repeated(self, change: Callable[[], T]) -> T:
         """What the change gives, made again while its errors are ones that pass. Raises the last one."""
@@ -380,43 +413,21 @@ def _store_extension(place: LakePlace) -> str:
     return STORES[scheme]
 
 
-@contextmanager
-def _turn(connection: DuckDB, place: LakePlace, lock_timeout_s: float) -> Iterator[Callable[[], None]]:
-    deadline = time.monotonic() + lock_timeout_s
-    with connection.cursor() as cursor:
-        while not _has_lock(cursor, place, min(SLICE_S, deadline - time.monotonic())):
-            if time.monotonic() >= deadline:
-                raise LockedError(
-                    f"{place.name} is being written by another process (waited {lock_timeout_s:g} s). Run files are "
-                    f"kept: load them later with setup_benchmark_db --ingest FOLDER --db-path {shlex.quote(place.name)}"
-                )
-        try:
-            yield lambda: _ask_server(cursor, "SELECT 1 AS alive")
-        finally:
-            _release(cursor, place)
-
-
 def _has_lock(cursor: DuckDB, place: LakePlace, wait_s: float) -> bool:
     """Whether the lock was got in time; the cursor is then inside the transaction that holds it."""
     wait_ms = max(1, round(1000 * wait_s))
-    cursor.execute("BEGIN")
     try:
+        cursor.execute("BEGIN")
         with translate_errors(place.name):
             wait = literal(str(wait_ms))
             lock = f"SELECT set_config('lock_timeout', {wait}, true), pg_advisory_xact_lock({WRITERS_LOCK})::text"
             _ask_server(cursor, lock)
     except StorageError as error:
-        _release(cursor, place)
+        roll_back(cursor)
         if "lock timeout" not in str(error):
             raise
         return False
     return True
-
-
-def _release(cursor: DuckDB, place: LakePlace) -> None:
-    """Give the lock back; it is gone with a server that is."""
-    with suppress(StorageError), translate_errors(place.name):
-        cursor.execute("ROLLBACK")
 
 
 def _ask_server(cursor: DuckDB, sql: str) -> None:

@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 
 from benchmarking.core.errors import FormatError
-from db.connection import Connection, literal, quoted
+from db.connection import Connection, literal, quoted, roll_back
 
 BOOKKEEPING = "schema_migrations"
 """The table of the applied migrations."""
@@ -154,13 +154,13 @@ def without_log(connection: Connection) -> Iterator[None]:
 
 @contextmanager
 def transaction(connection: Connection) -> Iterator[None]:
-    """A transaction, rolled back if anything raises. An error of ROLLBACK has the first error as its context."""
-    connection.execute("BEGIN")
+    """A transaction, rolled back if anything raises."""
     try:
+        connection.execute("BEGIN")
         yield
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        roll_back(connection)
         raise
 
 

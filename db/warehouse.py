@@ -24,6 +24,7 @@ from db.connection import (
     FILE_FORMAT,
     QUESTIONS,
     WRITER,
+    InvalidatedError,
     attached,
     connect,
     lock,
@@ -228,7 +229,10 @@ class Warehouse:
     def close(self) -> None:
         """Close the file; every ingested run is in it."""
         with translate_errors(self.path), self._kept:
-            self._connection.close()
+            if self._lake is None:
+                self._connection.close()
+            else:
+                self._lake.close(self._connection)
 
     @property
     def is_lake(self) -> bool:
@@ -342,8 +346,12 @@ class Warehouse:
     @contextmanager
     def cursor(self) -> Iterator[DuckDB]:
         """A DuckDB cursor, for answers read in parts. Raises StorageError, as `query` does."""
-        with self._using() as connection, connection.cursor() as cursor:
-            if self._lake is not None:
+        own = self._lake
+        with (
+            self._using() as connection,
+            connection.cursor() if own is None else own.cursor(connection) as cursor,
+        ):
+            if own is not None:
                 cursor.execute(f"USE {lake.NAME}")
             if not self.has_own_views:
                 cursor.execute(migrate.temporary_views())
@@ -357,7 +365,16 @@ class Warehouse:
             yield connection
 
     def _repeated(self, change: Callable[[], T]) -> T:
-        return change() if self._lake is None else self._lake.repeated(change)
+        return change() if self._lake is None else self._lake.repeated(lambda: self._attempt(change))
+
+    def _attempt(self, change: Callable[[], T]) -> T:
+        try:
+            return change()
+        except InvalidatedError:
+            assert self._lake is not None
+            other = self._prepared(self._lake, read_only=self.read_only, create=False)
+            self._connection, self.has_own_views = other._connection, other.has_own_views
+            raise
 
     @contextmanager
     def attached(self, path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[str]:

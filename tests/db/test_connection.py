@@ -1,9 +1,10 @@
 """DuckDB's messages, as each platform words them."""
 
+import duckdb
 import pytest
 
 from benchmarking.core.errors import FormatError, LockedError, StorageError
-from db.connection import is_locked, storage_error
+from db.connection import InvalidatedError, is_locked, roll_back, storage_error
 
 POSIX = (
     'IO Error: Could not set lock on file "/tmp/a.duckdb": Conflicting lock is held in /usr/bin/python3.11 (PID 5229). '
@@ -48,3 +49,15 @@ def test_other_trouble_keeps_its_words_but_not_its_hints():
     assert type(error) is StorageError
     assert not is_locked(text)
     assert str(error) == 'a.duckdb: Binder Error: no column "x" Candidates: "y"'
+
+
+def test_a_connection_whose_database_duckdb_has_given_up_is_not_to_be_closed(tmp_path):
+    connection = duckdb.connect(str(tmp_path / "own.duckdb"))
+    assert roll_back(connection)  # without a transaction
+    connection.execute("SET debug_checkpoint_abort = 'before_header'; CREATE TABLE x AS SELECT 1 AS y")
+    with pytest.raises(duckdb.FatalException):
+        connection.execute("CHECKPOINT")
+    assert not roll_back(connection)
+    with pytest.raises(duckdb.FatalException) as caught:
+        connection.execute("SELECT 1")
+    assert isinstance(storage_error(str(caught.value), "own.duckdb"), InvalidatedError)
