@@ -10,12 +10,12 @@ import queue
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarking import __version__
-from benchmarking.cluster.execution import clock_s, execute, offer_text
+from benchmarking.cluster.execution import clock_s, execute, forget, offer_text
 from benchmarking.cluster.messages import ORDER as ORDER_NAME
 from benchmarking.cluster.messages import (
     Clock,
@@ -36,7 +36,6 @@ from benchmarking.cluster.ssh import ssh_workers
 from benchmarking.cluster.started import Started, Wanted, local_workers
 from benchmarking.core.command_line import note, notes
 from benchmarking.core.errors import BenchhouseError, FormatError, WorkersLostError
-from benchmarking.core.provenance import uuid7
 from benchmarking.core.text import duration
 
 CONNECT_S = 10.0
@@ -77,7 +76,8 @@ class Cluster:
         self.address = address
         self.takes_others = takes_others
         """Whether further workers may join it."""
-        self.topic = f"benchhouse-{uuid7()}"
+        self.topic: str = client.id
+        """Of the reports: a scheduler deletes the messages of a topic with the name of a client that has gone."""
         self._client = client
         self._events: queue.Queue[Event] = queue.Queue()
         self._futures: dict[str, Any] = {}
@@ -127,6 +127,12 @@ class Cluster:
         if (future := self._futures.pop(attempt, None)) is not None:
             future.cancel(force=True)
 
+    def forget(self, addresses: Sequence[str], run_ids: Sequence[str]) -> None:
+        """Have workers delete their copies of runs that are on disk here; one that is lost meanwhile keeps its own."""
+        if addresses and run_ids and self._client.status == "running":
+            with suppress(OSError, TimeoutError):  # the scheduler goes away now
+                self._client.run(forget, list(run_ids), workers=list(addresses), on_error="ignore")
+
     def next_event(self, limit_s: float) -> Event | None:
         """The next event; None after `limit_s`. Raises WorkersLostError when the scheduler is gone."""
         try:
@@ -163,6 +169,8 @@ class Cluster:
             self._events.put(Left(address=message["worker"]))
 
     def _reported(self, event: tuple[float, Any]) -> None:
+        if not isinstance(event[1], str):  # the scheduler's own, about this client
+            return
         try:
             self._events.put(read_report(event[1]))
         except FormatError as error:

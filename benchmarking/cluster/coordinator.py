@@ -153,6 +153,8 @@ class ClusterSweep:
         self._slots: dict[tuple[str, str], Slot] = {}
         self._cells: list[Cell] = []
         self._open: list[Work] = []
+        self._finished: list[str] = []
+        """Ids of finished runs, of which workers may still have copies at the end."""
         self._kept: dict[str, list[str]] = {}
         """Ids of finished runs by the address of the worker that may still have its copy."""
         self._gone: list[MachineProgress] = []
@@ -186,6 +188,7 @@ class ClusterSweep:
                 if slot.work is not None:
                     self._cluster.withdraw(slot.attempt)
             self._draw(is_news=True)
+            self._cluster.forget(sorted({slot.address for slot in self._slots.values()}), self._finished)
 
     @property
     def machines(self) -> tuple[MachineProgress, ...]:
@@ -476,6 +479,7 @@ class ClusterSweep:
     def _finish(self, cell: Cell) -> None:
         self._cells.remove(cell)
         self._done(cell.track)
+        self._finished.append(cell.track.plan.run_id)
         self._kept.setdefault(cell.address, []).append(cell.track.plan.run_id)
 
     def _slot_of(self, attempt: str) -> Slot | None:

@@ -10,7 +10,8 @@ import dataclasses
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from benchmarking.cluster.messages import (
     report_text,
 )
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.provenance import Owner
 from benchmarking.core.records import (
     Device,
     LaunchLoad,
@@ -104,6 +106,18 @@ def offer_text() -> str | None:
 def clock_s() -> float:
     """For a coordinator: this machine's time in Unix seconds."""
     return time.time()
+
+
+def forget(run_ids: Sequence[str]) -> None:
+    """For a coordinator: delete the copies of runs that it has on disk. One that another process writes is left."""
+    if _site is None:
+        return
+    with _folder_lock:
+        for file in spool.unfinished(_site.folder):
+            with suppress(BenchhouseError):  # a file that cannot be read is for a person to look at
+                progress = file.read()
+                if progress.plan.run_id in run_ids and not _is_in_use(progress.owner):
+                    file.remove()
 
 
 def execute(text: str) -> str:
@@ -247,9 +261,7 @@ class WorkerTrack(Track):
     def take_over(self, file: PartialRun, known: set[tuple[str, int]]) -> None:
         """Go on in the file of an earlier attempt."""
         progress = file.read()
-        owner = progress.owner
-        is_in_use = owner is not None and owner.pid != os.getpid() and owner.is_alive()
-        if is_in_use or _place(progress.plan) != _place(self.plan):
+        if _is_in_use(progress.owner) or _place(progress.plan) != _place(self.plan):
             return  # another device or installation by now: its points are measured again in a new file
         file.mend()
         file.take()
@@ -264,6 +276,11 @@ class WorkerTrack(Track):
     def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
         super().keep(record)
         self.reports.keep(record)
+
+
+def _is_in_use(owner: Owner | None) -> bool:
+    """Whether another process writes a file."""
+    return owner is not None and owner.pid != os.getpid() and owner.is_alive()
 
 
 def _place(plan: CellPlan) -> tuple[object, ...]:

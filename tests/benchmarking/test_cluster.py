@@ -22,6 +22,8 @@ from benchmarking.cluster import execution, messages
 from benchmarking.cluster.security import add_tls, check_exposure
 from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import Readings
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.supervisor import Track
 from tests.helpers.services import hosts
@@ -207,15 +209,30 @@ def test_requests_that_no_worker_meets_are_refused_before_the_start_and_launches
     measured = {name: cluster.log(name).count("b1 s32  ok") for name in ("one", "two", "other")}
     assert measured == {"one": 1, "two": 1, "other": 0}
     assert capsys.readouterr().err.count("null    idle") == 3
-    with pytest.raises(UsageError, match="measured on the cluster"):
-        Track.resume(unfinished_run(cluster.folder, finished["run_id"]))
+    assert not [path for name in ("one", "two") for path in (cluster.folder / name).glob("*.jsonl")]
 
 
-def unfinished_run(folder, run_id):
-    """The file of the run as it was on a worker."""
-    return next(
-        file for name in ("one", "two") for file in spool.unfinished(folder / name) if file.read().plan.run_id == run_id
+def test_workers_delete_their_copies_of_finished_runs_alone_and_a_run_of_a_cluster_is_not_resumed_here(
+    tmp_path, order_plan, monkeypatch
+):
+    import dataclasses
+
+    plans = [dataclasses.replace(order_plan(), run_id=uuid7()) for _ in range(2)]
+    kept, finished = (
+        spool.PartialRun.create(
+            tmp_path,
+            dataclasses.replace(plan, environment=plan.environment | Readings(values={"cluster": "tcp://x:1"})),
+        )
+        for plan in plans
     )
+    (tmp_path / "damaged.partial.jsonl").write_text("{")
+    site = execution.Site(name="w", devices=(), folder=tmp_path, named={}, say=print)
+    monkeypatch.setattr(execution, "_site", site)
+    execution.forget([plans[1].run_id])
+    assert kept.path.exists()
+    assert not finished.path.exists()
+    with pytest.raises(UsageError, match="measured on the cluster"):
+        Track.resume(kept)
 
 
 def test_an_order_or_offer_of_another_program_version_is_refused_by_name(monkeypatch):

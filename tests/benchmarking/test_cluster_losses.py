@@ -71,6 +71,9 @@ class ScriptedCluster:
     def withdraw(self, attempt):
         pass
 
+    def forget(self, addresses, run_ids):
+        pass
+
     def next_event(self, limit_s):
         return self._events.pop(0) if self._events else None
 

@@ -33,6 +33,8 @@ def test_a_model_is_measured_over_ssh_on_loopback_ports_and_an_unknown_host_key_
         found = run["environment"]["values"]
         assert (run["status"], found["cluster"], found["cluster_worker"]) == ("ok", "ssh://gpu-box", "gpu-box")
         assert "point 1/1  tiny-bert" in shown.err
+        (copies,) = (tmp_path / "home").glob("**/worker_results")
+        assert not list(copies.iterdir())  # the worker's copy of the finished run
         assert run_hardware_benchmark.main([*RUN, *there, "--setup", "conda:bench"]) == 1
         assert "gpu-box: benchhouse does not start there: " in capsys.readouterr().err
         (tmp_path / "known").write_text("")

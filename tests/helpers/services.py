@@ -104,6 +104,9 @@ PidFile none
 UsePAM no
 StrictModes no
 PermitRootLogin prohibit-password
+PermitUserRC no
+SetEnv HOME={folder}/home
+ForceCommand cd {folder}/home && exec sh -c "$SSH_ORIGINAL_COMMAND"
 """
 SSH_CONF = """\
 Host {name}
@@ -120,9 +123,13 @@ Host {name}
 
 @contextmanager
 def sshd(folder: Path, name: str) -> Iterator[Path]:
-    """A server for root on loopback, which is `name` in the configuration of ssh whose path this gives."""
+    """A server for root on loopback, which is `name` in the configuration of ssh whose path this gives.
+
+    The home folder there is `folder`/home: nothing reads or writes that of the machine.
+    """
     need("sshd", "ssh", "ssh-keygen", package="openssh-server")
     (port,) = free_ports(1)
+    (folder / "home").mkdir()
     for key in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
     (folder / "known").write_text(f"[127.0.0.1]:{port} {(folder / 'host.pub').read_text()}")
