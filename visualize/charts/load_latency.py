@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from visualize.drawing import words
 from visualize.drawing.layout import FigureText, finish, new_figure
@@ -57,11 +57,11 @@ TIMES = (
 )
 RATES = Panel(title="Requests\nper second", better="higher", main="throughput", thin="goodput")
 MOST_TIMES = 2
+NEAR = 0.9
+"""Share of the requests within the limits from which the two lines are as good as one."""
 WIDTH_IN, PANEL_IN = 7.2, 1.9
-NOTE = (
-    "Times: medians, and 99th percentiles as thin dotted lines where there are enough requests; requests per second: "
-    "those that succeeded, and dotted those within every limit."
-)
+TIMES_NOTE, WITH_TAILS = "Times: medians", "99th percentiles as thin dotted lines where there are enough requests"
+RATES_NOTE, WITH_GOODPUT = "requests per second: those that succeeded", "dotted those within every limit (goodput)"
 IDEAL = "the dashed grey line is as many as were offered."
 KNEE = "a dotted upright line is the knee, past which more load mostly adds waiting."
 
@@ -93,6 +93,8 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
         figure, found = new_figure(WIDTH_IN, PANEL_IN * len(panels), len(panels), sharey=False)
         for axes, panel in zip(found, panels, strict=True):
             _draw_panel(axes, panel, lines, limits)
+        if len(lines) == 1:
+            _name_parts(found[0], found[-1], ordered(lines[0]))
         found[-1].set_xlabel(LEVEL_TITLES[str(key["loop"])])
         if key["loop"] == "closed":
             scale_batch_axis(found[-1], sorted({row["concurrency"] for row in shown}))
@@ -145,6 +147,26 @@ def _draw_panel(axes: Axes, panel: Panel, lines: Sequence[Line], limits: Mapping
     axes.set_ylabel(f"{panel.title}\n{words.better(panel.better)}")
 
 
+def _name_parts(first: Axes, rates: Axes, rows: Sequence[Row]) -> None:
+    """Words at the knee and at the line of goodput, of the one server that is drawn."""
+    shared: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL_SIZE, "color": look().ink}
+    for row in (one for one in rows if one["is_knee"]):
+        first.annotate("knee", (level(row), 0), xycoords=("data", "axes fraction"), xytext=(3, 3), **shared)
+    good = [row for row in rows if row["goodput"] is not None]
+    apart = [row for row in good if row["goodput"] < NEAR * row["throughput"]]
+    if apart:
+        at = (level(apart[0]), apart[0]["goodput"])
+        rates.annotate("goodput", at, xytext=(5, 3), va="bottom", **shared)
+
+
+def _note(rows: Sequence[Row]) -> str:
+    """What the lines are, of those that are drawn."""
+    has_tails = any(row[panel.thin] is not None for panel in TIMES for row in rows)
+    has_goodput = any(row[RATES.thin] is not None for row in rows)
+    times = f"{TIMES_NOTE}, and {WITH_TAILS}" if has_tails else TIMES_NOTE
+    return f"{times}; {RATES_NOTE}, and {WITH_GOODPUT}." if has_goodput else f"{times}; {RATES_NOTE}."
+
+
 def _title(key: Row, lines: Sequence[Line]) -> str:
     """The knee of the one server that is drawn, if it has a valid one."""
     knees = [row for line in lines for row in line.rows if row["is_knee"] and trust(row) == "valid"]
@@ -166,7 +188,7 @@ def _figure_text(
         notes=words.caption(
             [row for row in members if not left_out or id(row) in there or not is_ok(row)],
             shown,
-            NOTE,
+            _note(shown),
             IDEAL if key["loop"] == "open" else None,
             KNEE if any(row["is_knee"] for row in shown) else None,
             lacking=[left_out],
