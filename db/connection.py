@@ -205,15 +205,23 @@ def connect_attaching(attach: Callable[[DuckDB], Sequence[str]], config: Config)
     return connection
 
 
-def load_extension(connection: DuckDB, name: str, package: str | None) -> None:
-    """Load an extension of DuckDB: of its Python package, or one that DuckDB has installed. Raises StorageError.
+def duckdb_version() -> str:
+    """The version of DuckDB."""
+    import duckdb
+
+    return str(duckdb.__version__)
+
+
+def load_extension(connection: DuckDB, name: str, package: str, install: str) -> None:
+    """Load an extension of DuckDB: of its Python package, or one that DuckDB has installed. Raises StorageError, with
+    the command that installs the package.
 
     DuckDB checks the signature of either.
     """
     import duckdb
 
-    version = f"v{duckdb.__version__}"
-    spec = None if package is None else importlib.util.find_spec(package)
+    version = f"v{duckdb_version()}"
+    spec = importlib.util.find_spec(package)
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
     files = [os.path.join(folder, "extensions", version, f"{name}.duckdb_extension") for folder in folders]
     wanted = next((literal(file) for file in files if os.path.isfile(file)), quoted(name))
@@ -221,9 +229,8 @@ def load_extension(connection: DuckDB, name: str, package: str | None) -> None:
         connection.execute(f"LOAD {wanted}")
     except duckdb.Error as error:
         found = "" if spec is None else f" (the package {package} is for another version)"
-        advice = "" if package is None else 'pip install "benchhouse[lake]", which brings DuckDB 1.5.5, or '
         raise StorageError(
-            f"DuckDB {version} needs its extension {name} for this, and cannot load it{found}: {advice}"
+            f"DuckDB {version} needs its extension {name} for this, and cannot load it{found}: {install}, or "
             f"with a network, python -c \"import duckdb; duckdb.sql('INSTALL {name}')\""
         ) from error
 

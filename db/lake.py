@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 from benchmarking.core.database_paths import DATA_PATH, LakePlace
 from benchmarking.core.errors import LockedError, StorageError
@@ -37,6 +38,7 @@ from db.connection import (
     TransientError,
     confined,
     connect_attaching,
+    duckdb_version,
     literal,
     load_extension,
     new_database,
@@ -64,14 +66,32 @@ SLICE_S = 2.0
 
 EXTENSIONS = {"ducklake": "duckdb_extension_ducklake", "postgres_scanner": "duckdb_extension_postgres_scanner"}
 """Extension of DuckDB -> the Python package that carries it."""
-STORES = {"s3": "httpfs", "gs": "httpfs", "gcs": "httpfs", "r2": "httpfs", "az": "azure", "abfss": "azure"}
-"""Scheme of an object store -> the extension that reads it."""
+STORES = {
+    "s3": ("httpfs", "s3"),
+    "gs": ("httpfs", "gcs"),
+    "gcs": ("httpfs", "gcs"),
+    "r2": ("httpfs", "r2"),
+    "az": ("azure", "azure"),
+    "abfss": ("azure", "azure"),
+}
+"""Scheme of an object store -> the extension that reads it, and the type of its credentials in DuckDB."""
+LAKE_EXTRA = 'pip install "benchhouse[lake]", which brings DuckDB 1.5.5'
+
+AWS_VARIABLES = {
+    "KEY_ID": "AWS_ACCESS_KEY_ID",
+    "SECRET": "AWS_SECRET_ACCESS_KEY",
+    "SESSION_TOKEN": "AWS_SESSION_TOKEN",
+    "REGION": "AWS_REGION",
+}
+"""Option of a secret of DuckDB -> the variable that has it."""
 
 SETTINGS: Config = {"catalog_error_max_schemas": 0}
 """An unknown name is not looked for in PostgreSQL's own tables."""
 CHANGES = re.compile(r"^\s*(UPDATE|DELETE|INSERT)\b", re.MULTILINE)
 MERGE_INSTEAD = "the lake cannot be upgraded in its place: make a new one, and benchhouse merge this one into it"
 NO_FILE = "database does not exist"
+EXISTING = "CREATE_IF_NOT_EXISTS false"
+IN_STORE = re.compile(r"Data path (\S+) requires the extension")
 MISSING = "creating a new DuckLake is explicitly disabled"
 
 COLUMNS = """
@@ -341,15 +361,20 @@ def _check_file(lake: Lake) -> None:
 def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) -> list[str]:
     """Attach the lake, and make it the current database; the folders that it needs."""
     place = lake.place
-    names = ["ducklake", *(["postgres_scanner"] if place.is_postgres else [])]
+    for name in ("ducklake", *(["postgres_scanner"] if place.is_postgres else [])):
+        load_extension(connection, name, EXTENSIONS[name], LAKE_EXTRA)
     if place.is_remote:
-        names += [_store_extension(place)]
-    for name in names:
-        load_extension(connection, name, EXTENSIONS.get(name))
+        _open_store(connection, place, str(place.data_path))
     if place.is_postgres and not read_only:
         connection.execute(f"ATTACH {literal(place.catalog)} AS {TURNS} (TYPE postgres)")
     try:
-        _attach_lake(connection, lake, "CREATE_IF_NOT_EXISTS false", is_new=False, read_only=read_only)
+        try:
+            _attach_lake(connection, lake, EXISTING, is_new=False, read_only=read_only)
+        except StorageError as error:
+            if (store := IN_STORE.search(str(error))) is None:
+                raise
+            _open_store(connection, place, store[1])  # which only the catalog names
+            _attach_lake(connection, lake, EXISTING, is_new=False, read_only=read_only)
     except StorageError as error:
         if not any(sign in str(error) for sign in (MISSING, NO_FILE)):
             raise
@@ -406,11 +431,39 @@ def _data_folder(connection: DuckDB, place: LakePlace, *, read_only: bool) -> st
     return folder
 
 
-def _store_extension(place: LakePlace) -> str:
-    scheme = str(place.data_path).partition("://")[0]
+def _open_store(connection: DuckDB, place: LakePlace, data: str) -> None:
+    """Load what reads an object store, with credentials of the environment, else those that DuckDB has stored.
+
+    Raises StorageError where there are none.
+    """
+    scheme = data.partition("://")[0]
     if scheme not in STORES:
         raise StorageError(f"{place.name}: {scheme}:// is no object store: expected one of {', '.join(STORES)}")
-    return STORES[scheme]
+    extension, kind = STORES[scheme]
+    package = f"duckdb_extension_{extension}"
+    load_extension(connection, extension, package, f"pip install {package.replace('_', '-')}=={duckdb_version()}")
+    options = {} if kind != "s3" else aws_options()
+    if options:
+        given = ", ".join(f"{name} {literal(value)}" for name, value in options.items())
+        connection.execute(f"CREATE OR REPLACE TEMPORARY SECRET {NAME} (TYPE s3, SCOPE {literal(data)}, {given})")
+    if not connection.execute(f"FROM which_secret({literal(data)}, {literal(kind)})").fetchall():
+        variables = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or " if kind == "s3" else ""
+        raise StorageError(
+            f"{place.name}: no credentials for {data}: {variables}store them with DuckDB: "
+            f"CREATE PERSISTENT SECRET (TYPE {kind}, ...)"
+        )
+
+
+def aws_options() -> dict[str, str]:
+    """Credentials and place of a store as the variables of Amazon's own tools have them; nothing without a key."""
+    options = {option: value for option, name in AWS_VARIABLES.items() if (value := os.environ.get(name))}
+    if not {"KEY_ID", "SECRET"} <= options.keys():
+        return {}
+    options.setdefault("REGION", os.environ.get("AWS_DEFAULT_REGION") or "us-east-1")
+    url = urlsplit(os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "")
+    if url.netloc:
+        options |= {"ENDPOINT": url.netloc, "URL_STYLE": "path", "USE_SSL": str(url.scheme == "https").lower()}
+    return options
 
 
 def _has_lock(cursor: DuckDB, place: LakePlace, wait_s: float) -> bool:

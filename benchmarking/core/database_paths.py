@@ -37,6 +37,12 @@ class LakePlace:
                 "--db-path: a DuckLake's PostgreSQL is named by key=value words without a password, which others could "
                 "read in the list of processes: use PGPASSWORD, ~/.pgpass or a service file"
             )
+        if "://" in data and re.search(r"[?@]", data):
+            raise UsageError(
+                "--db-path: the data of a DuckLake are named by a URL without credentials and parameters, which others "
+                "could read in the list of processes: use AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a secret "
+                "that DuckDB has stored"
+            )
         is_postgres = catalog.startswith(POSTGRES)
         catalog = catalog.removeprefix(POSTGRES).strip()
         if (is_postgres and "=" not in catalog) or (not is_postgres and not catalog.endswith(FILE_ENDING)):

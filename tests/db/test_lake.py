@@ -376,6 +376,33 @@ def test_a_missing_extension_says_what_to_do(tmp_path, monkeypatch):
     assert "INSTALL ducklake" in str(caught.value)
 
 
+def test_credentials_of_an_object_store_come_from_amazons_variables_and_never_from_its_url(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    assert lake.aws_options() == {}
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    assert lake.aws_options() == {"KEY_ID": "key", "SECRET": "secret", "REGION": "us-east-1"}
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://minio:9000")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "lab")
+    own = {"REGION": "lab", "ENDPOINT": "minio:9000", "URL_STYLE": "path", "USE_SSL": "false"}
+    assert lake.aws_options() == {"KEY_ID": "key", "SECRET": "secret"} | own
+    for url in ("s3://key:hunter2@bucket/x", "s3://bucket/x?s3_secret_access_key=hunter2"):
+        with pytest.raises(UsageError, match="use AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") as caught:
+            LakePlace.parse(f"ducklake:a.ducklake?data_path={url}")
+        assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("duckdb_extension_httpfs") is None, reason="needs duckdb-extension-httpfs")
+@needs_extension
+def test_an_object_store_without_credentials_is_refused_before_anything_is_made(tmp_path, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(StorageError, match=r"no credentials for s3://bench/x: set AWS_ACCESS_KEY_ID and AWS_SECRET"):
+        Warehouse.open(f"ducklake:{tmp_path / 'a.ducklake'}?data_path=s3://bench/x")
+    assert not list(tmp_path.glob("a.ducklake*"))
+
+
 def test_an_object_store_of_an_unknown_kind_is_refused(tmp_path):
     with pytest.raises(StorageError, match=r"ftp:// is no object store: expected one of s3"):
         Warehouse.open(f"ducklake:{tmp_path / 'a.ducklake'}?data_path=ftp://x/y")
