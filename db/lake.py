@@ -85,6 +85,8 @@ AWS_VARIABLES = {
 }
 """Option of a secret of DuckDB -> the variable that has it."""
 
+STORE_THEM = "CREATE PERSISTENT SECRET"
+
 SETTINGS: Config = {"catalog_error_max_schemas": 0}
 """An unknown name is not looked for in PostgreSQL's own tables."""
 CHANGES = re.compile(r"^\s*(UPDATE|DELETE|INSERT)\b", re.MULTILINE)
@@ -442,15 +444,15 @@ def _open_store(connection: DuckDB, place: LakePlace, data: str) -> None:
     extension, kind = STORES[scheme]
     package = f"duckdb_extension_{extension}"
     load_extension(connection, extension, package, f"pip install {package.replace('_', '-')}=={duckdb_version()}")
-    options = {} if kind != "s3" else aws_options()
-    if options:
-        given = ", ".join(f"{name} {literal(value)}" for name, value in options.items())
-        connection.execute(f"CREATE OR REPLACE TEMPORARY SECRET {NAME} (TYPE s3, SCOPE {literal(data)}, {given})")
+    given = {} if kind != "s3" else aws_options()
+    if given:
+        options = ", ".join(f"{name} {literal(value)}" for name, value in given.items())
+        connection.execute(f"CREATE OR REPLACE TEMPORARY SECRET {NAME} (TYPE s3, SCOPE {literal(data)}, {options})")
     if not connection.execute(f"FROM which_secret({literal(data)}, {literal(kind)})").fetchall():
         variables = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or " if kind == "s3" else ""
         raise StorageError(
             f"{place.name}: no credentials for {data}: {variables}store them with DuckDB: "
-            f"CREATE PERSISTENT SECRET (TYPE {kind}, ...)"
+            f"{STORE_THEM} (TYPE {kind}, ...)"
         )
 
 
