@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from visualize.drawing import words
 from visualize.drawing.layout import FigureText, finish, new_figure
 from visualize.drawing.lines import doubtful_entries
-from visualize.drawing.loads import LEVELS, by_kind, level_words, request_words
+from visualize.drawing.loads import (
+    LEVELS,
+    REQUEST_PARTS,
+    TIMES,
+    Request,
+    by_kind,
+    in_flight,
+    level_words,
+    part_of,
+    request_words,
+    requests_of,
+)
 from visualize.drawing.rows import (
     CELL_COLUMNS,
     CELL_DETAIL_COLUMNS,
@@ -25,35 +34,19 @@ from visualize.drawing.style import colour, look, theme
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLUMNS = ("intended_ms", "sent_ms", "first_token_ms", "end_ms", "error")
-"""Of the table of requests."""
-LISTS = ", ".join(f"list({name} ORDER BY ordinal) AS each_{name}" for name in COLUMNS)
 SQL = f"""
 SELECT {{facts}}, {LEVELS}, requests.*
 FROM {{tables}}
 JOIN (
-    SELECT result_id AS load_id, launch, {LISTS}
+    SELECT result_id AS load_id, launch, {TIMES}
     FROM requests WHERE phase = 'measure' GROUP BY result_id, launch
 ) requests ON requests.load_id = r.result_id
 WHERE r.result_id IN {{latest}} AND {{selected}}
 ORDER BY {{order}}, requests.launch
 """  # noqa: S608 - names of this module
-MS_PER_S = 1000.0
 MOST_BARS = 300
 """Requests with a bar; more would be thinner than a pixel."""
 WIDTH_IN, BARS_IN, FLIGHT_IN = 7.6, 3.4, 1.3
-PARTS = (("waiting to be sent", "intended"), ("until the first token", "sent"), ("until the end", "first"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A request, with its times in s since the first intended start; None for what did not happen."""
-
-    intended: float
-    sent: float | None
-    first: float | None
-    end: float | None
-    error: str | None
 
 
 class RequestTimeline(ChartPlugin):
@@ -68,34 +61,6 @@ class RequestTimeline(ChartPlugin):
         for key, members in by_kind(rows):
             for _, launches in grouped(members, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, "result_id")):
                 yield _drawing({**launches[0], **key}, launches)
-
-
-def requests_of(row: Row) -> list[Request]:
-    """The requests of a repetition, in the order of their intended starts."""
-    times = zip(*(row[f"each_{name}"] for name in COLUMNS), strict=True)
-    start = min(row["each_intended_ms"])
-
-    def seconds(value: float | None) -> float | None:
-        return None if value is None else (value - start) / MS_PER_S
-
-    return [
-        Request(
-            intended=(intended - start) / MS_PER_S,
-            sent=seconds(sent),
-            first=seconds(first),
-            end=seconds(end),
-            error=error,
-        )
-        for intended, sent, first, end, error in times
-    ]
-
-
-def in_flight(requests: Sequence[Request]) -> list[tuple[float, int]]:
-    """(time in s, requests in flight from then on), from sending to the end of each."""
-    changes = [(one.sent, 1) for one in requests if one.sent is not None and one.end is not None]
-    changes += [(one.end, -1) for one in requests if one.sent is not None and one.end is not None]
-    ordered = sorted(changes)
-    return list(zip((time for time, _ in ordered), accumulate(change for _, change in ordered), strict=True))
 
 
 def _drawing(key: Row, launches: Sequence[Row]) -> Drawing:
@@ -130,9 +95,9 @@ def _draw_requests(axes: Axes, shown: Sequence[Request]) -> None:
     from matplotlib.collections import LineCollection
 
     width = max(0.6, min(4.0, 200 / len(shown)))
-    for part, (name, _) in enumerate(PARTS):
+    for part, name in enumerate(REQUEST_PARTS):
         segments = [
-            ((start, y), (end, y)) for y, one in enumerate(shown) for start, end in [_part(one, part)] if end > start
+            ((start, y), (end, y)) for y, one in enumerate(shown) for start, end in [part_of(one, part)] if end > start
         ]
         axes.add_collection(LineCollection(segments, colors=_colours()[part], linewidths=width, label=f"_{name}"))
     failed = [(one.end if one.end is not None else one.intended, y) for y, one in enumerate(shown) if one.error]
@@ -141,14 +106,6 @@ def _draw_requests(axes: Axes, shown: Sequence[Request]) -> None:
     axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.set_ylabel("Request, in the order\nof intended starts")
     axes.grid(axis="y", visible=False)
-
-
-def _part(one: Request, part: int) -> tuple[float, float]:
-    """Start and end of a part of the bar; equal where the request did not come to it."""
-    sent = one.sent if one.sent is not None else one.end if one.end is not None else one.intended
-    end = one.end if one.end is not None else sent
-    first = one.first if one.first is not None else end
-    return ((one.intended, sent), (sent, first), (first, end))[part]
 
 
 def _colours() -> tuple[str, str, str]:
@@ -163,7 +120,7 @@ def _figure_text(
 
     failed = [one for one in requests if one.error]
     kinds = ", ".join(sorted({str(one.error) for one in failed})[:3])
-    entries: list[Any] = [Patch(color=own, label=name) for own, (name, _) in zip(_colours(), PARTS, strict=True)]
+    entries: list[Any] = [Patch(color=own, label=name) for own, name in zip(_colours(), REQUEST_PARTS, strict=True)]
     if any(one.error for one in shown):
         entries.append(Line2D([], [], color=look().ink, marker="x", linestyle="none", label="failed"))
     lacking = (

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from benchmarking.core.records import LOOP, REQUEST_RATE
@@ -24,6 +26,12 @@ LEVELS = f"""run.runtime_mode->>'loop' AS loop, TRY_CAST(r.axes->>'{RATE}' AS DO
 """For a SELECT list: the loop, the offered rate, the limits and whether the level is the knee."""
 SUBJECT = ("model_id", *MODEL_COLUMNS, "loop")
 LOOPS = {"open": "requests at times of their own (open loop)", "closed": "a fixed number in flight (closed loop)"}
+MS_PER_S = 1000.0
+REQUEST_COLUMNS = ("intended_ms", "sent_ms", "first_token_ms", "end_ms", "error")
+"""Of the table of requests."""
+TIMES = ", ".join(f"list({name} ORDER BY ordinal) AS each_{name}" for name in REQUEST_COLUMNS)
+"""For a SELECT list: what `requests_of` reads."""
+REQUEST_PARTS = ("waiting to be sent", "until the first token", "until the end")
 LEVEL_TITLES = {"open": "Offered requests per second", "closed": "Requests in flight"}
 
 
@@ -34,12 +42,15 @@ def is_load(row: Row) -> bool:
 
 def as_level(row: Row) -> dict[str, Any]:
     """A result of the view all_results with the loop and the offered rate."""
+    mode, found = json.loads(row["runtime_mode"]), json.loads(row["extra"]).get("load")
     return {
         **dict.fromkeys(POINT_COLUMNS),
         "metric_definition": row.get("origin_definition"),
         **row,
-        "loop": json.loads(row["runtime_mode"])[LOOP],
+        "loop": mode[LOOP],
         "offered_rate": json.loads(row["axes"]).get(RATE),
+        "slo": mode.get("slo"),
+        "is_knee": isinstance(found, dict) and found.get("is_knee") is True,
     }
 
 
@@ -97,3 +108,50 @@ def limits_ms(rows: Sequence[Row]) -> dict[str, float]:
     (slo,) = stated if len(stated := {row["slo"] for row in rows}) == 1 else (None,)
     found = LIMIT.finditer(slo or "")
     return {name: float(value) * (1000 if unit == "s" else 1) for name, value, unit in (one.groups() for one in found)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request, with its times in s since the first intended start; None for what did not happen."""
+
+    intended: float
+    sent: float | None
+    first: float | None
+    end: float | None
+    error: str | None
+
+
+def requests_of(row: Row) -> list[Request]:
+    """The requests of a repetition, in the order of their intended starts."""
+    times = zip(*(row[f"each_{name}"] for name in REQUEST_COLUMNS), strict=True)
+    start = min(row["each_intended_ms"])
+
+    def seconds(value: float | None) -> float | None:
+        return None if value is None else (value - start) / MS_PER_S
+
+    return [
+        Request(
+            intended=(intended - start) / MS_PER_S,
+            sent=seconds(sent),
+            first=seconds(first),
+            end=seconds(end),
+            error=error,
+        )
+        for intended, sent, first, end, error in times
+    ]
+
+
+def in_flight(requests: Sequence[Request]) -> list[tuple[float, int]]:
+    """(time in s, requests in flight from then on), from sending to the end of each."""
+    changes = [(one.sent, 1) for one in requests if one.sent is not None and one.end is not None]
+    changes += [(one.end, -1) for one in requests if one.sent is not None and one.end is not None]
+    ordered = sorted(changes)
+    return list(zip((time for time, _ in ordered), accumulate(change for _, change in ordered), strict=True))
+
+
+def part_of(one: Request, part: int) -> tuple[float, float]:
+    """Start and end, in s, of a part in the order of `REQUEST_PARTS`; equal where the request did not come to it."""
+    sent = one.sent if one.sent is not None else one.end if one.end is not None else one.intended
+    end = one.end if one.end is not None else sent
+    first = one.first if one.first is not None else end
+    return ((one.intended, sent), (sent, first), (first, end))[part]

@@ -35,8 +35,8 @@ FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
 PACKAGE = "visualize.pages.views"
 VIEWS = (
-    *("overview", "results", "run", "compare", "trends", "profiles", "profile", "recommend", "hardware", "live"),
-    "console",
+    *("overview", "results", "run", "compare", "trends", "loads", "load", "profiles", "profile", "recommend"),
+    *("hardware", "live", "console"),
 )
 """The modules of the views. Those with a place in the navigation come in this order."""
 DIGEST_LETTERS = 10

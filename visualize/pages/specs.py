@@ -219,14 +219,15 @@ def plain_bars(rows: Sequence[Record], x: str, y: str) -> Spec:
     )
 
 
-def curves(rows: Sequence[Record], *, y_title: str, x_title: str = "batch size") -> Spec:
+def curves(rows: Sequence[Record], *, y_title: str, x_title: str = "batch size", y_scale: Spec | None = None) -> Spec:
     """A line for each "setup" over "batch", or over the "level" of a load: "value" with the interval from "low" to
     "high" where there is one.
 
     Marks are filled where "state" is valid, hollow where it is doubtful, crosses where it is invalid or simulated.
+    The scale of the values is chosen for them unless `y_scale` is given.
     """
     x = _level(x_title) if "level" in rows[0] else _batch(x_title, sorted({row["batch"] for row in rows}))
-    y = {"field": "value", "type": "quantitative", "title": y_title, "scale": _value_scale(rows)}
+    y = {"field": "value", "type": "quantitative", "title": y_title, "scale": y_scale or _value_scale(rows)}
     names = list(dict.fromkeys(row["setup"] for row in rows))
     legend = {"title": None, "orient": "bottom", "columns": 1, "labelLimit": 480}
     colour = {"field": "setup", "type": "nominal", "scale": {"domain": names}, "legend": legend}
@@ -241,6 +242,91 @@ def curves(rows: Sequence[Record], *, y_title: str, x_title: str = "batch size")
         "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
     }
     return {**_base(rows, height=260), "layer": _measured(rows, [line], whiskers, {"x": x, "y": y, "color": colour})}
+
+
+def over_levels(
+    rows: Sequence[Record], *, y_title: str, x_title: str, limit: float | None, is_rate: bool, is_offered: bool
+) -> Spec:
+    """`curves` over the levels of a load, with a dotted line of "thin" where there is one, an upright rule where "knee"
+    is true, and a dashed rule at the limit. The value of a rate is from 0 on; `is_offered` adds the line on which it
+    would be the level itself."""
+    values = [{"value": one} for row in rows for one in (row["value"], row["thin"], limit) if one]
+    scale = {"zero": True} if is_rate or not values else _value_scale(values)
+    made = curves(rows, y_title=y_title, x_title=x_title, y_scale=scale)
+    drawn = made["layer"][-1]["encoding"]
+    x, y, colour = (drawn[name] for name in ("x", "y", "color"))
+    below: list[Spec] = []
+    if is_offered:
+        ideal = {"type": "line", "strokeDash": [6, 4], "strokeWidth": 1, "color": "--muted"}
+        below.append({"mark": ideal, "encoding": {"x": x, "y": {**y, "field": "level"}}})
+    if any(row["thin"] is not None and row["state"] in JOINED for row in rows):
+        dotted = {"type": "line", "strokeDash": [2, 3], "strokeWidth": 1.5}
+        below.append(
+            {
+                "transform": [
+                    {"filter": {"field": "thin", "valid": True}},
+                    {"filter": {"field": "state", "oneOf": list(JOINED)}},
+                ],
+                "mark": dotted,
+                "encoding": {"x": x, "y": {**y, "field": "thin"}, "color": colour},
+            }
+        )
+    if any(row["knee"] for row in rows):
+        knees = {"transform": [{"filter": {"field": "knee", "equal": True}}]}
+        rule = {"type": "rule", "strokeWidth": 1, "strokeDash": [2, 2]}
+        below.append({**knees, "mark": rule, "encoding": {"x": x, "color": colour}})
+    if limit is not None:
+        rule = {"type": "rule", "strokeDash": [6, 4], "strokeWidth": 1.5, "color": "--bad"}
+        below.append({"data": {"values": [{"value": limit}]}, "mark": rule, "encoding": {"y": y}})
+    return {**made, "layer": [*below, *made["layer"]]}
+
+
+def request_bars(rows: Sequence[Record], failed: Sequence[Record], *, count: int, parts: Sequence[str]) -> Spec:
+    """A line for each "request", of `count` ones, in `parts` from "start" to "end" in s; a cross where one failed."""
+    tick = max(1, -(-count // TICKS))
+    y = {
+        "field": "request",
+        "type": "quantitative",
+        "title": "request, in the order of intended starts",
+        "scale": {"domain": [count + 0.5, 0.5], "nice": False, "zero": False},
+        "axis": {
+            "values": [1, *range(tick, count + 1, tick)] if tick > 1 else list(range(1, count + 1)),
+            "grid": False,
+        },
+    }
+    x = {"field": "start", "type": "quantitative", "title": "time since the first intended start (s)"}
+    scale = {"domain": list(parts), "range": ["--muted", "--c4", "--c0"]}
+    bars = {
+        "data": {"values": list(rows)},
+        "mark": {"type": "rule", "strokeWidth": max(1.0, min(5.0, 280 / count))},
+        "encoding": {
+            "x": x,
+            "x2": {"field": "end"},
+            "y": y,
+            "color": {"field": "part", "type": "nominal", "scale": scale, "legend": {"title": None, "orient": "top"}},
+            "tooltip": _tooltip(("request", "part", "start", "end")),
+        },
+    }
+    crosses = {
+        "data": {"values": list(failed)},
+        "mark": {"type": "point", "shape": "cross", "filled": True, "size": 60, "color": "--bad", "opacity": 1},
+        "encoding": {"x": {**x, "field": "end"}, "y": y, "tooltip": _tooltip(("request", "error", "end"))},
+    }
+    return {**_base((), height=320), "layer": [*([bars] if rows else []), *([crosses] if failed else [])]}
+
+
+def stairs(rows: Sequence[Record], *, x_title: str, y_title: str) -> Spec:
+    """A line that keeps each "y" from its "x" to the next: a count over time."""
+    return _chart(
+        rows,
+        mark={"type": "line", "interpolate": "step-after", "strokeWidth": 1.5},
+        encoding={
+            "x": {"field": "x", "type": "quantitative", "title": x_title},
+            "y": {"field": "y", "type": "quantitative", "title": y_title, "axis": {"format": "d", "tickMinStep": 1}},
+            "tooltip": _tooltip(("x", "y")),
+        },
+        height=160,
+    )
 
 
 def _batch(title: str, batches: Sequence[int]) -> Spec:

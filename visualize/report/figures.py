@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from visualize.drawing import loads, words
 from visualize.drawing.rows import clear_winner, grouped, is_ok
 from visualize.pages import specs
+from visualize.pages.load_pictures import MARKS, level_charts
 from visualize.pages.shown import Chart, Grid, Heading, number_cell, state_cell, text_cell
 from visualize.report.rows import POINT, Row, is_ranked
 
@@ -16,7 +17,6 @@ MOST_SETUPS = 8
 """In a chart: there are as many colours."""
 MOST_SETS = 4
 """Sets of charts for a model: sequence lengths, image sizes, numbers of tokens."""
-MARKS = "Hollow marks are doubtful, crosses invalid or simulated."
 ALIKE = tuple(name for name in POINT if name != "batch_size")
 
 
@@ -31,19 +31,8 @@ def charts(rows: Sequence[Row]) -> tuple[tuple[Chart, ...], int]:
 
 
 def _of_load(key: Row, rows: Sequence[Row]) -> list[Chart]:
-    """Throughput against interactivity, and times against the load, of one kind of load."""
     shown, left_out = _fastest_setups(_plainly_named(rows))
-    offered = loads.LEVEL_TITLES[str(key["loop"])]
-    per_user = "Tokens per second of each user"
-    found = [
-        _level_chart(key, shown, left_out, title, x_title, x, y)
-        for title, x_title, x, y in (
-            ("Output tokens per second of all users", per_user, _per_user, "throughput_tokens_per_sec"),
-            ("Time to first token, median (ms)", offered, loads.level, "time_to_first_token_ms"),
-            ("Latency of a request, median (ms)", offered, loads.level, "latency_median_ms"),
-        )
-    ]
-    return [one for one in found if one is not None]
+    return level_charts(key, shown, left_out)
 
 
 def _plainly_named(rows: Sequence[Row]) -> list[Row]:
@@ -51,42 +40,6 @@ def _plainly_named(rows: Sequence[Row]) -> list[Row]:
     cells = {str(row["setup"]): words.cell(row) for row in rows}
     alone = {setup for setup, cell in cells.items() if list(cells.values()).count(cell) == 1}
     return [{**row, "setup": cells[row["setup"]] if row["setup"] in alone else row["setup"]} for row in rows]
-
-
-def _per_user(row: Row) -> float | None:
-    return 1000 / row["time_per_output_token_ms"] if row["time_per_output_token_ms"] else None
-
-
-def _level_chart(
-    key: Row,
-    rows: Sequence[Row],
-    left_out: int,
-    title: str,
-    x_title: str,
-    x: Callable[[Row], float | None],
-    y: str,
-) -> Chart | None:
-    """A line for each server over the levels of a load; None without values."""
-    points = [
-        {
-            **dict.fromkeys(("low", "high")), "setup": row["setup"], "point": loads.level_words(row), "level": at,
-            "value": row[y], "state": row["state"],
-        }
-        for row in sorted(rows, key=loads.level)
-        if (at := x(row)) is not None and row[y] is not None
-    ]  # fmt: skip
-    if not points:
-        return None
-    better = "Higher is better in both." if x is _per_user else "Lower is better."
-    more = f"{left_out} slower servers are not drawn; the table has them." if left_out else ""
-    marks = MARKS if any(one["state"] != "valid" for one in points) else ""
-    kind = ", ".join(part for part in loads.request_words(key) if part)
-    return Chart(
-        title=f"{title} against {x_title[0].lower()}{x_title[1:]}",
-        caption=" ".join(part for part in (f"{kind[0].upper()}{kind[1:]}.", better, marks, more) if part),
-        spec=specs.curves(points, y_title=title, x_title=x_title),
-        table=_table(points, title, has_interval=False),
-    )
 
 
 def _of_set(rows: Sequence[Row]) -> list[Chart]:

@@ -18,13 +18,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from benchmarking.core.metrics import CUSTOM_METRICS, JUDGED
-from benchmarking.core.records import Run, canonical_hash
+from benchmarking.core.records import Doubt, Run, canonical_hash
 from db.analysis.history.changes import update_changes
 from db.warehouse import Warehouse
+from tests.helpers.load import make_load, make_requests
 from tests.helpers.records import make_profile, make_run
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>"
 PROFILE = "a profile"
+LOADED = "a/served-model"
 FIRST = datetime(2026, 9, 1, 8, tzinfo=UTC)
 STORE = (
     "import sys; from db.warehouse import Warehouse; from tests.helpers.records import make_run\n"
@@ -32,6 +34,8 @@ STORE = (
     "    with Warehouse.open(sys.argv[1], lock_timeout_s=0) as warehouse: warehouse.ingest(make_run())\n"
 )
 """Stores runs, each as a measuring command does, and waits for nobody."""
+LOADED_AT = "2026-08-30T08:00:00+00:00"
+"""Before all other runs, so that they stay the newest."""
 SLOWER_FROM = 12
 RUNS = 20
 
@@ -101,6 +105,34 @@ def with_own_metric(run: Run) -> Run:
     return dataclasses.replace(run, results=(*results, *(one for one in run.results if one.status != "ok")))
 
 
+def make_loads() -> Iterator[Run]:
+    """An open and a closed loop on a server: the knee at the second level, a request that failed, an invalid level."""
+    requests = make_requests(
+        intended_ms=(0.0, 500.0), sent_ms=(5.0, 520.0), first_token_ms=(60.0, None), end_ms=(900.0, 640.0)
+    )
+    for levels in ({"rates": (1.0, 2.0, 4.0, 8.0)}, {"concurrency": (1, 2, 4, 8)}):
+        run = make_load(model_id=LOADED, started_at=LOADED_AT, finished_at=LOADED_AT, **levels)
+        served = []
+        for place, one in enumerate(run.results):
+            is_over = place == 3
+            rate = (1.0, 2.0, 2.3, 2.2)[place]
+            own = {"throughput_samples_per_sec": rate, "throughput_tokens_per_sec": 20 * rate,
+                   "goodput_requests_per_sec": 0.0 if is_over else rate, "time_to_first_token_ms": 40.0 * 3**place,
+                   "time_to_first_token_p99_ms": 90.0 * 3**place, "time_per_output_token_ms": 8.0 + place,
+                   "requests_sent": 2.0, "requests_failed": 1.0}  # fmt: skip
+            served.append(
+                dataclasses.replace(
+                    one,
+                    metrics={**one.metrics, **own},
+                    requests=(requests,),
+                    extra={"load": {"is_knee": place == 1}},
+                    doubts=(Doubt(kind="over_saturated", severity="invalid"),) if is_over else (),
+                    validity="invalid" if is_over else "valid",
+                )
+            )
+        yield dataclasses.replace(run, results=tuple(served))
+
+
 def fill(path: Path, *, with_hostile: bool = True) -> None:
     """Two runtimes of a model over time, of which one becomes slower; other families; a hostile name."""
     with Warehouse.open(path) as warehouse:
@@ -127,6 +159,7 @@ def fill(path: Path, *, with_hostile: bool = True) -> None:
             warehouse.ingest(hostile)
             warehouse.ingest_profile(make_profile(run=dataclasses.replace(hostile, results=())))
         warehouse.ingest_profile(make_profile(4.0))
+        warehouse.ingest_all(list(make_loads()))
         update_changes(warehouse, JUDGED["latency_median_ms"])
 
 

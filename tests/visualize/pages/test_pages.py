@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.helpers.paths import FIXTURES
-from tests.visualize.pages.conftest import HOSTILE, PROFILE
+from tests.visualize.pages.conftest import HOSTILE, LOADED, PROFILE
 from visualize.pages.site import views
 
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1360, "height": 900}
@@ -65,6 +65,7 @@ def addresses(run_ids):
         f"/runs/{run_ids['gpt2']}",
         f"/runs/{run_ids[HOSTILE]}",
         f"/profiles/{run_ids[PROFILE]}",
+        f"/loads/{run_ids[LOADED]}",
     ]
 
 
@@ -284,7 +285,7 @@ def test_a_screen_reader_finds_landmarks_names_and_a_table_behind_every_chart(br
             for role in ("banner", "navigation", "main", "contentinfo"):
                 assert page.get_by_role(role).count() == 1, (path, role)
             current = page.locator("nav [aria-current=page]")
-            assert current.count() == (0 if path.startswith(("/runs", "/profiles/")) else 1)
+            assert current.count() == (0 if path.startswith(("/runs", "/profiles/", "/loads/")) else 1)
             for figure in page.locator("figure.chart").all():
                 assert figure.locator(".plot").get_attribute("aria-label")
                 figure.locator("summary").click()

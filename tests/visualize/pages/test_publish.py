@@ -131,9 +131,10 @@ def test_every_link_leads_to_a_file_of_the_site_and_every_page_is_reached(site):
             "recommend.html",
             "hardware.html",
             "profiles.html",
+            "loads.html",
         )
     }
-    assert sum(path.startswith("run/") for path in made) == 2 * RUNS + 4
+    assert sum(path.startswith("run/") for path in made) == 2 * RUNS + 6
 
 
 def test_no_page_has_a_form_or_asks_a_server(site):

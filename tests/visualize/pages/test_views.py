@@ -16,7 +16,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.live_status import Sight
 from db.query.questions import TimeLimitError
 from tests.helpers.records import make_run
-from tests.visualize.pages.conftest import FIRST
+from tests.visualize.pages.conftest import FIRST, LOADED
 from visualize.pages import parameters, specs
 from visualize.pages.site import NotFoundError, views
 from visualize.pages.snapshot import Snapshots
@@ -330,3 +330,48 @@ def test_a_profile_has_its_finding_its_pictures_and_the_numbers_behind_each(data
     assert leads_to == link
     with pytest.raises(NotFoundError, match="no profile 'x'"):
         views()["profile"].page(data, views()["profile"].parameters(profile_id="x"))
+
+
+def test_a_load_has_its_curves_with_knee_and_limit_its_requests_doubts_and_command(data):
+    rows = page_of(data, "loads").loads.rows
+    assert sorted(row[4].text for row in rows) == ["closed loop", "open loop, poisson"]
+    link = next(row[1].link for row in rows if row[4].text.startswith("open"))
+    shown = views()["load"].page(data, link.parameters)
+    assert [row[0].text for row in shown.levels.rows] == [
+        "1 request/s", "2 requests/s (knee)", "4 requests/s", "8 requests/s",
+    ]  # fmt: skip
+    rates, first, each, latency, frontier = shown.charts
+    assert rates.title == "Past 2 requests/s hardly more come through: 2 requests/s there"
+    layers = {json.dumps(layer["encoding"].get("y", {}).get("field")): layer for layer in rates.spec["layer"]}
+    assert {'"level"', '"thin"', "null", '"value"'} <= set(layers)  # offered, goodput, knee, what came through
+    (limit,) = [layer for layer in first.spec["layer"] if layer.get("data")]
+    assert limit["data"]["values"] == [{"value": 500.0}]
+    assert "The dashed line is the limit, 500 ms." in first.caption
+    assert [one["level"] for one in frontier.spec["data"]["values"]] == [125.0, pytest.approx(1000 / 9), 100.0,
+                                                                       pytest.approx(1000 / 11)]  # fmt: skip
+    assert all(len(chart.table.rows) == 4 for chart in shown.charts)
+    assert each.spec["data"]["values"][3]["state"] == latency.spec["data"]["values"][3]["state"] == "invalid"
+    (doubt,) = shown.doubts
+    assert (doubt.kind, doubt.points) == ("over_saturated", ("8 requests/s",))
+    assert doubt.sentence.startswith("Requests queued up at the server without end")
+    bars, flight = shown.requests
+    assert (shown.drawn, flight.title) == ("2 requests/s", "Up to 2 requests in flight")
+    assert "Crosses are failed ones: 1 of 2 (refused)." in bars.caption
+    assert [cell.text for cell in bars.table.rows[1]] == ["2", "0.5", "0.52", "-", "0.64", "refused"]
+    assert shown.command == page_of(data, "run", run_id=shown.run_id).command
+    assert page_of(data, "run", run_id=shown.run_id).load == link
+    assert link in [row[1].link for row in page_of(data, "overview").loads.rows]
+    other = shown.levels.rows[3][0].link
+    assert views()["load"].page(data, other.parameters).drawn == "8 requests/s"
+
+
+def test_only_a_load_has_the_page_of_a_load(data):
+    (run,) = data.warehouse.query("SELECT max(run_id) AS id FROM benchmark_runs WHERE model_id = 'gpt2'").dicts()
+    assert page_of(data, "run", run_id=run["id"]).load is None
+    with pytest.raises(NotFoundError, match=f"its own page is /runs/{run['id']}"):
+        page_of(data, "load", run_id=run["id"])
+    (load,) = data.warehouse.query(
+        "SELECT max(run_id) AS id FROM benchmark_runs WHERE model_id = $model", {"model": LOADED}
+    ).dicts()
+    with pytest.raises(NotFoundError, match="no level 'x'"):
+        page_of(data, "load", run_id=load["id"], result="x")

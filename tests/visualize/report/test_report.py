@@ -334,10 +334,10 @@ def test_loads_are_drawn_over_their_levels_and_the_loops_apart(store, report):
     store(make_load(rates=(1.0, 4.0), **SESSION), make_load(concurrency=(2, 8), **SESSION))
     specs = [json.loads(data) for data in Texts(report(name="r.html")).data]
     offered = [[one["level"] for one in spec["data"]["values"]] for spec in specs]
-    assert len(specs) == 6
-    assert [*offered[1:3], *offered[4:6]] == [[2, 8], [2, 8], [1, 4], [1, 4]]
+    assert len(specs) == 10
+    assert [*offered[:4], *offered[5:9]] == [*[[2, 8]] * 4, *[[1, 4]] * 4]
     assert {one["setup"] for one in specs[1]["data"]["values"]} == {"Test CPU (server) · some-engine · float32"}
-    assert [one["point"] for one in specs[4]["data"]["values"]] == ["1 request/s", "4 requests/s"]
+    assert [one["point"] for one in specs[6]["data"]["values"]] == ["1 request/s", "4 requests/s"]
 
 
 def test_marks_of_charts_tell_valid_doubtful_and_invalid_results_apart(store, report):

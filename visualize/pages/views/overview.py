@@ -29,12 +29,14 @@ from visualize.pages.shown import (
     time_text,
 )
 from visualize.pages.site import View
+from visualize.pages.views.loads import newest_loads
 from visualize.pages.views.run import RunParameters
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
 
 LATEST_RUNS = 12
+LATEST_LOADS = 4
 SERIES = 24
 SERIES_A_RUN = 4
 LEAST_HISTORY = 3
@@ -113,6 +115,7 @@ class OverviewPage:
     alerts: Grid
     regressions: Grid
     cards: tuple[Card, ...]
+    loads: Grid
     metric: str
 
     @property
@@ -129,6 +132,7 @@ def page(data: Data, parameters: OverviewParameters) -> OverviewPage:
         alerts=_alerts(data),
         regressions=_regressions(data),
         cards=_cards(data),
+        loads=newest_loads(data, LATEST_LOADS),
         metric=JUDGED[DEFAULT_METRIC].words,
     )
 

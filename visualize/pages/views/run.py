@@ -19,6 +19,7 @@ from benchmarking.core.records import dumps
 from benchmarking.core.text import number, visible
 from db.analysis.selection import Selection
 from db.run_records import stored_runs
+from visualize.drawing.loads import is_load
 from visualize.pages import specs
 from visualize.pages.result_rows import OTHERS, own_metrics, result_table
 from visualize.pages.shown import (
@@ -155,6 +156,8 @@ class RunPage:
     samples: tuple[Chart, ...]
     metrics: tuple[tuple[str, Link, bool], ...]
     """Other raw metrics of it: name, page, and whether it is drawn."""
+    load: Link | None
+    """The page of its levels, of a load on a server."""
     profiles: tuple[tuple[str, Link], ...]
     """Of the same model and runtime on the same device: when and at which point, and the page."""
     environment: tuple[Facts, ...]
@@ -164,7 +167,7 @@ class RunPage:
 
 def page(data: Data, parameters: RunParameters) -> RunPage:
     """The page. Raises NotFoundError."""
-    run = _run(data, parameters.run_id)
+    run = find_run(data, parameters.run_id)
     run_id = run["run_id"]
     rows = data.warehouse.query(RESULTS, {"run": run_id}).dicts()
     sampled = _sampled(rows, parameters)
@@ -184,6 +187,7 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
         sampled=None if sampled is None else point_text(sampled),
         samples=() if sampled is None or drawn is None else _charts(data, sampled, *drawn),
         metrics=tuple((name, _metric_link(run_id, sampled, name), is_drawn) for name, _, is_drawn in metrics),
+        load=_load(run),
         profiles=_profiles(data, run),
         environment=_environment(run),
         json_file=Link(view="run_json", parameters=RunFile(run_id=run_id)),
@@ -191,7 +195,8 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
     )
 
 
-def _run(data: Data, run_id: str) -> Row:
+def find_run(data: Data, run_id: str) -> dict[str, Any]:
+    """A run by its id, or by how that begins. Raises NotFoundError."""
     found = data.warehouse.query(FIND, {"run": run_id, "least": LEAST_PREFIX}).dicts()
     if len(found) != 1 and not (found and found[0]["run_id"] == run_id):
         which = "several runs have an id that begins" if found else "no run has an id that begins"
@@ -223,6 +228,12 @@ def _metric_link(run_id: str, result: Row | None, metric: str) -> Link:
     assert result is not None
     own = None if metric == METRIC else metric
     return Link(view="run", parameters=RunParameters(run_id=run_id, result=result["result_id"], metric=own))
+
+
+def _load(run: Row) -> Link | None:
+    from visualize.pages.views.load import LoadParameters  # which takes the words of doubts from this module
+
+    return Link(view="load", parameters=LoadParameters(run_id=run["run_id"])) if is_load(run) else None
 
 
 def _profiles(data: Data, run: Row) -> tuple[tuple[str, Link], ...]:
@@ -425,7 +436,7 @@ def _environment(run: Row) -> tuple[Facts, ...]:
 
 def json_file(data: Data, parameters: RunFile) -> File:
     """The run as a run file, which `setup_benchmark_db --ingest` loads."""
-    run_id = str(_run(data, parameters.run_id)["run_id"])
+    run_id = str(find_run(data, parameters.run_id)["run_id"])
 
     def parts() -> Iterator[str]:
         for stored in stored_runs(data.warehouse, [run_id]):
@@ -436,7 +447,7 @@ def json_file(data: Data, parameters: RunFile) -> File:
 
 def csv_file(data: Data, parameters: RunFile) -> File:
     """The run's results with every column."""
-    run_id = str(_run(data, parameters.run_id)["run_id"])
+    run_id = str(find_run(data, parameters.run_id)["run_id"])
     if not data.warehouse.query(RESULTS, {"run": run_id}).dicts():
         raise NotFoundError("the run has no results")
     return results_csv(data, Selection.parse(f"run={run_id}"), f"run-{run_id}.csv")
