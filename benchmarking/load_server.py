@@ -91,7 +91,7 @@ def _run(argv: Sequence[str]) -> int:
     _check_size(levels, arguments.turns)
     if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
         raise UsageError("--find-rate takes --slo and two rates to search between: --request-rate 1,32")
-    say, command = notes(quiet=arguments.quiet), (NAME, *argv)
+    say, command = notes(quiet=arguments.quiet), (*NAME.split(), *argv)
     load: ServerLoad | ScenarioLoad = (
         _server_load(arguments, limits, say)
         if arguments.model_id is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ COLUMNS = (
 )
 """The columns of a result that the rows need, besides those of its point."""
 INTERVAL = "95 % interval"
+INTERVAL_END = re.compile(r"_ci_(low|high)_ms$")
 STATE, DOUBTS = "state", "doubts"
 
 
@@ -51,7 +53,7 @@ def result_table(
     rows: Sequence[Row], own: Mapping[str, Metric] = MappingProxyType({})
 ) -> tuple[tuple[Heading, ...], list[tuple[Cell, ...]]]:
     """Headings, and the cells of each row: only columns in which any row has a value. `own` are the metrics without a
-    column that are shown."""
+    column that are shown, but for the ends of intervals, two for each percentile of a load."""
     numbers: dict[str, Callable[[Row], Cell]] = {
         METRICS[FIRST].heading: lambda row: number_cell(row[FIRST]),
         INTERVAL: _interval,
@@ -62,7 +64,7 @@ def result_table(
     if _has(rows, "output_error"):
         numbers["error"] = lambda row: text_cell(_error_text(row))
     for name, metric in own.items():
-        if any(name in row[OTHERS] for row in rows):
+        if INTERVAL_END.search(name) is None and any(name in row[OTHERS] for row in rows):
             numbers[metric.words] = _own(name)
     columns = {**numbers, "launches": _launches, STATE: _state, DOUBTS: _doubts}
     headings = tuple(Heading(text=name, is_number=name in numbers or name == "launches") for name in columns)

@@ -102,6 +102,7 @@ def test_the_generators_capacity_its_processors_and_the_servers_metrics_are_stor
     assert facts["server_metrics"]["served_total"] == {"after": 5.0, "change": 0.0}
     (path,) = (folder / "runs").glob("load_*.json")
     assert "sk-secret" not in path.read_text()
+    assert run.provenance.command[:3] == ("benchhouse", "load", "--url")  # as it is typed
 
 
 def test_the_table_shows_the_levels_and_the_doubts(stored, capsys):

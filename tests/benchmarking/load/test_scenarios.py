@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+from dataclasses import replace
 from statistics import fmean, median
 
 import pytest
@@ -10,17 +13,20 @@ import pytest
 pytest.importorskip("mlperf_loadgen")
 
 from benchmarking import load_server
-from benchmarking.core.records import LOOP, SCENARIO, Point
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import LOOP, SCENARIO, Point, run_from_json
 from benchmarking.devices.null import NullHandle, Script
 from benchmarking.load.results import result_of
 from benchmarking.load.scenarios import verdicts, with_limits
 from benchmarking.load.traffic import Lengths, Traffic
 from benchmarking.measure.loadgen import ScenarioSettings, issue_delays_ns, run_scenario
 from benchmarking.runtimes.null import NullOperation
+from db.commands import check, history, recommend
 from db.importers.mlperf import PLUGIN
 from db.importers.support.files import read_file
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
+from visualize import visualize_benchmarks
 
 CALL_MS = 10.0
 SCENARIOS = {
@@ -151,6 +157,37 @@ def test_a_models_test_is_stored_and_loadgens_folder_imports_to_the_same_figures
     assert imported.cell.runtime_mode[SCENARIO] in run["runtime_mode"]
     assert LOOP in run["runtime_mode"]
     assert str(round(theirs["latency_mean_ms"] * 1e6)) in run["extra"]
+
+
+def test_valid_tests_of_a_scenario_are_judged_reported_and_recommended(stored, empty_database, tmp_path, capsys):
+    (file,) = (stored[1] / "runs").glob("load_*.json")
+    run = run_from_json(json.loads(file.read_text()), str(file))
+    database = str(shutil.copy(empty_database, tmp_path / "nights.duckdb"))
+    with Warehouse.open(database) as warehouse:
+        for night in range(12):
+            warehouse.ingest(of_night(run, night, 10.0 if night == 11 else 20.0 + 0.01 * (night % 3)))
+    arguments = ["--metric", "throughput_samples_per_sec", "--db-path", database, "--json"]
+    assert check.main(arguments) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (finding["judgement"]["outcome"], finding["judgement"]["n"]) == ("worse", 11)
+    assert history.main(arguments) == 0
+    (series,) = json.loads(capsys.readouterr().out)
+    assert len(series["points"]) == 12
+    assert recommend.main(["tiny-gpt2", "--request-rate", "40", "--ttft-ms", "5000", "--db-path", database]) == 0
+    assert "recommended: 2 machines" in " ".join(capsys.readouterr().out.split())
+    assert visualize_benchmarks.main(["--db-path", database, "--report", str(tmp_path / "r.md")]) == 0
+    assert "benchhouse load tiny-gpt2 --device cpu --scenario server" in (tmp_path / "r.md").read_text()
+
+
+def of_night(run, night, rate):
+    """A run of another night with another throughput, which loadgen called valid."""
+    at = f"2026-03-{night + 1:02d}T00:00:00+00:00"
+    (result,) = run.results
+    metrics = {**result.metrics, "throughput_samples_per_sec": rate}
+    made = replace(result, result_id=uuid7(), doubts=(), validity="valid", metrics=metrics)
+    about = replace(run.provenance, git_commit=None, git_commit_time=None)
+    ids = {"run_id": uuid7(), "session_id": uuid7()}
+    return replace(run, **ids, started_at=at, finished_at=at, provenance=about, results=(made,))
 
 
 def test_a_call_that_fails_is_a_failed_level_with_its_reason_and_ends_the_worker(null_script, capsys):

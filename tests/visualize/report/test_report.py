@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.records import Doubt, Point, dumps
 from db.commands import compare
 from db.warehouse import Warehouse
@@ -338,6 +339,16 @@ def test_loads_are_drawn_over_their_levels_and_the_loops_apart(store, report):
     assert [*offered[:4], *offered[5:9]] == [*[[2, 8]] * 4, *[[1, 4]] * 4]
     assert {one["setup"] for one in specs[1]["data"]["values"]} == {"Test CPU (server) · some-engine · float32"}
     assert [one["point"] for one in specs[6]["data"]["values"]] == ["1 request/s", "4 requests/s"]
+
+
+def test_the_table_of_a_load_is_without_the_ends_of_intervals(store, report):
+    custom = {name: {"unit": "ms", "better": None} for name in ("ttft_p95_ms", "ttft_p95_ci_low_ms")}
+    run = make_load(rates=(1.0,), metrics=dict.fromkeys(custom, 5.0), **SESSION)
+    results = [replace(one, extra={**one.extra, CUSTOM_METRICS: custom}) for one in run.results]
+    store(replace(run, results=tuple(results)))
+    text = report(name="r.md")
+    assert "ttft p95 (ms)" in text
+    assert "ci low" not in text
 
 
 def test_marks_of_charts_tell_valid_doubtful_and_invalid_results_apart(store, report):
