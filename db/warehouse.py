@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -416,7 +417,8 @@ class Warehouse:
             elif not migrate.is_current(connection, self.path):
                 raise OutdatedError(
                     f"{self.path}: of another version of this program, and opened read-only: "
-                    f"upgrade it with setup_benchmark_db --db-path {self.path}, or a copy of it if it cannot be written"
+                    f"upgrade it with setup_benchmark_db --db-path {shlex.quote(self.path)}, or a copy of it if it "
+                    "cannot be written"
                 )
             lock(connection)
             self.has_own_views = is_fresh or catalog.has_own_views(connection)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,9 +41,10 @@ def open_database(path: str, lock_timeout_s: float) -> Source:
     warehouse = Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s)
     if not _values(warehouse, "run_id"):
         warehouse.close()
+        word = shlex.quote(path)
         raise StorageError(
-            f"{path} has no runs yet: measure with run_hardware_benchmark --save --db-path {path}, "
-            f"or load run files with setup_benchmark_db --ingest FOLDER --db-path {path}"
+            f"{path} has no runs yet: measure with run_hardware_benchmark --save --db-path {word}, "
+            f"or load run files with setup_benchmark_db --ingest FOLDER --db-path {word}"
         )
     return Source(warehouse=warehouse, name=path)
 

@@ -8,6 +8,7 @@ are hashes. Merging is commutative, associative and idempotent in content; where
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -149,5 +150,5 @@ def _refuse_faults(other: Warehouse) -> None:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             raise FormatError(
                 f"{other.path}: is damaged: {faults[0]['problem']}{more}: check it with "
-                f"setup_benchmark_db --verify --db-path {other.path}"
+                f"setup_benchmark_db --verify --db-path {shlex.quote(other.path)}"
             )

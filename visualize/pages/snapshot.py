@@ -14,6 +14,7 @@ a file is read through a copy of its catalog.
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -62,6 +63,12 @@ class Data:
     """What runs on this machine now; None where no server answers."""
     kept: dict[str, Any] = field(default_factory=dict)
     """Answers about the whole copy, which no filter changes; for as long as the copy."""
+
+    @property
+    def word(self) -> str:
+        """Its name as a word of a command."""
+        home = "~/" if self.name.startswith("~/") else ""  # a shell does not expand it inside quotes
+        return home + shlex.quote(self.name.removeprefix(home))
 
     def once(self, name: str, ask: Callable[[], T]) -> T:
         """The answer of that name, asked for when it is first needed. Two threads may both ask."""

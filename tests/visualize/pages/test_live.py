@@ -10,7 +10,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from benchmarking.core.live_status import FOLDER_VARIABLE, SUFFIX, MachineProgress, PointResult
+from benchmarking.core.live_status import FOLDER_VARIABLE, SUFFIX, CurrentPoint, MachineProgress, PointResult
 from benchmarking.core.provenance import this_process
 from db.warehouse import Warehouse
 from tests.helpers.sweeps import running_sweep, write_status
@@ -155,11 +155,15 @@ def test_a_crashed_sweep_is_shown_with_what_continues_it(watching, emptied):
 
 def test_machines_of_a_cluster_are_a_table_of_text(watching, emptied):
     machine = MachineProgress(worker=HOSTILE, host="h", device="cuda:0", state="lost", activity=HOSTILE, done=2)
-    write_status(machines=(machine,))
+    now = CurrentPoint(cell="gpt2", point="b1 s32 n4", launch=1, launches=1, phase="measure")
+    file = write_status(machines=(machine, dataclasses.replace(machine, device="cuda:1")), current=now)
     text = watching.get("/live").text
     assert "<h3>Machines</h3>" in text
+    assert "b1 s32 n4" not in text  # of one of them; which changes with each message
     assert HOSTILE not in text
     assert re.search(r"<td[^>]*>cuda:0</td>\s*<td[^>]*class=\"[^\"]*bad[^\"]*\"[^>]*>lost</td>", text)
+    rewrite(file, state="finished")
+    assert "<summary>Machines</summary>" in watching.get("/live").text
 
 
 def test_the_page_reads_nothing_of_the_warehouse(watching, written, folder, emptied):

@@ -133,9 +133,9 @@ def _sweep(one: Watched, now_s: float) -> ShownSweep:
 
 
 def _current(status: LiveStatus) -> tuple[tuple[str, str], ...]:
-    """The point that is being measured."""
+    """The point that is being measured; nothing where several machines measure, whose rows say it."""
     now = status.current
-    if now is None:
+    if now is None or len(status.machines) > 1:
         return ()
     facts = {
         "run": now.cell,
