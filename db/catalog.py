@@ -33,11 +33,11 @@ TABLES_SHA256 = (
 """Digests of the tables of the newest version: such a file needs no further look, which takes 0.4 s."""
 
 VIEWS_SHA256 = (
-    "71f122ed2ee22a683e7481a7e68e05478b3a6d35a6266e178f76c30f164202d8",  # created and read by DuckDB 1.5
-    "df03ac4b09af33a7d521c2afc17215b2fa7b9be379f7e668091747c032c9570f",  # created and read by 2.0
-    "cbab9d4e0a333d6fddfc23176b6dd11115ceb1745e56f0a773ab263684999b2b",  # created by 1.5, read by 2.0
-    "9f659684f38876b8f1dc5188352e507416b66669c214331178c23541b63ff7b2",  # created by 2.0, read by 1.5
-    "2e6193456a56071b0df1007b04620186981c70c692e9af08d3cbc69905864c62",  # the third, rewritten by 2.0, read by 1.5
+    "619cb94c7a6c7d16ed349357ff3b97e7b37b30e895e3cbc3f3ad97c67e4e0522",  # created and read by DuckDB 1.5
+    "0da1a59c612e84e1965f82e47f62bda52b1107c877aaa99de34359fd53513fd9",  # created and read by 2.0
+    "5bc5ddac34ab49de2d0054b6d5ac02f6fa34ea360648389f497e6c08b6b215a0",  # created by 1.5, read by 2.0
+    "0a3e3a324ecea97d89d7f3d3691be79638b9876c516d75166590dd533b235e7c",  # created by 2.0, read by 1.5
+    "704fd06892baddecdd485efce731fc5ada534f7953f6c66fdeda6b40fb4c50a0",  # the third, rewritten by 2.0, read by 1.5
 )
 """Digests of the text of our views. Of a file with any other text the views are not read: each connection makes its
 own for a while, which takes 40 ms."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -271,6 +272,14 @@ def custom_metrics(warehouse: Warehouse) -> dict[str, Metric]:
             found.setdefault(name, set()).add((str(known.get("unit") or ""), better))
     one_of_each = {name: stated.pop() if len(stated) == 1 else ("", None) for name, stated in found.items()}
     return {name: custom_metric(name, *one_of_each[name]) for name in sorted(one_of_each)}
+
+
+def judged_metrics(warehouse: Warehouse, names: Iterable[str]) -> list[Metric]:
+    """Those of the names by which results in the warehouse are judged, as `judged_metric` finds them."""
+    asked = list(names)
+    own = custom_metrics(warehouse) if any(name not in JUDGED for name in asked) else {}
+    found = (JUDGED.get(name) or own.get(name) or metric_by_ending(name) for name in asked)
+    return [one for one in found if one is not None and one.is_judged]
 
 
 def judged_metric(warehouse: Warehouse, name: str) -> Metric:

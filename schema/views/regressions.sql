@@ -1,5 +1,6 @@
 -- Regressions. The levels are the detector's, stored by `benchhouse regressions` and `benchhouse history --update`.
--- The results themselves, of which there may be a million, are not read.
+-- Of the results, of which there may be a million, only those are read that brought a changed metric of their own, which
+-- say its unit and direction.
 -- The direction of each metric is repeated here for SQL: a test compares it with the metrics of the program.
 CREATE OR REPLACE VIEW regressions AS
 WITH metrics (metric, unit, better) AS (
@@ -27,13 +28,25 @@ WITH metrics (metric, unit, better) AS (
         ('memory_peak_rss_infer_mb', 'MB', 'lower'),
         ('memory_device_allocated_peak_mb', 'MB', 'lower'),
         ('memory_device_process_peak_mb', 'MB', 'lower')
+), own AS (
+    SELECT c.metric, r.extra->'$.custom_metrics'->c.metric AS about
+    FROM (SELECT metric, result_id FROM change_points ANTI JOIN metrics USING (metric)) c
+    JOIN benchmark_results r USING (result_id)
+), known AS (
+    SELECT * FROM metrics
+    UNION ALL
+    SELECT metric, coalesce(min(about->>'unit'), '') AS unit, min(about->>'better') AS better
+    FROM own
+    WHERE about IS NOT NULL
+    GROUP BY metric
+    HAVING count(DISTINCT about) = 1 AND min(about->>'better') IN ('lower', 'higher')
 ), changes AS (
     SELECT
         c.* EXCLUDE (series_id),
         coalesce(alias.canonical_series_id, c.series_id) AS series_id,
         c.series_id AS own_series_id,
-        metrics.unit,
-        CASE metrics.better WHEN 'lower' THEN value_after / value_before ELSE value_before / value_after END AS times_worse,
+        known.unit,
+        CASE known.better WHEN 'lower' THEN value_after / value_before ELSE value_before / value_after END AS times_worse,
         coalesce(run.git_commit_time, run.started_at) AS history_time,
         run.* EXCLUDE (run_id, status, error),
         last(value_after) OVER (
@@ -42,7 +55,7 @@ WITH metrics (metric, unit, better) AS (
             ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
         ) / value_before - 1 AS relative_change_now
     FROM change_points c
-    JOIN metrics USING (metric)
+    JOIN known USING (metric)
     JOIN benchmark_runs run USING (run_id)
     LEFT JOIN series_alias alias ON alias.series_id = c.series_id
     WHERE c.state <> 'withdrawn'
@@ -92,7 +105,7 @@ ORDER BY changes.times_worse DESC, changes.history_time, changes.result_id;
 
 COMMENT ON VIEW regressions IS 'Change points at which a metric of a series became worse, worst first; use history_time for a period, as in "since January".';
 COMMENT ON COLUMN regressions.history_time IS 'Time of the first changed commit, else start of the first changed run, UTC.';
-COMMENT ON COLUMN regressions.metric IS 'The column of benchmark_results that became worse.';
+COMMENT ON COLUMN regressions.metric IS 'The column of benchmark_results that became worse, or the key in its other_metrics.';
 COMMENT ON COLUMN regressions.unit IS 'Unit of value_before and value_after.';
 COMMENT ON COLUMN regressions.value_before IS 'Median before the change, in the metric''s unit.';
 COMMENT ON COLUMN regressions.value_after IS 'Median after the change, in the metric''s unit.';

@@ -18,12 +18,12 @@ from benchmarking.core import plugins, records
 from benchmarking.core.codec import dumps, from_json, to_json
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED, METRICS
+from benchmarking.core.metrics import DEFAULT_METRIC, METRICS
 from benchmarking.core.records import Run
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, stored, without_folders
 from db.analysis.history.changes import update_changes
-from db.analysis.selection import EVERYTHING, Selection
+from db.analysis.selection import EVERYTHING, Selection, judged_metrics
 from db.profiles import TABLES, chosen_profiles
 from db.run_records import GROUP_SIZE, StoredRun, stored_runs
 from db.warehouse import Warehouse
@@ -155,9 +155,8 @@ def _take_judgements(source: Warehouse, target: Warehouse) -> None:
             for row in rows:
                 connection.execute(sql, row)
     searched = [row["metric"] for row in source.query(SEARCHED).dicts()]
-    for metric in dict.fromkeys((DEFAULT_METRIC, *searched)):
-        if metric in JUDGED:
-            update_changes(target, JUDGED[metric])
+    for metric in judged_metrics(target, dict.fromkeys((DEFAULT_METRIC, *searched))):
+        update_changes(target, metric)
 
 
 def _aliases(source: Warehouse, target: Warehouse) -> list[dict[str, Any]]:

@@ -72,9 +72,7 @@ def said(data: Data, history: History, metric: Metric) -> Said:
     found = list_annotations(data.warehouse, about) if history.points else ()
     return Said(
         alerts=tuple(map(_alert, rows)),
-        unraised=0  # regressions, and so alerts, are of metrics with a column
-        if metric.source == "custom"
-        else sum(not _has_alert(one, rows, metric) for one in _worse(history, metric)),
+        unraised=sum(not _has_alert(one, rows, metric) for one in _worse(history, metric)),
         notes=tuple(_note(one, places) for one in found),
         targets=((history.series_id, "the whole series"), *_runs(history)),
         marks=tuple(

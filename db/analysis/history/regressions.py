@@ -24,7 +24,7 @@ SELECT * FROM {source}
 WHERE metric IN (SELECT unnest(?)) AND {dates} AND {selected}
 ORDER BY times_worse DESC, history_time, result_id
 """
-OUR_METRICS = re.compile(r"(?<=VALUES\n).*?(?=\n\), changes AS)", re.DOTALL)
+OUR_METRICS = re.compile(r"(?<=VALUES\n).*?(?=\n\), own AS)", re.DOTALL)
 """In the query of the view: the metrics that it knows, with unit and direction."""
 SELECTED = "result_id IN (SELECT result_id FROM all_results WHERE {condition})"
 """Reads all results, hence omitted where everything is selected."""

@@ -201,7 +201,7 @@ def own(database, write_history, capsys):
     return run
 
 
-def test_own_metrics_are_gated_listed_and_alerted_of_in_their_direction(own):
+def test_own_metrics_are_gated_listed_and_alerted_of_in_their_direction(own, database):
     gate = ("check", "--run", "bert-eager-12", "--json", "--no-alerts", "--metric")
     judged = {name: own(*gate, name) for name in ("score", "drafts")}
     verdicts = {name: [one["verdict"] for one in json.loads(out)["findings"]] for name, (_, out) in judged.items()}
@@ -213,6 +213,8 @@ def test_own_metrics_are_gated_listed_and_alerted_of_in_their_direction(own):
     _, out = own("regressions", "--metric", "score,drafts,latency_median_ms", "--json")
     found = {one["metric"]: round(one["relative_change"], 3) for one in json.loads(out)}
     assert found == {"latency_median_ms": 0.2, "score": -0.167}
+    listed = "SELECT metric, unit, round(times_worse, 3) FROM regressions ORDER BY metric"
+    assert rows(database, listed) == [("latency_median_ms", "ms", 1.2), ("score", "points", 1.2)]
     assert re.search("-16.7% +100 +83.33 +points", own("regressions", "--metric", "score")[1])
     assert own("alert", "raise", "--metric", "score,drafts") == (0, "1 alerts stored, 0 already known\n")
     assert own("alert", "raise", "--metric", "score") == (0, "0 alerts stored, 1 already known\n")

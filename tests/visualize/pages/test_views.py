@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import re
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +15,12 @@ import pytest
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.live_status import Sight
+from db.analysis.gate.alerts import raise_alerts
+from db.analysis.history.changes import update_changes
+from db.analysis.history.regressions import regressions
+from db.analysis.selection import judged_metric
 from db.query.questions import TimeLimitError
+from db.warehouse import Warehouse
 from tests.helpers.records import make_run
 from tests.visualize.pages.conftest import FIRST, LOADED
 from visualize.pages import parameters, specs
@@ -375,3 +381,33 @@ def test_only_a_load_has_the_page_of_a_load(data):
     ).dicts()
     with pytest.raises(NotFoundError, match="no level 'x'"):
         page_of(data, "load", run_id=load["id"], result="x")
+
+
+OWN = """
+UPDATE benchmark_results SET
+    other_metrics = map(['score'], [1000 / latency_median_ms]),
+    extra = json_merge_patch(extra, '{"custom_metrics": {"score": {"unit": "points", "better": "higher"}}}')
+WHERE status = 'ok' AND run_id IN (SELECT run_id FROM benchmark_runs WHERE runtime = 'onnxruntime')
+"""
+
+
+def test_an_own_metric_that_became_worse_is_on_the_overview_and_can_be_alerted_of(database, tmp_path):
+    path = shutil.copy(database, tmp_path / "own.duckdb")
+    with Warehouse.open(path) as warehouse:
+        with warehouse.transaction() as connection:
+            connection.execute(OWN)
+        metric = judged_metric(warehouse, "score")
+        update_changes(warehouse, metric)
+        found = regressions(warehouse, [metric])
+        raise_alerts(warehouse, found[:1])
+    snapshots = Snapshots(Path(path))
+    with snapshots.reading() as data:
+        overview = page_of(data, "overview")
+        trends = page_of(data, "trends", metric="score", selection="runtime=onnxruntime")
+    snapshots.close()
+    listed = [[row[place].text for place in (5, 8)] for row in overview.regressions.rows]
+    own = [change for words, change in listed if words == "score (points)"]
+    assert len(own) == len(found) == 4
+    assert all(-17.5 < float(change.rstrip("%").replace("\N{MINUS SIGN}", "-")) < -16 for change in own)
+    assert [row[5].text for row in overview.alerts.rows] == ["score (points)"]
+    assert trends.drawn.said.unraised + len(trends.drawn.said.alerts) == 1

@@ -13,7 +13,7 @@ from db.analysis.gate.alerts import OPEN, list_alerts
 from db.analysis.history.histories import History, histories
 from db.analysis.history.regressions import regressions
 from db.analysis.history.text import change_text
-from db.analysis.selection import EVERYTHING, Selection
+from db.analysis.selection import EVERYTHING, Selection, judged_metrics
 from db.values import percent_change
 from visualize.pages.shown import (
     Cell,
@@ -68,6 +68,7 @@ SELECT
 FROM newest LEFT JOIN counts USING (run_id)
 ORDER BY started_at DESC, run_id DESC
 """
+CHANGED = "SELECT DISTINCT metric FROM change_points WHERE state <> 'withdrawn' ORDER BY metric"
 NEWEST_SERIES = """
 WITH newest AS (
     SELECT series_id, latest_result_id, latest_started_at
@@ -173,6 +174,7 @@ def _run_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
 
 def _alerts(data: Data) -> Grid:
     rows = list_alerts(data.warehouse, EVERYTHING, OPEN)[:FINDINGS]
+    metrics = {one.column: one for one in judged_metrics(data.warehouse, {row["metric"] for row in rows})}
     names = ("raised (UTC)", "model", "device", "runtime", "point", "metric", "change", "status")
     return Grid(
         headings=headings(names, ("change",)),
@@ -183,7 +185,7 @@ def _alerts(data: Data) -> Grid:
                 text_cell(row["device"]),
                 text_cell(row["runtime"]),
                 text_cell(point_text({**row, "axes": json.dumps(row["axes"])})),
-                text_cell(JUDGED[row["metric"]].words if row["metric"] in JUDGED else row["metric"]),
+                text_cell(metrics[row["metric"]].words if row["metric"] in metrics else row["metric"]),
                 text_cell(percent_change(row["relative_change"]), tone="bad"),
                 text_cell(row["triage"], link=_triaged_at(row), hint="its series, where it is triaged"),
             )
@@ -200,7 +202,8 @@ def _triaged_at(row: Mapping[str, Any]) -> Link:
 
 
 def _regressions(data: Data) -> Grid:
-    found = regressions(data.warehouse, tuple(JUDGED.values()))[:FINDINGS]
+    changed = [row["metric"] for row in data.warehouse.query(CHANGED).dicts()]
+    found = regressions(data.warehouse, judged_metrics(data.warehouse, changed))[:FINDINGS] if changed else ()
     names = (
         "since (UTC)",
         "model",
