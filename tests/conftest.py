@@ -67,6 +67,13 @@ def own_live_statuses(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["BENCHHOUSE_LIVE_DIR"] = str(tmp_path_factory.mktemp("live"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_device_locks(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The processes that run tests do not wait for each other's devices, nor for those of whoever measures beside
+    them."""
+    os.environ["BENCHHOUSE_LOCK_DIR"] = str(tmp_path_factory.mktemp("locks"))
+
+
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Path of an empty warehouse, made by the shipped code, to copy."""

@@ -126,6 +126,7 @@ def test_outputs_of_several_devices_are_compared_with_those_of_one(plan):
 
 
 def test_each_of_several_devices_is_locked_in_one_order(tmp_path, monkeypatch):
+    monkeypatch.delenv("BENCHHOUSE_LOCK_DIR")
     monkeypatch.setattr("benchmarking.sweep.run.lock.BASE", tmp_path)
     names = lock_names(combined(GPUS[::-1]))
     assert names == ("cuda-cuda:0", "cuda-cuda:1") == lock_names(combined(GPUS))

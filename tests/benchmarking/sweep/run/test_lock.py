@@ -44,6 +44,7 @@ def folder(monkeypatch):
     """The folder of the locks: as a machine's, but of this test; other users may come to it, unlike tmp_path."""
     base = Path(tempfile.mkdtemp(prefix="benchhouse-test-"))
     base.chmod(0o755)
+    monkeypatch.delenv("BENCHHOUSE_LOCK_DIR")
     monkeypatch.setattr(lock, "BASE", base)
     path = base / "benchhouse-locks"
     yield path
