@@ -47,6 +47,7 @@ class Mlx(GenerativeEngine):
     name = "mlx"
     modules = ("mlx", "mlx_lm")
     packages: tuple[str, ...] = ("mlx", "mlx-cpu", "mlx-lm")
+    reads = ("packed-safetensors",)
     model_types = frozenset({"gemma", "gemma2", "gpt2", "llama", "mistral", "phi", "phi3", "qwen2", "qwen3"})
     float_precisions: tuple[Precision, ...] = ("float32", "float16", "bfloat16")
     quantized = QUANTIZED

@@ -62,6 +62,7 @@ def test_the_plain_command_means_this_installation(start):
         ("", "A: no command"),
         ("X=1", "A: no command"),
         ("run_hardware_benchmark 'open", "A: .*No closing quotation"),
+        ("benchhouse load gpt2 --scenario offline", "A: benchhouse load is not measured in turns, which takes run_h"),
         ("/nowhere/run_hardware_benchmark --model-id m", "A: /nowhere/run_hardware_benchmark does not exist"),
     ],
 )

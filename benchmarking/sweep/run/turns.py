@@ -160,6 +160,11 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
         return (*HERE, *words[1:])
     if words[0] == "benchhouse" and words[1:2] == [COMMAND]:
         return (*HERE, *words[2:])
+    if words[0] == "benchhouse":
+        raise UsageError(
+            f"{letter.upper()}: {shlex.join(words[:2])} is not measured in turns, which takes {COMMAND}: save the "
+            "results of both commands, and compare the two with benchhouse compare"
+        )
     if shutil.which(words[0]) is None:
         raise UsageError(f"{letter.upper()}: {words[0]} does not exist, or is not executable")
     return tuple(words)

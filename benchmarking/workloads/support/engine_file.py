@@ -13,14 +13,18 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+from typing import Any
 
 from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
 from benchmarking.core.records import Json, Workload, canonical_hash
+from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.core.untrusted.redaction import stored_name
 from benchmarking.workloads.support.ct2_file import MODEL, is_ct2_folder, model_of, vocabulary_of
 from benchmarking.workloads.support.families import family_of, task_of
 from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
+from benchmarking.workloads.support.weights import tensor_shapes, weight_files
 
 Description = dict[str, Json]
 """`model_type`, `vocab_size`, `max_position_embeddings`, `parameter_count`, `weights_bytes`, `quantization` (the
@@ -34,7 +38,7 @@ class EngineFormat:
 
     name: str
     recognises: Callable[[Path], bool]
-    """By the name of the file, or by those of the files in a folder. Reads nothing."""
+    """By the name of the file, or by those of the files in a folder, of which it reads the configuration at most."""
     describe: Callable[[Path], Description]
     """Checks the model. Raises FormatError and UnreadableError for one that must not be loaded."""
 
@@ -99,11 +103,78 @@ def _ct2(folder: Path) -> Description:
     }
 
 
+CONFIG, MAX_CONFIG_BYTES = "config.json", 10_000_000
+PACKED, PACKED_BITS = "U32", 32
+"""Type and bits of the words in which quantized values are packed, several to one."""
+PRECISIONS_OF_BITS = {4: "int4", 8: "int8"}
+SCALES = (".scales", ".biases")
+"""Endings of the tensors that belong to a packed one of the same module: no values of the model."""
+
+
+def _is_packed_folder(folder: Path) -> bool:
+    """Whether a folder's configuration says that its weights are packed as mlx-lm packs them."""
+    try:
+        return (folder / CONFIG).is_file() and "quantization" in _packed_config(folder)
+    except BenchhouseError:
+        return False  # what is wrong with it is said where it is read as a folder of weights
+
+
+def _packed_config(folder: Path) -> Mapping[str, Any]:
+    config = read_json(folder / CONFIG, MAX_CONFIG_BYTES)
+    return config if isinstance(config, dict) else {}
+
+
+def _packed(folder: Path) -> Description:
+    config = _packed_config(folder)
+    stated = config["quantization"]
+    bits = _bits(stated, "")
+    if "model_file" in config:
+        raise FormatError(f"{folder / CONFIG} names code of the model's own ({config['model_file']!r:.60}): not run")
+    files = weight_files(folder)
+    if not files:
+        raise FormatError(f"{folder} has no weights (model.safetensors)")
+    tensors = {name: entry for file in files for name, entry in tensor_shapes(file).items()}
+    packed = {name.removesuffix(".weight") for name, (dtype, _) in tensors.items() if dtype == PACKED}
+    count = 0
+    for name, (dtype, shape) in tensors.items():
+        module = name.rpartition(".")[0]
+        if dtype == PACKED:
+            count += prod(shape) * PACKED_BITS // _bits(stated, module)
+        elif not (module in packed and name.endswith(SCALES)):
+            count += prod(shape)
+    precision = PRECISIONS_OF_BITS.get(bits)
+    return {
+        "model_type": str(config.get("model_type")),
+        "vocab_size": _whole(config.get("vocab_size")),
+        "max_position_embeddings": _whole(config.get("max_position_embeddings")),
+        "parameter_count": count,
+        "weights_bytes": sum(file.stat().st_size for file in files),
+        "quantization": f"{bits}bit",
+        **({"precision": precision} if precision else {}),
+        "files": [CONFIG, *(file.name for file in files)],
+    }
+
+
+def _bits(quantization: Any, module: str) -> int:
+    """The bits of a module's values: its own or those of all. Raises FormatError."""
+    own = quantization.get(module) if isinstance(quantization, dict) else None
+    found = own if isinstance(own, dict) and "bits" in own else quantization
+    bits = found.get("bits") if isinstance(found, dict) else None
+    if type(bits) is not int or not 0 < bits <= PACKED_BITS:
+        raise FormatError(f"{CONFIG}: quantization: expected its bits, found {found!r:.60}")
+    return bits
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and value > 0 else None
+
+
 FORMATS: tuple[EngineFormat, ...] = (
     EngineFormat(name="ct2", recognises=is_ct2_folder, describe=_ct2),
     EngineFormat(
         name="gguf", recognises=lambda path: path.suffix.lower() == ".gguf" and path.is_file(), describe=_gguf
     ),
+    EngineFormat(name="packed-safetensors", recognises=_is_packed_folder, describe=_packed),
 )
 
 

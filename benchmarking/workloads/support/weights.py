@@ -92,6 +92,11 @@ def value_count(path: Path) -> int:
     return sum(math.prod(entry["shape"]) for entry in _header(path)[0].values())
 
 
+def tensor_shapes(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The type and the shape of each tensor in a file, by name. Raises FormatError as `check_whole` does."""
+    return {name: (str(entry["dtype"]), tuple(entry["shape"])) for name, entry in _header(path)[0].items()}
+
+
 def _header(path: Path) -> tuple[dict[str, Tensor], int]:
     """The tensors by name, and where their bytes begin."""
     with open_regular(path) as file:

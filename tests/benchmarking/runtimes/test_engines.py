@@ -6,6 +6,7 @@ Every test runs the real engine, in this process; what is not installed is skipp
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -340,6 +341,36 @@ def test_a_user_s_gguf_file_is_measured_through_the_command_and_says_what_ran(gi
     (load,) = run.loads
     assert load.verified["quantized_type"] == "F32"
     assert "CPU" in str(load.verified["engine_system"])
+
+
+def test_a_user_s_folder_of_packed_weights_gives_the_tokens_of_the_build_that_it_is(
+    llama: Workload, tmp_path: Path
+) -> None:
+    with opened("mlx", llama, precision="int4") as (_, operation):
+        built = called(operation)
+    (folder,) = (path.parent for path in BuildStore().root.glob("mlx-quantized/*/config.json"))
+    given = shutil.copytree(folder, tmp_path / "mine")
+    workload = resolve(str(given))
+    assert (workload.source, workload.parameter_count) == ("file", llama.parameter_count)
+    assert {name: workload.config[name] for name in ("quantization", "precision")} == {
+        "quantization": "4bit",
+        "precision": "int4",
+    }
+    with opened("mlx", workload, precision="int4") as (session, operation):
+        assert called(operation) == built
+        assert 4.5 < session.verified["bits_per_weight"] < 5.5
+    assert "holds 4bit: take --precision int4" in installed("mlx").supports(CPU, workload, "float32")
+    assert "does not read that" in installed("llamacpp").supports(CPU, workload, "int4")
+    eager_says = installed("eager").supports(CPU, workload, "float32")
+    assert (
+        eager_says == f"{workload.model_id} is in an engine's own format (packed-safetensors), which has no torch "
+        "model: choose the --runtime that reads it"
+    )
+    config = json.loads((given / "config.json").read_text())
+    for wrong, why in (({"model_file": "code.py"}, "not run"), ({"quantization": {"bits": True}}, "expected its bits")):
+        (given / "config.json").write_text(json.dumps({**config, **wrong}))
+        with pytest.raises(UsageError, match=why):
+            resolve(str(given))
 
 
 def header(entries: bytes = b"", count: int = 0, tensors: bytes = b"", number: int = 0) -> bytes:

@@ -21,6 +21,7 @@ from benchmarking.runtimes.support.torch import attention_kernels, quantization,
 from benchmarking.runtimes.support.torch.settings import CHANNELS_LAST, MEMORY_FORMAT, TOKEN_SYNC
 from benchmarking.workloads.support.families import families, plugin_of
 from benchmarking.workloads.support.generation import CACHES
+from benchmarking.workloads.support.graph_file import format_of
 from benchmarking.workloads.support.synthetic_inputs import IMAGE_AXIS
 
 if TYPE_CHECKING:
@@ -81,7 +82,10 @@ class TorchRuntime(Runtime):
         if precision == "tf32" and not has(device.type, lambda kind: kind.has_tf32):
             return f"tf32 is a mode of NVIDIA's tensor cores (cuda), not of {device.type}"
         if workload.source == "file":
-            return f"{workload.model_id} is a graph in a file, which has no torch model: choose a runtime on graphs"
+            kind, reader = "a graph in a file", "a runtime on graphs"
+            if workload.family is not None:
+                kind, reader = f"in an engine's own format ({format_of(workload)})", "the --runtime that reads it"
+            return f"{workload.model_id} is {kind}, which has no torch model: choose {reader}"
         if workload.source != "module" and workload.family not in {plugin.name for plugin in families()}:
             return f"runtime {self.name} does not run family {workload.family}"
         if precision in quantization.METHODS and quantization.QUANTIZATION not in self.declared_options:
