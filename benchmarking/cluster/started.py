@@ -18,6 +18,7 @@ from benchmarking.cluster.security import ROLES
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.untrusted.redaction import from_home
 
 START_S = 120.0
 """For workers that are started as processes: probing a driver may take a minute."""
@@ -50,8 +51,8 @@ class Wanted:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Of the worker's command."""
-        scripts = () if self.scripts is None else ("--scripts", self.scripts)
+        """Of the worker's command. A script in the home folder is in the worker's own, as in the plans that it gets."""
+        scripts = () if self.scripts is None else ("--scripts", from_home(self.scripts))
         return (*scripts, *(() if self.devices is None else ("--devices", ",".join(self.devices))))
 
 

@@ -173,6 +173,7 @@ async def _serve(arguments: argparse.Namespace, site: Site, own: Path) -> bool:
         resources={device.selector: 1 for device in site.devices},
         memory_limit=0,
         dashboard=False,
+        dashboard_address="127.0.0.1:0",  # Dask serves pages about the worker without it, too, and without TLS
         host="127.0.0.1" if is_loopback(arguments.scheduler) and arguments.interface is None else None,
         interface=arguments.interface,
         port=arguments.listen_port,

@@ -167,6 +167,11 @@ def test_the_cell_of_a_host_whose_network_is_cut_goes_on_elsewhere_and_each_poin
     ):
         own = OwnCluster(tmp_path, dask.scheduler_address, stack)
         cut = own.worker("cut", "--insecure", inside=("ip", "netns", "exec", first))
+        listening = subprocess.run(
+            ["ip", "netns", "exec", first, "ss", "-Hltn4"], capture_output=True, text=True
+        ).stdout
+        heard = [line.split()[3] for line in listening.splitlines()]
+        assert len([address for address in heard if not address.startswith("127.")]) == 1, "its own port alone"
 
         def cut_the_network():
             wait_for(lambda: "b1 s32  ok" in own.log("cut"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -18,6 +19,9 @@ from benchmarking.cluster.ssh import Host, Ssh, read_host, read_hosts
 from benchmarking.cluster.started import Wanted
 from benchmarking.core.child_process import run_program
 from benchmarking.core.errors import UsageError
+from benchmarking.measure.settings import settings
+from benchmarking.sweep.plan.foreign_code import check_read_plan
+from benchmarking.sweep.plan.request import Request, plan_cell
 from tests.helpers.services import sshd
 
 RUN = ["--model-id", "tiny-bert", "--device", "null", "--weights", "random", "--batch-sizes", "1", "--iterations", "3"]
@@ -81,6 +85,24 @@ def test_the_far_shell_gets_each_word_as_it_is():
     command = Ssh(setup=Setup(), package="p", config="my config", wanted=Wanted()).command(read_host("lab", ""), words)
     assert command[1:-1] == ("-F", "my config", "-T", "--", "lab")
     assert run_program(("sh", "-c", command[-1])).stdout == "a b|$(id)|it's|;|--devices|"
+
+
+def test_scripts_in_the_home_folder_are_looked_for_in_that_of_the_worker(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    flag, scripts = Wanted(scripts="/home/me/lab/net.py").flags
+    assert (flag, scripts) == ("--scripts", "~/lab/net.py")
+    plan = planned_script("/home/there/lab/net.py")
+    monkeypatch.setenv("HOME", "/home/there")
+    check_read_plan(plan, {"scripts": scripts}, "the plan")
+    with pytest.raises(UsageError, match="it runs the script"):
+        check_read_plan(plan, {"scripts": "/home/me/lab/net.py"}, "the plan")
+
+
+def planned_script(path):
+    request = Request(model_id="tiny-bert", device="null", weights="random", settings=settings("quick"))
+    plan = plan_cell(request, "session")
+    workload = dataclasses.replace(plan.cell.workload, source="module", path=path)
+    return dataclasses.replace(plan, cell=dataclasses.replace(plan.cell, workload=workload))
 
 
 def test_workers_start_in_an_environment_or_a_container():
