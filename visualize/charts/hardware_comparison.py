@@ -9,7 +9,7 @@ from dataclasses import replace
 from visualize.drawing import words
 from visualize.drawing.configurations import CONFIGURATION, MOST_COLOURS, configurations, fastest
 from visualize.drawing.layout import FigureText, finish, label_edges, new_figure, wrap
-from visualize.drawing.lines import BATCH_LABEL, Line, draw_lines, legend_entries, scale
+from visualize.drawing.lines import BATCH_LABEL, Line, draw_lines, legend_entries, scale, spread
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     POINT_COLUMNS,
@@ -35,6 +35,7 @@ SUBJECT = ("model_id", *MODEL_COLUMNS)
 """What a picture has in common."""
 POINT = ("batch_size", *POINT_COLUMNS)
 UNSHARED = "on one configuration only"
+MOST_PANELS = 9
 COLUMNS, PANEL_WIDTH_IN, PANEL_HEIGHT_IN = 3, 3.0, 2.7
 
 
@@ -75,9 +76,14 @@ def _at(row: Row, columns: Sequence[str]) -> tuple[object, ...]:
 
 
 def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
-    lines, left_out = fastest(configurations(drawn), MOST_COLOURS)
+    lines, slowest = fastest(configurations(drawn), MOST_COLOURS)
     drawn = [row for line in lines for row in line.rows]
-    panels = grouped(drawn, POINT_COLUMNS)
+    found = grouped(drawn, POINT_COLUMNS)
+    panels = spread(found, MOST_PANELS)
+    drawn = [row for _, rows in panels for row in rows]
+    there = set(map(id, drawn))
+    lines = [line for line in lines if there.intersection(map(id, line.rows))]
+    fewer = (slowest, words.left_out(len(found) - len(panels), len(found), "panels"))
     columns = min(len(panels), COLUMNS)
     grid_rows = -(-len(panels) // columns)
     with theme():
@@ -92,12 +98,17 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
             )
         scale(axes[: len(panels)], drawn, most_ticks=6)
         label_edges(axes, len(panels), columns, BATCH_LABEL, words.value_title("latency_median_ms"))
-        finish(figure, _figure_text(title, key, members, drawn, lines, left_out))
+        finish(figure, _figure_text(title, key, members, drawn, lines, fewer))
     return Drawing(figure=figure, name_parts=(str(key["model_id"]),), details=details(key, MODEL_COLUMNS))
 
 
 def _figure_text(
-    title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row], lines: Sequence[Line], left_out: str | None
+    title: str,
+    key: Row,
+    members: Sequence[Row],
+    drawn: Sequence[Row],
+    lines: Sequence[Line],
+    left_out: Sequence[str | None],
 ) -> FigureText:
     alone = "Measured on one configuration so far: there is nothing to compare it with." if len(lines) == 1 else None
     whiskers = words.interval(drawn)
@@ -107,10 +118,10 @@ def _figure_text(
         subtitle=str(key["task"]),
         source=words.provenance(drawn),
         notes=words.caption(
-            [row for row in members if not left_out or id(row) in there or not is_ok(row)],
+            [row for row in members if not any(left_out) or id(row) in there or not is_ok(row)],
             drawn,
             whiskers,
-            lacking=(alone, left_out),
+            lacking=(alone, *left_out),
             named=words.cell_and_point,
             otherwise=UNSHARED,
         ),

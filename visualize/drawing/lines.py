@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from benchmarking.core.axes import AXES
 from visualize.drawing import words
@@ -43,11 +43,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
+T = TypeVar("T")
 BATCH_LABEL = AXES["batch_size"].title
 ALIKE = ("new_tokens", "concurrency")
 """The part of a point that a picture of one cell has in common; its other axes make the lines."""
 MOST_LINES = 10
-"""More cannot be distinguished; the axes with the fewest values then make separate pictures."""
+"""More cannot be distinguished; the axes with the fewest values then make separate pictures, and of one axis with more
+values some are drawn."""
 WIDTH_IN, PANEL_HEIGHT_IN = 6.4, 3.5
 
 
@@ -271,7 +273,8 @@ def _drawing(
     picture: BatchPicture, key: Row, fixed: dict[str, float | None], members: Sequence[Row], drawn: Sequence[Row]
 ) -> Drawing:
     names = _line_axes(drawn)
-    lines = _lines_of(drawn, names)
+    found = _lines_of(drawn, names)
+    lines = spread(found, MOST_LINES)
     with theme():
         second = picture.also_by_sequence and names == ("sequence_length",) and len(lines) > 1
         columns = 2 if second else 1
@@ -285,7 +288,8 @@ def _drawing(
         entries = legend_entries(lines if names else (), drawn)
         if reference:
             entries += (axes.axhline(reference[1], color=look().grey, linestyle="--", label=reference[0]),)
-        finish(figure, _figure_text(picture, key, members, drawn, entries, names))
+        left_out = words.left_out(len(found) - len(lines), len(found), "lines")
+        finish(figure, _figure_text(picture, key, members, drawn, entries, names, left_out))
     return Drawing(
         figure=figure,
         name_parts=(
@@ -324,6 +328,7 @@ def _figure_text(
     drawn: Sequence[Row],
     entries: tuple[Any, ...],
     names: Sequence[str],
+    left_out: str | None,
 ) -> FigureText:
     same = {name: value for name, value in axis_values(drawn[0]).items() if name not in names}
     held = {**key, "sequence_length": same.pop("sequence_length", None), "axes": json.dumps(same)}
@@ -333,7 +338,7 @@ def _figure_text(
         title=title,
         subtitle=words.subtitle(title, picture.title, *fixed),
         source=words.provenance(drawn),
-        notes=words.caption(members, drawn, *picture.notes(drawn)),
+        notes=words.caption(members, drawn, *picture.notes(drawn), lacking=[left_out]),
         legend=entries,
         legend_title=_legend_title(names),
     )
@@ -348,8 +353,16 @@ def _title(picture: BatchPicture, key: Row, drawn: Sequence[Row], names: Sequenc
         return f"{picture.title}: {key['model_id']}"
     ratios = [last["value"] / first["value"] for first, last in filter(None, ends)]
     least, most = (f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
-    times = least if least == most else f"{least} to {most}"
-    return f"{key['model_id']}: {picture.quantity} at batch {sizes[-1]} is {times} times that at batch {sizes[0]}"
+    times = "about" if least == most == "1" else f"{least if least == most else f'{least} to {most}'} times"
+    same = "the same as" if times == "about" else "that"
+    return f"{key['model_id']}: {picture.quantity} at batch {sizes[-1]} is {times} {same} at batch {sizes[0]}"
+
+
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """At most so many of the items, at least 2, evenly spread from the first to the last."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(place * (len(items) - 1) / (most - 1))] for place in range(most)]
 
 
 def _ends(rows: Sequence[Row], sizes: Sequence[int], *, has_interval: bool) -> tuple[Row, Row] | None:

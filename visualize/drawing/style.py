@@ -246,4 +246,5 @@ def scale_value_axis(axes: Axes, values: Sequence[float], direction: Literal["x"
         axis.set_minor_locator(NullLocator())
     else:
         set_limits(0, high * 1.08 or 1)
+        axes.locator_params(axis=direction, steps=[1, 2, 5, 10])  # at 1.25 a label would say 1.2
     axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))

@@ -185,6 +185,11 @@ def caption(
     return sentences(reading, (*lacking, doubts(drawn), missing_points(rows, drawn, named, otherwise)))
 
 
+def left_out(count: int, of: int, things: str) -> str | None:
+    """That some of the things are not drawn; None where all are."""
+    return f"Left out: {count} of {of} {things}, evenly spread; a selection shows them." if count else None
+
+
 def sentences(*parts: Iterable[str | None]) -> tuple[str, ...]:
     """One sentence of each of the parts that has any text, its clauses divided by semicolons."""
     found = [[text for text in clauses if text] for clauses in parts]

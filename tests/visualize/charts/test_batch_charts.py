@@ -3,6 +3,8 @@
 Runs of `make_run` have a median of batch x sequence / 4 ms and an interval of 0.3 ms to both sides.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from visualize.drawing.rows import NotDrawn
@@ -264,3 +266,23 @@ def test_a_title_states_the_growth_that_valid_results_of_one_command_support(mak
     assert title(alter.results(make_run(), alter.noisy)) == plain
     assert title(make_run(launches=1)) == plain
     assert title(make_run(batch_sizes=(1,))) == plain
+
+
+def test_of_forty_lengths_ten_are_lines_from_the_first_to_the_last_and_the_caption_counts_the_rest(
+    make_run, figures, see, alter
+):
+    lengths = tuple(range(16, 656, 16))
+    run = alter.results(
+        make_run(sequence_lengths=lengths),
+        lambda one: replace(one, metrics={**one.metrics, "energy_gpu_j_per_call": 2.0 * one.point.batch_size}),
+    )
+    (figure,) = figures("energy_per_input", run)
+    legend = see.legend(figure)
+    assert (len(legend), legend[0], legend[-1]) == (10, "16", "640")
+    assert see.says(figure, "Left out: 30 of 40 lines, evenly spread; a selection shows them.")
+    assert len(see.points(figure.axes[1], "line batch 1")) == 40
+    assert see.texts(figure)[0] == "bert-base-uncased: the energy per input at batch 2 is about the same as at batch 1"
+    (figure,) = figures("hardware_comparison", run)
+    shown = [axes.get_title() for axes in figure.axes if axes.get_visible() and axes.get_title()]
+    assert (len(shown), shown[0], shown[-1]) == (9, "sequence\N{NO-BREAK SPACE}16", "sequence\N{NO-BREAK SPACE}640")
+    assert see.says(figure, "left out: 31 of 40 panels")
