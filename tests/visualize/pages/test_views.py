@@ -340,7 +340,7 @@ def test_a_profile_has_its_finding_its_pictures_and_the_numbers_behind_each(data
 
 def test_a_load_has_its_curves_with_knee_and_limit_its_requests_doubts_and_command(data):
     rows = page_of(data, "loads").loads.rows
-    assert sorted(row[4].text for row in rows) == ["closed loop", "open loop, poisson"]
+    assert sorted(row[4].text for row in rows) == ["closed", "open, poisson"]
     link = next(row[1].link for row in rows if row[4].text.startswith("open"))
     shown = views()["load"].page(data, link.parameters)
     assert [row[0].text for row in shown.levels.rows] == [

@@ -112,10 +112,10 @@ def page(data: Data, parameters: LoadParameters) -> LoadPage:
 
 
 def kind_of(mode: Mapping[str, Any]) -> str:
-    """The kind of load in words: "open loop, poisson", or the scenario of MLPerf."""
+    """The kind of load in words: "open, poisson", or the scenario of MLPerf."""
     if SCENARIO in mode:
         return f"MLPerf {mode[SCENARIO]}"
-    return ", ".join(filter(None, (f"{mode[LOOP]} loop", mode.get("arrivals"))))
+    return ", ".join(filter(None, (mode[LOOP], mode.get("arrivals"))))
 
 
 def _level(row: Row) -> str:
@@ -154,8 +154,8 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         "server": words.device({**run, "simulated": run["is_simulated"]}),
         "engine": run["runtime"],
         "precision": run["precision"],
-        "load": kind_of(mode),
-        "loop": loads.LOOPS.get(mode[LOOP], mode[LOOP]),
+        "loop": kind_of(mode),
+        "requests are sent": loads.LOOPS.get(mode[LOOP], mode[LOOP]),
         "requests": "; ".join(filter(None, points)),
         "limits": (mode.get("slo") or "none").replace(",", ", "),
         "highest rate within the limits": f"{number(highest[0])} requests/s" if highest else None,
@@ -169,13 +169,12 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
 def _levels(levels: Sequence[Row], run_id: str, drawn: Row | None) -> Grid:
     shown = [name for name, column in NUMBERS.items() if any(_value(row, column) is not None for row in levels)]
     return Grid(
-        headings=headings(("level", "state", *shown, "doubts"), shown),
+        headings=headings(("level", "state", *shown), shown),
         rows=tuple(
             (
                 _level_cell(row, run_id, drawn),
                 state_cell(row["state"] if is_ok(row) else row["status"]),
                 *(_number(name, _value(row, NUMBERS[name])) for name in shown),
-                text_cell(", ".join(kind.replace("_", " ") for kind in row["doubts"] or ()) or None),
             )
             for row in levels
         ),

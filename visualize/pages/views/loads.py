@@ -62,7 +62,7 @@ def page(data: Data, parameters: LoadsParameters) -> LoadsPage:
 def newest_loads(data: Data, most: int) -> Grid:
     """A row for each of the newest loads, with a link to its page."""
     numbers = ("levels", "requests/s", "tokens/s", "goodput/s")
-    names = ("started (UTC)", "model", "server", "engine", "load", *numbers, "knee", "state")
+    names = ("started (UTC)", "model", "server", "engine", "loop", *numbers, "knee", "state")
     rows = data.warehouse.query(NEWEST, {"most": most}).dicts()
     return Grid(headings=headings(names, numbers), rows=tuple(map(_cells, rows)), caption="The newest loads")
 
