@@ -229,7 +229,8 @@ def _lines(report: Report) -> list[str]:
         lines.append(f"verified: {len(report['findings']) or 'no'} fault{'s' * (len(report['findings']) != 1)}")
     if "compacted" in report:
         before, after = (bytes_to_mb(report["compacted"][name]) for name in ("bytes_before", "bytes_after"))
-        lines.append(f"compacted: {before:.1f} MB -> {after:.1f} MB")
+        held = " of data files, with what the catalog held" if is_lake(report["database"]) else ""
+        lines.append(f"compacted: {before:.1f} MB -> {after:.1f} MB{held}")
     if "backup" in report:
         lines.append(f"backup: {report['backup']}")
     lines.append(
