@@ -89,8 +89,8 @@ def search(
 ) -> list[Result]:
     """The levels of a search for the highest rate that meets the limits, and what it found as the last result.
 
-    By bisection between the rate of `lowest` and `highest`; the rate that was found is measured once more, and is
-    lowered until it is confirmed.
+    By bisection between the rate of `lowest` and `highest`; the rate that was found is measured once more, and where
+    that does not confirm it the search goes on below.
     """
     levels: dict[float, Result] = {}
 
@@ -98,19 +98,23 @@ def search(
         levels[rate] = measured(replace(lowest, rate=rate))
         return meets(levels[rate])
 
-    low, high = float(lowest.rate or 0), highest
-    if is_met(low) and not is_met(high):
+    low: float | None = float(lowest.rate or 0)
+    high, confirmed = highest, None
+    if not is_met(float(lowest.rate or 0)):
+        low = None
+    elif is_met(high):
+        low = high
+    while low is not None and confirmed is None:
         while high / low - 1 > CLOSE:
             middle = float(f"{(low + high) / 2:.4g}")
             low, high = (middle, high) if is_met(middle) else (low, middle)
-    confirmed = None
-    for rate in sorted((rate for rate, one in levels.items() if meets(one)), reverse=True):
-        say(f"confirming {rate:g} requests/s")
-        again = measured(replace(lowest, rate=rate))
+        say(f"confirming {low:g} requests/s")
+        again = measured(replace(lowest, rate=low))
         if meets(again):
-            confirmed, levels[rate] = again, _marked(levels[rate], is_highest_rate=True)
-            break
-        levels[rate] = again
+            confirmed, levels[low] = again, _marked(levels[low], is_highest_rate=True)
+        else:
+            levels[low], high = again, low
+            low = max((rate for rate, one in levels.items() if rate < high and meets(one)), default=None)
     failing = [rate for rate, one in levels.items() if not meets(one)]
     facts: dict[str, Json] = {
         "searched_per_s": [lowest.rate, highest],

@@ -145,6 +145,21 @@ def test_the_highest_rate_within_the_limits_is_searched_and_confirmed(stored, mo
     assert result.extra["custom_metrics"][HIGHEST_RATE] == {"unit": "requests/s", "better": "higher"}
 
 
+def test_a_rate_that_is_not_confirmed_is_searched_below(stored):
+    met = {}
+
+    def measured(level):
+        met[level.rate] = met.get(level.rate, 0) + 1
+        good = level.rate <= 10 and not (level.rate > 5 and met[level.rate] == 2)  # by luck, once
+        metrics = {**stored[1].results[0].metrics, "goodput_share": 1.0 if good else 0.5}
+        point = replace(stored[1].results[0].point, axes={"request_rate": level.rate})
+        return replace(stored[1].results[0], point=point, metrics=metrics, doubts=())
+
+    *_, result = search(measured, Level(rate=1.0), 16.0, lambda text: None)
+    assert 4.7 < result.metrics[HIGHEST_RATE] <= 5
+    assert min(rate for rate, times in met.items() if times == 2 and rate > 5) < 5.5
+
+
 def test_a_search_is_stored_and_no_level_of_the_curve(stored):
     with Warehouse.open(stored[2] / "a.duckdb", read_only=True) as warehouse:
         assert verify(warehouse) == []
