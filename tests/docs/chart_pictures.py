@@ -73,7 +73,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "images")
     arguments = parser.parse_args()
     with Warehouse.open(":memory:") as warehouse:
-        for run in (*_runs(), *_loads()):
+        for run in (*_runs(), *loads()):
             warehouse.ingest(run)
         for name, selection in PICTURES.items():
             path = arguments.folder / f"chart_{name}.png"
@@ -133,7 +133,7 @@ def _over_time() -> Iterator[Run]:
         yield Alter.results(replace(run, provenance=own), lambda one: _with_samples(one, chance))
 
 
-def _loads() -> Iterator[Run]:
+def loads() -> Iterator[Run]:
     """Servers under Poisson arrivals of rising rates, up to past what they can serve."""
     chance = random.Random(16)
     for device, selector, engine, capacity, token_ms, rates in SERVERS:

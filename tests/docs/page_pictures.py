@@ -11,6 +11,7 @@ import argparse
 import io
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
@@ -23,11 +24,18 @@ from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT
 from tests.visualize.pages.conftest import fill, serving
 
+if TYPE_CHECKING:
+    from playwright.sync_api import FloatRect, Page
+
 SELECTION = "model=bert-base-uncased,runtime=onnxruntime"
 PICTURES = {
     "page_overview.png": "/",
     "page_trends.png": f"/trends?{urlencode({'selection': SELECTION})}",
 }
+LOAD_PICTURE = "page_load.png"
+LOAD = "SELECT run_id FROM benchmark_runs WHERE runtime = 'vllm'"
+CHARTS = ("section:has(> h2:text-is('Over the levels'))", "section#requests")
+"""The parts of the page of a load that are taken, from the first to the last."""
 COLOURS = 96
 """Of a picture: as good to look at, and a third of the size."""
 SCALE = 1.5
@@ -44,8 +52,9 @@ def main() -> int:
         path = Path(temporary) / "benchmark_db.duckdb"
         fill(path, with_hostile=False)
         _judge(path)
+        load = _add_loads(path)
         with serving(path) as server:
-            for name, content in _taken(server.url).items():
+            for name, content in _taken(server.url, load).items():
                 (arguments.folder / name).write_bytes(small(content))
                 print(arguments.folder / name, (arguments.folder / name).stat().st_size)
     return 0
@@ -60,22 +69,42 @@ def _judge(path: Path) -> None:
         annotate(warehouse, row["run_id"], "onnxruntime 1.31 since the next run", "mira")
 
 
-def _taken(url: str) -> dict[str, bytes]:
+def _add_loads(path: Path) -> str:
+    """Those of docs/charts.md; the id of one of them."""
+    from tests.docs.chart_pictures import loads  # which takes its pictures' colours from this module
+
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all(list(loads()))
+        (row,) = warehouse.query(LOAD).dicts()
+    return str(row["run_id"])
+
+
+def _taken(url: str, load: str) -> dict[str, bytes]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=find_browser(), args=["--no-sandbox", "--disable-gpu"])
         taken = {}
-        for name, path in PICTURES.items():
+        for name, path in {**PICTURES, LOAD_PICTURE: f"/loads/{load}"}.items():
             page = browser.new_page(
                 viewport={"width": 1280, "height": 900}, device_scale_factor=SCALE, color_scheme="light", base_url=url
             )
             page.goto(path)
             for figure in page.locator("figure.chart").all():
                 figure.locator("svg.marks").wait_for(state="attached")
-            taken[name] = page.screenshot()
+            taken[name] = page.screenshot(full_page=name == LOAD_PICTURE, clip=_clip(page, name))
         browser.close()
     return taken
+
+
+def _clip(page: Page, name: str) -> FloatRect | None:
+    if name != LOAD_PICTURE:
+        return None
+    first, last = (page.locator(part).bounding_box() for part in CHARTS)
+    assert first is not None
+    assert last is not None
+    top = first["y"] - 10
+    return {"x": 0, "y": top, "width": 1280, "height": last["y"] + last["height"] - top}
 
 
 def small(content: bytes) -> bytes:

@@ -133,7 +133,8 @@ def _title(key: Row, shown: Sequence[Line]) -> str:
             return f"{key['model_id']}: {STAGES[name]} takes {share:.0%} of the load time"
     else:
         quickest, slowest = (sum(stages(newest(line.rows)).values()) for line in (shown[0], shown[-1]))
-        return f"{key['model_id']}: loading takes from {number(quickest)} to {number(slowest)} s"
+        ends = dict.fromkeys((number(quickest), number(slowest)))
+        return f"{key['model_id']}: loading takes {'from ' if len(ends) > 1 else ''}{' to '.join(ends)} s"
     return f"{LoadStages.title}: {key['model_id']}"
 
 

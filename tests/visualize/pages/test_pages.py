@@ -101,6 +101,9 @@ def test_on_a_phone_no_page_is_wider_than_the_screen(browser, server, run_ids):
         for path in addresses(run_ids):
             visit(page, path)
             assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
+            for box in (one.bounding_box() for one in page.locator("nav [aria-current]").all()):
+                assert box["x"] >= 0, path
+                assert box["x"] + box["width"] <= PHONE["width"], path
 
 
 def test_a_page_weighs_at_most_400_kb(browser, server):

@@ -366,6 +366,7 @@ def test_a_load_has_its_curves_with_knee_and_limit_its_requests_doubts_and_comma
     assert [cell.text for cell in bars.table.rows[1]] == ["2", "0.5", "0.52", "-", "0.64", "refused"]
     assert shown.command == page_of(data, "run", run_id=shown.run_id).command
     assert page_of(data, "run", run_id=shown.run_id).load == link
+    assert page_of(data, "hardware", model=LOADED).grid is None, "levels are not compared with calls"
     assert link in [row[1].link for row in page_of(data, "overview").loads.rows]
     other = shown.levels.rows[3][0].link
     assert views()["load"].page(data, other.parameters).drawn == "8 requests/s"

@@ -26,7 +26,7 @@
       view: { stroke: null },
       axis: {
         labelColor: faint, titleColor: faint, titleFontWeight: "normal", gridColor: line, domainColor: line,
-        tickColor: line, labelFontSize: 11, titleFontSize: 11, titlePadding: 8,
+        tickColor: line, labelFontSize: 11, titleFontSize: 11, titlePadding: 8, labelSeparation: 5,
       },
       legend: { labelColor: text, titleColor: faint, titleFontWeight: "normal", labelFontSize: 11, titleFontSize: 11 },
       range: { category: palette },
@@ -76,6 +76,10 @@
   };
 
   const redraw = () => globalThis.vegaEmbed && document.querySelectorAll("figure.chart").forEach(draw);
+
+  // On a phone the navigation is wider than the screen: begin with the page that is shown.
+  const current = document.querySelector("nav [aria-current]");
+  if (current) current.parentElement.scrollLeft = current.offsetLeft - current.parentElement.offsetLeft;
 
   const toggle = document.getElementById("theme");
   if (toggle) {

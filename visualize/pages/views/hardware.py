@@ -41,16 +41,18 @@ GROUP BY ALL ORDER BY simulated, newest DESC, hardware_id
 """
 MODELS = "SELECT DISTINCT model_id FROM series_heads ORDER BY model_id"
 MOST_MEASURED = """
-SELECT model_id FROM benchmark_runs JOIN hardware_info USING (hardware_id) WHERE task <> 'device-calibration'
+SELECT model_id FROM benchmark_runs JOIN hardware_info USING (hardware_id)
+WHERE task <> 'device-calibration' AND (runtime_mode->>'loop') IS NULL
 GROUP BY model_id
 ORDER BY count(DISTINCT (hardware_id, runtime, precision)) DESC, max(started_at) DESC, model_id LIMIT 1
 """
 """The model on the most setups."""
 OF_MODEL = f"""
 SELECT hardware_comparison.*, {COMMAND} FROM hardware_comparison JOIN benchmark_runs run USING (run_id)
-WHERE hardware_comparison.model_id = $model
+WHERE hardware_comparison.model_id = $model AND (run.runtime_mode->>'loop') IS NULL
 ORDER BY sequence_length, new_tokens, axes, batch_size, concurrency, simulated, latency_median_ms, result_id
 """  # noqa: S608 - names of columns only
+"""Without loads on a server: a level of a load is not comparable with a call."""
 RESULTS = "SELECT * FROM benchmark_results WHERE result_id IN (SELECT unnest($ids))"
 MOST_BARS = 40
 
