@@ -239,6 +239,7 @@ def test_a_file_goes_into_a_lake_and_comes_out_again_unchanged(place, tmp_path, 
     assert capsys.readouterr().out == f"{second} would add nothing new; 2 runs already stored\n"
 
 
+@thorough
 @needs_extension
 def test_verify_finds_what_a_key_would_have_refused(place, make_run, capsys):
     run = make_run()
