@@ -57,14 +57,6 @@ HOUSE_COMMANDS = {
     "compact": ("db.commands.compact", "replace old raw samples with quantiles; statistics are kept"),
 }
 """Commands without a script: their names are too common for a PATH."""
-WITHOUT_PANDAS = frozenset(
-    (
-        *("show", "compare", "history", "regressions", "series", "check"),
-        *("alert", "annotate", "recommend", "merge", "compact"),
-    )
-)
-"""Commands that open the warehouse in their own process and have no plugins, so nothing that needs pandas: DuckDB would
-import it (db.connection.leave_out_pandas)."""
 EXAMPLES = """\
 examples:
   benchhouse run_hardware_benchmark --model-id bert-base-uncased --device cpu --save
@@ -89,8 +81,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"benchhouse: error: unknown command {name!r}: known: {', '.join(_shown())}", file=sys.stderr)
         return EXIT_USAGE
     module = importlib.import_module(commands[name][0])
-    if argv is None and name in WITHOUT_PANDAS:  # the process is this command's alone
-        importlib.import_module("db.connection").leave_out_pandas()
     return int(module.main(arguments[1:]))
 
 
