@@ -17,16 +17,13 @@ import os
 import random
 import re
 import shutil
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from benchmarking.core.errors import FormatError, LockedError, StorageError
@@ -86,21 +83,6 @@ class Connection(Protocol):
 
     def execute(self, query: str, parameters: object = ...) -> Any:
         """Run the statements; the result can be fetched."""
-
-
-def leave_out_pandas() -> None:
-    """Make pandas a package that this process lacks: for a process of ours alone, with no code of a user's.
-
-    DuckDB imports pandas, and with it numpy and pyarrow, at the first value that is bound, to recognize pandas' missing
-    values; pyarrow imports it at the first array. That takes half a second of a processor, as long as storing a run.
-    """
-    sys.meta_path.insert(0, _WithoutPandas())
-
-
-class _WithoutPandas(MetaPathFinder):
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError(f"this process goes without {fullname}", name=fullname)
 
 
 def quoted(name: str) -> str:

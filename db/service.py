@@ -24,7 +24,6 @@ from benchmarking.core.errors import (
     StorageError,
 )
 from benchmarking.core.terminal import guarded_streams
-from db.connection import leave_out_pandas
 from db.warehouse import Warehouse
 
 
@@ -124,5 +123,4 @@ def _parser() -> Parser:
 
 
 if __name__ == "__main__":
-    leave_out_pandas()
     sys.exit(main())

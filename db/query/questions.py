@@ -437,7 +437,4 @@ def error_position(sql: str, position: int) -> str:
 
 
 if __name__ == "__main__":
-    from db.connection import leave_out_pandas
-
-    leave_out_pandas()
     sys.exit(main())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -80,12 +78,3 @@ def test_two_selections_are_compared_though_all_but_the_point_differs(tmp_path, 
     assert main(["compare", str(path), before, "model=none-such"]) == 3
     assert main(["compare", str(path), before, after, "--metric", "none-such"]) == 2
     assert "unknown metric 'none-such'" in capsys.readouterr().err
-
-
-def test_the_process_that_stores_goes_without_pandas(tmp_path, run_file):
-    """DuckDB and pyarrow would import it, which takes as long as the rest."""
-    words = ("-X", "importtime", "-m", "db.service", "store", tmp_path / "new.duckdb", run_file)
-    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, check=True)
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert {"duckdb", "pyarrow"} <= imported
-    assert not [name for name in imported if name.startswith("pandas.")]
