@@ -223,6 +223,19 @@ def warm_up(bench: Bench, *, may_block: bool, first_call_ns: int) -> WarmUp:
     )
 
 
+def is_too_slow(settings: Settings, call_ns: float) -> bool:
+    """Whether not even the shortest windows fit into the time of warm-up and timed calls together, where they count."""
+    limit_ns = (settings.warmup_max_time_s + settings.max_time_s) * NS_PER_S
+    return settings.counts_steady_warmup and 2 * SHORT_WINDOWS[-1] * call_ns > limit_ns
+
+
+def warmed_up(calls: int, started_at: str) -> WarmUp:
+    """The warm-up by calls that were made for something else and are not timed."""
+    return WarmUp(
+        calls=calls, steady=None, started_at=started_at, values_ms=(), inner_loops=1, next_inner_loops=1, extra={}
+    )
+
+
 def _fixed(bench: Bench, calls: int, may_block: bool, first_call_ns: int) -> WarmUp:
     started_at = utc_now()
     watch = stopwatch(bench)
@@ -323,10 +336,7 @@ class SteadySearch:
             self._starts = [*self._starts[-1:], start]
 
     def _is_too_slow(self, call_ns: float) -> bool:
-        """Whether not even the shortest windows fit into the time of warm-up and timed calls together."""
-        settings = self._bench.settings
-        limit_ns = (settings.warmup_max_time_s + settings.max_time_s) * NS_PER_S
-        return self._counts and 2 * SHORT_WINDOWS[-1] * call_ns > limit_ns
+        return is_too_slow(self._bench.settings, call_ns)
 
     def _window_calls(self, call_ns: float) -> int:
         if not self._counts:

@@ -1,8 +1,9 @@
 """One launch at one point, pass by pass: first call, warm-up, latency, queued calls, energy, memory, use, counting,
-kernel time, compile time."""
+kernel time, compile time. Slow calls of a processor are warmed up by those of memory and use."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -31,9 +32,9 @@ from benchmarking.measure.bench import Bench, CompileCount, Report, Reporter
 from benchmarking.measure.device_time import host_gap_pass, pipelined_pass
 from benchmarking.measure.energy import energy_pass
 from benchmarking.measure.flight import check_requests, settings_in_flight
-from benchmarking.measure.latency import LatencyPass, WarmUp, latency_pass, warm_up
+from benchmarking.measure.latency import LatencyPass, WarmUp, is_too_slow, latency_pass, warm_up, warmed_up
 from benchmarking.measure.memory import PassResult
-from benchmarking.measure.monitor import memory_and_usage
+from benchmarking.measure.monitor import UsagePass, memory_and_usage
 from benchmarking.measure.settings import Settings
 from benchmarking.measure.timing import (
     LATENCY_WALL,
@@ -109,14 +110,16 @@ def measure_point(
     )
     started_at = utc_now()
     first = _first_call(bench, check)
+    slow = _slow_calls(bench, device, launch, first)
     with _caches(bench) as (timed, cold), quiet_gc():
-        warm = warm_up(timed, may_block=_may_block(timed, first), first_call_ns=first.wall_ns)
+        may_block = _may_block(timed, first)
+        warm = slow.warm if slow else warm_up(timed, may_block=may_block, first_call_ns=first.wall_ns)
         passes = _latency_passes(timed, warm)
     latency = passes[-1]
     call_ns = median(latency.watch.block_ns) / latency.watch.inner_loops
     pipelined = pipelined_pass(bench, call_ns)
     energy = energy_pass(bench)
-    memory, usage = memory_and_usage(bench, device, launch, latency.watch.spent_ns)
+    memory, usage = slow.passes if slow else memory_and_usage(bench, device, launch, latency.watch.spent_ns)
     counted = _count_pass(bench, launch)
     passed = (pipelined, energy, memory, usage.result, counted, host_gap_pass(bench, launch, call_ns))
     verified, ends = _read_back(operation)
@@ -194,6 +197,29 @@ def _first_call(bench: Bench, check: OutputCheck | None) -> FirstCall:
         has_marks=bool(watch.marks),
         correctness=_checked(bench, check, output),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowCalls:
+    """The calls of memory and use, when they are the warm-up too."""
+
+    passes: tuple[PassResult, UsagePass]
+    warm: WarmUp
+
+
+def _slow_calls(bench: Bench, device: Device | None, launch: int, first: FirstCall) -> SlowCalls | None:
+    """The calls of memory and use before the timed ones, where a warm-up would be a single call of seconds that shows
+    nothing; None for others. On accelerators those calls do not keep the device as busy as a warm-up has to."""
+    settings = bench.settings
+    is_fixed = settings.fixed_warmup_iterations is not None or settings.fixed_iterations is not None
+    if is_fixed or settings.cold_cache or bench.handle.is_accelerator or not is_too_slow(settings, first.wall_ns):
+        return None
+    started_at, begin_ns = utc_now(), bench.handle.now_ns()
+    passes = memory_and_usage(bench, device, launch, math.inf)
+    calls = passes[0].extra["memory_calls"]
+    if not isinstance(calls, int) or not is_too_slow(settings, (bench.handle.now_ns() - begin_ns) / max(1, calls)):
+        return None  # only the first call was slow: it compiled, or read from disk
+    return SlowCalls(passes=passes, warm=warmed_up(calls, started_at))
 
 
 def _checked(bench: Bench, check: OutputCheck | None, output: Any) -> Checked:

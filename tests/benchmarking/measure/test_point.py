@@ -1,4 +1,5 @@
 import sys
+from itertools import groupby
 
 import pytest
 
@@ -6,7 +7,7 @@ from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, Unsuppor
 from benchmarking.core.records import Measurement, Point, Readings, dumps, from_json, to_json
 from benchmarking.measure.doubts import about_calls
 from benchmarking.measure.point import measure_point
-from benchmarking.measure.settings import Settings
+from benchmarking.measure.settings import PROFILES, Settings
 from benchmarking.sweep.run.process import ends_worker
 
 POINT = Point(batch_size=2, sequence_length=8)
@@ -39,6 +40,26 @@ def test_a_quiet_operation_is_measured_pass_by_pass(fake):
     assert result.missing["latency_device"].startswith("not_supported")
     assert result.missing["energy_gpu_j_per_call"] == "not_supported"
     assert [one.phase for one in seen] == ["first_call", "warmup", "measure", "memory"]
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "call_ms", "torch_name", "phases"),
+    [
+        (2000, 1600, "cpu", ["first_call", "memory", "measure"]),
+        (9000, 200, "cpu", ["first_call", "memory", "warmup", "measure", "memory"]),
+        (2000, 1600, "cuda:0", ["first_call", "warmup", "measure", "memory"]),
+    ],
+    ids=["slow", "slow only at first", "accelerator"],
+)
+def test_slow_calls_of_a_processor_are_warmed_up_by_those_of_memory(fake, first_ms, call_ms, torch_name, phases):
+    handle = fake.handle(torch_name=torch_name)
+    seen = []
+    result = measure_point(
+        fake.operation(handle, [first_ms, *[call_ms] * 100]), handle, POINT, 1, PROFILES["quick"], report=seen.append
+    )
+    assert [phase for phase, _ in groupby(one.phase for one in seen)] == phases
+    assert len(wall(result).values) >= 3
+    assert result.metrics["peak_rss_infer_bytes"] > 0
 
 
 def test_the_operations_readings_are_stored_with_the_reasons_for_missing_ones(fake):
