@@ -403,6 +403,7 @@ def test_an_object_store_without_credentials_is_refused_before_anything_is_made(
     assert not list(tmp_path.glob("a.ducklake*"))
 
 
+@needs_extension
 def test_an_object_store_of_an_unknown_kind_is_refused(tmp_path):
     with pytest.raises(StorageError, match=r"ftp:// is no object store: expected one of s3"):
         Warehouse.open(f"ducklake:{tmp_path / 'a.ducklake'}?data_path=ftp://x/y")
