@@ -22,6 +22,7 @@ from benchmarking.sweep.show.profile_report import advice, profile_text
 from db.commands import compare
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
+from tests.helpers import trace_processor
 from tests.helpers.records import make_run
 
 WIDTH, LAYERS, SLOW, CALLS = 64, 4, 2, 12
@@ -238,6 +239,30 @@ def test_the_trace_obeys_the_trace_event_format_event_by_event(profiles):
     names = {name for events in threads.values() for _, _, name in events}
     assert {f"layers.{SLOW} (Layer)", "Small (Small)", "aten::addmm"} <= names
     assert sum(map(len, threads.values())) > 100
+
+
+def test_perfetto_reads_the_trace_whole_and_nests_the_modules(profiles):
+    """With two events of a thread of their own that overlap, which Perfetto drops one of: it would say so of others."""
+    if (reason := trace_processor.why_not()) is not None:
+        pytest.skip(reason)
+    trace = json.loads((profiles[2] / TRACE_FILE).read_text())
+    known = sum(event["ph"] in ("X", "i") for event in trace["traceEvents"])
+    for begin in (1, 2):
+        planted = {"ph": "X", "name": "planted", "pid": 0, "tid": "planted", "ts": begin, "dur": 5}
+        trace["traceEvents"].append(planted)
+    problems, slices, inside = trace_processor.ask(
+        json.dumps(trace).encode(),
+        "SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0",
+        "SELECT count(*) AS n FROM slice WHERE name != 'planted'",
+        f"""
+        SELECT DISTINCT around.name FROM slice JOIN ancestor_slice(slice.id) AS around
+        WHERE slice.name = 'aten::gelu' AND around.name LIKE 'layers.{SLOW}%' ORDER BY around.depth
+        """,
+    )
+    assert problems == [{"name": "slice_drop_overlapping_complete_event", "value": 1}]
+    assert slices == [{"n": known}]
+    layer, network = f"layers.{SLOW}", f"layers.{SLOW}.network"
+    assert [one["name"] for one in inside] == [f"{layer} (Layer)", f"{network} (Network)", f"{network}.act (GELU)"]
 
 
 def test_stored_profiles_answer_in_sql_and_are_no_results(database, profiles):
