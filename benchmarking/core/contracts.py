@@ -40,6 +40,8 @@ TOKEN = "token"  # noqa: S105 - the name of a mark
 NOT_AS_REQUESTED, NOT_VERIFIED = "not_as_requested", "not_verified"
 """Keys of `Operation.verified`, with the reason in words: the calls were not what was requested (another kernel); or it
 is not known whether they were. Both become doubts of the result."""
+MADE_BUILD = "made_build"
+"""Key of `Operation.verified`: kind and digest of a build that the calls themselves made ("inductor/0a1b...")."""
 
 Mark = Callable[[str], None]
 """`mark(name)` records a time inside a timed call: `mark("token")` for each token that has reached the host; any other

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarking.builds.store import default_cache_dir
+from benchmarking.builds.store import DIGEST_LENGTH, BuildStore, combined_facts, default_cache_dir
 from benchmarking.core.codec import from_json, to_json
+from benchmarking.core.contracts import MADE_BUILD
 from benchmarking.core.errors import BenchhouseError, StorageError, UsageError
 from benchmarking.core.provenance import utc_now, versions
 from benchmarking.core.records import Json, Preparation, Result, Run, canonical_hash
@@ -31,6 +32,8 @@ LOG = "script.log"
 FORMAT_VERSION = 1
 NAME = re.compile(r"[\w.-]+_[0-9a-f]{8}")
 NOT_IN_NAMES = re.compile(r"[^\w.-]")
+MADE = re.compile(rf"[a-z]+/[0-9a-f]{{{DIGEST_LENGTH}}}")
+"""Kind and digest of a build."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +137,11 @@ def opened(script: Path, model_id: str, module: GivenModule) -> tuple[ScriptStat
 
 def with_preparation(state: ScriptState, plan: CellPlan, preparation: Preparation | None) -> ScriptState:
     """The state with what a cell's launches load, in the place of what the same cell loaded before."""
-    build = {} if preparation is None else preparation.build
+    return _with_build(state, plan, {} if preparation is None else preparation.build)
+
+
+def _with_build(state: ScriptState, plan: CellPlan, build: Mapping[str, Json]) -> ScriptState:
+    """`build` is in the shape of `Preparation.build`; empty for a cell that loads none."""
     engine = KeptEngine(
         runtime=plan.cell.runtime,
         device=plan.cell.device.selector,
@@ -156,7 +163,32 @@ def with_run(state: ScriptState, plan: CellPlan, run: Run) -> ScriptState:
     places = {_place(one) for one in results}
     others = (one for one in state.results if _place(one) not in places)
     kept = replace(state, results=(*others, *results), updated_at=utc_now())
-    return with_preparation(kept, plan, run.preparation)
+    prepared = {} if run.preparation is None else run.preparation.build
+    return _with_build(kept, plan, prepared or _made_by_launches(run))
+
+
+def _made_by_launches(run: Run) -> dict[str, Json]:
+    """What the launches themselves built, as compiled code is, in the shape of `Preparation.build`; without size and
+    time where another machine has it."""
+    made = dict.fromkeys(name for result in run.results for name in _made(result))
+    if not made:
+        return {}
+    kind, _, _ = next(iter(made)).partition("/")
+    digests = [name.partition("/")[2] for name in made]
+    store = BuildStore()
+    found = [(build, True) for digest in digests if (build := store.find_digest(kind, digest)) is not None]
+    known = combined_facts(kind, found) if len(found) == len(digests) else {}
+    return {**known, "kind": kind, "digests": [*digests]}
+
+
+def _made(result: Result) -> Iterator[str]:
+    """Kind and digest of each build that the launches of a point made."""
+    launches = result.extra.get("launches")
+    for launch in launches if isinstance(launches, list) else ():
+        verified = launch.get("verified") if isinstance(launch, dict) else None
+        made = verified.get(MADE_BUILD) if isinstance(verified, dict) else None
+        if isinstance(made, str) and MADE.fullmatch(made):
+            yield made
 
 
 def write(state: ScriptState) -> None:

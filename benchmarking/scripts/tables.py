@@ -13,7 +13,7 @@ BUILDS = (
     Column[KeptEngine](heading="runtime", text=lambda one: one.runtime, is_key=True),
     Column[KeptEngine](heading="device", text=lambda one: one.device, is_key=True),
     Column[KeptEngine](heading="precision", text=lambda one: one.precision),
-    Column[KeptEngine](heading="build", text=lambda one: one.kind or "none needed"),
+    Column[KeptEngine](heading="build", text=lambda one: one.kind or "none"),
     Column[KeptEngine](heading="opset", text=lambda one: None if one.opset is None else str(one.opset)),
     Column[KeptEngine](heading="size", text=lambda one: None if one.size_bytes is None else size_text(one.size_bytes)),
     Column[KeptEngine](

@@ -8,13 +8,14 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
 import torch
 
 from benchmarking import benchit, benchmark_model, benchmark_script, cli
-from benchmarking.builds.store import BuildStore
+from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.devices.support.kinds import device_named
@@ -40,6 +41,7 @@ from benchmarking.workloads.support.script_runs import captured, module_hash
 from benchmarking.workloads.support.sequences import read_sequence
 from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT
+from tests.helpers.records import make_run
 from tests.helpers.run_schema import run_schema
 
 SCRIPTS = ROOT / "tests" / "fixtures" / "scripts"
@@ -315,6 +317,28 @@ def test_a_state_is_stale_when_inputs_arguments_or_versions_change(measured, fou
 def fields(record):
     """The fields of a record by name."""
     return {name: getattr(record, name) for name in type(record).__dataclass_fields__}
+
+
+def test_code_that_launches_compile_is_a_build_of_the_model(measured, found, cache):
+    key = BuildKey(kind="inductor", parts={"model_id": "net.Net"})
+    store = BuildStore()
+    (store.emptied(key) / "code.py").write_text("x = 1")
+    store.keep(key, build_s=2.5, facts={"graphs": 1})
+    net = found("net")
+    workload = net.workload(net.modules[0])
+    run = make_run(runtime="compiled", model_id=workload.model_id)
+    plan = SimpleNamespace(cell=run.cell)
+    launches = [{"status": "failed"}, {"verified": {"made_build": f"inductor/{key.digest}"}}]
+    result = replace(run.results[0], extra={"launches": launches})
+    state, _ = states.opened(SCRIPTS / "net.py", "net.Net", net.modules[0])
+    engine = states.with_run(state, plan, replace(run, results=(result,))).engines[-1]
+    assert (engine.runtime, engine.kind, engine.digests) == ("compiled", "inductor", (key.digest,))
+    assert (engine.build_s, engine.size_bytes) == (2.5, 5)
+    elsewhere = replace(result, extra={"launches": [{"verified": {"made_build": f"inductor/{'0' * 32}"}}]})
+    engine = states.with_run(state, plan, replace(run, results=(elsewhere,))).engines[-1]
+    assert (engine.digests, engine.build_s) == (("0" * 32,), None)
+    outside = replace(result, extra={"launches": [{"verified": {"made_build": "../../etc"}}]})
+    assert states.with_run(state, plan, replace(run, results=(outside,))).engines[-1].kind is None
 
 
 def test_a_plan_that_was_read_runs_no_script(found, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarking.builds.store import BuildStore
 from benchmarking.core.records import Point
 from benchmarking.runtimes.compiled import PLUGIN
 
@@ -26,6 +27,10 @@ def test_the_second_launch_finds_the_code_of_the_first(open_torch, open_eager, t
         told.append({**operation.verified(), "missing": operation.readings(output).missing})
         session.close()
     cold, warm = told
+    kind, digest = cold["made_build"].split("/")
+    build = BuildStore().find_digest(kind, digest)
+    assert warm["made_build"] == cold["made_build"]
+    assert build.build_s == pytest.approx(cold["compile_s"], rel=0.2), "the warm launch leaves the record alone"
     assert (cold["compile_cache"], warm["compile_cache"]) == ("cold", "warm")
     assert (cold["compile_cache_hits"], cold["compile_cache_misses"]) == (0, 1)
     assert (warm["compile_cache_hits"], warm["compile_cache_misses"]) == (1, 0)

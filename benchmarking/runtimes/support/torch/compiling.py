@@ -15,7 +15,6 @@ torch._dynamo (`get_compilation_metrics`). A process has one log at a time.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from typing import Any, Literal
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core.child_process import environment_variable
-from benchmarking.core.contracts import NOT_AS_REQUESTED, FamilyOperation, Mark
+from benchmarking.core.contracts import MADE_BUILD, NOT_AS_REQUESTED, FamilyOperation, Mark
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import NOT_RUN, Cell, Json, Point, Readings
 from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
@@ -97,6 +96,7 @@ class CompilingOperation(TorchOperation):
         found["compiled_modules"] = list(self.compiled_modules)
         if self._settings.cache is not None:
             found["compile_cache"] = self._settings.cache.state
+            found[MADE_BUILD] = f"{KIND}/{self._settings.cache.key.digest}"
         return {**found, **self._cuda_graphs(found)} if self._settings.uses_cuda_graphs else found
 
     def _cuda_graphs(self, found: Mapping[str, Json]) -> dict[str, Json]:
@@ -149,7 +149,7 @@ class CompiledSession(CompilingSession):
 
     def close(self) -> None:
         if self._settings.cache is not None and self._log.compiles():
-            self._settings.cache.keep({"graphs": self._log.graphs(), "compile_s": self._log.seconds()})
+            self._settings.cache.keep(self._log.graphs(), self._log.seconds())
         super().close()
 
     def _compile(self, module: Any) -> None:
@@ -217,8 +217,6 @@ class CompileCache:
     store: BuildStore
     key: BuildKey
     state: Literal["cold", "warm"]
-    begun_s: float
-    """Monotonic clock."""
 
     @classmethod
     def open(cls, cell: Cell, point: Point, cleanup: ExitStack) -> CompileCache:
@@ -229,11 +227,12 @@ class CompileCache:
         folder = store.folder(key) if is_warm else store.emptied(key)
         for variable, name in FOLDERS.items():
             cleanup.enter_context(environment_variable(variable, str(folder / name)))
-        return cls(store=store, key=key, state="warm" if is_warm else "cold", begun_s=time.monotonic())
+        return cls(store=store, key=key, state="warm" if is_warm else "cold")
 
-    def keep(self, facts: dict[str, Json]) -> None:
-        """Keep the folder for later launches."""
-        self.store.keep(self.key, build_s=time.monotonic() - self.begun_s, facts=facts)
+    def keep(self, graphs: int, compile_s: float) -> None:
+        """Keep the folder for later launches, with what the launch took that compiled everything."""
+        if self.state == "cold":
+            self.store.keep(self.key, build_s=compile_s, facts={"graphs": graphs})
 
     def absent(self) -> dict[str, str]:
         """The reason why this launch has no compile time of the other state."""
