@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,9 @@ class NodeTime:
     operator: str
     placed: str
     ms: float
+    """Without the nodes of graphs inside it."""
+    inside_ms: float = 0.0
+    """Of those."""
 
     @property
     def key(self) -> Node:
@@ -69,7 +72,7 @@ class Origins:
         nodes = {
             (graph, node.name): node
             for graph, path in files.items()
-            for node in onnx.load(str(path), load_external_data=False).graph.node
+            for node in _nodes(onnx.load(str(path), load_external_data=False).graph)
         }
         scoped = {key: (node.op_type, around) for key, node in nodes.items() if (around := _around(node))}
         wrapper = _wrapper(path for _, around in scoped.values() for path, _ in around)
@@ -110,10 +113,10 @@ def breakdown(calls: Sequence[Sequence[NodeTime]], call_ms: Sequence[float], ori
 def _operators(
     calls: Sequence[Sequence[NodeTime]], placed: Mapping[Node, str], origins: Origins
 ) -> tuple[OperatorTime, ...]:
-    spent: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    spent: dict[tuple[str, str, str], list[NodeTime]] = defaultdict(list)
     for call in calls:
         for node in call:
-            spent[placed[node.key], node.operator, node.placed].append(node.ms)
+            spent[placed[node.key], node.operator, node.placed].append(node)
     found = [
         OperatorTime(
             module=module,
@@ -121,11 +124,11 @@ def _operators(
             kind=_place(origins, module).kind,
             layer=_place(origins, module).layer,
             placed=where,
-            calls=len(times) / len(calls),
-            exclusive_ms=sum(times) / len(calls),
-            inclusive_ms=sum(times) / len(calls),
+            calls=len(nodes) / len(calls),
+            exclusive_ms=sum(node.ms for node in nodes) / len(calls),
+            inclusive_ms=sum(node.ms + node.inside_ms for node in nodes) / len(calls),
         )
-        for (module, operator, where), times in spent.items()
+        for (module, operator, where), nodes in spent.items()
     ]
     return tuple(sorted(found, key=lambda one: (-one.exclusive_ms, one.module, one.operator)))
 
@@ -161,6 +164,15 @@ def _modules(
         )
         for path in order
     )
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph, and those of the graphs inside them."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _nodes(inner)
 
 
 def _around(node: Any) -> list[tuple[str, str]]:

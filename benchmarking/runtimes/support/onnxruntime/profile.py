@@ -6,19 +6,23 @@ A session lists the providers that it may use; only the profile has the provider
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.errors import FormatError
+from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.records import Json
 from benchmarking.runtimes.support.onnxruntime.runtime import CPU
 
 KERNEL_SUFFIX = "_kernel_time"
 RUN = "model_run"
 """Name of the event around a run of a graph."""
+MAX_EVENTS = 1_000_000
+"""As many ONNX Runtime keeps; it drops what comes after them."""
+WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap", "BeamSearch", "GreedySearch", "Sampling"})
+"""Operators that run graphs of their own."""
 
 WHOLE = frozenset({"int32", "int64", "uint8", "bool"})
 PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "NhwcFusedConv", "Attention"})
@@ -46,6 +50,9 @@ class Kernel:
     """Type and number of dimensions of each."""
     began_us: int = 0
     """By the profile's clock."""
+    thread: int = 0
+    inside_us: int = 0
+    """Of its duration, that of kernels inside it: a node with graphs of its own (If, Loop) is around theirs."""
 
     @property
     def node(self) -> str:
@@ -78,11 +85,37 @@ class GraphProfile:
 
 
 def read_graph_profile(path: Path, graph: str) -> GraphProfile:
-    """The kernels in a profile and the runs that they are of. Raises FormatError for any other file."""
+    """The kernels in a profile and the runs that they are of. Raises FormatError for any other file, and
+    BenchhouseError for a profile that ONNX Runtime had no room for."""
     kernels = read_profile(path, graph)
     events = json.loads(path.read_text(encoding="utf-8"))
+    if len(events) >= MAX_EVENTS:
+        raise BenchhouseError(
+            f"ONNX Runtime keeps {MAX_EVENTS} events of a profile, and graph {graph} has more: profile fewer calls "
+            "(--num-runs) or tokens (--new-tokens)"
+        )
     runs = sorted(int(event["ts"]) for event in events if event.get("name") == RUN)
-    return GraphProfile(kernels=kernels, runs_us=tuple(runs))
+    return GraphProfile(kernels=_with_insides(kernels), runs_us=tuple(runs))
+
+
+def _with_insides(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """The kernels in the order of time, each with what those directly inside it took."""
+    inside = [0] * len(kernels)
+    ordered = sorted(kernels, key=lambda one: (one.began_us, -one.duration_us))
+    around: dict[int, list[int]] = defaultdict(list)
+    for index, kernel in enumerate(ordered):
+        open_ = around[kernel.thread]
+        while open_ and not _contains(ordered[open_[-1]], kernel):
+            open_.pop()
+        if open_:
+            inside[open_[-1]] += kernel.duration_us
+        open_.append(index)
+    return tuple(replace(kernel, inside_us=spent) for kernel, spent in zip(ordered, inside, strict=True))
+
+
+def _contains(outer: Kernel, inner: Kernel) -> bool:
+    """Whether one kernel ran inside another that began before it. Only a node with graphs of its own has any."""
+    return outer.operator in WITH_GRAPHS and inner.began_us + inner.duration_us <= outer.began_us + outer.duration_us
 
 
 def placement(kernels: Sequence[Kernel], wanted: str) -> dict[str, Json]:
@@ -122,6 +155,7 @@ def _kernel(event: Mapping[str, Any], graph: str) -> Kernel:
         provider=str(details["provider"]),
         duration_us=int(event["dur"]),
         began_us=int(event["ts"]),
+        thread=int(event["tid"]),
         input_types=tuple(kind for kind, _ in _typed(details.get("input_type_shape", ()))),
         outputs=_typed(details.get("output_type_shape", ())),
     )

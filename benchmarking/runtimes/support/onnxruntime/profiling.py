@@ -69,7 +69,8 @@ def by_call(profiles: Mapping[str, GraphProfile], calls: int) -> list[list[NodeT
                     name=kernel.node,
                     operator=kernel.operator,
                     placed=kernel.provider,
-                    ms=kernel.duration_us / US_PER_MS,
+                    ms=(kernel.duration_us - kernel.inside_us) / US_PER_MS,
+                    inside_ms=kernel.inside_us / US_PER_MS,
                 )
             )
     return found

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from benchmarking.core.errors import FormatError
-from benchmarking.runtimes.support.onnxruntime.profile import CPU, Kernel, placement, read_profile
+from benchmarking.core.errors import BenchhouseError, FormatError
+from benchmarking.runtimes.support.onnxruntime import profile
+from benchmarking.runtimes.support.onnxruntime.profile import (
+    CPU,
+    Kernel,
+    placement,
+    read_graph_profile,
+    read_profile,
+)
 from tests.helpers.paths import FIXTURES
 
 RECORDED = FIXTURES / "onnxruntime"
@@ -22,6 +31,43 @@ def kernel(name, provider, duration_us=1, outputs=(("float", 2),), operator="Mat
         input_types=input_types,
         outputs=outputs,
     )
+
+
+def event(name, began_us, duration_us, operator, thread=1, **more):
+    about = {"op_name": operator, "provider": CPU, **more}
+    return {
+        "cat": "Node",
+        "name": f"{name}_kernel_time",
+        "ts": began_us,
+        "dur": duration_us,
+        "tid": thread,
+        "args": about,
+    }
+
+
+def test_a_node_with_a_graph_inside_has_its_own_time_and_that_of_the_nodes_in_it(tmp_path):
+    events = [
+        {"cat": "Session", "name": "model_run", "ts": 0, "dur": 130, "tid": 1, "args": {}},
+        event("inner", 12, 30, "MatMul"),
+        event("loop", 10, 100, "Loop"),
+        event("other", 20, 50, "Add", thread=2),
+        event("deeper", 52, 6, "Relu"),
+        event("branch", 50, 10, "If"),
+        event("after", 110, 20, "MatMul"),
+    ]
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(events))
+    found = read_graph_profile(path, "model")
+    assert {one.node: one.inside_us for one in found.kernels if one.inside_us} == {"loop": 40, "branch": 6}
+    assert sum(one.duration_us - one.inside_us for one in found.kernels if one.thread == 1) == 120
+
+
+def test_a_profile_that_lost_events_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(profile, "MAX_EVENTS", 3)
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps([event("one", 0, 1, "Add")] * 3))
+    with pytest.raises(BenchhouseError, match=r"keeps 3 events .* graph decode has more: .* \(--num-runs\)"):
+        read_graph_profile(path, "decode")
 
 
 def test_a_graph_that_ran_on_the_cpu_is_detected_although_the_session_named_qnn_first():
