@@ -70,6 +70,7 @@ def benchmark_model(
     host: str | Sequence[str] | None = None,
     use_slurm: bool | str | Path = False,
     setup: str | None = None,
+    ssh_config: str | Path | None = None,
     **request: Any,
 ) -> Run:
     """Measure a model and return the run; nothing is stored.
@@ -85,7 +86,8 @@ def benchmark_model(
     new_tokens, ...), and `launches`.
 
     `backend="remote"` measures a model id on `host` ("user@machine"), `use_slurm` in a job of Slurm, as True or as the
-    file of its configuration; `setup` is how benchhouse is started there, as the flag of the same name.
+    file of its configuration; `setup` (how benchhouse is started there) and `ssh_config` are as the flags of the same
+    name.
 
     `sequence` is a file whose `get_sequence()` gives the stages of the build. `cache_dir` is the folder of builds; with
     `lean_cache` those that this call makes are deleted at its end; with `build_only` they are made, and the points of
@@ -94,7 +96,7 @@ def benchmark_model(
     Raises UsageError for invalid arguments and other BenchhouseErrors for failures; a failed point of a model id is a
     failed result of the run. A script that calls this with a model id needs no main guard.
     """
-    place = elsewhere(backend, host, use_slurm=use_slurm, setup=setup)
+    place = elsewhere(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
     about = {"tags": dict(tags or {}), "description": description}
     is_named = isinstance(model, str)
     if place.cluster is not None and (not is_named or build_only):
@@ -155,23 +157,24 @@ def benchmark_script(
     host: str | Sequence[str] | None = None,
     use_slurm: bool | str | Path = False,
     setup: str | None = None,
+    ssh_config: str | Path | None = None,
 ) -> ScriptReport:
     """Measure the models that Python scripts call, with the inputs that the scripts used; nothing is stored.
 
     `input_script` is a file, or several ("example.py", "example.py::d5b1ab77"), in `search_dir` if that is given;
     `benchmark_all` takes every script of that folder. Each is run in processes of its own, with `script_args`: words,
     or one text that is split as a shell would, without a shell. Modules are found down to `max_depth` levels below
-    those that the script calls. `backend`, `host`, `use_slurm` and `setup` are as in `benchmark_model`; the scripts
-    must be at the same place on the other machine. `sequence` is a file whose `get_sequence()` gives the stages of
-    the builds. Each model has one run per device and runtime. What fails is in the report, and stops nothing else. A
-    script that calls this needs no main guard.
+    those that the script calls. `backend`, `host`, `use_slurm`, `setup` and `ssh_config` are as in `benchmark_model`;
+    the scripts must be at the same place on the other machine. `sequence` is a file whose `get_sequence()` gives the
+    stages of the builds. Each model has one run per device and runtime. What fails is in the report, and stops nothing
+    else. A script that calls this needs no main guard.
 
     Raises UsageError for invalid arguments, and UnsupportedError when nothing can be measured on the devices and
     runtimes that are named.
     """
     from benchmarking.scripts.planning import targets
 
-    place = elsewhere(backend, host, use_slurm=use_slurm, setup=setup)
+    place = elsewhere(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
     if place.cluster is not None and (analyze_only or build_only or sequence is not None):
         raise UsageError("analyze_only, build_only and sequence are of this machine: other machines measure")
     plugins.check_measuring("measuring the models of a script")

@@ -195,7 +195,12 @@ def again(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def elsewhere(
-    backend: str, host: str | Sequence[str] | None, *, use_slurm: bool | str | Path, setup: str | None
+    backend: str,
+    host: str | Sequence[str] | None,
+    *,
+    use_slurm: bool | str | Path,
+    setup: str | None,
+    ssh_config: str | Path | None,
 ) -> argparse.Namespace:
     """The flags of another machine as the Python API has them, checked. Raises UsageError."""
     choice(backend, ("local", "remote"), "backend")
@@ -207,7 +212,7 @@ def elsewhere(
         use_slurm=config,
         setup=setup,
         setup_package=PACKAGE,
-        ssh_config=None,
+        ssh_config=None if ssh_config is None else str(ssh_config),
         cluster=None,
         quiet=True,
     )
