@@ -22,14 +22,15 @@ from benchmarking.core.command_line import default_database, note
 from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError, UsageError
 from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.records import Json, to_json
+from benchmarking.core.records import FAILED, Json, to_json
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.core.text import number
 from benchmarking.core.untrusted.redaction import stored
+from benchmarking.measure.profiling import NOT_CALIBRATED
 from benchmarking.measure.settings import settings
-from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
+from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes, runtime_named
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
 from benchmarking.sweep.run import journal, spool
@@ -68,21 +69,32 @@ def profiled(
     texts: Sequence[str] = (),
     device_wait_s: float | None = None,
 ) -> Profiled:
-    """Profile a plan in a worker; the device's peak rates are those that the database has. Raises as `profile_cell`
-    does, and StorageError for a file that is no warehouse."""
-    peaks = measured_peaks(plan.hardware.hardware_id, db_path)
+    """Profile a plan in a worker; the device's peak rates are those that the database has. A database that cannot be
+    read costs the profile these alone. Raises as `profile_cell` does."""
+    peaks, why_none = _peaks(plan, db_path, say)
     with temporary_folder("benchhouse-profile") as folder:
         wanted = ProfileSettings(num_runs=num_runs, folder=str(folder), texts=tuple(texts))
-        profile = profile_cell(plan, wanted, peaks, say, device_wait_s=device_wait_s)
+        profile = profile_cell(plan, wanted, peaks, say, why_no_peaks=why_none, device_wait_s=device_wait_s)
         trace = folder / TRACE_FILE
         return Profiled(profile=profile, trace=trace.read_text(encoding="utf-8") if trace.is_file() else None)
 
 
+def _peaks(plan: CellPlan, db_path: str, say: Say) -> tuple[dict[str, float], str]:
+    """The measured peak rates of a plan's device, and why there are none where there are none."""
+    try:
+        return measured_peaks(plan.hardware.hardware_id, db_path), NOT_CALIBRATED
+    except StorageError as error:
+        say(f"without the device's peak rates: {error}")
+        return {}, f"{FAILED}: {error}"
+
+
 def on_exported(request: Request, profile: Callable[[CellPlan], Profiled], say: Say) -> list[Profiled]:
-    """The same request on each runtime of exported graphs that has a profiler and can run it here; the others are
-    reported with the reason."""
+    """The same request on each other runtime of exported graphs that has a profiler and can run it here; those that
+    cannot are reported with the reason."""
     found, session_id = list[Profiled](), uuid7()
     for name in export_runtimes().values():
+        if request.runtime is not None and runtime_named(request.runtime) == name:
+            continue
         try:
             plan = plan_profile(dataclasses.replace(request, runtime=name, options={}), session_id)
             found.append(profile(plan))
@@ -149,7 +161,7 @@ def comparison_text(profiles: Sequence[Profile], page: Page = PLAIN) -> str:
                 (
                     row["runtime"],
                     number(row["latency_median_ms"], 4),
-                    f"{row['speedup']:.2f}x",
+                    "-" if row["speedup"] is None else f"{row['speedup']:.2f}x",
                     *(f"{row['shares'].get(kind, 0):.0%}" for kind in kinds),
                 )
                 for row in rows

@@ -61,11 +61,13 @@ def profile_point(
     )
 
 
-def with_bounds(breakdown: Breakdown, peaks: Mapping[str, float], precision: str) -> Breakdown:
-    """The operators with what limits them, as far as the peaks of the device are known."""
+def with_bounds(
+    breakdown: Breakdown, peaks: Mapping[str, float], precision: str, why_unknown: str = NOT_CALIBRATED
+) -> Breakdown:
+    """The operators with what limits them, as far as the peaks of the device are known; else why they are not."""
     flops_per_sec, bytes_per_sec = peaks.get(precision), peaks.get(COPY_RATE)
     if not flops_per_sec or not bytes_per_sec:
-        return replace(breakdown, missing={**breakdown.missing, "bound": NOT_CALIBRATED})
+        return replace(breakdown, missing={**breakdown.missing, "bound": why_unknown})
     operators = tuple(replace(one, bound=bound(one, flops_per_sec, bytes_per_sec)) for one in breakdown.operators)
     return replace(breakdown, operators=operators)
 

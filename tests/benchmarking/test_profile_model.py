@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from benchmarking import MLRuntimeProfiler, profile_model
-from benchmarking.core.errors import UsageError
+from benchmarking import MLRuntimeProfiler, profile_model, profiler
+from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.profiles import profile_from_json
 from db.warehouse import Warehouse
 
@@ -64,16 +65,80 @@ def test_what_cannot_be_profiled_is_refused_before_anything_runs(flags, message,
     assert message in capsys.readouterr().err
 
 
-def test_the_python_api_profiles_texts_and_says_what_it_lacks(scripted, tmp_path, capsys):
-    profiler = MLRuntimeProfiler("tiny-bert", device="null")
+@pytest.fixture
+def exported(scripted, monkeypatch):
+    """ONNX Runtime as the null device at twice the speed, and no OpenVINO."""
+    plan_profile, profiled = profiler.plan_profile, profiler.profiled
+
+    def plan(request, session_id):
+        if request.runtime == "openvino":
+            raise UnsupportedError("openvino is not here")
+        found = plan_profile(replace(request, runtime=None), session_id)
+        return found if request.runtime is None else replace(found, cell=replace(found.cell, runtime=request.runtime))
+
+    def profile(plan, *arguments, **named):
+        name = plan.cell.runtime
+        found = profiled(replace(plan, cell=replace(plan.cell, runtime="null")), *arguments, **named)
+        call = found.profile.call
+        call = replace(call, latency_ms=tuple(ms / (1 if name == "null" else 2) for ms in call.latency_ms))
+        run = found.profile.run
+        return replace(
+            found, profile=replace(found.profile, call=call, run=replace(run, cell=replace(run.cell, runtime=name)))
+        )
+
+    for module in (profiler, profile_model):
+        monkeypatch.setattr(module, "plan_profile", plan)
+        monkeypatch.setattr(module, "profiled", profile)
+
+
+def test_exported_graphs_are_compared_with_the_model_and_those_that_cannot_run_are_named(exported, tmp_path, capsys):
+    assert profile_model.main([*ARGUMENTS, "--compare-onnx", "--output", "out"]) == 0
+    out, err = capsys.readouterr()
+    table = [line.split() for line in out.splitlines()[-4:]]
+    assert table[0] == ["runtime", "median", "ms", "speed-up", "feed_forward", "attention", "other"]
+    assert table[2:] == [
+        ["null", "8", "1.00x", "50%", "25%", "25%"],
+        ["onnxruntime", "4", "2.00x", "50%", "25%", "25%"],
+    ]
+    assert "without openvino: openvino is not here" in err
+    assert len(list((tmp_path / "out").glob("profiling_results_*.json"))) == 2
+    (file,) = (tmp_path / "out").glob("onnx_comparison_*.json")
+    assert [one["speedup"] for one in json.loads(file.read_text())["runtimes"]] == [1.0, 2.0]
+
+
+def test_exported_graphs_are_compared_from_python(exported, tmp_path, capsys):
+    profiling = MLRuntimeProfiler("tiny-bert", device="null")
     with pytest.raises(UsageError, match="call profile_inference first"):
-        profiler.print_summary()
-    profile = profiler.profile_inference(["four words of text", "two more"], num_runs=2)
+        profiling.compare_onnx()
+    profiling.profile_inference(sequence_length=10, num_runs=2)
+    found = profiling.compare_onnx()
+    assert [(one["runtime"], one["speedup"]) for one in found["runtimes"]] == [("null", 1.0), ("onnxruntime", 2.0)]
+    profiling.print_summary()
+    assert "2.00x" in capsys.readouterr().out
+    paths = profiling.save_results(tmp_path / "saved")
+    assert json.loads(paths["onnx_comparison"].read_text()) == found
+
+
+def test_a_database_that_cannot_be_read_costs_the_peak_rates_alone(scripted, tmp_path, capsys):
+    (tmp_path / "db.duckdb").write_text("not a database")
+    assert profile_model.main([*ARGUMENTS, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "without the device's peak rates: " in err
+    assert json.loads(out)["call"]["breakdown"]["missing"]["bound"].startswith("failed: ")
+    assert profile_model.main([*ARGUMENTS, "--save"]) == 1
+    assert "db.duckdb" in capsys.readouterr().err
+
+
+def test_the_python_api_profiles_texts_and_says_what_it_lacks(scripted, tmp_path, capsys):
+    profiling = MLRuntimeProfiler("tiny-bert", device="null")
+    with pytest.raises(UsageError, match="call profile_inference first"):
+        profiling.print_summary()
+    profile = profiling.profile_inference(["four words of text", "two more"], num_runs=2)
     assert (profile.point.batch_size, profile.point.sequence_length) == (2, 4)
     assert "no tokenizer here" in profile.call.missing["tokenize"]
-    profiler.print_summary()
+    profiling.print_summary()
     assert "tiny-bert on null" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["null_script.json"]  # nothing is written unasked
-    assert set(profiler.save_results(tmp_path / "saved")) == {"results", "trace"}
+    assert set(profiling.save_results(tmp_path / "saved")) == {"results", "trace"}
     with pytest.raises(UsageError, match="no axis 'image_size'"):
-        profiler.profile_inference(image_size=3)
+        profiling.profile_inference(image_size=3)

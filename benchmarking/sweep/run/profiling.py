@@ -20,7 +20,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.profiles import CallProfile, Profile, ProfileSettings
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import LaunchLoad, Point, Preparation
-from benchmarking.measure.profiling import Tokenize, profile_point, with_bounds
+from benchmarking.measure.profiling import NOT_CALIBRATED, Tokenize, profile_point, with_bounds
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
 from benchmarking.sweep.run.preparation import has_build, prepare
@@ -50,9 +50,11 @@ def profile_cell(
     peaks: Mapping[str, float],
     say: Callable[[str], None],
     *,
+    why_no_peaks: str = NOT_CALIBRATED,
     device_wait_s: float | None = None,
 ) -> Profile:
-    """Profile the one point of a plan in a worker; traces go to the folder of the settings.
+    """Profile the one point of a plan in a worker; traces go to the folder of the settings. `peaks` are the device's
+    measured peak rates; without them the profile has the reason.
 
     Raises UnsupportedError for a runtime without a profiler, BenchhouseError when the worker or a call fails, and
     LockedError for a device that stays in use.
@@ -80,7 +82,7 @@ def profile_cell(
     if call is None:
         raise BenchhouseError(answer.error or "the profile failed")
     run = finished_run(plan, [load], [], utc_now(), preparation)
-    breakdown = with_bounds(call.breakdown, peaks, plan.cell.precision)
+    breakdown = with_bounds(call.breakdown, peaks, plan.cell.precision, why_no_peaks)
     return Profile(
         profile_id=uuid7(),
         run=dataclasses.replace(run, status="ok", error=None, results=()),
