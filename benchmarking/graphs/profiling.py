@@ -3,15 +3,17 @@ that the nodes came from.
 
 An export keeps in each node which modules of the model it was traced in. A runtime fuses nodes and names the result
 after one of them ("node_linear_3/MatMulAddFusion/"), so a node that runs belongs to the longest name of the file that
-its own begins with. What cannot be matched counts as in no module, and `matched_share` says how much could.
+its own begins with. A node that says nothing of modules, as one that an optimisation of the export made, belongs where
+its results are used. What cannot be matched counts as in no module, and `matched_share` says how much could.
 """
 
 from __future__ import annotations
 
 import ast
+import os.path
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,8 @@ class NodeTime:
     name: str
     operator: str
     placed: str
+    module: str | None = None
+    """Its module, where the runtime tells it otherwise than by the name."""
     ms: float
     """Without the nodes of graphs inside it."""
     inside_ms: float = 0.0
@@ -61,6 +65,8 @@ class Origins:
     modules: Mapping[Node, str]
     """Node -> path of its module."""
     places: Mapping[str, Place]
+    tensors: Mapping[Node, str] = field(default_factory=dict)
+    """Graph and name of a tensor -> path of the module of the node that makes it."""
 
     @classmethod
     def of(cls, files: Mapping[str, Path]) -> Origins:
@@ -68,12 +74,10 @@ class Origins:
         import onnx
 
         modules: dict[Node, str] = {}
+        tensors: dict[Node, str] = {}
         described: dict[str, Described] = {}
-        nodes = {
-            (graph, node.name): node
-            for graph, path in files.items()
-            for node in _nodes(onnx.load(str(path), load_external_data=False).graph)
-        }
+        graphs = {name: onnx.load(str(path), load_external_data=False).graph for name, path in files.items()}
+        nodes = {(name, node.name): node for name, graph in graphs.items() for node in _nodes(graph)}
         scoped = {key: (node.op_type, around) for key, node in nodes.items() if (around := _around(node))}
         wrapper = _wrapper(path for _, around in scoped.values() for path, _ in around)
         for key, (operator, around) in scoped.items():
@@ -81,7 +85,15 @@ class Origins:
             modules[key] = inner[-1][0]
             for path, class_name in inner:
                 _describe(described, path, class_name, has_weights=operator in PRODUCTS)
-        return cls(modules=modules, places=places(described))
+        for name, graph in graphs.items() if modules else ():
+            known = {node.name: modules.get((name, node.name), _unscoped(node)) for node in graph.node if node.name}
+            told = {node: module for node, module in known.items() if module is not None}
+            found = filled(_producers(graph), told, described)
+            modules |= {(name, node): module for node, module in found.items()}
+            tensors |= {
+                (name, one): found[node.name] for node in graph.node if node.name in found for one in node.output
+            }
+        return cls(modules=modules, places=places(described), tensors=tensors)
 
     def module(self, graph: str, node: str) -> str:
         """The module of a node that ran, by the longest name that its own begins with; `OUTSIDE` if there is none."""
@@ -91,10 +103,38 @@ class Origins:
         return self.modules.get((graph, name), OUTSIDE)
 
 
-def breakdown(calls: Sequence[Sequence[NodeTime]], call_ms: Sequence[float], origins: Origins) -> Breakdown:
-    """The means over calls. `call_ms` are the calls' times; what no node took of them is outside of operators."""
+def filled(producers: Mapping[str, Sequence[str]], known: Mapping[str, str], paths: Collection[str]) -> dict[str, str]:
+    """The modules of nodes, also of those that are not `known`: of the `paths` the innermost around all that take a
+    node's results, else around all that it is made of. `producers` has the nodes in the order they run in, each with
+    those it takes from; a node with neither kind of neighbour that is known stays out."""
+    found = dict(known)
+    takers: dict[str, list[str]] = defaultdict(list)
+    for node, sources in producers.items():
+        for source in sources:
+            takers[source].append(node)
+    for neighbours, order in ((takers, reversed(list(producers))), (producers, producers)):
+        for node in order:
+            around = [found[one] for one in neighbours.get(node, ()) if one in found]
+            if node not in found and around:
+                found[node] = _common(around, paths)
+    return found
+
+
+def _common(inside: Sequence[str], paths: Collection[str]) -> str:
+    """The innermost of the paths around all of these; `OUTSIDE` for none."""
+    shared = os.path.commonprefix([path.split(".") for path in inside])
+    return next(path for path in _outwards(".".join(shared)) if path in paths or path == OUTSIDE)
+
+
+def breakdown(
+    calls: Sequence[Sequence[NodeTime]], call_ms: Sequence[float], origins: Origins, *, has_samples: bool = True
+) -> Breakdown:
+    """The means over calls. `call_ms` are the calls' times; what no node took of them is outside of operators. Without
+    samples `calls` is the mean call alone, as of a profiler that only tells means."""
     host_ms = sum(call_ms) / len(call_ms)
-    placed = {node.key: origins.module(*node.key) for call in calls for node in call}
+    placed = {
+        node.key: origins.module(*node.key) if node.module is None else node.module for call in calls for node in call
+    }
     operators = _operators(calls, placed, origins)
     in_nodes = sum(one.exclusive_ms for one in operators)
     outside_ms = max(host_ms - in_nodes, 0.0)
@@ -102,7 +142,7 @@ def breakdown(calls: Sequence[Sequence[NodeTime]], call_ms: Sequence[float], ori
     names = ("allocations", "allocated_bytes", "peak_bytes", "flops", "bytes_accessed", "kernel_launches")
     return Breakdown(
         host_ms=max(host_ms, in_nodes),
-        modules=_modules(calls, placed, origins, outside_ms),
+        modules=_modules(calls, placed, origins, outside_ms, has_samples=has_samples),
         operators=operators,
         metrics={"operator_calls": sum(map(len, calls)) / len(calls), "outside_operators_ms": outside_ms},
         missing=dict.fromkeys(names, f"{NOT_SUPPORTED}: the profiler tells the times of nodes only"),
@@ -134,7 +174,12 @@ def _operators(
 
 
 def _modules(
-    calls: Sequence[Sequence[NodeTime]], placed: Mapping[Node, str], origins: Origins, outside_ms: float
+    calls: Sequence[Sequence[NodeTime]],
+    placed: Mapping[Node, str],
+    origins: Origins,
+    outside_ms: float,
+    *,
+    has_samples: bool,
 ) -> tuple[ModuleTime, ...]:
     """Modules with nodes in them, in the order of the model. How often one was called a graph does not tell: it is the
     most that one of its nodes ran."""
@@ -160,7 +205,7 @@ def _modules(
             inclusive_ms=sum(inclusive[path]) / len(calls) + (outside_ms if path == OUTSIDE else 0.0),
             exclusive_ms=own[path],
             outside_operators_ms=outside_ms if path == OUTSIDE else 0.0,
-            inclusive_samples_ms=tuple(inclusive[path]),
+            inclusive_samples_ms=tuple(inclusive[path]) if has_samples else (),
         )
         for path in order
     )
@@ -173,6 +218,18 @@ def _nodes(graph: Any) -> Iterator[Any]:
         for attribute in node.attribute:
             for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
                 yield from _nodes(inner)
+
+
+def _producers(graph: Any) -> dict[str, list[str]]:
+    """The nodes of a graph in order, each with those whose results it takes."""
+    named = [node for node in graph.node if node.name]
+    made = {output: node.name for node in named for output in node.output}
+    return {node.name: [made[one] for one in node.input if one in made] for node in named}
+
+
+def _unscoped(node: Any) -> str | None:
+    """`OUTSIDE` for a node that is known to be of no module; None for one that says nothing of modules."""
+    return OUTSIDE if any(entry.key == SCOPES for entry in node.metadata_props) else None
 
 
 def _around(node: Any) -> list[tuple[str, str]]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import numpy as np
 import onnx
 import pytest
 
-from benchmarking.graphs.profiling import CLASSES, SCOPES, NodeTime, Origins, breakdown
-from benchmarking.runtimes.support.onnxruntime.profile import GraphProfile, Kernel
-from benchmarking.runtimes.support.onnxruntime.profiling import by_call
-
-
-def node(name, operator, *scopes):
-    """A node with the metadata that torch's exporter writes: modules around it, then the operator itself."""
-    made = onnx.helper.make_node(operator, ["x"], ["x"], name=name)
-    paths, classes = ["", *(path for path, _ in scopes), name], ["own.Wrapper", *(one for _, one in scopes), "aten.op"]
-    for key, value in ((SCOPES, paths), (CLASSES, classes)):
-        made.metadata_props.add(key=key, value=repr(value))
-    return made
+from benchmarking.graphs.profiling import NodeTime, Origins, breakdown
+from benchmarking.runtimes.support.onnxruntime.profile import GraphProfile, Kernel, read_graph_profile
+from benchmarking.runtimes.support.onnxruntime.profiling import by_call, one_trace
+from tests.helpers.traced_graphs import graph_in_modules, node
 
 
 @pytest.fixture
@@ -43,6 +39,33 @@ def test_a_fused_node_belongs_to_the_module_of_the_name_that_its_own_begins_with
     assert kinds["layer.0.attention"] == "attention"
     assert kinds["layer.0.output"] == "feed_forward"
     assert kinds["BertModel"] == "other"
+
+
+def test_a_node_that_says_nothing_of_modules_belongs_where_its_results_are_used(tmp_path):
+    layer, dense = ("layer.0", "own.Layer"), ("layer.0.dense", "torch.nn.modules.linear.Linear")
+    outside = ("_empty_nn_module_stack", "_empty_nn_module_stack")
+
+    def made(name, inputs, output, *scopes):
+        one = node(name, "Add", *scopes) if scopes else onnx.helper.make_node("Split", inputs, [output], name=name)
+        one.input[:], one.output[:] = inputs, [output]
+        return one
+
+    nodes = [
+        made("node_first", ["x"], "a", layer),
+        made("split", ["a"], "b"),
+        made("node_dense", ["b"], "c", layer, dense),
+        made("node_dense_too", ["b"], "d", layer, dense),
+        made("joined", ["c", "a"], "e"),
+        made("size", ["x"], "f"),
+        made("node_mask", ["f"], "g", outside),
+        made("", ["e"], "h"),
+    ]
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [], [])), str(tmp_path / "model.onnx"))
+    found = Origins.of({"model": tmp_path / "model.onnx"})
+    assert found.module("model", "split") == "layer.0.dense"
+    assert found.module("model", "joined") == "layer.0"  # nobody takes its result: what is around what it is made of
+    assert {found.module("model", name) for name in ("size", "node_mask")} == {""}
+    assert found.tensors["model", "b"] == "layer.0.dense"
 
 
 def test_nodes_of_one_name_in_two_graphs_belong_to_the_modules_of_their_own_graph(tmp_path):
@@ -73,6 +96,36 @@ def test_times_of_nodes_add_up_to_modules_and_the_rest_is_outside_of_operators(o
     assert (layer.inclusive_ms, layer.inclusive_samples_ms) == (6.0, (3.0, 9.0))
     assert found.metrics == {"operator_calls": 3.0, "outside_operators_ms": 1.5}
     assert found.details == {"matched_share": pytest.approx(6 / 7)}
+
+
+def test_the_mean_call_alone_has_no_samples(origins):
+    mean = [NodeTime(graph="model", name="of the engine", module="layer.0", operator="Add", placed="CPU", ms=2.0)]
+    found = breakdown([mean], [5.0, 7.0], origins, has_samples=False)
+    assert {one.module: one.exclusive_ms for one in found.modules} == {"layer.0": 2.0, "": 4.0}
+    assert [one.inclusive_samples_ms for one in found.modules] == [(), ()]
+
+
+def test_each_event_of_onnx_runtimes_own_profile_counts_once(tmp_path):
+    path = graph_in_modules(tmp_path)
+    ort = pytest.importorskip("onnxruntime")
+    options = ort.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "ort")
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    for _ in range(6):
+        session.run(None, {"x": np.ones((4, 64), dtype=np.float32)})
+    written = Path(session.end_profiling())
+    events = [one for one in json.loads(written.read_text()) if one["name"].endswith("_kernel_time")]
+    calls = by_call({"model": read_graph_profile(written, "model")}, 3)
+    found = breakdown(calls, [1e3] * 3, Origins.of({"model": path}))
+    assert [len(call) for call in calls] == [len(events) // 3] * 3
+    assert sum(one.calls for one in found.operators) * 3 == len(events)
+    assert sum(one.exclusive_ms for one in found.operators) * 3e3 == pytest.approx(sum(one["dur"] for one in events))
+    assert {one.module for one in found.operators} >= {"layer.0.norm", "layer.0.dense"}
+    assert sum(one.exclusive_ms for one in found.modules) == pytest.approx(found.host_ms)
+    traced = one_trace({"first": written, "second": written})
+    assert [one["args"]["name"] for one in traced if one["ph"] == "M"] == ["first", "second"]
+    assert {one["pid"] for one in traced} == {1, 2}
 
 
 def test_runs_of_a_graph_are_divided_evenly_among_the_calls():

@@ -6,9 +6,11 @@ A profile has no calls, only runs of a graph one after the other; every call mak
 from __future__ import annotations
 
 import bisect
+import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from benchmarking.core.contracts import Operation
 from benchmarking.core.metrics import ns_to_ms
@@ -48,12 +50,20 @@ class OrtProfiler(CallProfiler):
         calls = by_call(profiles, len(self._calls))
         kept = [index for index, (_, is_kept) in enumerate(self._calls) if is_kept]
         files = {name: self._source.folder / graph.file for name, graph in self._source.bundle.graphs.items()}
-        next(iter(written.values())).replace(
-            self._folder / TRACE_FILE
-        )  # a list of events, which Chrome's format allows
+        (self._folder / TRACE_FILE).write_text(json.dumps(one_trace(written)), encoding="utf-8")
         return breakdown(
             [calls[index] for index in kept], [ns_to_ms(self._calls[i][0]) for i in kept], Origins.of(files)
         )
+
+
+def one_trace(written: Mapping[str, Path]) -> list[Any]:
+    """The events of all graphs, a process of its own for each; Chrome's format allows a list of events. Each has the
+    clock of its session."""
+    events: list[Any] = []
+    for number, (graph, path) in enumerate(written.items(), start=1):
+        events.append({"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": graph}})
+        events += [{**event, "pid": number} for event in json.loads(path.read_text(encoding="utf-8"))]
+    return events
 
 
 def by_call(profiles: Mapping[str, GraphProfile], calls: int) -> list[list[NodeTime]]:

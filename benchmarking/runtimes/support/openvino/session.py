@@ -381,9 +381,12 @@ class OpenVinoSession(Session):
             return None
         graphs = self._loaded.bundle.graphs
         origins = profiling.source_origins(self._cell, point, graphs)
+        marks = {name: profiling.marked(model, name, origins) for name, model in self._loaded.models.items()}
         compiled = compile_for(self._cell, self._core, self._loaded, point, is_profiled=True)
-        runner = profiling.ProfilingRunner({name: each.model for name, each in compiled.items()}, graphs, origins)
-        return profiling.OpenVinoProfiler(runner, lambda runner: self._operation_on(runner, point), origins)
+        models = {name: each.model for name, each in compiled.items()}
+        return profiling.OpenVinoProfiler(
+            models, graphs, marks, lambda runner: self._operation_on(runner, point), origins
+        )
 
     def close(self) -> None:
         self._ready = None
