@@ -10,7 +10,6 @@ its results are used. What cannot be matched counts as in no module, and `matche
 from __future__ import annotations
 
 import ast
-import os.path
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,8 +121,8 @@ def filled(producers: Mapping[str, Sequence[str]], known: Mapping[str, str], pat
 
 def _common(inside: Sequence[str], paths: Collection[str]) -> str:
     """The innermost of the paths around all of these; `OUTSIDE` for none."""
-    shared = os.path.commonprefix([path.split(".") for path in inside])
-    return next(path for path in _outwards(".".join(shared)) if path in paths or path == OUTSIDE)
+    first, *others = map(_outwards, dict.fromkeys(inside))
+    return next(path for path in first if path == OUTSIDE or (path in paths and all(path in one for one in others)))
 
 
 def breakdown(
