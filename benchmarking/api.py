@@ -190,6 +190,8 @@ def benchmark_script(
         tags=dict(tags or {}),
         description=description,
     )
+    places = Places(devices=_words(devices), runtimes=_words(runtimes), precision=precision)
+    places.check()
     with _cache(cache_dir, is_lean=lean_cache):
         models = analyse_all(
             wanted,
@@ -202,7 +204,6 @@ def benchmark_script(
         if analyze_only:
             return ScriptReport(scripts=models.analyses, failures=tuple(models.failures))
         left_out: list[str] = []
-        places = Places(devices=_words(devices), runtimes=_words(runtimes), precision=precision)
         with engine(place, places.devices, [target.path for target in wanted]) as where:
             models.plan(places, request, uuid7(), left_out.append, machine=where.machine)
             if build_only:

@@ -59,6 +59,8 @@ def _run(argv: Sequence[str]) -> int:
     wanted = targets(arguments.script, arguments.search_dir, everything=arguments.all)
     script_arguments = _words(arguments.script_args)
     check_measuring("measuring the models of a script")
+    places = Places(devices=arguments.device, runtimes=arguments.runtime or (), precision=arguments.precision)
+    places.check()
     flags.use_cache_dir(arguments.cache_dir)
     say = notes(quiet=arguments.quiet)
     with lean_cache(is_lean=arguments.lean_cache, say=note):
@@ -73,7 +75,7 @@ def _run(argv: Sequence[str]) -> int:
         code = EXIT_OK
         if not arguments.analyze_only:
             with engine(arguments, arguments.device, [target.path for target in wanted]) as where:
-                code = _build_or_measure(models, arguments, argv, where)
+                code = _build_or_measure(models, places, arguments, argv, where)
     if arguments.analyze_only:
         _print_analyses(models, arguments)
     for failure in models.failures:
@@ -90,8 +92,9 @@ def _check_place(arguments: argparse.Namespace) -> None:
             raise UsageError(f"--{flag.replace('_', '-')} is of this machine: leave --backend and --use-slurm out")
 
 
-def _build_or_measure(models: Models, arguments: argparse.Namespace, argv: Sequence[str], where: Engine) -> int:
-    places = Places(devices=arguments.device, runtimes=arguments.runtime or (), precision=arguments.precision)
+def _build_or_measure(
+    models: Models, places: Places, arguments: argparse.Namespace, argv: Sequence[str], where: Engine
+) -> int:
     request = _request(arguments, argv)
     models.plan(places, request, uuid7(), note, machine=where.machine)
     check_shared_options(request.shared_options, [plan.cell for plan in models.plans])

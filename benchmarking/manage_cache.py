@@ -28,7 +28,7 @@ from benchmarking.builds.cleaning import delete_folders, sweep_leftovers
 from benchmarking.builds.contents import Choice, Contents, KeptBuild, Leftover, read_contents, select_builds
 from benchmarking.builds.store import Build, BuildStore
 from benchmarking.core.command_line import Parser, non_negative_number, note, run_command
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.records import Json, to_json
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page, data_stream, stdout_page
@@ -106,10 +106,15 @@ def _results(state: states.ScriptState, arguments: argparse.Namespace) -> int:
 
 
 def _state(name: str, contents: Contents) -> states.ScriptState | None:
-    """The kept model of a script that a name means; None where it is the digest of a build."""
+    """The kept model of a script that a name means; None where it is the digest of a build. Raises UsageError for the
+    name of neither."""
     folders = [*(one.folder for one in contents.builds), *(one.folder for one in contents.broken)]
-    is_digest = any(folder.name.startswith(name) for folder in folders)
-    return None if is_digest else states.named(name)
+    if name and any(folder.name.startswith(name) for folder in folders):
+        return None
+    try:
+        return states.named(name)
+    except UsageError as error:
+        raise UsageError(f"{error}; and no build has such a digest: the action list shows them") from error
 
 
 def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:

@@ -28,6 +28,7 @@ from benchmarking.measure.settings import settings
 from benchmarking.profiler import (
     DEFAULT_RUNS,
     Profiled,
+    check_folders,
     comparison_text,
     on_exported,
     plan_profile,
@@ -66,6 +67,7 @@ def _run(argv: Sequence[str]) -> int:
     say = notes(quiet=arguments.quiet)
     request = _request(arguments, (NAME, *argv))
     plan = plan_profile(request, uuid7())
+    check_folders(plan, *_folders(arguments))
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
     if (reason := plan.cell.workload.weights_reason) is not None:
         say(f"{plan.cell.workload.model_id}: random weights (seed {plan.cell.workload.seed}): {reason}")
@@ -119,14 +121,12 @@ def _print(found: Sequence[Profiled], *, as_json: bool) -> None:
 
 def _keep(found: Sequence[Profiled], arguments: argparse.Namespace, ingest: Ingest | None) -> int:
     """Write the files, and store the profiles; the exit code."""
-    folder = arguments.output or (flags.DEFAULT_OUTPUT_DIR if arguments.save else None)
-    tensorboard = None if arguments.tensorboard is None else Path(arguments.tensorboard)
+    folder, tensorboard = _folders(arguments)
     code = EXIT_OK
-    if folder is None and tensorboard is None:
+    if (place := folder or tensorboard) is None:
         return code
     for one in found:
-        has_trace = one is found[0] or one.trace is not None
-        paths = save(one, Path(folder or str(tensorboard)), tensorboard if has_trace else None)
+        paths = save(one, place, tensorboard)
         for kind, path in paths.items():
             _say(arguments, f"{kind}: {path}")
         problem = store_run(paths["results"], ingest)
@@ -134,9 +134,17 @@ def _keep(found: Sequence[Profiled], arguments: argparse.Namespace, ingest: Inge
             note(f"not stored: {problem}")
             code = EXIT_FAILED
     if len(found) > 1:
-        path = save_comparison([one.profile for one in found], Path(folder or str(tensorboard)))
+        path = save_comparison([one.profile for one in found], place)
         _say(arguments, f"comparison: {path}")
     return code
+
+
+def _folders(arguments: argparse.Namespace) -> tuple[Path | None, Path | None]:
+    """Of the profile's files, and of TensorBoard's."""
+    folder = arguments.output or (flags.DEFAULT_OUTPUT_DIR if arguments.save else None)
+    return None if folder is None else Path(folder), None if arguments.tensorboard is None else Path(
+        arguments.tensorboard
+    )
 
 
 def _say(arguments: argparse.Namespace, text: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.command_line import default_database, note
+from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError, UsageError
 from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
 from benchmarking.core.provenance import uuid7
@@ -34,7 +35,7 @@ from benchmarking.runtimes.support.lookup import default_runtime, export_runtime
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
 from benchmarking.sweep.run import journal, spool
-from benchmarking.sweep.run.profiling import profile_cell, profiler_of
+from benchmarking.sweep.run.profiling import RUNTIMES, profile_cell, profiler_of
 from benchmarking.sweep.run.warehouse import measured_peaks
 from benchmarking.sweep.show.profile_report import kind_shares, profile_text
 
@@ -103,13 +104,22 @@ def on_exported(request: Request, profile: Callable[[CellPlan], Profiled], say: 
     return found
 
 
-def save(found: Profiled, folder: Path, tensorboard: Path | None = None) -> dict[str, Path]:
-    """Write `profiling_results_*.json` and `trace_*.json` to a folder, and the trace once more for TensorBoard: kind of
-    file -> path, the results first. Raises StorageError, and UnsupportedError where there is no trace for
+def check_folders(plan: CellPlan, folder: Path | None, tensorboard: Path | None) -> None:
+    """Make the folders of a profile's files. Raises StorageError, and UnsupportedError where there will be no trace for
     TensorBoard."""
+    runtime: Runtime = plugins.load(RUNTIMES, plan.cell.runtime)
+    if tensorboard is not None and not runtime.profiler_traces:
+        raise UnsupportedError(f"--tensorboard: the profiler of {runtime.name} writes no trace")
+    for each in (folder, tensorboard):
+        if each is not None:
+            spool.prepare(each)
+
+
+def save(found: Profiled, folder: Path, tensorboard: Path | None = None) -> dict[str, Path]:
+    """Write `profiling_results_*.json` and `trace_*.json` to a folder, and the trace once more for TensorBoard, if
+    there is one: kind of file -> path, the results first. Raises StorageError."""
     name = _name(found.profile)
-    folders = [folder, *(() if tensorboard is None else (tensorboard,))]
-    for each in folders:
+    for each in (folder, *(() if tensorboard is None else (tensorboard,))):
         spool.prepare(each)
     document = stored(to_json(found.profile), anonymous=not found.profile.run.provenance.host)
     paths = {"results": folder / f"profiling_results_{name}.json"}
@@ -117,9 +127,7 @@ def save(found: Profiled, folder: Path, tensorboard: Path | None = None) -> dict
     if found.trace is not None:
         paths["trace"] = folder / f"trace_{name}.json"
         _write(paths["trace"], found.trace)
-    if tensorboard is not None:
-        if found.trace is None:
-            raise UnsupportedError(f"--tensorboard: the profiler of {found.profile.run.cell.runtime} writes no trace")
+    if tensorboard is not None and found.trace is not None:
         paths["tensorboard"] = tensorboard / f"{name}{TENSORBOARD_ENDING}"
         _write(paths["tensorboard"], found.trace)
     return paths

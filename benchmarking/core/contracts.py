@@ -319,6 +319,8 @@ class Runtime(ABC):
     """All its options, for any workload and device."""
     profiler: str | None = None
     """The profiler that sees inside its calls (`Operation.profiler`); None for none."""
+    profiler_traces: bool = True
+    """Whether that profiler writes a trace of a call."""
 
     @property
     def is_compared(self) -> bool:

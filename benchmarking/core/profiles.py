@@ -30,6 +30,9 @@ type, its name nor its place says."""
 TRACE_FILE = "trace.json"
 """Name of the trace of the last profiled call, in a profiler's folder."""
 
+COMPILE_S = "compile_s"
+"""Key of a breakdown's details: the seconds that a compiler took before the calls that are profiled."""
+
 OUTSIDE = ""
 """The path of time in no module: the call's own code, such as the loop of a generation."""
 Bound = Literal["compute", "memory"]

@@ -59,6 +59,7 @@ class OpenVino(Runtime):
 
     name = "openvino"
     profiler = "OpenVINO"
+    profiler_traces = False
     export_format = "openvino"
     prepares = True
     packages: tuple[str, ...] = ("openvino", "nncf", "onnx")

@@ -6,13 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Precision, Run
+from benchmarking.devices.support.kinds import device_named
+from benchmarking.devices.support.select import check_known
+from benchmarking.runtimes.support.lookup import runtime_named
 from benchmarking.scripts import states
 from benchmarking.scripts.analysis import Analysis, ScriptRequest, analyse, choose
 from benchmarking.scripts.planning import Target, plan_models
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.plan.request import Request
+from benchmarking.sweep.plan.request import AUTO, Request
 from benchmarking.sweep.run.preparation import prepare
 from benchmarking.sweep.run.process import LoadFailed
 
@@ -28,6 +31,14 @@ class Places:
     """Empty: the device's own, or the default."""
     precision: Precision | None = None
     """None: that of the script."""
+
+    def check(self) -> None:
+        """Raise UsageError for a name of no device or runtime."""
+        for device in map(device_named, self.devices):
+            if device != AUTO:
+                check_known(device)
+        for runtime in self.runtimes:
+            runtime_named(runtime)
 
 
 @dataclass(slots=True)
@@ -114,6 +125,8 @@ def analyse_all(
     """
     analyses, failures = [], []
     stages = None if sequence is None else str(Path(sequence).expanduser().resolve())
+    if stages is not None and not Path(stages).is_file():
+        raise UsageError(f"--sequence-file {sequence}: no such file")
     for target in targets:
         say(f"running {target.path.name}")
         request = ScriptRequest(path=str(target.path), arguments=tuple(arguments), max_depth=max_depth, sequence=stages)

@@ -226,7 +226,7 @@ def all_states() -> tuple[ScriptState, ...]:
 def named(name: str) -> ScriptState:
     """The state of that name or unique prefix. Raises UsageError for none or several."""
     states = all_states()
-    found = [state for state in states if state.name == name] or [s for s in states if s.name.startswith(name)]
+    found = [state for state in states if state.name == name] or [s for s in states if name and s.name.startswith(name)]
     if len(found) == 1:
         return found[0]
     known = ", ".join(state.name for state in found or states) or "none"

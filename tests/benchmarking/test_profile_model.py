@@ -58,11 +58,23 @@ def test_a_failure_of_the_worker_is_the_commands_error(null_script, capsys):
         (["--runtime", "tensorrt", "--device", "cpu"], "tensorrt"),
         (["--num-runs", "0"], "--num-runs"),
         (["--sequence-length", "100000"], "takes at most"),
+        (
+            ["--device", "cpu", "--runtime", "openvino", "--tensorboard", "logs"],
+            "the profiler of openvino writes no trace",
+        ),
     ],
 )
 def test_what_cannot_be_profiled_is_refused_before_anything_runs(flags, message, scripted, capsys):
     assert profile_model.main([*ARGUMENTS, *flags]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--output", "--tensorboard"])
+def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_runs(flag, scripted, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert profile_model.main([*ARGUMENTS, flag, "file/inside"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, "cannot write to output folder file/inside: Not a directory" in err) == ("", True)
 
 
 @pytest.fixture

@@ -511,6 +511,27 @@ def test_wrong_arguments_are_usage_errors(capsys, monkeypatch):
     assert '--script-args "\'open": no closing quotation' in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--device", "x86,cud"], "unknown device 'cud'. Did you mean cuda"),
+        (["--device", "auto", "--runtime", "pytorch,otr"], "unknown runtime 'otr'"),
+        (["--sequence-file", "none.py"], "--sequence-file none.py: no such file"),
+    ],
+)
+def test_what_is_wrong_without_the_script_is_said_before_it_runs(flags, message, cache, monkeypatch, capsys):
+    monkeypatch.setattr(session, "analyse", lambda *arguments: pytest.fail("the script ran"))
+    assert benchit.main([str(SCRIPTS / "net.py"), *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_name_of_no_build_is_refused(cache, capsys):
+    for name in ("none", ""):
+        assert cli.main(["cache", "print", name]) == 2
+        assert f"no build of a script is named {name!r}" in (said := capsys.readouterr().err)
+        assert "and no build has such a digest: the action list shows them" in said
+
+
 def test_version_is_a_command(capsys):
     assert cli.main(["version"]) == 0
     assert capsys.readouterr().out.startswith("benchhouse ")

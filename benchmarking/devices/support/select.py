@@ -85,15 +85,8 @@ def _candidates(devices: Sequence[Device], part: str) -> list[Device]:
 def _explicit(request: str, probed: Probed) -> Device:
     if SEPARATOR in request:
         return combined([_explicit(selector, probed) for selector in selectors(request)])
+    check_known(request)
     name, _, part = request.partition(":")
-    known = plugins.names(PACKAGE)
-    if name not in known:
-        near = get_close_matches(name.lower(), (*known, AUTO), n=2, cutoff=0.6)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(
-            f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(known)}; any other one, also a compiler "
-            f"without its device, needs a plugin: docs/adding-a-plugin.md"
-        )
     if name not in probed:
         with Probes((name,)) as probes:
             probed[name] = probes.devices(name)
@@ -101,6 +94,20 @@ def _explicit(request: str, probed: Probed) -> Device:
     if not devices[0].found:
         raise UnsupportedError(f"device {request!r} is not available: {devices[0].why_not}")
     return _exact(request, part, devices) if ":" in request else devices[0]
+
+
+def check_known(request: str) -> None:
+    """Raise UsageError for a selector that begins with the name of no kind of device."""
+    known = plugins.names(PACKAGE)
+    name = request.partition(":")[0]
+    if name in known:
+        return
+    near = get_close_matches(name.lower(), (*known, AUTO), n=2, cutoff=0.6)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise UsageError(
+        f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(known)}; any other one, also a compiler "
+        f"without its device, needs a plugin: docs/adding-a-plugin.md"
+    )
 
 
 def _exact(request: str, part: str, devices: Sequence[Device]) -> Device:

@@ -14,6 +14,7 @@ from statistics import fmean, median, stdev
 from benchmarking.core.metrics import BYTES_PER_MB
 from benchmarking.core.profiles import (
     ATTENTION,
+    COMPILE_S,
     COMPUTE,
     MEMORY,
     OTHER,
@@ -272,6 +273,8 @@ def _unseen(breakdown: Breakdown) -> Iterator[str]:
             f"The compiler made {graphs:.0f} graph{'' if graphs == 1 else 's'} of the model, with {breaks:.0f} "
             f"break{'' if breaks == 1 else 's'} between them; inside a graph there are no modules, only operators."
         )
+    if isinstance(took_s := breakdown.details.get(COMPILE_S), float):
+        yield f"Compiling took {number(took_s, 2)} s before, and is no part of the profile."
     matched = breakdown.details.get("matched_share")
     if matched == 0:
         yield "No operator could be matched with a module: --rebuild always exports the model again, with its modules."

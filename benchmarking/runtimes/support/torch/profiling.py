@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import TOKEN
 from benchmarking.core.metrics import ns_to_ms
-from benchmarking.core.profiles import OTHER, OUTSIDE, TRACE_FILE, Breakdown, CallProfiler, ModuleTime, OperatorTime
+from benchmarking.core.profiles import (
+    COMPILE_S,
+    OTHER,
+    OUTSIDE,
+    TRACE_FILE,
+    Breakdown,
+    CallProfiler,
+    ModuleTime,
+    OperatorTime,
+)
 from benchmarking.core.records import NOT_APPLICABLE, Json
 from benchmarking.devices.support.kinds import processor
 from benchmarking.devices.support.torch_gpu import TORCH_TYPE
@@ -74,7 +83,8 @@ class TorchProfiler(CallProfiler):
         on_device = any(call.kernels for call in calls)
         work, counts = self._counted()
         read_back = self._read_back()
-        metrics = {**_metrics(calls, on_device=on_device), **counts, **_numbers(read_back)}
+        graphs = {name: value for name, value in read_back.items() if name in GRAPHS}
+        metrics = {**_metrics(calls, on_device=on_device), **counts, **_numbers(graphs)}
         return Breakdown(
             host_ms=host_ms,
             modules=self._modules(on_device=on_device, work=work),
@@ -189,12 +199,12 @@ class TorchProfiler(CallProfiler):
         return dict(found), _numbers(readings.values)
 
     def _read_back(self) -> dict[str, Json]:
-        """What the operation tells of compiled graphs, their breaks and the reasons."""
+        """What the operation tells of compiled graphs, their breaks and the reasons, and of compiling, which was before
+        the profile."""
         if not self._operation.is_compiled:
             return {}
-        return {
-            name: value for name, value in self._operation.verified().items() if name.startswith(("graph", "recom"))
-        }
+        told = ("graph", "recompile", COMPILE_S)
+        return {name: value for name, value in self._operation.verified().items() if name.startswith(told)}
 
 
 class _Work:

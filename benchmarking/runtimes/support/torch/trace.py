@@ -28,8 +28,9 @@ MARK = "mark: "
 HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"})
 DRIVER = frozenset({"cuda_runtime", "cuda_driver"})
 MEMORY_EVENT = "[memory]"
-COMPILED_CALL = re.compile(r"^## Call CompiledFxGraph \w+ ##$")
-"""The name of a compiled graph's call has a hash of its code, which another version of the compiler changes."""
+COMPILED_CALL = re.compile(r"^(?:## Call )?(CompiledFxGraph|Torch-Compiled Region)(?: \w+ ##|: \d+/\d+)$")
+"""The name of a compiled graph's call has a hash of its code, which another version of the compiler changes; that of a
+region its number among the compilations."""
 HOST_MEMORY = 0
 """torch's number of the processor among its types of device."""
 
@@ -172,7 +173,7 @@ class _Sweep:
 
     def _enter(self, event: Mapping[str, Any]) -> None:
         begin, end = _span(event)
-        name, around = COMPILED_CALL.sub("CompiledFxGraph", str(event["name"])), self._open[-1] if self._open else None
+        name, around = COMPILED_CALL.sub(r"\1", str(event["name"])), self._open[-1] if self._open else None
         if name.startswith(MARK):
             self.call.phases.append((name.removeprefix(MARK), begin - self._begin))
             self.call.phase_peaks.append(self._in_use)
