@@ -181,8 +181,8 @@ class Workload:
     """Hugging Face task name: feature-extraction, text-generation, text2text-generation, ..."""
     source: Literal["catalog", "local", "hub", "module", "bench", "import", "file", "server"]
     """Where the configuration came from. "module": a torch module passed to `benchmark_model`; "bench": a user-written
-    benchmark, in the file `path`; "import": another tool's file; "file": a graph in the file `path`; "server": what a
-    server under load calls by this name, without a configuration."""
+    benchmark, in the file `path`; "import": another tool's file; "file": graphs, or a model of an engine,
+    in the file or folder `path`; "server": what a server under load calls by this name, without a configuration."""
     config: Mapping[str, Json]
     """The model's configuration as in transformers' `to_diff_dict`, with `model_type`."""
     config_hash: str
@@ -195,7 +195,8 @@ class Workload:
     path: str | None = None
     """Folder with the configuration and weights, for the sources local and hub; the file of a benchmark."""
     revision: str | None = None
-    """Hub commit; for a local folder the SHA-256 of its weight files' names and sizes; None in the catalog."""
+    """Hub commit; for a local folder the SHA-256 of its weight files' names and sizes, for an exported one
+    that of its bundle.json; None in the catalog."""
     parameter_count: Size | None = None
     """Exact, from the parameters' shapes, shared ones counted once. None until the model is built."""
     max_sequence_length: PositiveSize | None = None

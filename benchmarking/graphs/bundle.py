@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError
 from benchmarking.core.model_contracts import BundleKind
-from benchmarking.core.records import Json, Precision, dumps, from_json
+from benchmarking.core.records import Json, Precision, Size, WeightsKind, Whole, dumps, from_json, to_json
 from benchmarking.core.untrusted.input_files import read_json
 
 MANIFEST = "bundle.json"
@@ -86,6 +87,38 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedFile:
+    """A file of an export, as it was written."""
+
+    size_bytes: Size
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What a user's folder of an export has besides the graphs, so that the folder can be measured as a model: the
+    model that they are of (its configuration is the folder's config.json), and what tells its files from others."""
+
+    model_id: str
+    """As it was exported: hub name, folder, or catalog name."""
+    task: str
+    format: Literal["onnx", "openvino"]
+    """Of the graphs' files."""
+    precision: Precision
+    weights: WeightsKind
+    seed: Whole = 0
+    """Of random weights."""
+    revision: str | None = None
+    """That of the model's weights; None for random ones."""
+    fixed_axes: Mapping[str, Json] = field(default_factory=dict)
+    """Axes of a point whose values are constants in the graphs."""
+    agreement: Mapping[str, Json] = field(default_factory=dict)
+    """How far the files were from the torch model when they were written."""
+    files: Mapping[str, ExportedFile] = field(default_factory=dict)
+    """All files of the export but this manifest, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
     """The content of `bundle.json`."""
 
@@ -107,6 +140,8 @@ class Bundle:
     encode_phase: str = "encode"
     """Name of the phase of the graph "encoder", as the family's torch operation marks it."""
     facts: Mapping[str, Json] = field(default_factory=dict)
+    exported: Exported | None = None
+    """Of a user's folder; None in the build cache, where the build's key has this."""
 
     @property
     def generates(self) -> bool:
@@ -116,7 +151,10 @@ class Bundle:
 
 def write_bundle(folder: Path, bundle: Bundle) -> None:
     """Write the manifest into the folder of the graphs' files."""
-    (folder / MANIFEST).write_text(dumps(bundle), encoding="utf-8")
+    content = to_json(bundle)
+    if bundle.exported is None:
+        del content["exported"]  # earlier versions read the build cache too
+    (folder / MANIFEST).write_text(dumps(content), encoding="utf-8")
 
 
 def read_bundle(folder: Path) -> Bundle:

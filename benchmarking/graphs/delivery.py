@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,9 +15,12 @@ from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, 
 from benchmarking.core.model_contracts import Recipe
 from benchmarking.core.records import Cell, Json, Point, Precision
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.graphs.bundle import MANIFEST, read_bundle, write_bundle
+from benchmarking.graphs.bundle import MANIFEST, Exported, read_bundle, write_bundle
 from benchmarking.graphs.session import DEFAULT_OPSET, bundle_key, ensure_bundle
+from benchmarking.workloads.support.configuration import CONFIG_NAME
+from benchmarking.workloads.support.exported_folder import file_of
 from benchmarking.workloads.support.families import plugin_of, recipe_of
+from benchmarking.workloads.support.processing import HUB_FILES
 
 Format = Literal["onnx", "openvino"]
 FORMATS: tuple[Format, ...] = ("onnx", "openvino")
@@ -74,6 +78,7 @@ def deliver(export: Export, say: Callable[[str], None]) -> Delivered:
         (_to_openvino if export.format == "openvino" else _to_onnx)(export, source, folder)
         say("comparing it with the torch model")
         agreement = _agreement(export, folder)
+        _name_model(export, folder, agreement)
     paths = sorted(export.folder.iterdir(), key=lambda path: (path.name == MANIFEST, path.name))
     files = {path.name: path.stat().st_size for path in paths}
     return Delivered(files=files, agreement=agreement)
@@ -114,6 +119,31 @@ def _to_openvino(export: Export, source: Path, folder: Path) -> None:
         openvino.save_model(model, str(target), compress_to_fp16=export.cell.precision == "float16")
         graphs[name] = replace(graph, file=target.name)
     write_bundle(folder, replace(bundle, graphs=graphs))
+
+
+def _name_model(export: Export, folder: Path, agreement: Mapping[str, Json]) -> None:
+    """Add the model's configuration and tokenizer, and say in the manifest which model the files are of: so the folder
+    can be measured as it is."""
+    workload = export.cell.workload
+    recipe = recipe_of(workload)
+    assert isinstance(recipe, Recipe)  # it has been exported
+    (folder / CONFIG_NAME).write_text(json.dumps(workload.config, indent=1), encoding="utf-8")
+    for name in HUB_FILES if workload.path is not None else ():
+        if (source := Path(workload.path or "") / name).is_file():
+            shutil.copyfile(source, folder / name)
+    exported = Exported(
+        model_id=workload.model_id,
+        task=workload.task,
+        format=export.format,
+        precision=export.cell.precision,
+        weights=workload.weights,
+        seed=workload.seed,
+        revision=workload.revision,
+        fixed_axes=recipe.signature(export.point),
+        agreement=agreement,
+        files={path.name: file_of(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST},
+    )
+    write_bundle(folder, replace(read_bundle(folder), exported=exported))
 
 
 def _agreement(export: Export, folder: Path) -> dict[str, Json]:

@@ -9,7 +9,7 @@ A device's compiler (TensorRT, QNN) makes further builds of a bundle, each for o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from benchmarking.core.plugins import how_to_install, version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
 from benchmarking.graphs.export.exporter import OPTIMUM, converted, export_bundle, given_file, given_file_identity
+from benchmarking.workloads.support.exported_folder import is_export, said_of, why_not_precision
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.graph_file import format_of
 from benchmarking.workloads.support.processing import Processing, open_processing
@@ -47,21 +48,29 @@ INPUTS = "inputs."
 """Begins the source of a feed that is one of the family's inputs."""
 
 
-def why_not(workload: Workload, reads: Sequence[str] = ("onnx",)) -> str | None:
-    """None, or why this model and task cannot be exported; `reads` are the formats of graphs' files that the runtime
-    reads."""
-    if workload.source == "file" and format_of(workload) not in reads:
-        return f"{workload.model_id} is a file of {format_of(workload)}, which this runtime does not read"
+def why_not(
+    workload: Workload,
+    precision: Precision | None = None,
+    reads: Sequence[str] = ("onnx",),
+    converted: Collection[Precision] = QUANTIZED,
+) -> str | None:
+    """None, or why this model and task cannot be exported, or its files not run at a precision: `reads` are the formats
+    of graphs' files that the runtime reads, `converted` the precisions that it makes of float32 graphs."""
+    if workload.source == "file":
+        if format_of(workload) not in reads:
+            return f"{workload.model_id} is a file of {format_of(workload)}, which this runtime does not read"
+        other = None if precision is None else why_not_precision(workload, precision, converted)
+        if other is not None:
+            return other
     recipe = recipe_of(workload)
     return recipe if isinstance(recipe, str) else None
 
 
-def why_not_forward(runtime: str, workload: Workload) -> str | None:
+def why_not_forward(runtime: str, workload: Workload, precision: Precision | None = None) -> str | None:
     """None for a workload that is one pass through one graph; else why it has no single fixed shape."""
-    recipe = recipe_of(workload)
-    if isinstance(recipe, str):
-        return recipe
-    if recipe.kind != "forward":
+    if (reason := why_not(workload, precision)) is not None:
+        return reason
+    if _recipe(workload).kind != "forward":
         return (
             f"runtime {runtime} compiles graphs for fixed shapes: one forward pass, not {workload.task}, "
             "whose shapes grow from step to step"
@@ -242,7 +251,13 @@ def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild
         _ensured(cell, source, point, store, "if_needed" if rebuild == "always" else rebuild)
         return converted(store.folder(source), precision, folder)
 
-    return store.get(key, quantize if precision in QUANTIZED else export, rebuild)
+    is_converted = precision in QUANTIZED and not _is_own(cell.workload, precision)
+    return store.get(key, quantize if is_converted else export, rebuild)
+
+
+def _is_own(workload: Workload, precision: Precision) -> bool:
+    """Whether the graphs of an exported folder are quantized already."""
+    return is_export(workload) and said_of(workload)["precision"] == precision
 
 
 def _recipe(workload: Workload) -> Recipe:

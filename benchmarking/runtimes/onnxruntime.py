@@ -73,7 +73,7 @@ class OnnxRuntime(shared.OrtRuntime):
         known = shared.providers_of(device)
         if not known:
             return f"ONNX Runtime has no provider for {device.type}"
-        if (why_not := graphs.why_not(workload)) is not None:
+        if (why_not := graphs.why_not(workload, precision)) is not None:
             return why_not
         provider = shared.possible_provider(device, known)
         return provider if isinstance(provider, str) else shared.why_not_precision(device, provider, precision)

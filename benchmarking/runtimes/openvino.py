@@ -21,6 +21,7 @@ from benchmarking.core.plugins import how_to_install, is_installed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.openvino import import_openvino
 from benchmarking.devices.support.kinds import has, names_with
+from benchmarking.workloads.support.exported_folder import is_export, said_of
 from benchmarking.workloads.support.families import plugin_of
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
@@ -93,7 +94,8 @@ class OpenVino(Runtime):
             _emulated(device, precision)
             or missing_for(precision)
             or _grows(device, workload)
-            or why_not(workload, FORMATS)
+            or _quantized_elsewhere(workload)
+            or why_not(workload, precision, FORMATS, PRECISIONS)
         )
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
@@ -175,6 +177,13 @@ def _grows(device: Device, workload: Workload) -> str | None:
     if _is_npu(device) and _generates(workload):
         return "OpenVINO's NPU plugin takes fixed shapes only, and what a generation has seen grows with every token"
     return None
+
+
+def _quantized_elsewhere(workload: Workload) -> str | None:
+    own = said_of(workload)["precision"] if is_export(workload) else None
+    if own not in QUANTIZED:
+        return None
+    return f"{workload.model_id} was exported at {own}, in operators of ONNX Runtime: take --runtime onnxruntime"
 
 
 def _is_npu(device: Device) -> bool:

@@ -90,7 +90,7 @@ class Qnn(shared.OrtRuntime):
             )
         if precision not in ("float32", "float16"):
             return f"runtime qnn has float16, and float32 where the backend has it, not {precision}"
-        return graphs.why_not_forward(self.name, workload)
+        return graphs.why_not_forward(self.name, workload, precision)
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)

@@ -70,7 +70,7 @@ class TensorRt(shared.OrtRuntime):
             return why_not
         if precision not in PRECISIONS:
             return f"runtime tensorrt has {', '.join(PRECISIONS)}, not {precision}"
-        return graphs.why_not_forward(self.name, workload)
+        return graphs.why_not_forward(self.name, workload, precision)
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
         def compiled_into(found: graphs.PointGraphs, out: Path) -> Mapping[str, Json]:

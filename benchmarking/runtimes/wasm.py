@@ -29,7 +29,7 @@ class Wasm(BrowserRuntime):
             return f"runtime wasm runs on {processor().name}, not on {device.type}: a page's GPU is runtime webgpu's"
         if precision not in PRECISIONS:
             return NOT_NATIVE.get(precision, f"runtime wasm has {', '.join(PRECISIONS)}, not {precision}")
-        return graphs.why_not(workload)
+        return graphs.why_not(workload, precision)
 
 
 PLUGIN = Wasm()

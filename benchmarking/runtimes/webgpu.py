@@ -49,7 +49,7 @@ class WebGpu(BrowserRuntime):
             return why_not
         if precision not in PRECISIONS:
             return UNSUPPORTED.get(precision, f"runtime webgpu has {', '.join(PRECISIONS)}, not {precision}")
-        return graphs.why_not(workload)
+        return graphs.why_not(workload, precision)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.browser.browser import webgpu_flags

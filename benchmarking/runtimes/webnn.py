@@ -48,7 +48,7 @@ class WebNn(BrowserRuntime):
         kind = device_kind(device)
         if precision not in PRECISIONS[kind]:
             return f"runtime webnn has {', '.join(PRECISIONS[kind])} on {NAMES[kind]}, not {precision}"
-        return why_not_forward(self.name, workload) or _why_not_browser(device)
+        return why_not_forward(self.name, workload, precision) or _why_not_browser(device)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, webgpu_flags

@@ -31,7 +31,8 @@ from benchmarking.core.model_contracts import ExportPlan, Recipe
 from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor, read_bundle, write_bundle
 from benchmarking.graphs.export import files
-from benchmarking.workloads.support import graph_file
+from benchmarking.workloads.support import exported_folder, graph_file
+from benchmarking.workloads.support.exported_folder import is_export, why_not_point
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def export_bundle(
 
     The graphs are checked, and compared with the torch model at shapes that they were not traced at. Raises
     UnsupportedError for a workload without graphs, BenchhouseError when the export fails or the outputs differ."""
+    if is_export(workload):
+        return _given_folder(workload, point, folder)
     if workload.source == "file":
         return _given_file(workload, folder)
     from benchmarking.graphs.export.agreement import check_agreement
@@ -108,6 +111,30 @@ def _given_file(workload: Workload, folder: Path) -> dict[str, Json]:
     )
     write_bundle(folder, bundle)
     return summary(bundle)
+
+
+def _given_folder(workload: Workload, point: Point, folder: Path) -> dict[str, Json]:
+    """Fill an empty folder with the bundle of an exported folder: its own graphs. What the files hold is read from them
+    once more."""
+    if (why_not := why_not_point(workload, point)) is not None:
+        raise UnsupportedError(why_not)
+    bundle = exported_folder.copy_checked(workload, folder)
+    exported = bundle.exported
+    assert exported is not None  # `copy_checked` gives no other
+    if exported.format == "onnx":
+        paths = [folder / graph.file for graph in bundle.graphs.values()]
+        for path in paths:
+            files.check(path)
+        held = files.weights(paths)
+        bundle = dataclasses.replace(bundle, weights_bytes=held.size_bytes, weight_dtypes=held.values_by_dtype)
+    write_bundle(folder, dataclasses.replace(bundle, exported=None))
+    copied = {name: file.sha256 for name, file in sorted(exported.files.items()) if (folder / name).exists()}
+    return {
+        **summary(bundle),
+        "exported_from": exported.model_id,
+        "exported_files": dict[str, Json](copied),
+        "agreement": dict(exported.agreement),
+    }
 
 
 def summary(bundle: Bundle) -> dict[str, Json]:
@@ -210,6 +237,8 @@ def _bundle(
 def given_file(workload: Workload, recipe: Recipe, precision: Precision) -> Path | None:
     """The model's own ONNX file, where it has one that is read."""
     if workload.path is None or workload.weights != "pretrained" or precision != "float32":
+        return None
+    if workload.source == "file":
         return None
     if recipe.plan not in GIVEN_PLANS:
         return None

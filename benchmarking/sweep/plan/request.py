@@ -21,6 +21,7 @@ from benchmarking.runtimes.support.lookup import check_numbers, default_runtime,
 from benchmarking.runtimes.support.torch.several_devices import why_not_point
 from benchmarking.sweep.plan.options import RUNTIMES, options_of
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
+from benchmarking.workloads.support import exported_folder
 from benchmarking.workloads.support.families import no_axis, plugin_of
 from benchmarking.workloads.support.footprint import Fit
 
@@ -117,7 +118,11 @@ def plan_points(
         left = tuple(point for point in points if point.label not in skipped)
         split = check_points(
             left,
-            lambda point: why_not_point(cell, point) or why_not_requests(cell, point),
+            lambda point: (
+                exported_folder.why_not_point(workload, point)
+                or why_not_point(cell, point)
+                or why_not_requests(cell, point)
+            ),
             skip_unsupported=request.skip_unsupported,
         )
         left = tuple(point for point in left if point.label not in split)

@@ -19,6 +19,7 @@ from benchmarking.core.records import (
     Measurement,
     Point,
     Precision,
+    Workload,
 )
 from benchmarking.measure.correctness import about_difference, compare
 from benchmarking.measure.memory import PassResult
@@ -31,6 +32,8 @@ from benchmarking.sweep.run.reference import (
     needs_reference,
     reference_flops,
 )
+from benchmarking.workloads.support.exported_folder import is_export
+from benchmarking.workloads.support.graph_file import format_of
 
 COLUMNS = ("output_error", "output_max_abs_error", "output_cosine_similarity", "output_equal_token_share")
 
@@ -111,7 +114,18 @@ def _why_not(job: Job, point: Point) -> str:
     if needs_reference(job.cell):
         return NOT_RUN
     if not has_reference(job.cell):
-        return f"{NOT_SUPPORTED}: a graph in a file has no torch model to compare with"
+        return f"{NOT_SUPPORTED}: {_without_torch(job.cell.workload)}"
     if is_reference(job.cell):
         return f"{NOT_APPLICABLE}: it is the reference"
     return f"{NOT_APPLICABLE}: runtime {job.cell.runtime} has no reference"
+
+
+def _without_torch(workload: Workload) -> str:
+    """Why a file has nothing to compare with."""
+    if workload.family is None:
+        return "a graph in a file has no torch model to compare with"
+    if not is_export(workload):
+        return f"a model in an engine's own format ({format_of(workload)}) has no torch weights to compare with"
+    if workload.weights == "random":
+        return "an export of seeded weights is compared at the seed that it was exported with"
+    return "an export has no torch weights to compare with; it was compared when it was exported"

@@ -22,6 +22,7 @@ from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import processor
 from benchmarking.runtimes.support.lookup import default_runtime
+from benchmarking.workloads.support.exported_folder import torch_workload
 from benchmarking.workloads.support.families import is_given, plugin_of
 from benchmarking.workloads.support.footprint import Fit
 from benchmarking.workloads.support.given_modules import inputs_digest
@@ -56,8 +57,8 @@ def needs_reference(cell: Cell) -> bool:
 
 
 def has_reference(cell: Cell) -> bool:
-    """Whether there is a torch model to compare with: not for a graph in a file."""
-    return cell.workload.source != "file"
+    """Whether there is a torch model to compare with: not for a file, but for an export of seeded weights."""
+    return torch_workload(cell.workload) is not None
 
 
 def _reference_runtime(cell: Cell) -> str:
@@ -70,14 +71,16 @@ def reference_cell(cell: Cell) -> Cell:
     name = _reference_runtime(cell)
     reference: Runtime = plugins.load(RUNTIMES, name)
     device = parts(cell.device)[0]
-    if reference.supports(device, cell.workload, "float32") is not None:
+    workload = torch_workload(cell.workload) or cell.workload
+    if reference.supports(device, workload, "float32") is not None:
         (device,) = processor().probe()
     return dataclasses.replace(
         cell,
+        workload=workload,
         device=device,
         requested_device=device.selector,
         runtime=name,
-        runtime_mode=reference.mode(device, cell.workload, {}),
+        runtime_mode=reference.mode(device, workload, {}),
         precision="float32",
         num_threads=None,
     )

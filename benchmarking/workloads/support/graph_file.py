@@ -1,4 +1,5 @@
-"""A model that is a graph in a file: an `.onnx` file, an `.xml` file of OpenVINO, or a folder that was exported to one.
+"""A model that is a graph in a file: an `.onnx` file, an `.xml` file of OpenVINO, or a folder that was exported to one
+by an earlier version. Folders of this one say which model they are of (`exported_folder`).
 
 Nothing is known of it but its graph, so its inputs are made from the shapes and types there: the first free dimension
 is the batch, dimensions named after height or width are the image's, those named after the past are 0, and any other
@@ -122,18 +123,18 @@ FAMILY = GraphFileFamily()
 def graph_file_of(model_id: str) -> Path | None:
     """The graph's file that a model id names: itself, or the one graph of an exported folder; None for anything else.
 
-    Raises UsageError for an export of several graphs, which work together only for a model with a configuration.
+    Raises UsageError for an export of several graphs that does not say which model they are of.
     """
     path = Path(model_id).expanduser()
     if path.suffix in SUFFIXES and path.is_file():
         return path.absolute()
-    if not (path / MANIFEST).is_file() or (path / "config.json").is_file():
+    if not (path / MANIFEST).is_file() or any(path.glob("*.safetensors")):
         return None
     graphs = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
     if len(graphs) != 1:
         raise UsageError(
-            f"--model-id {model_id} is an export of {len(graphs)} graphs, which are called one after the other: give "
-            "the name of its model and a runtime on graphs, which makes the same files, or one graph's file"
+            f"--model-id {model_id} is an export of {len(graphs)} graphs by an earlier version, whose {MANIFEST} does "
+            "not say which model they are of: export it again, or give one graph's file"
         )
     return graphs[0].absolute()
 
@@ -178,7 +179,7 @@ def copy_checked(workload: Workload, folder: Path) -> Path:
     source, digest = Path(workload.path or ""), hashlib.sha256()
     names: Any = workload.config["files"]
     for name in names:
-        _check_beside(source, name)
+        check_beside(source, name)
         shutil.copyfile(source.parent / name, folder / name, follow_symlinks=False)
         _hash_into(digest, folder / name)
     if digest.hexdigest() != workload.config["sha256"]:
@@ -234,9 +235,11 @@ def _array(one: Input, point: Point, random: np.random.Generator) -> np.ndarray:
 
 
 def main() -> int:
-    """Describe the file on stdin, on stdout."""
+    """Describe the file on stdin, on stdout; or each of several, without their hashes."""
     try:
-        print(json.dumps(described(Path(json.load(sys.stdin)))))
+        asked = json.load(sys.stdin)
+        several = [contents(Path(path)) for path in asked] if isinstance(asked, list) else None
+        print(json.dumps(described(Path(asked)) if several is None else several))
     except BenchhouseError as error:
         print(error, file=sys.stderr)
         return 1
@@ -244,20 +247,27 @@ def main() -> int:
 
 
 def described(path: Path) -> dict[str, Json]:
-    """What is known of a graph's file: format, inputs, outputs, files, their hash and the number of parameters. Raises
-    BenchhouseError for a file that is refused."""
-    kind = SUFFIXES[path.suffix]
-    _check_beside(path, path.name)
-    if path.stat().st_size > MAX_BYTES[kind]:
-        raise BenchhouseError(f"{path.name} is larger than {MAX_BYTES[kind] / 1e6:g} MB, which is more than is read")
-    found = _onnx(path) if kind == "onnx" else _openvino(path)
+    """What is known of a graph's file: its `contents` and the hash of its files. Raises BenchhouseError for a file that
+    is refused."""
+    found = contents(path)
     digest = hashlib.sha256()
     for name in found["files"]:
         _hash_into(digest, path.parent / name)
+    return {**found, "sha256": digest.hexdigest()}
+
+
+def contents(path: Path) -> dict[str, Any]:
+    """Format, inputs, outputs, files and the number of parameters. Raises BenchhouseError for a file that is
+    refused."""
+    kind = SUFFIXES[path.suffix]
+    check_beside(path, path.name)
+    if path.stat().st_size > MAX_BYTES[kind]:
+        raise BenchhouseError(f"{path.name} is larger than {MAX_BYTES[kind] / 1e6:g} MB, which is more than is read")
+    found = _onnx(path) if kind == "onnx" else _openvino(path)
     for what in ("inputs", "outputs"):
         if not 0 < len(found[what]) <= MAX_TENSORS:
             raise BenchhouseError(f"{path.name} has {len(found[what])} {what}: 1 to {MAX_TENSORS} are measured")
-    return {"format": kind, **found, "sha256": digest.hexdigest()}
+    return {"format": kind, **found}
 
 
 def _hash_into(digest: Any, path: Path) -> None:
@@ -266,10 +276,10 @@ def _hash_into(digest: Any, path: Path) -> None:
             digest.update(block)
 
 
-def _check_beside(path: Path, name: str) -> None:
+def check_beside(path: Path, name: str) -> None:
     """Raise BenchhouseError unless the name is that of a plain file in the folder of the graph's."""
     if Path(name).name != name or name in ("", ".", ".."):
-        raise BenchhouseError(f"{path.name} keeps weights in {name!r}: only files beside it are read")
+        raise BenchhouseError(f"{path.name} refers to {name!r}: only files beside it are read")
     try:
         status = (path.parent / name).lstat()
     except OSError as error:
@@ -290,7 +300,7 @@ def _onnx(path: Path) -> dict[str, Any]:
     tensors = list(_tensors(model))
     files = dict.fromkeys((path.name, *(_location(path, one) for one in tensors if one.data_location == one.EXTERNAL)))
     for name in files:
-        _check_beside(path, name)
+        check_beside(path, name)
     weights = {one.name for one in model.graph.initializer}
     tables = _rows(model.graph)
     return {
@@ -347,7 +357,7 @@ def _location(path: Path, tensor: Any) -> str:
     """The file of a tensor's values. Raises BenchhouseError for a place that the file does not have."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     name = str(entries.get("location", ""))
-    _check_beside(path, name)
+    check_beside(path, name)
     begin, length = (int(entries.get(key) or 0) for key in ("offset", "length"))
     if begin < 0 or length < 0 or begin + length > (path.parent / name).stat().st_size:
         raise BenchhouseError(f"{name!r} is shorter than {path.name} says: it is truncated, or another model's")
@@ -394,7 +404,7 @@ def _openvino(path: Path) -> dict[str, Any]:
     if b"<!DOCTYPE" in path.read_bytes() or b"<!ENTITY" in path.read_bytes():
         raise BenchhouseError(f"{path.name} defines entities, which no model of OpenVINO does: it is not read")
     weights = path.with_suffix(".bin").name
-    _check_beside(path, weights)
+    check_beside(path, weights)
     try:
         model = openvino.Core().read_model(str(path))
     except RuntimeError as error:  # what OpenVINO raises for everything

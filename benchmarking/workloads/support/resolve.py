@@ -18,6 +18,7 @@ from benchmarking.core.untrusted.redaction import stored_name
 from benchmarking.workloads.support import catalog, hub
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files, model_folder, read_config
 from benchmarking.workloads.support.engine_file import engine_format_of, engine_workload
+from benchmarking.workloads.support.exported_folder import exported_workload
 from benchmarking.workloads.support.families import family_of, task_of
 from benchmarking.workloads.support.graph_file import graph_file_of, graph_file_workload
 from benchmarking.workloads.support.weights import revision_of, weight_files
@@ -37,14 +38,17 @@ class Source:
 
 
 def resolve(model_id: str, *, task: str | None = None, weights: WeightsChoice = "auto", seed: int = 0) -> Workload:
-    """The workload of a local folder, a graph's or engine's file, a hub name or a name of the catalog.
+    """The workload of a local folder, an exported one, a graph's or engine's file, a hub name or a name of the catalog.
 
     Raises UsageError for an unknown name (with similar ones), a model of no family or a task that it does not have;
     StorageError and FormatError for missing or broken files.
     """
+    path = Path(model_id).expanduser()
+    if (exported := exported_workload(model_id, path, task=task, seed=seed)) is not None:
+        return exported
     if (file := graph_file_of(model_id)) is not None:
         return graph_file_workload(model_id, file, task=task, seed=seed)
-    if (kind := engine_format_of(path := Path(model_id).expanduser())) is not None:
+    if (kind := engine_format_of(path)) is not None:
         return engine_workload(model_id, path, kind, task=task, seed=seed)
     source = _source(model_id, weights)
     plugin = family_of(source.config, model_id)

@@ -31,6 +31,7 @@ from benchmarking.runtimes.support.openvino.build import SOURCE_PRECISION
 from benchmarking.runtimes.support.openvino.nodes import NO_WORK
 from benchmarking.runtimes.support.openvino.session import OpenVinoRunner
 
+ONNX = ".onnx"
 ORIGINALS = "originalLayersNames"
 LAYER = "layerType"
 MODULE = "module:"
@@ -231,9 +232,10 @@ def _is_on_processor(compiled: Any) -> bool:
 
 
 def source_origins(cell: Cell, point: Point, graphs: Mapping[str, Graph]) -> Origins:
-    """The modules of the ONNX files that a build was converted from; none when they were deleted from the cache."""
+    """The modules of the ONNX files that a build was converted from; none when they were deleted from the cache, or
+    when it was made of OpenVINO's own files."""
     try:
         folder = find_bundle(cell, point, SOURCE_PRECISION)
     except BenchhouseError:
         return Origins.of({})
-    return Origins.of({name: folder / graph.file for name, graph in graphs.items()})
+    return Origins.of({name: folder / graph.file for name, graph in graphs.items() if graph.file.endswith(ONNX)})

@@ -19,6 +19,7 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scal
 from benchmarking.devices.support.kinds import has, names_with
 from benchmarking.runtimes.support.torch import attention_kernels, quantization, settings
 from benchmarking.runtimes.support.torch.settings import CHANNELS_LAST, MEMORY_FORMAT, TOKEN_SYNC
+from benchmarking.workloads.support.exported_folder import is_export
 from benchmarking.workloads.support.families import families, plugin_of
 from benchmarking.workloads.support.generation import CACHES
 from benchmarking.workloads.support.graph_file import format_of
@@ -83,7 +84,9 @@ class TorchRuntime(Runtime):
             return f"tf32 is a mode of NVIDIA's tensor cores (cuda), not of {device.type}"
         if workload.source == "file":
             kind, reader = "a graph in a file", "a runtime on graphs"
-            if workload.family is not None:
+            if is_export(workload):
+                kind = f"an export to {format_of(workload)}"
+            elif workload.family is not None:
                 kind, reader = f"in an engine's own format ({format_of(workload)})", "the --runtime that reads it"
             return f"{workload.model_id} is {kind}, which has no torch model: choose {reader}"
         if workload.source != "module" and workload.family not in {plugin.name for plugin in families()}:

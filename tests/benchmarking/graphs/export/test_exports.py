@@ -21,7 +21,7 @@ from benchmarking import export_to_onnx
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Point
 from benchmarking.graphs.export.agreement import PlainRunner, check_agreement, checked_points, traced_point
-from benchmarking.graphs.session import ensure_bundle, find_bundle, graph_operation
+from benchmarking.graphs.session import ensure_bundle, find_bundle, graph_operation, why_not
 from benchmarking.runtimes.support.torch.model_loading import load_model, parameter_count
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.resolve import resolve
@@ -199,11 +199,13 @@ def test_an_export_writes_files_and_prints_their_agreement(command, tmp_path):
     assert code == 0, err
     lines = out.splitlines()
     assert lines[0].split() == ["file", "size"]
-    assert [line.split()[0] for line in lines[2:-1]] == ["decode.onnx", "decode.onnx.data", "bundle.json"]
-    assert all(line.endswith(" kB") for line in lines[2:-1])
+    assert [line.split()[0] for line in lines[2:-1]] == [
+        *("config.json", "decode.onnx", "decode.onnx.data", "bundle.json")
+    ]
+    assert all(line.endswith("B") for line in lines[2:-1])
     assert lines[-1].startswith("agrees with torch: relative L2 ")
     assert lines[-1].endswith("100% of tokens equal (at b3 s12 n4; b1 s9 n4; b1 s33 n4)")
-    assert {path.name for path in folder.iterdir()} == {"decode.onnx", "decode.onnx.data", "bundle.json"}
+    assert {path.name for path in folder.iterdir()} == {line.split()[0] for line in lines[2:-1]}
     assert "exporting tiny-gpt2 (text-generation) to onnx" in err
 
 
@@ -212,9 +214,13 @@ def test_export_to_openvino_agrees_with_torch(command, tmp_path):
     code, out, err = command("tiny-gpt2", "--format", "openvino", "--output-dir", tmp_path / "ir", "--json", "--quiet")
     assert (code, err) == (0, "")
     told = json.loads(out)
-    assert set(told["files"]) == {"decode.xml", "decode.bin", "bundle.json"}
+    assert set(told["files"]) == {"config.json", "decode.xml", "decode.bin", "bundle.json"}
     assert told["agreement"]["equal_token_share"] == 1.0
     assert told["agreement"]["relative_l2"] < 1e-4
+    workload = resolve(str(tmp_path / "ir"))
+    assert (workload.family, workload.weights) == ("decoder-only", "random")
+    assert why_not(workload, "float16", ("onnx", "openvino"), ("float16",)) is None
+    assert "is a file of openvino, which this runtime does not read" in str(why_not(workload))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,222 @@
+"""A model that is a folder of `export_to_onnx`: its graphs, bundle.json, the model's configuration and its tokenizer.
+
+bundle.json says which model and task the graphs are of, and config.json configures it. So the family makes the inputs
+and the calls, as for graphs in the build cache, but the graphs are the folder's own files.
+
+The folder may be a stranger's. Every file that is used is listed in bundle.json with its SHA-256, lies in the folder
+and is no link, and each graph is read by a process of its own, as a single graph's file is. What is measured is a copy
+in the build cache, made of what was checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarking.core.child_process import ChildError, ask
+from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
+from benchmarking.core.model_contracts import BundleKind, Recipe
+from benchmarking.core.records import Json, Point, Precision, Workload, canonical_hash
+from benchmarking.core.untrusted.input_files import read_json
+from benchmarking.core.untrusted.redaction import stored_name
+from benchmarking.graphs.bundle import MANIFEST, MAX_MANIFEST_BYTES, Bundle, Exported, ExportedFile, read_bundle
+from benchmarking.workloads.support import graph_file
+from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files, read_config
+from benchmarking.workloads.support.families import family_of, plugin_of, task_of
+
+FORMAT, EXPORTED = "format", "exported"
+"""Keys of the workload's configuration besides the model's own: the format of the graphs' files, and what bundle.json
+says of the model."""
+GRAPHS: Mapping[BundleKind, frozenset[str]] = {
+    "forward": frozenset({"model"}),
+    "denoiser": frozenset({"model"}),
+    "decoder": frozenset({"decode"}),
+    "encoder-decoder": frozenset({"encoder", "cross", "decode"}),
+}
+"""Kind of bundle -> graphs that its calls need."""
+
+
+def bundle_in(folder: Path) -> Bundle | None:
+    """The bundle of a folder that says which model it is of; None for a folder without one, as earlier versions wrote.
+
+    Raises FormatError and UnreadableError for a damaged bundle.json."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    content = read_json(path, MAX_MANIFEST_BYTES)
+    if not isinstance(content, dict) or content.get(EXPORTED) is None:
+        return None
+    return read_bundle(folder)
+
+
+def exported_workload(model_id: str, folder: Path, *, task: str | None, seed: int) -> Workload | None:
+    """The workload of an exported folder; None for any other folder. Raises UsageError for another task and for a
+    folder that is refused."""
+    try:
+        if (bundle := bundle_in(folder)) is None or bundle.exported is None:
+            return None
+        exported = bundle.exported
+        if task not in (None, exported.task):
+            raise UsageError(f"it was exported for task {exported.task}, not for {task}: leave --task out")
+        _check_listed(folder, bundle, exported)
+        config = read_config(folder)
+        check_files(folder)
+        workload = _workload(model_id, folder, bundle, exported, config, seed)
+        _check_calls(bundle, workload)
+        _graphs(folder, bundle, exported)
+    except BenchhouseError as error:
+        raise UsageError(f"--model-id {model_id}: {error}") from error
+    return workload
+
+
+def _workload(
+    model_id: str, folder: Path, bundle: Bundle, exported: Exported, config: Mapping[str, Json], seed: int
+) -> Workload:
+    plugin = family_of(config, exported.model_id)
+    said: dict[str, Json] = {
+        "model_id": exported.model_id,
+        "revision": exported.revision,
+        "precision": exported.precision,
+        "seed": exported.seed,
+        "fixed_axes": dict(exported.fixed_axes),
+    }
+    config = {**config, FORMAT: exported.format, EXPORTED: said}
+    vocab_size = config.get("vocab_size")
+    return Workload(
+        model_id=stored_name(model_id),
+        family=plugin.name,
+        task=task_of(plugin, config, exported.task, exported.model_id),
+        source="file",
+        config=config,
+        config_hash=canonical_hash(config),
+        weights=exported.weights,
+        seed=seed,
+        path=str(folder.absolute()),
+        revision=_digest(folder / MANIFEST),  # which has the digests of all other files
+        parameter_count=bundle.parameter_count,
+        max_sequence_length=plugin.max_sequence_length(config),
+        vocab_size=vocab_size if isinstance(vocab_size, int) else None,
+    )
+
+
+def is_export(workload: Workload) -> bool:
+    """Whether a workload is an exported folder."""
+    return workload.source == "file" and isinstance(workload.config.get(EXPORTED), dict)
+
+
+def said_of(workload: Workload) -> dict[str, Any]:
+    """What bundle.json says of an exported folder's model: `model_id`, `precision`, `fixed_axes`, ..."""
+    said = workload.config[EXPORTED]
+    assert isinstance(said, dict), "asked of another workload than an exported folder"
+    return said
+
+
+def why_not_precision(workload: Workload, precision: Precision, converted: Collection[Precision]) -> str | None:
+    """None, or why the graphs of an exported folder do not run at a precision; `converted` are those that float32
+    graphs are converted to."""
+    if not is_export(workload):
+        return None
+    own = said_of(workload)["precision"]
+    of_float32 = ("tf32", *converted)
+    if precision == own or (own == "float32" and precision in of_float32):
+        return None
+    return f"{workload.model_id} was exported at {own}: take --precision {own}, or export it at {precision}"
+
+
+def why_not_point(workload: Workload, point: Point) -> str | None:
+    """None, or why the graphs of an exported folder do not run at a point: axes whose values are constants in them."""
+    if not is_export(workload):
+        return None
+    for name, value in said_of(workload)["fixed_axes"].items():
+        if point.axes.get(name) != value:
+            noun = name.replace("_", " ")
+            return f"{workload.model_id} was exported for {noun} {value}, not for {point.axes.get(name)}"
+    return None
+
+
+def torch_workload(workload: Workload) -> Workload | None:
+    """The torch model that a workload's graphs were made of, to compare them with: the workload itself where it has
+    one; of an exported folder, the same seeded weights. None where there are no such weights."""
+    if workload.source != "file":
+        return workload
+    if not is_export(workload) or workload.weights != "random" or said_of(workload)["seed"] != workload.seed:
+        return None
+    config = {name: value for name, value in workload.config.items() if name not in (FORMAT, EXPORTED)}
+    # Of source "local", so that its inputs are made by the same tokenizer.
+    return replace(workload, source="local", config=config, config_hash=canonical_hash(config), revision=None)
+
+
+def copy_checked(workload: Workload, folder: Path) -> Bundle:
+    """Copy the graphs of an exported folder into another one: its bundle. Raises BenchhouseError where the folder is
+    not what was described."""
+    source = Path(workload.path or "")
+    changed = f"{source} has changed since it was described: start again"
+    if (bundle := bundle_in(source)) is None or _digest(source / MANIFEST) != workload.revision:
+        raise BenchhouseError(changed)
+    assert bundle.exported is not None  # `bundle_in` gives no other
+    graphs = _graphs(source, bundle, bundle.exported)
+    for name in dict.fromkeys(file for found in graphs for file in found["files"]):
+        graph_file.check_beside(source / MANIFEST, name)
+        shutil.copyfile(source / name, folder / name, follow_symlinks=False)
+        if _digest(folder / name) != bundle.exported.files[name].sha256:
+            raise BenchhouseError(changed)
+    return bundle
+
+
+def file_of(path: Path) -> ExportedFile:
+    """A file as it is listed in bundle.json."""
+    return ExportedFile(size_bytes=path.stat().st_size, sha256=_digest(path))
+
+
+def _check_listed(folder: Path, bundle: Bundle, exported: Exported) -> None:
+    """Raise BenchhouseError for a listed file that is missing, damaged or a link, and for a graph in another file."""
+    if CONFIG_NAME not in exported.files:
+        raise FormatError(f"{MANIFEST} does not list {CONFIG_NAME}: export it again")
+    for name, file in exported.files.items():
+        graph_file.check_beside(folder / MANIFEST, name)
+        size = (folder / name).stat().st_size
+        if size != file.size_bytes:
+            raise FormatError(f"{name} has {size} bytes, and was exported with {file.size_bytes}: export it again")
+        if _digest(folder / name) != file.sha256:
+            raise FormatError(f"{name} is not the file that was exported, its SHA-256 is another: export it again")
+    for name, graph in bundle.graphs.items():
+        kind = graph_file.SUFFIXES.get(Path(graph.file).suffix)
+        if graph.file not in exported.files or kind != exported.format:
+            raise FormatError(
+                f"{MANIFEST}: graph {name!r} is in {graph.file!r}, no {exported.format} file that it lists"
+            )
+
+
+def _graphs(folder: Path, bundle: Bundle, exported: Exported) -> list[dict[str, Any]]:
+    """The graphs as a process of its own described them. Raises BenchhouseError."""
+    paths = [str(folder / graph.file) for graph in bundle.graphs.values()]
+    try:
+        found: list[dict[str, Any]] = ask(
+            graph_file.MODULE, question=json.dumps(paths), limit_s=graph_file.TIME_LIMIT_S * len(paths)
+        )
+    except ChildError as error:
+        raise BenchhouseError(str(error)) from error
+    unlisted = sorted({file for one in found for file in one["files"]} - set(exported.files))
+    if unlisted:
+        raise FormatError(f"{MANIFEST} does not list {unlisted[0]}, which a graph has weights in: export it again")
+    return found
+
+
+def _check_calls(bundle: Bundle, workload: Workload) -> None:
+    """Raise FormatError where the graphs are not those of the family's calls."""
+    recipe = plugin_of(workload).recipe(workload)
+    kind = recipe.kind if isinstance(recipe, Recipe) else "nothing"
+    if kind != bundle.kind:
+        raise FormatError(f"{MANIFEST} has graphs of kind {bundle.kind}, but the model of {CONFIG_NAME} is {kind}")
+    if missing := sorted(GRAPHS[bundle.kind] - set(bundle.graphs)):
+        raise FormatError(f"{MANIFEST} has no graph {missing[0]!r}, which kind {bundle.kind} needs: export it again")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
