@@ -1,8 +1,8 @@
 """onnxruntime-genai: ONNX Runtime with a loop of generation of its own, on processors.
 
-Its model builder writes the graph from the folder of the same weights as eager has, in a process of its own. A call is
-`append_tokens` and a `generate_next_token` for each token; the cache is allocated once, for the longest call of the
-point, and rewound between calls.
+Its model builder writes the graph from the folder of the same weights as eager has, in a process of its own. A folder
+that somebody else built is run as it is. A call is `append_tokens` and a `generate_next_token` for each token; the cache
+is allocated once, for the longest call of the point, and rewound between calls.
 """
 
 from __future__ import annotations
@@ -43,6 +43,14 @@ DRAFT_TOKENS = 4
 """Tokens that are proposed at once unless --draft-tokens says how many: the engine's default."""
 OUTPUT_TABLES = ("lm_head.weight", "model.embed_tokens.weight")
 """The rows that the last state is multiplied by, a row a token; the second where both tables are one."""
+GREEDY: Mapping[str, Any] = {
+    "do_sample": False,
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+}
+"""Options of search, whatever a given folder's configuration has."""
 NO_PADDING = -1
 """So that no token of a prompt is taken for padding and masked."""
 MAX_CONFIG_BYTES = 1_000_000
@@ -58,6 +66,7 @@ class OnnxRuntimeGenai(GenerativeEngine):
     model_types = frozenset(
         {"gemma", "gemma2", "granite", "llama", "mistral", "olmo", "phi", "phi3", "qwen2", "qwen3", "smollm3"}
     )
+    reads = ("ort-genai",)
     float_precisions: tuple[Precision, ...] = ("float32",)
     quantized = QUANTIZED
     declared_options = (
@@ -105,8 +114,17 @@ class OnnxRuntimeGenai(GenerativeEngine):
         return BuildKey(kind=self.name, parts=parts), make
 
     def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
+        workload = cell.workload
+        if workload.source == "file":
+            given: Any = workload.config
+            weights = {"bytes": given["weights_bytes"], "values": given["values_by_type"]}
+            files = [path / name for name in given["files"]]
+        else:
+            weights = json.loads((path / WEIGHTS).read_text(encoding="utf-8"))
+            files = list(path.glob(f"{GRAPH}*"))
+        weights["file_bytes"] = sum(file.stat().st_size for file in files)
         with stage("to_device"):
-            return GenaiModel(path, EngineSettings.of(cell), cell.workload.parameter_count)
+            return GenaiModel(path, EngineSettings.of(cell), workload.parameter_count, weights)
 
     def import_libraries(self) -> None:
         import onnxruntime_genai  # noqa: F401
@@ -165,27 +183,31 @@ def weights_of(graph: Path) -> dict[str, Any]:
 class GenaiModel(EngineModel):
     """A graph that the builder wrote."""
 
-    def __init__(self, folder: Path, settings: EngineSettings, parameter_count: int | None) -> None:
+    def __init__(
+        self, folder: Path, settings: EngineSettings, parameter_count: int | None, weights: Mapping[str, Any]
+    ) -> None:
+        """`weights` has what they occupy (`bytes`), the `values` by type, and the `file_bytes`."""
         import onnxruntime_genai as engine
 
         self.settings = settings
-        weights = json.loads((folder / WEIGHTS).read_text(encoding="utf-8"))
         self.weights_bytes: int | None = weights["bytes"]
         self.parameter_count: int | None = parameter_count
-        config = engine.Config(str(folder))
+        own: dict[str, Json] = {"pad_token_id": NO_PADDING}
         if settings.threads is not None:
-            threads = {"intra_op_num_threads": settings.threads}
-            config.overlay(json.dumps({"model": {"decoder": {"session_options": threads}}}))
+            own["decoder"] = {"session_options": {"intra_op_num_threads": settings.threads}}
         try:
+            config = engine.Config(str(folder))
+            config.overlay(json.dumps({"model": own}))
             self.model: Any = engine.Model(config)
         except RuntimeError as error:
             raise BenchhouseError(f"onnxruntime-genai does not load {folder}: {first_line(error)}") from error
+        below = version_of("onnxruntime") or version_of("onnxruntime-gpu")
         self.facts: Mapping[str, Json] = {
-            "engine": f"onnxruntime-genai {version_of('onnxruntime-genai')}, onnxruntime {version_of('onnxruntime')}",
+            "engine": f"onnxruntime-genai {version_of('onnxruntime-genai')}, onnxruntime {below}",
             "engine_system": {"device": str(self.model.device_type), "model_type": str(self.model.type)},
             "num_threads": settings.threads,
             "parameters_by_dtype": weights["values"],
-            "model_size_bytes": sum(file.stat().st_size for file in folder.glob(f"{GRAPH}*")),
+            "model_size_bytes": weights["file_bytes"],
         }
 
     def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
@@ -212,7 +234,7 @@ class GenaiRequest(EngineRequest):
         depth = 0 if context is None else context.shape[1]
         parameters = engine.GeneratorParams(model.model)
         length = depth + prompts.shape[1] + new_tokens
-        parameters.set_search_options(batch_size=len(prompts), do_sample=False, min_length=length, max_length=length)
+        parameters.set_search_options(batch_size=len(prompts), min_length=length, max_length=length, **GREEDY)
         if settings.ngram_lookup:
             tokens = settings.draft_tokens or DRAFT_TOKENS
             try:

@@ -1,6 +1,7 @@
-"""OpenVINO GenAI: OpenVINO with a pipeline of generation of its own, on processors, from GGUF files.
+"""OpenVINO GenAI: OpenVINO with a pipeline of generation of its own, on processors, from GGUF files and OpenVINO's own.
 
-It reads GGUF files of three kinds of models, whose weights are float16 or quantized. A call is `generate` of one row
+It reads GGUF files of three kinds of models, whose weights are float16 or quantized, and given folders of OpenVINO's
+files with their tokenizer. A call is `generate` of one row
 with a streamer, which the pipeline calls for each token. Products are computed in float32, since the default of newer
 processors, bfloat16, is another precision than the one asked for.
 """
@@ -8,6 +9,7 @@ processors, bfloat16, is another precision than the one asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +43,12 @@ class OpenVinoGenai(GenerativeEngine):
     aliases = ("ov-genai",)
     modules = ("openvino_genai", "gguf")
     packages: tuple[str, ...] = ("openvino-genai", "openvino-tokenizers", "openvino", "gguf")
-    reads = ("gguf",)
+    reads = ("gguf", "openvino-ir")
     model_types = frozenset({"llama", "qwen2", "qwen3"})
     float_precisions: tuple[Precision, ...] = ("float16",)
     quantized = QUANTIZED
+    given_floats: tuple[Precision, ...] = ("float32", "bfloat16")
+    given_types: Mapping[str, Precision] = {"int8": "int8", "int4": "int4"}
     declared_options = (
         common.with_values(common.KV_CACHE_TYPE, CACHE_TYPES),
         common.quantization(QUANTIZED),
@@ -69,23 +73,59 @@ class OpenVinoGenai(GenerativeEngine):
         return gguf_build(cell.workload, name, "gpt2")
 
     def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
+        settings = EngineSettings.of(cell)
+        is_folder = cell.workload.source == "file" and path.is_dir()
+        if not is_folder and path.is_dir():
+            path = path / FILE
+        weights = Weights.of_folder(path, cell.workload) if is_folder else Weights.of_gguf(path)
         with stage("to_device"):
-            return GenaiModel(path / FILE if path.is_dir() else path, EngineSettings.of(cell))
+            return GenaiModel(path, settings, weights)
 
     def import_libraries(self) -> None:
         import openvino_genai  # noqa: F401
 
 
-class GenaiModel(EngineModel):
-    """A GGUF file in a pipeline."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """What a GGUF file or a folder holds."""
 
-    def __init__(self, file: Path, settings: EngineSettings) -> None:
+    size_bytes: int
+    parameter_count: int
+    type: str
+    file_bytes: int
+
+    @classmethod
+    def of_gguf(cls, file: Path) -> Weights:
+        """By the file's header."""
+        header = read_gguf(file)
+        return cls(
+            size_bytes=header.weights_bytes,
+            parameter_count=header.parameter_count,
+            type=header.quantization,
+            file_bytes=file.stat().st_size,
+        )
+
+    @classmethod
+    def of_folder(cls, folder: Path, workload: Workload) -> Weights:
+        """As the folder was described."""
+        given: Any = workload.config
+        return cls(
+            size_bytes=given["weights_bytes"],
+            parameter_count=given["parameter_count"],
+            type=given["quantization"],
+            file_bytes=sum((folder / name).stat().st_size for name in given["files"]),
+        )
+
+
+class GenaiModel(EngineModel):
+    """A GGUF file, or a folder of OpenVINO's files, in a pipeline."""
+
+    def __init__(self, file: Path, settings: EngineSettings, weights: Weights) -> None:
         import openvino
         import openvino_genai as engine
 
-        header = read_gguf(file)
-        self.weights_bytes: int | None = header.weights_bytes
-        self.parameter_count: int | None = header.parameter_count
+        self.weights_bytes: int | None = weights.size_bytes
+        self.parameter_count: int | None = weights.parameter_count
         wanted: dict[str, Json] = {
             "INFERENCE_PRECISION_HINT": COMPUTED,
             "KV_CACHE_PRECISION": settings.kv_cache_type or CACHE_TYPES[0],
@@ -102,11 +142,11 @@ class GenaiModel(EngineModel):
         self.facts: Mapping[str, Json] = {
             "engine": f"openvino-genai {version_of('openvino-genai')}, openvino {version_of('openvino')}",
             "engine_system": {**{name: str(value) for name, value in system.items()}, "capabilities": capabilities},
-            "quantized_type": header.quantization,
+            "quantized_type": weights.type,
             "kv_cache_type": wanted["KV_CACHE_PRECISION"],
             "compute_type": COMPUTED,
             "num_threads": settings.threads,
-            "model_size_bytes": file.stat().st_size,
+            "model_size_bytes": weights.file_bytes,
         }
 
     def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:

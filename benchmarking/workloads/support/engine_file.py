@@ -22,6 +22,7 @@ from benchmarking.core.records import Json, Workload, canonical_hash
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.core.untrusted.redaction import stored_name
 from benchmarking.workloads.support.ct2_file import MODEL, is_ct2_folder, model_of, vocabulary_of
+from benchmarking.workloads.support.engine_folder import describe_genai, describe_ir, is_genai_folder, is_ir_folder
 from benchmarking.workloads.support.families import family_of, task_of
 from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
 from benchmarking.workloads.support.weights import tensor_shapes, weight_files
@@ -174,6 +175,8 @@ FORMATS: tuple[EngineFormat, ...] = (
     EngineFormat(
         name="gguf", recognises=lambda path: path.suffix.lower() == ".gguf" and path.is_file(), describe=_gguf
     ),
+    EngineFormat(name="ort-genai", recognises=is_genai_folder, describe=describe_genai),
+    EngineFormat(name="openvino-ir", recognises=is_ir_folder, describe=describe_ir),
     EngineFormat(name="packed-safetensors", recognises=_is_packed_folder, describe=_packed),
 )
 

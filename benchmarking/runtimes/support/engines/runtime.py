@@ -42,6 +42,9 @@ class GenerativeEngine(Runtime):
     float_precisions: tuple[Precision, ...]
     quantized: Mapping[str, Precision] = {}
     """Its quantized types by their own names, with the precision that each belongs to; a precision's default first."""
+    given_floats: tuple[Precision, ...] = ()
+    given_types: Mapping[str, Precision] = {}
+    """Further floating-point precisions and quantized types of a user's own files, which are not made here."""
     lacks: Mapping[str, str] = {}
     """Option -> why this engine does not have it: the end of a sentence that begins with the flag."""
 
@@ -71,10 +74,15 @@ class GenerativeEngine(Runtime):
         own = workload.config.get("quantization") if workload.source == "file" else None
         given = {QUANTIZATION.name: str(own), **options} if own in self.quantized else options
         mode = super().mode(device, workload, given)
-        return checked_settings(self.name, self.declared_options, mode)
+        mode = checked_settings(self.name, self.declared_options, mode)
+        if own not in self.given_types:
+            return mode
+        if (asked := mode.get(QUANTIZATION.name, own)) != own:
+            raise UnsupportedError(f"--quantization {asked}: {workload.model_id} holds {own}")
+        return {**mode, QUANTIZATION.name: str(own)}
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        return quantized_mode(self.name, self.quantized, precision, mode)
+        return quantized_mode(self.name, {**self.quantized, **self.given_types}, precision, mode)
 
     def has_build(self, cell: Cell) -> bool:
         return cell.workload.source != "file" or bool(self.further_builds(cell))
@@ -132,10 +140,12 @@ class GenerativeEngine(Runtime):
         return f"runtime {self.name} is built for {', '.join(sorted(self.model_types))}, not for {model_type}"
 
     def _why_not_precision(self, workload: Workload, precision: Precision) -> str | None:
-        offered = (*self.float_precisions, *dict.fromkeys(self.quantized.values()))
+        is_file = workload.source == "file"
+        given = (*self.given_floats, *self.given_types.values()) if is_file else ()
+        offered = tuple(dict.fromkeys((*self.float_precisions, *given, *self.quantized.values())))
         if precision not in offered:
             return f"runtime {self.name} has {', '.join(offered)}, not {precision}"
-        own = workload.config.get("precision") if workload.source == "file" else None
+        own = workload.config.get("precision") if is_file else None
         if own in (None, precision):
             return None
         return f"{workload.model_id} holds {workload.config.get('quantization')}: take --precision {own}"

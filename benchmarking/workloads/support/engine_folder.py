@@ -1,0 +1,286 @@
+"""Folders of models in formats of OpenVINO GenAI (openvino_model.xml) and of onnxruntime-genai (genai_config.json).
+
+A folder may be a stranger's, and an engine does what its configuration says: onnxruntime-genai loads libraries of
+operators and of execution providers by the paths there. So only listed keys with values of the listed kinds are taken,
+every other one is refused by its name, and all files are plain files of the folder. Graphs are read by a process of its
+own, this module's `main`, which gets a path on stdin and answers in JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from benchmarking.core.child_process import ChildError, ask
+from benchmarking.core.errors import BenchhouseError, FormatError
+from benchmarking.core.records import Json
+from benchmarking.core.untrusted.input_files import read_json
+from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files
+from benchmarking.workloads.support.graph_file import check_beside, contents
+
+MODULE = "benchmarking.workloads.support.engine_folder"
+TIME_LIMIT_S = 300.0
+MAX_CONFIG_BYTES = 1_000_000
+GENAI_CONFIG = "genai_config.json"
+IR, TOKENIZERS = "openvino_model.xml", ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
+RUNTIME_OPTIONS = "runtime_options"
+"""Where a file of OpenVINO keeps properties that its plugins apply when they compile it."""
+ALLOWED_OPTIONS = frozenset(
+    {
+        *("ACTIVATIONS_SCALE_FACTOR", "DYNAMIC_QUANTIZATION_GROUP_SIZE", "KV_CACHE_PRECISION"),
+        *("KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION", "KEY_CACHE_GROUP_SIZE", "VALUE_CACHE_GROUP_SIZE"),
+    }
+)
+"""About arithmetic alone; others name files, folders and devices."""
+FLOATS: Mapping[str, str] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+INTEGERS: Mapping[str, str] = {"u8": "int8", "i8": "int8", "u4": "int4", "i4": "int4"}
+"""OpenVINO's types of weights -> precision. Indices and shapes have wider ones."""
+PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int4")
+DERIVED = frozenset({"cos_cache", "sin_cache"})
+"""Tables of rotations that onnxruntime-genai's builder computes: they are no weights."""
+PACKED_PRODUCT = "MatMulNBits"
+NAME = re.compile(r"[\w.\-/]{0,60}(%d[\w.\-/]{0,60})?")
+"""Of an input or output. onnxruntime-genai formats names with numbers in place of `%d`, so nothing else may be one."""
+
+
+def _number(value: Json) -> bool:
+    return value is None or isinstance(value, bool | int | float)
+
+
+def _text(value: Json) -> bool:
+    return isinstance(value, str) and len(value) < 200
+
+
+def _name(value: Json) -> bool:
+    return isinstance(value, str) and NAME.fullmatch(value) is not None
+
+
+def _ids(value: Json) -> bool:
+    return _number(value) or (isinstance(value, list) and all(_number(one) for one in value))
+
+
+def _processor(value: Json) -> bool:
+    return value in ([], [{"cpu": {}}])
+
+
+def _window(value: Json) -> bool:
+    return isinstance(value, dict) and all(_ids(one) for one in value.values())
+
+
+Keys = Mapping[str, "Callable[[Json], bool] | Keys"]
+"""Key -> whether its value may stand there, or the keys of the object that it is."""
+
+ALLOWED: Keys = {
+    "model": {
+        "type": _name,
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id"), _ids),
+        **dict.fromkeys(("context_length", "vocab_size", "decoder_start_token_id"), _number),
+        "decoder": {
+            "filename": _text,
+            **dict.fromkeys(("head_size", "hidden_size", "num_attention_heads", "num_hidden_layers"), _number),
+            "num_key_value_heads": _number,
+            "sliding_window": _window,
+            "inputs": dict.fromkeys(
+                ("input_ids", "attention_mask", "position_ids", "past_key_names", "past_value_names", "past_names"),
+                _name,
+            ),
+            "outputs": dict.fromkeys(("logits", "present_key_names", "present_value_names", "present_names"), _name),
+            "session_options": {
+                **dict.fromkeys(("log_id", "graph_optimization_level"), _text),
+                **dict.fromkeys(("intra_op_num_threads", "inter_op_num_threads"), _number),
+                **dict.fromkeys(("log_severity_level", "log_verbosity_level"), _number),
+                **dict.fromkeys(("enable_cpu_mem_arena", "enable_mem_pattern"), _number),
+                "provider_options": _processor,
+            },
+        },
+    },
+    "search": dict.fromkeys(
+        (
+            *("diversity_penalty", "do_sample", "early_stopping", "length_penalty", "max_length", "min_length"),
+            *("no_repeat_ngram_size", "num_beams", "num_return_sequences", "past_present_share_buffer", "random_seed"),
+            *("repetition_penalty", "temperature", "top_k", "top_p", "chunk_size"),
+        ),
+        _number,
+    ),
+}
+"""Of genai_config.json."""
+
+
+def is_genai_folder(path: Path) -> bool:
+    """Whether a folder is a model of onnxruntime-genai."""
+    return (path / GENAI_CONFIG).is_file()
+
+
+def is_ir_folder(path: Path) -> bool:
+    """Whether a folder is a model of OpenVINO GenAI, and not one of weights that also has OpenVINO's files."""
+    return (path / IR).is_file() and not any(path.glob("*.safetensors"))
+
+
+def describe_genai(folder: Path) -> dict[str, Json]:
+    """The description of a model of onnxruntime-genai (`engine_file.Description`). Raises BenchhouseError for a folder
+    that must not be loaded."""
+    check_beside(folder / GENAI_CONFIG, GENAI_CONFIG)
+    check_files(folder)
+    config = read_json(folder / GENAI_CONFIG, MAX_CONFIG_BYTES)
+    _check_keys(config, ALLOWED, GENAI_CONFIG)
+    model = config.get("model", {})
+    file = model.get("decoder", {}).get("filename")
+    if not isinstance(file, str) or not isinstance(model.get("type"), str):
+        raise FormatError(f"{GENAI_CONFIG} lacks model.type or model.decoder.filename: export the model again")
+    if Path(file).suffix != ".onnx":
+        raise FormatError(f"{GENAI_CONFIG}: model.decoder.filename is {file!r:.60}: expected an .onnx file beside it")
+    found = _asked(folder / file)
+    return {
+        "model_type": model["type"],
+        "vocab_size": _vocabulary(model.get("vocab_size"), f"{GENAI_CONFIG} has no vocab_size"),
+        "max_position_embeddings": _whole(model.get("context_length")),
+        **_of_weights(found),
+        "config_sha256": hashlib.sha256((folder / GENAI_CONFIG).read_bytes()).hexdigest(),
+        "files": [GENAI_CONFIG, *found["files"]],
+    }
+
+
+def describe_ir(folder: Path) -> dict[str, Json]:
+    """The description of a model of OpenVINO GenAI. Raises BenchhouseError for a folder that must not be loaded."""
+    check_files(folder)
+    files = [Path(name).with_suffix(suffix).name for name in TOKENIZERS for suffix in (".xml", ".bin")]
+    for name in files:
+        check_beside(folder / IR, name)
+    found = _asked(folder / IR)
+    config = read_json(folder / CONFIG_NAME, MAX_CONFIG_BYTES) if (folder / CONFIG_NAME).is_file() else {}
+    if not isinstance(config, dict):
+        raise FormatError(f"{CONFIG_NAME} is not a model's configuration: it is no JSON object")
+    rows = next((shape[-1] for name, shape in found["outputs"].items() if name == "logits" and shape), None)
+    return {
+        # OpenVINO's files do not say which kind of decoder they are.
+        "model_type": str(config.get("model_type", "llama")),
+        "vocab_size": _vocabulary(rows, f"{IR} gives no logits of a fixed width"),
+        "max_position_embeddings": _whole(config.get("max_position_embeddings")),
+        **_of_weights(found),
+        "files": [*found["files"], *files],
+    }
+
+
+def _asked(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = ask(MODULE, question=json.dumps(str(path)), limit_s=TIME_LIMIT_S)
+    except ChildError as error:
+        raise BenchhouseError(str(error)) from error
+    return found
+
+
+def _of_weights(found: Mapping[str, Any]) -> dict[str, Json]:
+    """What the graph's weights are, by the type of the most of them; quantized where any products are."""
+    values: dict[str, int] = found["values"]
+    quantized = {name: count for name, count in values.items() if name.startswith("int")}
+    of = quantized or values
+    most = max(of, key=lambda name: of[name], default="float32")
+    return {
+        "parameter_count": sum(values.values()),
+        "weights_bytes": found["bytes"],
+        "quantization": most,
+        **({"precision": most} if most in PRECISIONS else {}),
+        "values_by_type": dict[str, Json](values),
+    }
+
+
+def _check_keys(value: Any, allowed: Keys, where: str) -> None:
+    """Raise FormatError for a key that is not allowed, and for a value of another kind."""
+    if not isinstance(value, dict):
+        raise FormatError(f"{where}: expected an object, found {value!r:.60}")
+    for name, one in value.items():
+        place = f"{where}: {name}" if ":" not in where else f"{where}.{name}"
+        rule = allowed.get(name)
+        if rule is None:
+            raise FormatError(f"{place:.120} is not taken from a given folder: remove it, or export for the processor")
+        if isinstance(rule, Mapping):
+            _check_keys(one, rule, place)
+        elif rule is _processor and not rule(one):
+            raise FormatError(
+                f"{place} names {one!r:.60}: runtime onnxruntime-genai runs on the processor: export for cpu"
+            )
+        elif not rule(one):
+            raise FormatError(f"{place} is {one!r:.60}, which cannot stand there")
+
+
+def _vocabulary(value: Any, problem: str) -> int:
+    if (found := _whole(value)) is None:
+        raise FormatError(f"{problem}: it is no model that generates text")
+    return found
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and value > 0 else None
+
+
+# In the process that reads the graph.
+
+
+def main() -> int:
+    """Describe the graph of the file on stdin, on stdout."""
+    try:
+        path = Path(json.load(sys.stdin))
+        print(json.dumps((_openvino if path.suffix == ".xml" else _onnx)(path)))
+    except BenchhouseError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _onnx(path: Path) -> dict[str, Any]:
+    """`files`, `values` of the weights by type, and their `bytes`."""
+    import onnx
+
+    found = contents(path)
+    graph = onnx.load(str(path), load_external_data=False).graph
+    bits, no_weights = {}, set(DERIVED)
+    for node in graph.node:
+        if node.op_type == PACKED_PRODUCT:
+            bits[node.input[1]] = next((one.i for one in node.attribute if one.name == "bits"), 4)
+            no_weights |= set(node.input[2:4])  # scales and zero points
+    values: Counter[str] = Counter()
+    size_bytes = 0
+    for tensor in graph.initializer:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        count = prod(tensor.dims)
+        if tensor.name in DERIVED:
+            continue
+        size_bytes += count * dtype.itemsize
+        if tensor.name in bits:
+            values[f"int{bits[tensor.name]}"] += count * 8 // bits[tensor.name]
+        elif tensor.name not in no_weights and len(tensor.dims) > 0 and dtype.name != "int64":
+            values[dtype.name] += count
+    return {"files": found["files"], "values": dict(values), "bytes": size_bytes}
+
+
+def _openvino(path: Path) -> dict[str, Any]:
+    """`files`, `outputs` with their shapes, `values` of the weights by type, and their `bytes`."""
+    import openvino
+
+    found = contents(path)
+    model = openvino.Core().read_model(str(path))
+    information = model.get_rt_info()
+    options = information[RUNTIME_OPTIONS] if RUNTIME_OPTIONS in information else {}
+    if refused := sorted(set(map(str, options)) - ALLOWED_OPTIONS):
+        raise BenchhouseError(f"{path.name}: {RUNTIME_OPTIONS}.{refused[0]:.60} is not taken from a given folder")
+    values: Counter[str] = Counter()
+    size_bytes = 0
+    for constant in (one for one in model.get_ops() if one.get_type_name() == "Constant"):
+        kind = constant.get_element_type().get_type_name()
+        size_bytes += constant.get_byte_size()
+        name = INTEGERS.get(kind) or FLOATS.get(kind)
+        if name is not None and len(constant.shape) > 1 and constant.shape[-1] > 1:  # scales have a last axis of 1
+            values[name] += prod(int(size) for size in constant.shape)
+    outputs = {one["name"]: one["shape"] for one in found["outputs"]}
+    return {"files": found["files"], "outputs": outputs, "values": dict(values), "bytes": size_bytes}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
