@@ -1,8 +1,10 @@
 """onnxruntime-genai: ONNX Runtime with a loop of generation of its own, on processors.
 
 Its model builder writes the graph from the folder of the same weights as eager has, in a process of its own. A folder
-that somebody else built is run as it is. A call is `append_tokens` and a `generate_next_token` for each token; the cache
-is allocated once, for the longest call of the point, and rewound between calls.
+that somebody else built is run as it is.
+
+A call is `append_tokens` and a `generate_next_token` for each token; the cache is allocated once, for the longest call
+of the point, and rewound between calls.
 """
 
 from __future__ import annotations

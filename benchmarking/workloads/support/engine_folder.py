@@ -23,7 +23,7 @@ from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files
-from benchmarking.workloads.support.graph_file import check_beside, contents
+from benchmarking.workloads.support.graph_file import check_beside, check_entities, contents
 
 MODULE = "benchmarking.workloads.support.engine_folder"
 TIME_LIMIT_S = 300.0
@@ -136,10 +136,12 @@ def describe_genai(folder: Path) -> dict[str, Json]:
         raise FormatError(f"{GENAI_CONFIG} lacks model.type or model.decoder.filename: export the model again")
     if Path(file).suffix != ".onnx":
         raise FormatError(f"{GENAI_CONFIG}: model.decoder.filename is {file!r:.60}: expected an .onnx file beside it")
+    check_beside(folder / GENAI_CONFIG, file)
+    vocabulary = _vocabulary(model.get("vocab_size"), f"{GENAI_CONFIG} has no vocab_size")
     found = _asked(folder / file)
     return {
         "model_type": model["type"],
-        "vocab_size": _vocabulary(model.get("vocab_size"), f"{GENAI_CONFIG} has no vocab_size"),
+        "vocab_size": vocabulary,
         "max_position_embeddings": _whole(model.get("context_length")),
         **_of_weights(found),
         "config_sha256": hashlib.sha256((folder / GENAI_CONFIG).read_bytes()).hexdigest(),
@@ -153,6 +155,8 @@ def describe_ir(folder: Path) -> dict[str, Json]:
     files = [Path(name).with_suffix(suffix).name for name in TOKENIZERS for suffix in (".xml", ".bin")]
     for name in files:
         check_beside(folder / IR, name)
+    for name in TOKENIZERS:
+        check_entities(folder / name)
     found = _asked(folder / IR)
     config = read_json(folder / CONFIG_NAME, MAX_CONFIG_BYTES) if (folder / CONFIG_NAME).is_file() else {}
     if not isinstance(config, dict):
@@ -267,7 +271,7 @@ def _openvino(path: Path) -> dict[str, Any]:
     found = contents(path)
     model = openvino.Core().read_model(str(path))
     information = model.get_rt_info()
-    options = information[RUNTIME_OPTIONS] if RUNTIME_OPTIONS in information else {}
+    options = information[RUNTIME_OPTIONS] if RUNTIME_OPTIONS in information else {}  # noqa: SIM401 - it has no `get`
     if refused := sorted(set(map(str, options)) - ALLOWED_OPTIONS):
         raise BenchhouseError(f"{path.name}: {RUNTIME_OPTIONS}.{refused[0]:.60} is not taken from a given folder")
     values: Counter[str] = Counter()

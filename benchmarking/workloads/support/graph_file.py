@@ -288,6 +288,15 @@ def check_beside(path: Path, name: str) -> None:
         raise BenchhouseError(f"{name!r} is a link or no plain file: copy the file itself there")
 
 
+def check_entities(path: Path) -> None:
+    """Raise BenchhouseError for XML that is too large or defines entities, which may expand to any size."""
+    if path.stat().st_size > MAX_BYTES["openvino"]:
+        raise BenchhouseError(f"{path.name} is larger than {MAX_BYTES['openvino'] / 1e6:g} MB: it is not read")
+    content = path.read_bytes()
+    if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
+        raise BenchhouseError(f"{path.name} defines entities, which no model of OpenVINO does: it is not read")
+
+
 def _onnx(path: Path) -> dict[str, Any]:
     import onnx
     from google.protobuf.message import DecodeError
@@ -401,8 +410,7 @@ def _rows(graph: Any) -> dict[str, int]:
 def _openvino(path: Path) -> dict[str, Any]:
     import openvino
 
-    if b"<!DOCTYPE" in path.read_bytes() or b"<!ENTITY" in path.read_bytes():
-        raise BenchhouseError(f"{path.name} defines entities, which no model of OpenVINO does: it is not read")
+    check_entities(path)
     weights = path.with_suffix(".bin").name
     check_beside(path, weights)
     try:

@@ -24,7 +24,7 @@ from benchmarking.core.contracts import Operation
 from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Workload, canonical_hash, run_from_json
 from benchmarking.run_hardware_benchmark import main
-from benchmarking.runtimes.support.engines.gguf_build import write
+from benchmarking.runtimes.support.engines.gguf_build import gguf_build, write
 from benchmarking.runtimes.support.engines.session import Arrivals
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
@@ -440,6 +440,52 @@ def test_a_converted_folder_of_ctranslate2_is_a_model_and_a_torn_one_is_refused(
     (tmp_path / "model.bin").write_bytes(built.read_bytes()[:5000])
     with pytest.raises(UsageError, match="truncated"):
         resolve(str(tmp_path))
+
+
+def test_a_folder_of_openvino_gives_the_tokens_of_the_weights_that_it_was_made_of(
+    llama: Workload, tmp_path: Path, eager: Callable[..., Any]
+) -> None:
+    installed("openvino-genai")
+    import openvino_genai
+
+    gguf_build(llama, "F16", "gpt2")[1](tmp_path)
+    (file,) = tmp_path.glob("*.gguf")
+    openvino_genai.LLMPipeline(str(file), "CPU", enable_save_ov_model=True)
+    file.unlink()
+    workload = resolve(str(tmp_path))
+    described = ("source", "family", "vocab_size", "weights")
+    assert [getattr(workload, name) for name in described] == ["file", "decoder-only", 1024, "given"]
+    assert [workload.config[name] for name in ("format", "precision")] == ["openvino-ir", "float16"]
+    with opened("openvino-genai", workload, precision="float16") as (session, operation):
+        assert called(operation) == eager(prompts_at(workload, POINT), POINT.new_tokens)
+        assert 16.0 <= session.verified["bits_per_weight"] < 16.1
+    small = replace(workload, config={**workload.config, "quantization": "int4", "precision": "int4"})
+    runtime = installed("openvino-genai")
+    assert runtime.mode_at("int4", runtime.mode(CPU, small, {})) == {"quantization": "int4"}
+    assert "holds int4: take --precision int4" in runtime.supports(CPU, small, "int8")
+
+    tokenizer = tmp_path / "openvino_tokenizer.xml"
+    tokenizer.write_text('<!DOCTYPE net [<!ENTITY a "aaaa">]><net/>')
+    with pytest.raises(UsageError, match=r"openvino_tokenizer.xml defines entities"):
+        resolve(str(tmp_path))
+    tokenizer.unlink()
+    with pytest.raises(UsageError, match=r"needs 'openvino_tokenizer.xml' beside it"):
+        resolve(str(tmp_path))
+
+
+def test_a_folder_of_onnxruntime_genai_gives_the_tokens_of_the_build_that_it_is(
+    llama: Workload, tmp_path: Path, eager: Callable[..., Any]
+) -> None:
+    with opened("onnxruntime-genai", llama):
+        pass
+    (built,) = (path.parent for path in BuildStore().root.glob("onnxruntime-genai/*/genai_config.json"))
+    for name in ("genai_config.json", "model.onnx", "model.onnx.data"):
+        shutil.copyfile(built / name, tmp_path / name)
+    workload = resolve(str(tmp_path))
+    assert [workload.config[name] for name in ("format", "precision")] == ["ort-genai", "float32"]
+    with opened("onnxruntime-genai", workload, PAIR) as (session, operation):
+        assert called(operation) == eager(prompts_at(workload, PAIR), POINT.new_tokens)
+        assert session.verified["bits_per_weight"] == 32.0
 
 
 @pytest.mark.parametrize(
