@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -172,13 +171,13 @@ def benchmark_script(
     Raises UsageError for invalid arguments, and UnsupportedError when nothing can be measured on the devices and
     runtimes that are named.
     """
-    from benchmarking.scripts.planning import targets
+    from benchmarking.scripts.planning import targets, words_of
 
     place = elsewhere(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
     if place.cluster is not None and (analyze_only or build_only or sequence is not None):
         raise UsageError("analyze_only, build_only and sequence are of this machine: other machines measure")
     plugins.check_measuring("measuring the models of a script")
-    words = shlex.split(script_args) if isinstance(script_args, str) else list(script_args)
+    words = words_of(script_args) if isinstance(script_args, str) else tuple(script_args)
     wanted = targets(_words(input_script), None if search_dir is None else str(search_dir), everything=benchmark_all)
     request = Request(
         model_id="",

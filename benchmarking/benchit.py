@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import PRECISIONS, Json, Run, available, to_json
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import number
-from benchmarking.scripts.planning import outlines, targets
+from benchmarking.scripts.planning import outlines, targets, words_of
 from benchmarking.scripts.session import Models, Places, analyse_all
 from benchmarking.scripts.states import KeptEngine
 from benchmarking.scripts.tables import builds_table
@@ -57,7 +56,7 @@ def _run(argv: Sequence[str]) -> int:
     settle(arguments)
     _check_place(arguments)
     wanted = targets(arguments.script, arguments.search_dir, everything=arguments.all)
-    script_arguments = _words(arguments.script_args)
+    script_arguments = words_of(arguments.script_args)
     check_measuring("measuring the models of a script")
     places = Places(devices=arguments.device, runtimes=arguments.runtime or (), precision=arguments.precision)
     places.check()
@@ -143,14 +142,6 @@ def _database(arguments: argparse.Namespace) -> Ingest | None:
     if not arguments.save:
         return None
     return database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    """The words of --script-args. They are split as a shell would, and reach no shell."""
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        raise UsageError(f"--script-args {text!r}: {str(error).lower()}") from error
 
 
 def _print_analyses(models: Models, arguments: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,6 +62,15 @@ def _target(word: str, folder: Path) -> Target:
         raise UsageError(f"{path}: not a Python script (*.py)")
     wanted = tuple(part.strip().lower() for part in hashes.split(",") if part.strip())
     return Target(path=path.resolve(), hashes=wanted)
+
+
+def words_of(script_args: str) -> tuple[str, ...]:
+    """The words of --script-args. They are split as a shell would, and reach no shell. Raises UsageError for a
+    quotation without an end."""
+    try:
+        return tuple(shlex.split(script_args))
+    except ValueError as error:
+        raise UsageError(f"--script-args {script_args!r}: {str(error).lower()}") from error
 
 
 def plan_models(

@@ -244,7 +244,8 @@ def remove(states: Iterable[ScriptState]) -> None:
 
 
 def _what_changed(old: ScriptState, new: ScriptState) -> str:
-    changed = [name for name, value in new.model.identity.items() if old.model.identity.get(name) != value]
+    before, now = old.model.identity, new.model.identity
+    changed = [name for name in {**now, **before} if before.get(name) != now.get(name)]
     words = [name.replace("_", " ").replace("calls", "input shapes") for name in changed]
     if dict(old.versions) != dict(new.versions):
         names = sorted({*old.versions, *new.versions})

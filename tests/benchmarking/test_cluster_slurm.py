@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("dask_jobqueue")
 
-from benchmarking import batch_benchmark
+from benchmarking import batch_benchmark, benchmark_model
 from benchmarking.cluster.slurm import SlurmConfig, read_config
 from benchmarking.core.errors import UsageError
 from tests.helpers.services import slurm
@@ -61,6 +61,9 @@ def test_a_batch_is_measured_in_jobs_as_the_file_asks_and_jobs_that_slurm_refuse
         "MinMemoryNode": "200M",
         "Comment": "measuring",
     }
+    point = {"batch_sizes": (1,), "sequence_lengths": (32,), "iterations": 3, "launches": 1}
+    run = benchmark_model("tiny-bert", device="null", weights="random", use_slurm="slurm.yaml", **point)
+    assert (run.status, run.environment.values["cluster_worker"]) == ("ok", "slurm-0")
     wait_for(lambda: subprocess.run(["squeue", "-h"], capture_output=True, text=True).stdout == "")
     assert not list((tmp_path / "slurm_jobs").rglob("*.pem"))  # the certificates were of this command
     capsys.readouterr()

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from benchmarking import run_hardware_benchmark
+from benchmarking import benchmark_script, run_hardware_benchmark
 from benchmarking.cluster.far_side import DEFAULT_VENV, LOCKS, Setup, preparation, read_setup, worker_command
 from benchmarking.cluster.ssh import Host, Ssh, read_host, read_hosts
 from benchmarking.cluster.started import Wanted
@@ -28,7 +28,9 @@ RUN = ["--model-id", "tiny-bert", "--device", "null", "--weights", "random", "--
 RUN += ["--sequence-lengths", "32", "--json"]
 
 
-def test_a_model_is_measured_over_ssh_on_loopback_ports_and_an_unknown_host_key_is_refused(tmp_path, capsys):
+def test_a_model_and_a_script_are_measured_over_ssh_on_loopback_ports_and_an_unknown_host_key_is_refused(
+    tmp_path, capsys, monkeypatch
+):
     with sshd(tmp_path, "gpu-box") as config:
         there = ["--backend", "remote", "--host", "gpu-box", "--ssh-config", str(config)]
         assert run_hardware_benchmark.main([*RUN, *there, "--setup", f"venv:{sys.prefix}"]) == 0
@@ -37,6 +39,15 @@ def test_a_model_is_measured_over_ssh_on_loopback_ports_and_an_unknown_host_key_
         found = run["environment"]["values"]
         assert (run["status"], found["cluster"], found["cluster_worker"]) == ("ok", "ssh://gpu-box", "gpu-box")
         assert "point 1/1  tiny-bert" in shown.err
+        monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+        script = tmp_path / "net.py"
+        script.write_text("import torch\ntorch.manual_seed(0)\ntorch.nn.Linear(4, 4)(torch.ones(2, 4))")
+        elsewhere = {"backend": "remote", "host": "gpu-box", "ssh_config": config, "setup": f"venv:{sys.prefix}"}
+        report = benchmark_script(script, devices="null", launches=1, iterations=3, **elsewhere)
+        assert report.failures == ()
+        (scripts,) = report.runs
+        found = scripts.environment.values
+        assert (scripts.status, scripts.cell.subject, found["cluster_worker"]) == ("ok", "net.Linear", "gpu-box")
         (copies,) = (tmp_path / "home").glob("**/worker_results")
         assert not list(copies.iterdir())  # the worker's copy of the finished run
         assert run_hardware_benchmark.main([*RUN, *there, "--setup", "conda:bench"]) == 1

@@ -107,7 +107,7 @@ def test_exported_graphs_are_compared_with_the_model_and_those_that_cannot_run_a
     assert profile_model.main([*ARGUMENTS, "--compare-onnx", "--output", "out"]) == 0
     out, err = capsys.readouterr()
     table = [line.split() for line in out.splitlines()[-4:]]
-    assert table[0] == ["runtime", "median", "ms", "speed-up", "feed_forward", "attention", "other"]
+    assert table[0] == ["runtime", "median", "ms", "speed-up", "feed-forward", "attention", "other"]
     assert table[2:] == [
         ["null", "8", "1.00x", "50%", "25%", "25%"],
         ["onnxruntime", "4", "2.00x", "50%", "25%", "25%"],
@@ -154,3 +154,5 @@ def test_the_python_api_profiles_texts_and_says_what_it_lacks(scripted, tmp_path
     assert set(profiling.save_results(tmp_path / "saved")) == {"results", "trace"}
     with pytest.raises(UsageError, match="no axis 'image_size'"):
         profiling.profile_inference(image_size=3)
+    with pytest.raises(UsageError, match="num_runs takes a whole number from 1: got 0"):
+        profiling.profile_inference(num_runs=0)

@@ -38,7 +38,7 @@ from benchmarking.sweep.plan.foreign_code import check_read_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.workloads.support.given_modules import PLUGIN
 from benchmarking.workloads.support.script_runs import captured, module_hash
-from benchmarking.workloads.support.sequences import read_sequence
+from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
 from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT
 from tests.helpers.records import make_run
@@ -312,6 +312,10 @@ def test_a_state_is_stale_when_inputs_arguments_or_versions_change(measured, fou
     assert (renewed.results, why) == ((), f"{kept.name} is stale: another input shapes")
     other = type(net)(**{**fields(net), "script_arguments": ("--width", "3")})
     assert states.opened(SCRIPTS / "net.py", "net.Net", other)[1] == f"{kept.name} is stale: another script arguments"
+    sequence = BuildSequence(path="stages.py", sha256="0" * 64, stages=("export",))
+    states.write(states.opened(SCRIPTS / "net.py", "net.Net", type(net)(**{**fields(net), "sequence": sequence}))[0])
+    assert states.opened(SCRIPTS / "net.py", "net.Net", net)[1] == f"{kept.name} is stale: another sequence"
+    states.write(kept)
 
 
 def fields(record):
@@ -509,6 +513,8 @@ def test_wrong_arguments_are_usage_errors(capsys, monkeypatch):
     monkeypatch.chdir(SCRIPTS)
     assert benchit.main(["net.py", "--script-args", "'open"]) == 2
     assert '--script-args "\'open": no closing quotation' in capsys.readouterr().err
+    with pytest.raises(UsageError, match="no closing quotation"):
+        benchmark_script("net.py", script_args="'open")
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,17 @@ def write(traced: Traced, path: Path, exporter: str, opset: int) -> None:
             convert(traced, path, opset)
         except Exception as error:
             log.debug("%s", printed.getvalue())
+            why = _innermost(error)
             raise BenchhouseError(
-                f"{exporter} cannot export the graph {path.stem!r}: {type(error).__name__}: {first_line(error)}"
+                f"{exporter} cannot export the graph {path.stem!r}: {type(why).__name__}: {first_line(why)}"
             ) from error
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """What an error was raised from in the end: torch.onnx's own says only that exporting failed, and what to try."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 @contextlib.contextmanager

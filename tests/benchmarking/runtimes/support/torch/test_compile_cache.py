@@ -44,7 +44,7 @@ def at_launch(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
                 folder.mkdir(exist_ok=True)
                 (folder / write).write_text("code")
             if keep:
-                cache.keep({"graphs": 1})
+                cache.keep(graphs=1, compile_s=2.5 + number)
         return cache.state, found
 
     return compile_at
@@ -64,8 +64,9 @@ def test_a_cache_that_was_not_kept_is_not_warm(at_launch):
 
 def test_a_kept_folder_is_a_build_with_its_size(at_launch, cell):
     at_launch(0, write="one")
+    at_launch(1)  # a warm one compiles less, and leaves the record alone
     found = BuildStore().find(cache_key(cell, POINT))
-    assert (found.kind, found.size_bytes, found.facts) == ("inductor", 4, {"graphs": 1})
+    assert (found.kind, found.size_bytes, found.build_s, found.facts) == ("inductor", 4, 2.5, {"graphs": 1})
     assert found.parts["point"] == "b1 s16"
 
 
