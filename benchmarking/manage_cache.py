@@ -69,7 +69,9 @@ def _list(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
         print(json.dumps(list_json(contents), indent=1))
     else:
         page, kept = stdout_page(), states.all_states()
-        print("\n\n".join([list_text(root, contents, page), *([states_table(kept, page)] if kept else [])]))
+        broken = [f"broken: {visible(why)}" for why in states.broken_states().values()]
+        parts = [list_text(root, contents, page), states_table(kept, page) if kept else "", "\n".join(broken)]
+        print("\n\n".join(filter(None, parts)))
     return EXIT_OK
 
 
@@ -132,14 +134,17 @@ def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
 
 
 def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
-    kept = [found for name in arguments.digest if (found := states.find(name)) is not None]
-    digests = [name for name in arguments.digest if name not in {state.name for state in kept}]
+    kept = {state.name: state for state in states.all_states()}
+    known = (*kept, *states.broken_states())
+    names = [name for name in known if name in arguments.digest]
+    digests = [name for name in arguments.digest if name not in names]
     there = {one.build.digest for one in contents.builds}
-    digests += [d for state in kept for engine in state.engines for d in engine.digests if d in there]
-    states.remove(states.all_states() if arguments.all and arguments.yes else kept)
-    for state in kept:
-        print(f"{state.name} deleted")
-    if kept and not digests:
+    engines = [engine for name in names if name in kept for engine in kept[name].engines]
+    digests += [digest for engine in engines for digest in engine.digests if digest in there]
+    states.remove(known if arguments.all and arguments.yes else names)
+    for name in names:
+        print(f"{name} deleted")
+    if names and not digests:
         return EXIT_OK
     choice = Choice(
         digests=tuple(digests),
@@ -234,7 +239,8 @@ def list_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
 
 
 def list_json(contents: Contents) -> dict[str, Json]:
-    """`builds`, `scripts` (the content of their state.yaml), `broken` (with the reason), `leftovers` and `links`."""
+    """`builds`, `scripts` (the content of their state.yaml), `broken` and `broken_scripts` (with the reason),
+    `leftovers` and `links`."""
     kept = states.all_states()
     return {
         "builds": [_row(one, kept) for one in contents.builds],
@@ -242,6 +248,7 @@ def list_json(contents: Contents) -> dict[str, Json]:
         "broken": [
             {"folder": str(one.folder), "why": one.why, "size_bytes": one.size_bytes} for one in contents.broken
         ],
+        "broken_scripts": dict[str, Json](states.broken_states()),
         "leftovers": [{"path": str(one.path), "size_bytes": one.size_bytes} for one in _incomplete(contents)],
         "links": [str(link) for link in contents.links],
     }

@@ -217,10 +217,25 @@ def find(name: str) -> ScriptState | None:
 
 
 def all_states() -> tuple[ScriptState, ...]:
-    """Every state that is kept, by name. Raises StorageError as `find` does."""
+    """Every state that is kept and can be read, by name."""
+    return tuple(state for name in _names() if isinstance(state := _read(name), ScriptState))
+
+
+def broken_states() -> dict[str, str]:
+    """Name of a state that cannot be read -> why, and what to do."""
+    return {name: str(why) for name in _names() if isinstance(why := _read(name), StorageError)}
+
+
+def _names() -> list[str]:
     root = states_folder()
-    names = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-    return tuple(state for name in names if (state := find(name)) is not None)
+    return sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+
+
+def _read(name: str) -> ScriptState | StorageError | None:
+    try:
+        return find(name)
+    except StorageError as error:
+        return error
 
 
 def named(name: str) -> ScriptState:
@@ -234,13 +249,13 @@ def named(name: str) -> ScriptState:
     raise UsageError(f"{what} {name!r}: found {known}")
 
 
-def remove(states: Iterable[ScriptState]) -> None:
+def remove(names: Iterable[str]) -> None:
     """Delete the folders of these states, not what the build cache holds. Raises StorageError."""
-    for state in states:
-        if state.folder.is_symlink():
-            raise StorageError(f"{state.folder} is a symbolic link: it is not deleted")
-        with _storage_errors(state.folder):
-            shutil.rmtree(state.folder)
+    for folder in (states_folder() / name for name in names):
+        if folder.is_symlink():
+            raise StorageError(f"{folder} is a symbolic link: it is not deleted")
+        with _storage_errors(folder):
+            shutil.rmtree(folder)
 
 
 def _what_changed(old: ScriptState, new: ScriptState) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -536,6 +537,18 @@ def test_a_name_of_no_build_is_refused(cache, capsys):
         assert cli.main(["cache", "print", name]) == 2
         assert f"no build of a script is named {name!r}" in (said := capsys.readouterr().err)
         assert "and no build has such a digest: the action list shows them" in said
+
+
+def test_a_state_that_cannot_be_read_is_named_and_can_be_deleted(cache, capsys):
+    folder = cache / "scripts" / "bad_12345678"
+    folder.mkdir(parents=True)
+    (folder / "state.yaml").write_text("x: [")
+    assert cli.main(["cache", "list"]) == 0
+    assert re.search(r"broken: .*bad_12345678/state\.yaml cannot be read .* delete its folder", capsys.readouterr().out)
+    assert cli.main(["cache", "list", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["broken_scripts"]) == ["bad_12345678"]
+    assert cli.main(["cache", "delete", "bad_12345678"]) == 0
+    assert (capsys.readouterr().out, folder.exists()) == ("bad_12345678 deleted\n", False)
 
 
 def test_version_is_a_command(capsys):

@@ -140,3 +140,12 @@ def test_a_bundle_without_matrix_products_cannot_be_quantized(tmp_path):
 def test_a_precision_that_is_no_conversion_is_refused(tmp_path):
     with pytest.raises(UnsupportedError, match="converted to int8, int4, not to float16"):
         converted(tmp_path, "float16", tmp_path)
+
+
+def test_an_export_that_fails_gives_the_reason_and_not_the_exporters_advice(tmp_path, monkeypatch):
+    def convert(traced, path, opset):
+        raise RuntimeError("Failed to export the model. Next steps: ...") from ValueError("no such operator\nadvice")
+
+    monkeypatch.setattr(files, "_by_torch", convert)
+    with pytest.raises(BenchhouseError, match=r"cannot export the graph 'model': ValueError: no such operator$"):
+        files.write(None, tmp_path / "model.onnx", "torch.onnx", 20)
