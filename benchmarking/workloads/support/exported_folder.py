@@ -21,7 +21,7 @@ from typing import Any
 from benchmarking.core.child_process import ChildError, ask
 from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
 from benchmarking.core.model_contracts import BundleKind, Recipe
-from benchmarking.core.records import Json, Point, Precision, Workload, canonical_hash
+from benchmarking.core.records import Json, Point, Precision, WeightsChoice, Workload, canonical_hash
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.core.untrusted.redaction import stored_name
 from benchmarking.graphs.bundle import MANIFEST, MAX_MANIFEST_BYTES, Bundle, Exported, ExportedFile, read_bundle
@@ -54,15 +54,21 @@ def bundle_in(folder: Path) -> Bundle | None:
     return read_bundle(folder)
 
 
-def exported_workload(model_id: str, folder: Path, *, task: str | None, seed: int) -> Workload | None:
-    """The workload of an exported folder; None for any other folder. Raises UsageError for another task and for a
-    folder that is refused."""
+def exported_workload(
+    model_id: str, folder: Path, *, task: str | None, weights: WeightsChoice, seed: int
+) -> Workload | None:
+    """The workload of an exported folder; None for any other folder. Raises UsageError for another task, other weights
+    and a folder that is refused."""
     try:
         if (bundle := bundle_in(folder)) is None or bundle.exported is None:
             return None
         exported = bundle.exported
         if task not in (None, exported.task):
             raise UsageError(f"it was exported for task {exported.task}, not for {task}: leave --task out")
+        if weights not in ("auto", exported.weights):
+            raise UsageError(
+                f"it was exported with {exported.weights} weights, not {weights} ones: leave --weights out"
+            )
         _check_listed(folder, bundle, exported)
         config = read_config(folder)
         check_files(folder)

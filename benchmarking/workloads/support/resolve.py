@@ -44,7 +44,7 @@ def resolve(model_id: str, *, task: str | None = None, weights: WeightsChoice = 
     StorageError and FormatError for missing or broken files.
     """
     path = Path(model_id).expanduser()
-    if (exported := exported_workload(model_id, path, task=task, seed=seed)) is not None:
+    if (exported := exported_workload(model_id, path, task=task, weights=weights, seed=seed)) is not None:
         return exported
     if (file := graph_file_of(model_id)) is not None:
         return graph_file_workload(model_id, file, task=task, seed=seed)

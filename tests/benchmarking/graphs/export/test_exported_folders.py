@@ -185,6 +185,20 @@ def test_a_folder_that_is_not_as_it_was_exported_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"task": "fill-mask"}, "was exported for task text2text-generation, not for fill-mask"),
+        ({"weights": "pretrained"}, "was exported with random weights, not pretrained ones"),
+    ],
+)
+def test_another_task_or_other_weights_than_the_folder_has_are_refused(
+    written: Path, asked: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        resolve(str(written), **asked)
+
+
 LISTED = {"size_bytes": 1, "sha256": canonical_hash("x")}
 
 
