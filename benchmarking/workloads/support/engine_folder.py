@@ -42,6 +42,7 @@ ALLOWED_OPTIONS = frozenset(
 FLOATS: Mapping[str, str] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 INTEGERS: Mapping[str, str] = {"u8": "int8", "i8": "int8", "u4": "int4", "i4": "int4"}
 """OpenVINO's types of weights -> precision. Indices and shapes have wider ones."""
+BITS = {f"int{bits}": bits for bits in range(1, 9)}
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int4")
 DERIVED = frozenset({"cos_cache", "sin_cache"})
 """Tables of rotations that onnxruntime-genai's builder computes: they are no weights."""
@@ -181,16 +182,16 @@ def _asked(path: Path) -> dict[str, Any]:
 
 
 def _of_weights(found: Mapping[str, Any]) -> dict[str, Json]:
-    """What the graph's weights are, by the type of the most of them; quantized where any products are."""
+    """What the graph's weights are: of the narrowest integers that there are, else of the type of most of them. A model
+    in 4 bits has embeddings and a last layer in 8, which may be the larger part."""
     values: dict[str, int] = found["values"]
-    quantized = {name: count for name, count in values.items() if name.startswith("int")}
-    of = quantized or values
-    most = max(of, key=lambda name: of[name], default="float32")
+    quantized = sorted((name for name in values if name in BITS), key=lambda name: BITS[name])
+    kind = quantized[0] if quantized else max(values, key=lambda name: values[name], default="float32")
     return {
         "parameter_count": sum(values.values()),
         "weights_bytes": found["bytes"],
-        "quantization": most,
-        **({"precision": most} if most in PRECISIONS else {}),
+        "quantization": kind,
+        **({"precision": kind} if kind in PRECISIONS else {}),
         "values_by_type": dict[str, Json](values),
     }
 

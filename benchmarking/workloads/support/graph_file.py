@@ -31,6 +31,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.model_contracts import Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Scalar, Workload, canonical_hash
 from benchmarking.core.untrusted.redaction import stored_name
+from benchmarking.devices.openvino import last_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -416,7 +417,7 @@ def _openvino(path: Path) -> dict[str, Any]:
     try:
         model = openvino.Core().read_model(str(path))
     except RuntimeError as error:  # what OpenVINO raises for everything
-        raise BenchhouseError(f"OpenVINO does not read {path.name}: {first_line(error)}") from error
+        raise BenchhouseError(f"OpenVINO does not read {path.name}: {last_line(error)}") from error
     constants = [one for one in model.get_ops() if one.get_type_name() == "Constant"]
     return {
         "inputs": [_port(port, place) for place, port in enumerate(model.inputs)],

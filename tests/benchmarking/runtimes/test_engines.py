@@ -464,6 +464,11 @@ def test_a_folder_of_openvino_gives_the_tokens_of_the_weights_that_it_was_made_o
     assert runtime.mode_at("int4", runtime.mode(CPU, small, {})) == {"quantization": "int4"}
     assert "holds int4: take --precision int4" in runtime.supports(CPU, small, "int8")
 
+    weights = (tmp_path / "openvino_model.bin").read_bytes()
+    (tmp_path / "openvino_model.bin").write_bytes(b"torn")
+    with pytest.raises(UsageError, match=r"does not read openvino_model.xml: .*[Ii]ncorrect weights"):
+        resolve(str(tmp_path))
+    (tmp_path / "openvino_model.bin").write_bytes(weights)
     tokenizer = tmp_path / "openvino_tokenizer.xml"
     tokenizer.write_text('<!DOCTYPE net [<!ENTITY a "aaaa">]><net/>')
     with pytest.raises(UsageError, match=r"openvino_tokenizer.xml defines entities"):
