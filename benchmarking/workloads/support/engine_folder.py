@@ -42,17 +42,35 @@ ALLOWED_OPTIONS = frozenset(
 FLOATS: Mapping[str, str] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 INTEGERS: Mapping[str, str] = {"u8": "int8", "i8": "int8", "u4": "int4", "i4": "int4"}
 """OpenVINO's types of weights -> precision. Indices and shapes have wider ones."""
-BITS = {f"int{bits}": bits for bits in range(1, 9)}
+OTHERS = frozenset({"nf4", "f4e2m1", "f8e4m3", "f8e5m2", "f8e8m0", "u1", "u2", "u3", "u6"})
+"""Its types that are no precision here."""
+ONNX_TYPES: Mapping[str, str] = {
+    **{name: name for name in ("float32", "float16", "bfloat16")},
+    **dict.fromkeys(("int8", "uint8"), "int8"),
+    **dict.fromkeys(("int4", "uint4"), "int4"),
+}
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int4")
 DERIVED = frozenset({"cos_cache", "sin_cache"})
 """Tables of rotations that onnxruntime-genai's builder computes: they are no weights."""
-PACKED_PRODUCT = "MatMulNBits"
+PACKED: Mapping[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
+    "MatMulNBits": ((1,), (2, 3), "bits"),
+    "GatherBlockQuantized": ((0,), (2, 3), "bits"),
+    "QMoE": ((2, 5, 8), (3, 6, 9), "expert_weight_bits"),
+}
+"""Operators of packed weights -> which inputs those are, which are scales and zero points, and the attribute with the
+bits."""
+DEFAULT_BITS = 4
+MAX_NUMBER, MAX_LAYERS = 10**8, 10_000
 NAME = re.compile(r"[\w.\-/]{0,60}(%d[\w.\-/]{0,60})?")
 """Of an input or output. onnxruntime-genai formats names with numbers in place of `%d`, so nothing else may be one."""
 
 
 def _number(value: Json) -> bool:
-    return value is None or isinstance(value, bool | int | float)
+    return value is None or (isinstance(value, bool | int | float) and abs(value) <= MAX_NUMBER)
+
+
+def _layers(value: Json) -> bool:
+    return isinstance(value, int) and 0 < value <= MAX_LAYERS
 
 
 def _text(value: Json) -> bool:
@@ -85,8 +103,8 @@ ALLOWED: Keys = {
         **dict.fromkeys(("context_length", "vocab_size", "decoder_start_token_id"), _number),
         "decoder": {
             "filename": _text,
-            **dict.fromkeys(("head_size", "hidden_size", "num_attention_heads", "num_hidden_layers"), _number),
-            "num_key_value_heads": _number,
+            **dict.fromkeys(("head_size", "hidden_size", "num_attention_heads", "num_key_value_heads"), _number),
+            "num_hidden_layers": _layers,
             "sliding_window": _window,
             "inputs": dict.fromkeys(
                 ("input_ids", "attention_mask", "position_ids", "past_key_names", "past_value_names", "past_names"),
@@ -185,13 +203,15 @@ def _of_weights(found: Mapping[str, Any]) -> dict[str, Json]:
     """What the graph's weights are: of the narrowest integers that there are, else of the type of most of them. A model
     in 4 bits has embeddings and a last layer in 8, which may be the larger part."""
     values: dict[str, int] = found["values"]
-    quantized = sorted((name for name in values if name in BITS), key=lambda name: BITS[name])
-    kind = quantized[0] if quantized else max(values, key=lambda name: values[name], default="float32")
+    if unknown := sorted(set(values) - set(PRECISIONS)):
+        raise FormatError(f"its weights are {unknown[0]}, and those that run are {', '.join(PRECISIONS)}")
+    floats = max(values, key=lambda name: values[name], default="float32")
+    kind = next((name for name in ("int4", "int8") if name in values), floats)
     return {
         "parameter_count": sum(values.values()),
         "weights_bytes": found["bytes"],
         "quantization": kind,
-        **({"precision": kind} if kind in PRECISIONS else {}),
+        "precision": kind,
         "values_by_type": dict[str, Json](values),
     }
 
@@ -245,23 +265,25 @@ def _onnx(path: Path) -> dict[str, Any]:
 
     found = contents(path)
     graph = onnx.load(str(path), load_external_data=False).graph
-    bits, no_weights = {}, set(DERIVED)
+    bits: dict[str, int] = {}
+    scales: set[str] = set()
     for node in graph.node:
-        if node.op_type == PACKED_PRODUCT:
-            bits[node.input[1]] = next((one.i for one in node.attribute if one.name == "bits"), 4)
-            no_weights |= set(node.input[2:4])  # scales and zero points
+        weights, others, attribute = PACKED.get(node.op_type, ((), (), ""))
+        stated = next((one.i for one in node.attribute if one.name == attribute), DEFAULT_BITS)
+        bits |= {node.input[place]: stated for place in weights if place < len(node.input)}
+        scales |= {node.input[place] for place in others if place < len(node.input)}
     values: Counter[str] = Counter()
     size_bytes = 0
     for tensor in graph.initializer:
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        count = prod(tensor.dims)
         if tensor.name in DERIVED:
             continue
-        size_bytes += count * dtype.itemsize
-        if tensor.name in bits:
-            values[f"int{bits[tensor.name]}"] += count * 8 // bits[tensor.name]
-        elif tensor.name not in no_weights and len(tensor.dims) > 0 and dtype.name != "int64":
-            values[dtype.name] += count
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        name, count = ONNX_TYPES.get(dtype.name), prod(tensor.dims)
+        size_bytes += count // 2 if name == "int4" else count * dtype.itemsize
+        if tensor.name in bits and name == "int8":  # bytes that hold several
+            values[f"int{bits[tensor.name]}"] += count * 8 // max(bits[tensor.name], 1)
+        elif name is not None and tensor.name not in scales and (name.startswith("float") or len(tensor.dims) > 1):
+            values[name] += count
     return {"files": found["files"], "values": dict(values), "bytes": size_bytes}
 
 
@@ -280,7 +302,7 @@ def _openvino(path: Path) -> dict[str, Any]:
     for constant in (one for one in model.get_ops() if one.get_type_name() == "Constant"):
         kind = constant.get_element_type().get_type_name()
         size_bytes += constant.get_byte_size()
-        name = INTEGERS.get(kind) or FLOATS.get(kind)
+        name = INTEGERS.get(kind) or FLOATS.get(kind) or (kind if kind in OTHERS else None)
         if name is not None and len(constant.shape) > 1 and constant.shape[-1] > 1:  # scales have a last axis of 1
             values[name] += prod(int(size) for size in constant.shape)
     outputs = {one["name"]: one["shape"] for one in found["outputs"]}

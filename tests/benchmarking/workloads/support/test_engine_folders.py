@@ -126,6 +126,7 @@ OPTIONS = ("model", "decoder", "session_options")
         (edited("model", "decoder", "filename", value="/etc/x.onnx"), "only files beside it are read"),
         (edited("model", "decoder", "filename", value="model.so"), "expected an .onnx file beside it"),
         (edited("model", "decoder", "filename", value="absent.onnx"), "needs 'absent.onnx' beside it"),
+        (edited("model", "decoder", "num_hidden_layers", value=10**9), "num_hidden_layers is 1000000000"),
         (edited("model", "type", value="whisper-mine"), "unknown model_type 'whisper-mine'"),
         (edited("model", "vocab_size", value=None), "has no vocab_size"),
         (link("genai_config.json"), "is a link"),
@@ -161,6 +162,14 @@ def test_openvino_s_weights_are_counted_by_type_and_its_options_are_about_arithm
     openvino.save_model(model, str(tmp_path / "openvino_model.xml"), compress_to_fp16=False)
     with pytest.raises(BenchhouseError, match=r"runtime_options.CACHE_DIR is not taken"):
         engine_folder._openvino(tmp_path / "openvino_model.xml")
+
+
+def test_weights_of_a_type_that_is_no_precision_are_refused() -> None:
+    assert (
+        engine_folder._of_weights({"values": {"int4": 1, "int8": 9, "float16": 90}, "bytes": 5})["precision"] == "int4"
+    )
+    with pytest.raises(BenchhouseError, match="its weights are nf4"):
+        engine_folder._of_weights({"values": {"nf4": 5, "float16": 9}, "bytes": 5})
 
 
 def test_a_folder_of_weights_stays_one_beside_openvino_s_files(tmp_path: Path) -> None:
