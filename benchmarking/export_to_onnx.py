@@ -30,6 +30,7 @@ from benchmarking.graphs.session import DEFAULT_OPSET, missing, why_not
 from benchmarking.runtimes.support.lookup import export_runtimes
 from benchmarking.sweep.plan import flags
 from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.graph_file import format_of
 from benchmarking.workloads.support.resolve import resolve
 
 NAME = "export_to_onnx"
@@ -110,7 +111,7 @@ def _export(arguments: argparse.Namespace) -> Export:
     if workload.weights_reason is not None and not arguments.quiet:
         note(f"{workload.model_id}: random weights: {workload.weights_reason}")
     if workload.source == "file":
-        raise UnsupportedError(f"{workload.model_id} is a graph in a file already: there is no model to export")
+        raise UnsupportedError(f"{workload.model_id} is in {format_of(workload)} already: there is no model to export")
     if (reason := why_not(workload)) is not None:
         raise UnsupportedError(f"{workload.model_id} ({workload.task}): {reason}")
     (device,) = processor().probe()
