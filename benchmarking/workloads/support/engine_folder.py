@@ -23,6 +23,7 @@ from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files
+from benchmarking.workloads.support.families import positions
 from benchmarking.workloads.support.graph_file import check_beside, check_entities, contents
 
 MODULE = "benchmarking.workloads.support.engine_folder"
@@ -185,7 +186,7 @@ def describe_ir(folder: Path) -> dict[str, Json]:
         # OpenVINO's files do not say which kind of decoder they are.
         "model_type": str(config.get("model_type", "llama")),
         "vocab_size": _vocabulary(rows, f"{IR} gives no logits of a fixed width"),
-        "max_position_embeddings": _whole(config.get("max_position_embeddings")),
+        "max_position_embeddings": _whole(positions(config)),
         **_of_weights(found),
         "files": [*found["files"], *files],
     }

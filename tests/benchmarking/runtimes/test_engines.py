@@ -452,7 +452,9 @@ def test_a_folder_of_openvino_gives_the_tokens_of_the_weights_that_it_was_made_o
     (file,) = tmp_path.glob("*.gguf")
     openvino_genai.LLMPipeline(str(file), "CPU", enable_save_ov_model=True)
     file.unlink()
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_positions": 64}))
     workload = resolve(str(tmp_path))
+    assert workload.max_sequence_length == 64
     described = ("source", "family", "vocab_size", "weights")
     assert [getattr(workload, name) for name in described] == ["file", "decoder-only", 1024, "given"]
     assert [workload.config[name] for name in ("format", "precision")] == ["openvino-ir", "float16"]
