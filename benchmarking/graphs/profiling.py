@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,23 @@ class Origins:
         while name and (graph, name) not in self.modules:
             name = name[: max(name.rfind("/"), name.rfind("_"), 0)]
         return self.modules.get((graph, name), OUTSIDE)
+
+    def optimised(self, files: Mapping[str, Path]) -> Origins:
+        """With the nodes of the graphs that a runtime made of these: a node has the module of the tensor that it makes,
+        which keeps its name, else of the node that it is named after, else of its neighbours."""
+        import onnx
+
+        modules = dict(self.modules)
+        for name, path in files.items():
+            graph = onnx.load(str(path), load_external_data=False).graph
+            known: dict[str, str] = {}
+            for node in graph.node:
+                told = [self.tensors[name, one] for one in node.output if (name, one) in self.tensors]
+                told += [module for module in (self.module(name, node.name),) if module != OUTSIDE]
+                if told and node.name:
+                    known[node.name] = told[0]
+            modules |= {(name, node): one for node, one in filled(_producers(graph), known, self.places).items()}
+        return replace(self, modules=modules)
 
 
 def filled(producers: Mapping[str, Sequence[str]], known: Mapping[str, str], paths: Collection[str]) -> dict[str, str]:

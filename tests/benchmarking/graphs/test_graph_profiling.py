@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
 
+from benchmarking.devices import cpu
 from benchmarking.graphs.profiling import NodeTime, Origins, breakdown
 from benchmarking.runtimes.support.onnxruntime.profile import GraphProfile, Kernel, read_graph_profile
-from benchmarking.runtimes.support.onnxruntime.profiling import by_call, one_trace
+from benchmarking.runtimes.support.onnxruntime.profiling import by_call, one_trace, optimised_graphs
+from benchmarking.runtimes.support.onnxruntime.runtime import SessionSettings
 from tests.helpers.traced_graphs import graph_in_modules, node
 
 
@@ -66,6 +69,40 @@ def test_a_node_that_says_nothing_of_modules_belongs_where_its_results_are_used(
     assert found.module("model", "joined") == "layer.0"  # nobody takes its result: what is around what it is made of
     assert {found.module("model", name) for name in ("size", "node_mask")} == {""}
     assert found.tensors["model", "b"] == "layer.0.dense"
+
+
+def test_a_node_with_a_name_of_the_runtimes_own_has_the_module_of_its_tensor(tmp_path):
+    path = graph_in_modules(tmp_path)
+    origins = Origins.of({"model": path})
+    changed = onnx.load(str(path))
+    names = {"node_layer_norm": "SkipLayerNormalization", "node_linear": "fused node_linear", "node_gelu": "token_1"}
+    for one in changed.graph.node:
+        one.name = names.get(one.name, one.name)
+        del one.metadata_props[:]
+    changed.graph.node[2].output[0] = changed.graph.node[3].input[0] = "made by the runtime"
+    onnx.save(changed, str(tmp_path / "optimised.onnx"))
+    found = origins.optimised({"model": tmp_path / "optimised.onnx"})
+    assert {name: found.module("model", name) for name in (*names.values(), "node_linear_1")} == {
+        "SkipLayerNormalization": "layer.0.norm",
+        "fused node_linear": "layer.0.dense",
+        "token_1": "layer.0.dense",  # where its result is used
+        "node_linear_1": "layer.0.dense",
+    }
+    assert origins.module("model", "SkipLayerNormalization") == ""
+
+
+def test_the_graph_that_onnx_runtime_runs_is_written_without_its_weights(tmp_path):
+    graph = SimpleNamespace(file=graph_in_modules(tmp_path).name)
+    bundle = SimpleNamespace(graphs={"model": graph}, weights_bytes=16_384)
+    settings = SessionSettings(provider=cpu.ORT_PROVIDER, precision="float32", num_threads=1)
+    source = SimpleNamespace(folder=tmp_path, bundle=bundle, settings=settings)
+    written = tmp_path / "written"
+    written.mkdir()
+    (path,) = optimised_graphs(source, written).values()
+    assert [one.name for one in written.iterdir()] == [path.name]
+    assert len(onnx.load(str(path), load_external_data=False).graph.node) == 4
+    bundle.weights_bytes = 10**10
+    assert optimised_graphs(source, written) == {}
 
 
 def test_nodes_of_one_name_in_two_graphs_belong_to_the_modules_of_their_own_graph(tmp_path):

@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.contracts import Operation
+from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.model_contracts import GraphRunner
 from benchmarking.core.profiles import TRACE_FILE, Breakdown, CallProfiler
 from benchmarking.graphs.profiling import NodeTime, Origins, breakdown
 from benchmarking.runtimes.support.onnxruntime.profile import GraphProfile, read_graph_profile
+from benchmarking.runtimes.support.onnxruntime.runtime import open_graph
 from benchmarking.runtimes.support.onnxruntime.session import GraphSource, IoMode, load_graphs, runner_of
 
 US_PER_MS = 1000
+MAX_WRITTEN_BYTES = 2_000_000_000
+"""Weights that ONNX Runtime may write beside the graph that it runs: a second's work, in a temporary folder."""
 
 
 class OrtProfiler(CallProfiler):
@@ -50,10 +54,28 @@ class OrtProfiler(CallProfiler):
         calls = by_call(profiles, len(self._calls))
         kept = [index for index, (_, is_kept) in enumerate(self._calls) if is_kept]
         files = {name: self._source.folder / graph.file for name, graph in self._source.bundle.graphs.items()}
+        origins = Origins.of(files)
+        if origins.modules:
+            origins = origins.optimised(optimised_graphs(self._source, self._folder))
         (self._folder / TRACE_FILE).write_text(json.dumps(one_trace(written)), encoding="utf-8")
-        return breakdown(
-            [calls[index] for index in kept], [ns_to_ms(self._calls[i][0]) for i in kept], Origins.of(files)
-        )
+        return breakdown([calls[index] for index in kept], [ns_to_ms(self._calls[i][0]) for i in kept], origins)
+
+
+def optimised_graphs(source: GraphSource, folder: Path) -> dict[str, Path]:
+    """The graphs that sessions of the same settings run, by name, as far as ONNX Runtime can write them: not those that
+    a provider compiles, nor those of a model whose weights would fill the disk."""
+    found: dict[str, Path] = {}
+    if (source.bundle.weights_bytes or 0) > MAX_WRITTEN_BYTES:
+        return found
+    for name, graph in source.bundle.graphs.items():
+        path = folder / f"{name}.optimised.onnx"
+        try:
+            open_graph(source.folder / graph.file, source.settings, optimised=path)
+        except BenchhouseError:
+            continue
+        path.with_name(f"{path.name}.data").unlink(missing_ok=True)  # the weights, which nobody reads
+        found[name] = path
+    return found
 
 
 def one_trace(written: Mapping[str, Path]) -> list[Any]:

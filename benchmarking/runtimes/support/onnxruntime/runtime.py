@@ -178,8 +178,14 @@ class SessionSettings:
         return {**self.provider.options_at(self.precision), **self.extra_options, **replayed}
 
 
-def open_graph(path: Path, settings: SessionSettings, *, profile: Path | None = None) -> Any:
-    """A session of an ONNX file on the requested provider; `profile` is the prefix of its profile's file name.
+OPTIMISED_WEIGHTS = "session.optimized_model_external_initializers_file_name"
+
+
+def open_graph(
+    path: Path, settings: SessionSettings, *, profile: Path | None = None, optimised: Path | None = None
+) -> Any:
+    """A session of an ONNX file on the requested provider; `profile` is the prefix of its profile's file name, and
+    `optimised` a file for the graph that it runs, with the weights beside it.
 
     Raises UnsupportedError when the session would run without that provider: when it does not load, ONNX Runtime only
     prints why and uses the CPU.
@@ -187,6 +193,9 @@ def open_graph(path: Path, settings: SessionSettings, *, profile: Path | None = 
     import onnxruntime
 
     options = _session_options(settings, profile)
+    if optimised is not None:
+        options.optimized_model_filepath = str(optimised)
+        options.add_session_config_entry(OPTIMISED_WEIGHTS, f"{optimised.name}.data")
     if settings.provider.name in NVIDIA:
         onnxruntime.preload_dlls()  # CUDA's libraries from pip packages, when the system has none
     providers: dict[str, Any] = {} if settings.plugin_devices else {"providers": _providers(settings)}
