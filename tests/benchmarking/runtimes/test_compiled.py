@@ -6,6 +6,7 @@ TorchInductor, which takes half a minute for the smallest model; test_compiled_i
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import numpy as np
@@ -142,6 +143,17 @@ def test_readings_that_watch_the_experts_do_so_without_compilation(open_torch, t
     told = operation.readings(operation.run(lambda name: None)).values
     assert told == plain.readings(before.run(lambda name: None)).values
     assert told["expert_load_imbalance"] >= 1
+
+
+@pytest.mark.parametrize("made", [torch.nn.ReLU, lambda: torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())])
+def test_modules_of_torch_itself_are_compiled_too(made, traced_only):
+    """As scripts call them, without a module of their own around."""
+    module = made()
+    with ExitStack() as cleanup:
+        log = compiling.CompileLog.begin(cleanup)
+        compiling.compile_in_place(module, mode="default", dynamic=None)
+        module(torch.ones(2, 4))
+        assert (log.graphs(), log.verified()["graph_break_count"]) == (1, 0)
 
 
 def test_a_call_of_which_nothing_was_compiled_is_refused(open_torch):

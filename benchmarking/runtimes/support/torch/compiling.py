@@ -157,10 +157,20 @@ class CompiledSession(CompilingSession):
         copies: families keep some outputs (an encoding, the first logits)."""
         if module._compiled_call_impl is not None:
             return
-        module.compile(mode=self._settings.mode, dynamic=self._settings.dynamic)
+        compile_in_place(module, mode=self._settings.mode, dynamic=self._settings.dynamic)
         compiled: Any = module._compiled_call_impl
         if self._settings.uses_cuda_graphs:
             module._compiled_call_impl = copying(compiled)
+
+
+def compile_in_place(module: Any, **arguments: Any) -> None:
+    """`module.compile`, also of torch's own modules (nn.Linear, nn.Sequential): torch traces those inside of others
+    only, and would leave one that is called itself without compilation."""
+    import torch
+    from torch._dynamo import trace_rules
+
+    with torch._dynamo.config.patch(wrap_top_frame=bool(trace_rules.check(module.forward))):
+        module.compile(**arguments)
 
 
 def _begin_step() -> Callable[[], None]:
