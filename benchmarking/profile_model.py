@@ -141,10 +141,9 @@ def _keep(found: Sequence[Profiled], arguments: argparse.Namespace, ingest: Inge
 
 def _folders(arguments: argparse.Namespace) -> tuple[Path | None, Path | None]:
     """Of the profile's files, and of TensorBoard's."""
-    folder = arguments.output or (flags.DEFAULT_OUTPUT_DIR if arguments.save else None)
-    return None if folder is None else Path(folder), None if arguments.tensorboard is None else Path(
-        arguments.tensorboard
-    )
+    named = arguments.output or (flags.DEFAULT_OUTPUT_DIR if arguments.save else None), arguments.tensorboard
+    output, tensorboard = (None if one is None else Path(one) for one in named)
+    return output, tensorboard
 
 
 def _say(arguments: argparse.Namespace, text: str) -> None:
