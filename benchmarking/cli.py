@@ -57,6 +57,14 @@ HOUSE_COMMANDS = {
     "compact": ("db.commands.compact", "replace old raw samples with quantiles; statistics are kept"),
 }
 """Commands without a script: their names are too common for a PATH."""
+WITHOUT_PANDAS = frozenset(
+    f"db.commands.{name}"
+    for name in (
+        *("alert", "annotate", "check", "compare", "history"),
+        *("query", "recommend", "regressions", "series", "show"),
+    )
+)
+"""Commands that import nothing that takes pandas, as charts and the exporter to MLflow do."""
 EXAMPLES = """\
 examples:
   benchhouse run_hardware_benchmark --model-id bert-base-uncased --device cpu --save
@@ -80,6 +88,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in commands:
         print(f"benchhouse: error: unknown command {name!r}: known: {', '.join(_shown())}", file=sys.stderr)
         return EXIT_USAGE
+    if argv is None and commands[name][0] in WITHOUT_PANDAS:
+        from benchmarking.core.command_line import leave_out
+
+        leave_out("pandas")
     module = importlib.import_module(commands[name][0])
     return int(module.main(arguments[1:]))
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from typing import NoReturn
 
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, Interrupted, UsageError
@@ -133,6 +134,22 @@ def _leave_closed_terminal() -> None:
             os.write(descriptor, b"")
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
+def leave_out(package: str) -> None:
+    """Make an optional package count as not installed in this process, which a command may that never uses it: DuckDB
+    imports pandas to see whether a value is of it, which takes half a second."""
+    if package not in sys.modules:
+        sys.meta_path.insert(0, _LeftOut(package))
+
+
+class _LeftOut(MetaPathFinder):
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == self._package:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def one_line(text: str) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -41,6 +44,21 @@ def test_a_run_file_is_stored_once(tmp_path, run_file):
         assert main(["store", str(path), str(run_file), "--lock-timeout", "1"]) == 0
     with Warehouse.open(path, create=False) as warehouse:
         assert warehouse.query("select count(*) as n from benchmark_runs").df().n[0] == 1
+
+
+def test_tasks_and_commands_that_ask_import_no_pandas(tmp_path, run_file):
+    """DuckDB imports it for the first value that is bound, which takes longer than the task."""
+    path = tmp_path / "new.duckdb"
+    for command in (
+        ("db.service", "store", path, run_file),
+        ("benchmarking.cli", "show", "--db-path", path),
+    ):
+        watched = (sys.executable, "-X", "importtime", "-m", *map(str, command))
+        done = subprocess.run(watched, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-500:]
+        assert "| pandas.core" not in re.sub(" +", " ", done.stderr), command
+        assert "_duckdb" in done.stderr, command
+    assert "bert" in done.stdout
 
 
 def test_a_file_that_is_no_run_is_refused_with_its_reason(tmp_path, capsys):
