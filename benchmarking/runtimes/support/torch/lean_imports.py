@@ -58,6 +58,34 @@ def lean_imports() -> Iterator[None]:
         _import_masks()
 
 
+@contextmanager
+def classes_looked_up_once() -> Iterator[None]:
+    """A context for importing transformers.models, which reads its thousands of files for the names of classes: half a
+    second. transformers did the same just before, for a list with "models." before each name."""
+    import transformers
+    from transformers.utils import import_utils
+
+    folder = Path(transformers.__file__).parent / "models"
+    define = import_utils.define_import_structure
+
+    def known(path: Any, prefix: str | None = None) -> Any:
+        if prefix is not None or Path(path) != folder / "__init__.py":
+            return define(path, prefix)
+        found = define(folder, prefix="models")
+        own = {needed: _without_prefix(modules) for needed, modules in found.items()}
+        return {needed: modules for needed, modules in own.items() if modules}
+
+    vars(import_utils)["define_import_structure"] = known
+    try:
+        yield
+    finally:
+        vars(import_utils)["define_import_structure"] = define
+
+
+def _without_prefix(modules: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix("models."): names for name, names in modules.items() if name.startswith("models.")}
+
+
 class _Stub(ModuleType):
     """A module in the place of one that is imported when something is called, or another name of it is used."""
 

@@ -118,7 +118,11 @@ class TorchRuntime(Runtime):
 
     def import_libraries(self) -> None:
         import torch  # noqa: F401
-        import transformers.models.auto.modeling_auto  # noqa: F401
+
+        from benchmarking.runtimes.support.torch.lean_imports import classes_looked_up_once
+
+        with classes_looked_up_once():
+            import transformers.models.auto.modeling_auto  # noqa: F401
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.torch import model_loading

@@ -12,8 +12,18 @@ LEFT_OUT = ("torch._dynamo", "torch.distributed.tensor", "scipy.optimize", "torc
 
 SCRIPT = """
 import json, sys
-import torch, transformers.models.auto.modeling_auto
+from unittest.mock import patch
+
+import torch
+from transformers.utils import import_utils
 from benchmarking.runtimes.support.torch import lean_imports
+from benchmarking.runtimes.eager import PLUGIN
+
+scan = import_utils.create_import_structure_from_path
+own_define = import_utils.define_import_structure
+with patch.object(import_utils, "create_import_structure_from_path", side_effect=scan) as scans:
+    PLUGIN.import_libraries()
+models = sys.modules["transformers.models"]
 from benchmarking.workloads.support.resolve import resolve
 from benchmarking.workloads.support.transformers_models import model_class
 
@@ -29,6 +39,12 @@ from transformers.generation.continuous_batching import PagedAttentionCache
 from transformers.loss import loss_for_object_detection as loss
 from transformers.masking_utils import TransformGetItemToIndex
 
+answer["scanned"] = [str(call.args[0]) for call in scans.mock_calls if str(call.args[0]) == models.__file__]
+own_define.cache_clear()
+answer["classes"] = models._class_to_module == type(models)(
+    "transformers.models", models.__file__, own_define(models.__file__), module_spec=models.__spec__
+)._class_to_module
+answer["defines"] = import_utils.define_import_structure is own_define
 answer["assigned"] = [each.tolist() for each in loss.linear_sum_assignment([[2, 1], [1, 2]])]
 marked = list(lean_imports._ALLOWED_IN_GRAPH)
 answer["function"] = type(TransformGetItemToIndex()).__module__
@@ -57,6 +73,9 @@ def test_a_models_code_is_imported_without_what_no_call_needs_and_with_all_that_
         "imported": [],
         "restored": True,
         "distributed": True,
+        "scanned": [],
+        "classes": True,
+        "defines": True,
         "assigned": [[0, 1], [1, 0]],
         "function": "torch._dynamo._trace_wrapped_higher_order_op",
         "waiting": 0,
