@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 from benchmarking.core.database_paths import DATA_PATH, LakePlace
 from benchmarking.core.errors import LockedError, StorageError
+from benchmarking.core.provenance import uuid7
 from db import catalog, migrate
 from db.connection import (
     FILE_FORMAT,
@@ -75,6 +76,19 @@ STORES = {
     "abfss": ("azure", "azure"),
 }
 """Scheme of an object store -> the extension that reads it, and the type of its credentials in DuckDB."""
+KEYS = "KEY_ID '...', SECRET '...'"
+AWS_KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+AZURE = "AZURE_STORAGE_CONNECTION_STRING"
+CREDENTIALS = {
+    "s3": (f"set {AWS_KEYS}", KEYS),
+    "gcs": (f"name it s3:// and set {AWS_KEYS}, and AWS_ENDPOINT_URL=https://storage.googleapis.com", KEYS),
+    "r2": (
+        f"name it s3:// and set {AWS_KEYS}, and AWS_ENDPOINT_URL=https://ACCOUNT.r2.cloudflarestorage.com",
+        f"{KEYS}, ACCOUNT_ID '...'",
+    ),
+    "azure": (f"set {AZURE}", "CONNECTION_STRING '...'"),
+}
+"""Type of credentials -> what to do in the environment, and the options of a secret of DuckDB."""
 LAKE_EXTRA = 'pip install "benchhouse[lake]", which brings DuckDB 1.5.5'
 
 AWS_VARIABLES = {
@@ -132,6 +146,10 @@ class Lake:
     lock_timeout_s: float
     _cursors: list[DuckDB] = field(default_factory=list, compare=False)
     """Those that are open, for `close`."""
+    _sessions: list[str] = field(default_factory=list, compare=False)
+    """What the connections are called in PostgreSQL, the newest last."""
+    _given_up: set[str] = field(default_factory=set, compare=False)
+    """Those of them that DuckDB gave up: they are not closed, and may have the writers' lock."""
 
     @contextmanager
     def cursor(self, connection: DuckDB) -> Iterator[DuckDB]:
@@ -144,12 +162,26 @@ class Lake:
             self._cursors.remove(cursor)
             if roll_back(cursor):
                 cursor.close()
+            else:
+                self._given_up.update(self._sessions[-1:])
 
     def close(self, connection: DuckDB) -> None:
         """Close the connection; what is not committed is rolled back."""
         ended = [roll_back(one) for one in (*self._cursors, connection)]  # DuckDB closes the cursors with it
         if all(ended):
             connection.close()
+        else:
+            self._given_up.update(self._sessions[-1:])
+
+    @property
+    def reached(self) -> str:
+        """The catalog, with the newest connection's name for PostgreSQL."""
+        return f"{self.place.catalog} application_name={self._sessions[-1]}" if self._sessions else self.place.catalog
+
+    def begin_session(self) -> None:
+        """The next connection has another name."""
+        if self.place.is_postgres:
+            self._sessions.append(f"benchhouse-{uuid7()}")
 
     @contextmanager
     def transaction(self, connection: DuckDB) -> Iterator[None]:
@@ -168,6 +200,10 @@ class Lake:
     def _turn(self, connection: DuckDB) -> Iterator[Callable[[], None]]:
         deadline, name = time.monotonic() + self.lock_timeout_s, self.place.name
         with self.cursor(connection) as cursor:
+            for session in tuple(self._given_up):
+                ending = "SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity WHERE application_name = "
+                _ask_server(cursor, f"{ending}{literal(session)}")
+                self._given_up.discard(session)
             while not _has_lock(cursor, self.place, min(SLICE_S, deadline - time.monotonic())):
                 if time.monotonic() >= deadline:
                     raise LockedError(
@@ -363,12 +399,13 @@ def _check_file(lake: Lake) -> None:
 def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) -> list[str]:
     """Attach the lake, and make it the current database; the folders that it needs."""
     place = lake.place
+    lake.begin_session()
     for name in ("ducklake", *(["postgres_scanner"] if place.is_postgres else [])):
         load_extension(connection, name, EXTENSIONS[name], LAKE_EXTRA)
     if place.is_remote:
         _open_store(connection, place, str(place.data_path))
     if place.is_postgres and not read_only:
-        connection.execute(f"ATTACH {literal(place.catalog)} AS {TURNS} (TYPE postgres)")
+        connection.execute(f"ATTACH {literal(lake.reached)} AS {TURNS} (TYPE postgres)")
     try:
         try:
             _attach_lake(connection, lake, EXISTING, is_new=False, read_only=read_only)
@@ -410,7 +447,7 @@ def _attach_lake(connection: DuckDB, lake: Lake, *further: str, is_new: bool, re
         folder = place.data_path.rstrip("/") + "/"
         # The folder may be mounted elsewhere on this machine.
         words += [f"DATA_PATH {literal(folder)}", *([] if is_new else ["OVERRIDE_DATA_PATH true"])]
-    source = f"ducklake:{'postgres:' if place.is_postgres else ''}{place.catalog}"
+    source = f"ducklake:{'postgres:' if place.is_postgres else ''}{lake.reached}"
     options = ", ".join(words)
     statement = f"ATTACH {literal(source)} AS {NAME} ({options})"
     with translate_errors(place.name, lake.lock_timeout_s):
@@ -444,16 +481,24 @@ def _open_store(connection: DuckDB, place: LakePlace, data: str) -> None:
     extension, kind = STORES[scheme]
     package = f"duckdb_extension_{extension}"
     load_extension(connection, extension, package, f"pip install {package.replace('_', '-')}=={duckdb_version()}")
-    given = {} if kind != "s3" else aws_options()
+    given = store_options(kind)
     if given:
         options = ", ".join(f"{name} {literal(value)}" for name, value in given.items())
-        connection.execute(f"CREATE OR REPLACE TEMPORARY SECRET {NAME} (TYPE s3, SCOPE {literal(data)}, {options})")
+        connection.execute(f"CREATE OR REPLACE TEMPORARY SECRET {NAME} (TYPE {kind}, SCOPE {literal(data)}, {options})")
     if not connection.execute(f"FROM which_secret({literal(data)}, {literal(kind)})").fetchall():
-        variables = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or " if kind == "s3" else ""
+        variables, options = CREDENTIALS[kind]
         raise StorageError(
-            f"{place.name}: no credentials for {data}: {variables}store them with DuckDB: "
-            f"{STORE_THEM} (TYPE {kind}, ...)"
+            f"{place.name}: no credentials for {data}: {variables}; or store them with DuckDB: "
+            f"{STORE_THEM} (TYPE {kind}, {options})"
         )
+
+
+def store_options(kind: str) -> dict[str, str]:
+    """Credentials of the environment, as options of a secret of DuckDB; nothing where there are none."""
+    if kind == "azure":
+        text = os.environ.get(AZURE)
+        return {"CONNECTION_STRING": text} if text else {}
+    return aws_options() if kind == "s3" else {}
 
 
 def aws_options() -> dict[str, str]:

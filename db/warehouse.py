@@ -360,8 +360,8 @@ class Warehouse:
 
     @contextmanager
     def transaction(self) -> Iterator[DuckDB]:
-        """A connection inside a transaction, rolled back if anything raises; that of a lake waits for its turn."""
-        begin = migrate.transaction if self._lake is None else self._lake.transaction
+        """A connection inside a transaction, rolled back if anything raises; who writes a lake waits for its turn."""
+        begin = migrate.transaction if self._lake is None or self.read_only else self._lake.transaction
         with self._using() as connection, begin(connection):
             yield connection
 

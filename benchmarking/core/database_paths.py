@@ -49,7 +49,9 @@ class LakePlace:
             raise UsageError(f"--db-path: expected {FORMS}, found {text!r}")
         if not is_postgres:
             catalog = os.path.abspath(catalog)
-            data = data or f"{catalog}.files"
+            beside = f"{catalog}.files"
+            # A catalog may have been moved with them, or name others.
+            data = data or (beside if os.path.isdir(beside) or not os.path.exists(catalog) else "")
         return cls(name=text, catalog=catalog, is_postgres=is_postgres, data_path=_absolute_folder(data))
 
     @property

@@ -1,8 +1,10 @@
 """A warehouse in DuckLake: with many writers on a real PostgreSQL that die, and in a file."""
 
+import ctypes
 import importlib.util
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -116,7 +118,7 @@ def counts(warehouse):
 
 def test_writers_that_die_and_a_server_that_crashes_lose_nothing_and_store_nothing_twice(written):
     place, runs = written
-    with Warehouse.open(place, read_only=True) as warehouse:
+    with Warehouse.open(place, read_only=True) as warehouse, warehouse.transaction():  # without a turn: it only reads
         results = [result for run in runs.values() for result in run.results]
         found = counts(warehouse)
         assert found["benchmark_runs"] == len(runs)
@@ -144,20 +146,26 @@ def test_a_transaction_is_left_as_it_is_asked_for_when_its_server_has_crashed(se
     assert (process.returncode, errors) == (1, f"{said}\n"), "DuckDB aborts where it rolls back by itself"
 
 
-def test_a_connection_that_duckdb_gives_up_is_replaced_by_another(written, monkeypatch):
+def test_a_connection_that_duckdb_gives_up_is_replaced_by_another_that_ends_it_and_its_lock(written, monkeypatch):
     place, runs = written
     ingest, tries = Warehouse._ingest_all, []
 
+    def left_open(connection):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # DuckDB aborts where it closes one without a server
+        return False
+
     def given_up_once(warehouse, *arguments):
         tries.append(warehouse._connection)
-        if len(tries) == 1:
+        if len(tries) > 1:
+            return ingest(warehouse, *arguments)
+        with monkeypatch.context() as patched, warehouse.transaction():
+            patched.setattr(lake, "roll_back", left_open)  # as after an internal error
             raise connections.storage_error(
                 "INTERNAL Error: Attempted to access index 0 within vector of size 0", place
             )
-        return ingest(warehouse, *arguments)
 
     monkeypatch.setattr(Warehouse, "_ingest_all", given_up_once)
-    with Warehouse.open(place) as warehouse:
+    with Warehouse.open(place, lock_timeout_s=20) as warehouse:
         assert not warehouse.ingest(runs["0"])
     assert len(tries) == 2
     assert tries[0] is not tries[1]
@@ -197,6 +205,7 @@ def empty_lake(tmp_path_factory):
 @pytest.fixture
 def place(empty_lake, tmp_path):
     """An empty lake in a file."""
+    (tmp_path / "own.ducklake.files").mkdir()
     return f"ducklake:{shutil.copy(empty_lake, tmp_path / 'own.ducklake')}"
 
 
@@ -401,6 +410,29 @@ def test_an_object_store_without_credentials_is_refused_before_anything_is_made(
     with pytest.raises(StorageError, match=r"no credentials for s3://bench/x: set AWS_ACCESS_KEY_ID and AWS_SECRET"):
         Warehouse.open(f"ducklake:{tmp_path / 'a.ducklake'}?data_path=s3://bench/x")
     assert not list(tmp_path.glob("a.ducklake*"))
+
+
+@pytest.mark.parametrize("scheme", lake.STORES)
+def test_an_object_store_without_credentials_says_which_it_takes(scheme, monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_"))]:
+        monkeypatch.delenv(name)
+    _, kind = lake.STORES[scheme]
+    assert lake.store_options(kind) == {}
+    variables, _ = lake.CREDENTIALS[kind]
+    for name in set(re.findall(r"\b(?:AWS|AZURE)_\w+", variables)):
+        monkeypatch.setenv(name, "given")
+    assert bool(lake.store_options("s3" if "name it s3://" in variables else kind)), "what it says is of use"
+
+
+@needs_extension
+def test_a_lake_in_a_file_is_found_without_the_folder_that_it_was_made_with(empty_lake, tmp_path, make_run):
+    place = f"ducklake:{shutil.copy(empty_lake, tmp_path / 'other.ducklake')}"
+    with Warehouse.open(place) as warehouse:
+        warehouse.ingest(make_run(batch_sizes=range(1, 13), iterations=5))
+    with closing(Snapshots(place)) as snapshots, snapshots.reading() as data:
+        assert counts(data.warehouse)["benchmark_runs"] == 1
+    assert list(empty_lake.with_name("empty.ducklake.files").rglob("*.parquet"))
+    assert not (tmp_path / "other.ducklake.files").exists()
 
 
 @needs_extension

@@ -217,7 +217,7 @@ def _copy_of_lake(place: LakePlace, folder: Path) -> tuple[Warehouse, Signature]
     source, signature = place.name, None
     if not place.is_postgres:
         catalog, signature = _settled_copy(Path(place.catalog), folder, FILE_ENDING)
-        source = f"{LAKE}{catalog}{DATA_PATH}{place.data_path}"
+        source = f"{LAKE}{catalog}" + (f"{DATA_PATH}{place.data_path}" if place.data_path else "")
     copy = folder / "copy.duckdb"
     try:
         with Warehouse.open(source, read_only=True, lock_timeout_s=0) as lake:
