@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Option, Session, Stage
@@ -11,7 +11,7 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scal
 from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.runtimes.support.torch import several_devices
 from benchmarking.runtimes.support.torch.attention_kernels import FLEX
-from benchmarking.runtimes.support.torch.quantization import METHODS, QUANTIZATION
+from benchmarking.runtimes.support.torch.quantization import QUANTIZATION
 from benchmarking.runtimes.support.torch.runtime import SHARED_OPTIONS, TorchRuntime
 
 if TYPE_CHECKING:
@@ -47,17 +47,6 @@ class Eager(TorchRuntime):
         from benchmarking.runtimes.support.torch.compiling import CompileLog
 
         return CompileLog.begin(cleanup)
-
-    def _imports(self, cell: Cell) -> AbstractContextManager[None]:
-        mode = cell.runtime_mode
-        compiles = mode.get(several_devices.OPTION) or mode.get("attention") == FLEX or cell.precision in METHODS
-        is_other = SEPARATOR in cell.device.selector or cell.workload.source == "module"
-        # A static cache marks its tensors for a compiler.
-        if compiles or is_other or mode.get("cache", "dynamic") != "dynamic":
-            return nullcontext()
-        from benchmarking.runtimes.support.torch.lean_imports import lean_imports
-
-        return lean_imports()
 
     def _load(self, cell: Cell, torch_name: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
         if SEPARATOR not in torch_name:

@@ -26,7 +26,6 @@ from benchmarking.core.child_process import environment_variable
 from benchmarking.core.contracts import MADE_BUILD, NOT_AS_REQUESTED, FamilyOperation, Mark
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import NOT_RUN, Cell, Json, Point, Readings
-from benchmarking.runtimes.support.torch import lean_imports
 from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
 
 KIND = "inductor"
@@ -280,7 +279,6 @@ class CompileLog:
         import torch
         from torch._dynamo import utils
 
-        lean_imports.complete()
         forget()
         utils.set_compilation_metrics_limit(MAX_COMPILATIONS)
         cleanup.enter_context(torch._dynamo.config.patch(fail_on_recompile_limit_hit=True))

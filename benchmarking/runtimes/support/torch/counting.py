@@ -10,9 +10,8 @@ experts that are chosen) runs once more, with all of them. Counts are the same e
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from math import isfinite, prod
@@ -179,9 +178,7 @@ def _watch(counter: Any, call: Callable[[], Any]) -> None:
     """Run the call before the eyes of the counter, without compilation."""
     import torch
 
-    # Where torch._dynamo was never imported nothing is compiled, and asking for it would import it: a second or two.
-    compiles = "torch._dynamo" in sys.modules
-    with memory_errors("counting"), torch.compiler.set_stance("force_eager") if compiles else nullcontext(), counter:
+    with memory_errors("counting"), torch.compiler.set_stance("force_eager"), counter:
         call()
 
 
@@ -214,11 +211,6 @@ def _counter_class() -> type[Any]:
         """Sees every operator before its kernel runs; operators made of others are decomposed first."""
 
         supports_higher_order_operators = True
-
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            """Nothing compiles while it counts (`_watch`); saying so to torch._dynamo would import it."""
-            return False
 
         def __init__(self, seen: Seen | None, entered: Entered | None, *, computes: bool = True) -> None:
             super().__init__()
@@ -346,28 +338,8 @@ def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
         made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=given[0].device)
         return made.zero_()
 
-    # Torch works these shapes out in Python, for symbols too: it would import sympy, which takes most of a second.
-    if (left := PRODUCTS.get(func.name())) is not None:
-        rows, columns = args[left : left + 2]
-        return rows.new_zeros((*rows.shape[:-1], columns.shape[-1]))
-    if func.name() == ATTENTION:
-        return _zeros_of_attention(args[0])
     args, kwargs = _pytree.tree_map_only(torch.Tensor, hollow, (args, kwargs))
     return _pytree.tree_map_only(torch.Tensor, filled, func(*args, **kwargs))
-
-
-PRODUCTS: Mapping[str, int] = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
-"""Products of matrices, with the place of the left one among the operands; the right one is the next."""
-ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
-
-
-def _zeros_of_attention(query: Any) -> tuple[Any, Any]:
-    """The values for each query [batch, heads, length, width], and the logarithms of the sums of its weights."""
-    import torch
-
-    batch, heads, length, _ = query.shape
-    dtype = torch.float32 if query.dtype.itemsize < torch.float32.itemsize else query.dtype
-    return torch.zeros_like(query), query.new_zeros((batch, length, heads), dtype=dtype).transpose(1, 2)
 
 
 def _device_type(result: Any) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -118,11 +118,7 @@ class TorchRuntime(Runtime):
 
     def import_libraries(self) -> None:
         import torch  # noqa: F401
-
-        from benchmarking.runtimes.support.torch.lean_imports import classes_looked_up_once
-
-        with classes_looked_up_once():
-            import transformers.models.auto.modeling_auto  # noqa: F401
+        import transformers.models.auto.modeling_auto  # noqa: F401
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.torch import model_loading
@@ -132,7 +128,7 @@ class TorchRuntime(Runtime):
 
         if handle.torch_name is None:
             raise UnsupportedError(f"torch cannot use {cell.device.selector}")
-        with stage("import"), self._imports(cell):
+        with stage("import"):
             plugin_of(cell.workload).model_class(cell.workload)
         files = page_cache_of(cell.workload)  # before anything reads them, so not as part of the load
         processing = open_processing(cell.workload, stage)
@@ -163,10 +159,6 @@ class TorchRuntime(Runtime):
                 processing=processing,
             )
             return self.session(loaded, prepared)
-
-    def _imports(self, cell: Cell) -> AbstractContextManager[None]:
-        """The context in which the code of the cell's model is imported."""
-        return nullcontext()
 
     def _load(self, cell: Cell, torch_name: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
         """The model on its device, its number of parameters before quantization, and the facts read back from it."""

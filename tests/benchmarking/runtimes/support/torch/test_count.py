@@ -15,7 +15,6 @@ from benchmarking.builds.contents import read_contents
 from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core.errors import OutOfMemoryError
 from benchmarking.core.records import Point
-from benchmarking.runtimes.support.torch import counting
 from benchmarking.runtimes.support.torch.counting import (
     KIND,
     attention,
@@ -340,34 +339,6 @@ def ones_counted():
 
 def never():
     raise AssertionError("it was counted again")
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_is_not_computed_has_the_form_of_the_result(dtype):
-    aten, rows, columns = torch.ops.aten, torch.ones(2, 3, dtype=dtype), torch.ones(3, 5, dtype=dtype)
-    batched, added = (torch.ones(4, 2, 3, dtype=dtype), torch.ones(4, 3, 5, dtype=dtype)), torch.ones(5, dtype=dtype)
-    heads = [torch.ones(2, 6, 4, 8, dtype=dtype).transpose(1, 2) for _ in range(3)]
-    calls = (
-        (aten.mm.default, (rows, columns)),
-        (aten.bmm.default, batched),
-        (aten.addmm.default, (added, rows, columns)),
-        (aten.baddbmm.default, (added, *batched)),
-        (aten._scaled_dot_product_flash_attention_for_cpu.default, heads),
-    )
-    assert {func.name() for func, _ in calls} == {*counting.PRODUCTS, counting.ATTENTION}
-    for func, operands in calls:
-        computed, zeros = func(*operands), counting._zeros(func, operands, {})
-        for one, other in zip(*map(_as_tuple, (computed, zeros)), strict=True):
-            assert form(one) == form(other), func.name()
-            assert not other.any()
-
-
-def _as_tuple(result):
-    return result if isinstance(result, tuple) else (result,)
-
-
-def form(tensor):
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
 
 def test_a_call_is_counted_once_and_other_processes_take_it_from_the_cache(tmp_path):
