@@ -19,6 +19,7 @@ from benchmarking.runtimes.support.engines import options as common
 from benchmarking.runtimes.support.engines.checkpoint import (
     BEGIN,
     END,
+    rope_as_before,
     token_text,
     torch_model,
     vocabulary_size,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 FOLDER_FORMAT = "ct2"
-VERSION = 1
+VERSION = 2
 COMPUTE_TYPES: Mapping[Precision, str] = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 QUANTIZED: Mapping[str, Precision] = {"int8_float32": "int8", "int8": "int8", "int8_bfloat16": "int8"}
 """CTranslate2's names of types: 8-bit weights and products, and the type of everything else."""
@@ -43,11 +44,12 @@ LOADERS: Mapping[str, str] = {
     "llama": "LlamaConfig",
     "mistral": "MistralConfig",
     "opt": "OPTConfig",
-    "phi3": "Phi3Config",
     "qwen2": "Qwen2Config",
     "qwen3": "Qwen3Config",
 }
-"""transformers' model type -> the converter's loader."""
+"""transformers' model type -> the converter's loader. That of Phi-3 reads what transformers 5 no longer has."""
+LLAMA3_TRAINED = 8192
+"""Tokens that Llama 3 was trained with before its positions were scaled: a constant of the engine."""
 
 
 class CTranslate2(GenerativeEngine):
@@ -120,8 +122,19 @@ def convert(workload: Workload, kind: str, folder: Path) -> None:
     from ctranslate2.converters import transformers as converters
 
     loader = converters._MODEL_LOADERS[LOADERS[str(workload.config["model_type"])]]
+    model = torch_model(workload)
+    rope = rope_as_before(model.config.to_dict())
+    scaling = rope.get("rope_scaling") or {}
+    trained = scaling.get("original_max_position_embeddings", LLAMA3_TRAINED)
+    if scaling.get("rope_type") == "llama3" and trained != LLAMA3_TRAINED:
+        raise UnsupportedError(
+            f"CTranslate2 scales the positions of Llama 3 from {LLAMA3_TRAINED} tokens, "
+            f"those of {workload.model_id} are from {trained}"
+        )
+    for key, value in rope.items():
+        setattr(model.config, key, value)
     try:
-        spec = loader(torch_model(workload), _Tokens(vocabulary_size(workload)))
+        spec = loader(model, _Tokens(vocabulary_size(workload)))
         spec.validate()
         spec.optimize(quantization=kind)
     except (NotImplementedError, AttributeError, ValueError) as error:

@@ -48,7 +48,8 @@ class Mlx(GenerativeEngine):
     modules = ("mlx", "mlx_lm")
     packages: tuple[str, ...] = ("mlx", "mlx-cpu", "mlx-lm")
     reads = ("packed-safetensors",)
-    model_types = frozenset({"gemma", "gemma2", "gpt2", "llama", "mistral", "phi", "phi3", "qwen2", "qwen3"})
+    # mlx-lm's GPT-2 does not read the weights as transformers 5 names them.
+    model_types = frozenset({"gemma", "gemma2", "llama", "mistral", "phi", "phi3", "qwen2", "qwen3"})
     float_precisions: tuple[Precision, ...] = ("float32", "float16", "bfloat16")
     quantized = QUANTIZED
     declared_options = (

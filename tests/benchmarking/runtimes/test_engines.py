@@ -21,7 +21,7 @@ import pytest
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Operation
-from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
+from benchmarking.core.errors import BenchhouseError, FormatError, UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Workload, canonical_hash, run_from_json
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes.support.engines.gguf_build import gguf_build, write
@@ -270,6 +270,59 @@ def test_a_gguf_file_of_each_kind_computes_what_its_model_does(
     write(workload_of(kind, config), model, "F32", tmp_path / "model.gguf")
     prompts = np.random.default_rng(0).integers(2, 256, size=(1, 40))
     assert server_tokens(xllamacpp, tmp_path / "model.gguf", prompts[0].tolist(), 8) == tokens_of(model, prompts, 8)[0]
+
+
+ROPE = {"rope_type": "default", "rope_theta": 500.0}
+"""Another base than engines take when they find none."""
+GEMMA = {"head_dim": 32, "tie_word_embeddings": True}
+TRAINED = {"rope_theta": 500.0, "original_max_position_embeddings": 8192}
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "names"),
+    [
+        ("gemma", GEMMA, ENGINES[1:]),
+        ("gemma2", GEMMA | {"query_pre_attn_scalar": 32}, ("ctranslate2", "mlx")),
+        ("gpt2", None, ("ctranslate2",)),
+        ("llama", {}, ENGINES[1:]),
+        ("llama", {"rope_parameters": LLAMA3 | TRAINED}, ENGINES[1:]),
+        ("mistral", {}, ENGINES[1:]),
+        ("phi", {"rope_parameters": ROPE | {"partial_rotary_factor": 0.25}}, ("mlx",)),
+        ("phi3", {}, ("mlx",)),
+        ("qwen2", {}, ENGINES[1:]),
+        ("qwen3", {"head_dim": 32}, ENGINES[1:]),
+    ],
+)
+def test_each_kind_of_model_gives_eager_s_tokens_with_positions_of_its_own(
+    kind: str, own: dict[str, Any] | None, names: tuple[str, ...]
+) -> None:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    from benchmarking.runtimes.support.torch.model_loading import load_model
+
+    settings = GPT2 if own is None else {**BASE, "rope_parameters": dict(ROPE), **own}
+    workload = workload_of(kind, CONFIG_MAPPING[kind](**settings))
+    expected = tokens_of(load_model(workload, "float32", None)[0], prompts_at(workload, POINT), POINT.new_tokens)
+    found: dict[str, list[list[int]]] = {}
+    for name in names:
+        if plugins.load("benchmarking.runtimes", name).missing() is None:
+            with opened(name, workload) as (_, operation):
+                found[name] = called(operation)
+    if not found:
+        pytest.skip(f"none of {', '.join(names)} is installed")
+    assert found == dict.fromkeys(found, expected)
+
+
+def test_positions_of_llama_3_that_ctranslate2_would_scale_wrongly_are_refused() -> None:
+    from transformers import LlamaConfig
+
+    installed("ctranslate2")
+    workload = workload_of("llama", LlamaConfig(**BASE, rope_parameters=LLAMA3))
+    with (
+        pytest.raises(UnsupportedError, match="from 8192 tokens, those of llama are from 32"),
+        opened("ctranslate2", workload),
+    ):
+        pass
 
 
 def workload_of(kind: str, config: Any) -> Workload:

@@ -19,7 +19,7 @@ from benchmarking.core.records import Json, Precision, Workload
 from benchmarking.workloads.support.processing import HUB_FILES, present
 
 KIND = "checkpoint"
-VERSION = 1
+VERSION = 2
 """Raised when the same model is saved as other files."""
 BEGIN, END = 0, 1
 """Ids that the vocabulary names as the first and last of a text. Calls ignore the second."""
@@ -63,10 +63,32 @@ def checkpoint(workload: Workload, precision: Precision = "float32") -> tuple[Bu
         model.config.eos_token_id, model.config.bos_token_id = END, BEGIN
         model.generation_config.eos_token_id, model.generation_config.bos_token_id = END, BEGIN
         model.save_pretrained(folder)
+        _name_as_before(folder / "config.json")
         save_tokenizer(workload, folder)
         return {"parameters": sum(parameter.numel() for parameter in model.parameters())}
 
     return BuildKey(kind=KIND, parts=parts), make
+
+
+def rope_as_before(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The rotation of positions in a configuration's keys of before transformers 5, where engines look for it.
+
+    transformers 5 keeps all of it under `rope_parameters`. An engine that knows only `rope_theta` and `rope_scaling`
+    takes its default base in place of the model's, and says nothing. Empty for a model without a rotation, or with one
+    per kind of layer.
+    """
+    rope = config.get("rope_parameters")
+    if not isinstance(rope, Mapping) or "rope_theta" not in rope:
+        return {}
+    found = {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope}
+    kind = rope.get("rope_type", "default")
+    return {**found, "rope_scaling": None if kind == "default" else {**rope, "type": kind}}
+
+
+def _name_as_before(file: Path) -> None:
+    """Add a saved configuration's former keys of positions."""
+    config = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**config, **rope_as_before(config)}, indent=2), encoding="utf-8")
 
 
 def save_tokenizer(workload: Workload, folder: Path) -> None:
