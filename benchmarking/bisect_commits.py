@@ -53,7 +53,7 @@ NAME = "benchhouse bisect"
 EXAMPLES = """\
 examples:
   benchhouse bisect v1.2 HEAD -- run_hardware_benchmark --model-id gpt2 --batch-sizes 1
-  benchhouse bisect 1f0c2ab main --log bisect.json -- run_hardware_benchmark --bench benches/decode.py
+  benchhouse bisect 1f0c2ab main --log bisect.json -- run_hardware_benchmark --model-id models/ranker
 """
 EXIT_CODES = """\
 exit codes:
