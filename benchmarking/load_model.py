@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarking.core.command_line import positive_int
-from benchmarking.core.errors import UsageError
+from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import MOST_REQUESTS, PRECISIONS, Json
@@ -144,6 +146,8 @@ def load_of(
     check_measuring("measuring a model")
     where = 'pip install "benchhouse[load]" (for Python up to 3.13, and not for Linux on ARM)'
     check_installed("MLPerf's scenarios", ("mlperf_loadgen", "numpy"), where)
+    if arguments.loadgen_logs is not None:
+        _check_folder(arguments.loadgen_logs)
     flags.use_cache_dir(arguments.cache_dir)
     plan = plan_cell(_request(arguments, command), uuid7())
     if plan.cell.workload.weights_reason is not None:
@@ -170,6 +174,16 @@ def load_of(
         device_wait_s=arguments.lock_timeout,
         say=say,
     )
+
+
+def _check_folder(folder: str) -> None:
+    """Make the folder of loadgen's logs, and a file in it, before anything runs. Raises StorageError."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise StorageError(f"--loadgen-logs {folder} cannot be written: {error.strerror}: choose another") from error
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Json]:

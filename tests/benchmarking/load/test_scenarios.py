@@ -121,6 +121,13 @@ def test_requests_are_held_to_the_limits(tmp_path):
     assert set(with_limits(requests, {}).meets_limits) == {None}
 
 
+def test_a_folder_for_loadgens_logs_that_cannot_be_made_is_refused_before_the_start(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    flags = ["tiny-gpt2", "--device", "cpu", "--scenario", "single-stream", "--input-length", "8"]
+    assert load_server.main([*flags, "--loadgen-logs", str(tmp_path / "file" / "logs")]) == 1
+    assert capsys.readouterr().err.endswith("logs cannot be written: Not a directory: choose another\n")
+
+
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     """A small model's server scenario through the command, stored: (exit code, folder)."""
