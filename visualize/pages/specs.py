@@ -13,6 +13,8 @@ from typing import Any
 Spec = dict[str, Any]
 Record = Mapping[str, Any]
 
+CROSS = "M-1,-1L1,1M-1,1L1,-1"
+"""The strokes of a mark: Vega's own shape of that name is a plus sign."""
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """Names the language; nothing is fetched from there."""
 MOST_SERIES_IN_LEGEND = 12
@@ -181,7 +183,7 @@ def front(rows: Sequence[Record], *, x_title: str, y_title: str) -> Spec:
                     "shape": {
                         "field": "fits",
                         "type": "nominal",
-                        "scale": {"domain": ["yes", "no"], "range": ["circle", "cross"]},
+                        "scale": {"domain": ["yes", "no"], "range": ["circle", CROSS]},
                         "legend": {"title": "meets the limits"},
                     },
                     "tooltip": _tooltip(names),
@@ -309,7 +311,7 @@ def request_bars(rows: Sequence[Record], failed: Sequence[Record], *, count: int
     }
     crosses = {
         "data": {"values": list(failed)},
-        "mark": {"type": "point", "shape": "cross", "filled": True, "size": 60, "color": "--bad", "opacity": 1},
+        "mark": {"type": "point", "shape": CROSS, "strokeWidth": 2, "size": 60, "color": "--bad", "opacity": 1},
         "encoding": {"x": {**x, "field": "end"}, "y": y, "tooltip": _tooltip(("request", "error", "end"))},
     }
     return {**_base((), height=320), "layer": [*([bars] if rows else []), *([crosses] if failed else [])]}
@@ -355,7 +357,10 @@ def ranges(rows: Sequence[Record], *, title: str) -> Spec:
 MARKS: Mapping[str, tuple[tuple[str, ...], Spec]] = {
     "filled": (("valid",), {"type": "point", "filled": True, "size": 55, "opacity": 1}),
     "hollow": (("doubtful",), {"type": "point", "filled": False, "size": 55, "strokeWidth": 1.5, "opacity": 1}),
-    "crossed": (("invalid", "simulated"), {"type": "point", "shape": "cross", "size": 65, "opacity": 1}),
+    "crossed": (
+        ("invalid", "simulated"),
+        {"type": "point", "shape": CROSS, "strokeWidth": 2, "size": 55, "opacity": 1},
+    ),
 }
 """How results are marked, with the states that are marked so."""
 JOINED = ("valid", "doubtful")

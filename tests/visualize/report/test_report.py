@@ -19,6 +19,7 @@ from tests.helpers.load import make_load
 from tests.helpers.records import make_profile, make_result, make_run
 from visualize import visualize_benchmarks
 from visualize.pages.site import STATIC
+from visualize.pages.specs import CROSS
 from visualize.report.files import SCRIPTS, STYLES
 
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(1)</script>`|**b**"
@@ -359,7 +360,7 @@ def test_marks_of_charts_tell_valid_doubtful_and_invalid_results_apart(store, re
     assert [one["state"] for one in spec["data"]["values"]] == ["valid", "doubtful", "invalid"]
     marks = [(one["transform"][0]["filter"]["oneOf"], one["mark"]) for one in spec["layer"][2:]]
     assert [(states[0], mark.get("filled"), mark.get("shape")) for states, mark in marks] == [
-        ("valid", True, None), ("doubtful", False, None), ("invalid", None, "cross"),
+        ("valid", True, None), ("doubtful", False, None), ("invalid", None, CROSS),
     ]  # fmt: skip
 
 
