@@ -86,3 +86,14 @@ def _absolute_folder(text: str) -> str | None:
     if not text:
         return None
     return text if "://" in text else os.path.abspath(text)
+
+
+def without_place(database: str) -> str:
+    """What a database is called where hosts and folders are left out: the name of a file, or a lake's in PostgreSQL."""
+    if not is_lake(database):
+        return os.path.basename(database)
+    place = LakePlace.parse(database)
+    if not place.is_postgres:
+        return os.path.basename(place.catalog)
+    named = re.search(r"dbname\s*=\s*(\S+)", place.catalog)
+    return named[1] if named else "ducklake"

@@ -16,7 +16,7 @@ from tempfile import TemporaryFile
 import duckdb
 import pytest
 
-from benchmarking.core.database_paths import LakePlace, absolute_database
+from benchmarking.core.database_paths import LakePlace, absolute_database, without_place
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError
 from db import catalog, lake, migrate, service, setup_benchmark_db
 from db import connection as connections
@@ -439,3 +439,16 @@ def test_a_lake_in_a_file_is_found_without_the_folder_that_it_was_made_with(empt
 def test_an_object_store_of_an_unknown_kind_is_refused(tmp_path):
     with pytest.raises(StorageError, match=r"ftp:// is no object store: expected one of s3"):
         Warehouse.open(f"ducklake:{tmp_path / 'a.ducklake'}?data_path=ftp://x/y")
+
+
+@pytest.mark.parametrize(
+    ("database", "name"),
+    [
+        ("results/bench.duckdb", "bench.duckdb"),
+        ("ducklake:results/bench.ducklake?data_path=/mnt/data", "bench.ducklake"),
+        ("ducklake:postgres:dbname=bench host=lab-db user=me?data_path=/mnt/data", "bench"),
+        ("ducklake:postgres:host=lab-db", "ducklake"),
+    ],
+)
+def test_a_report_names_a_lake_without_its_host_and_folders(database, name):
+    assert without_place(database) == name

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarking.core.command_line import default_database
+from benchmarking.core.database_paths import without_place
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
 from db.analysis.compare.comparison import Comparison, compare
@@ -69,7 +70,7 @@ def make(request: ReportRequest) -> tuple[str, ...]:
             comparison = compare(source.warehouse, *sides, judged_metric(source.warehouse, request.metric), across)
             against = Against(comparison=comparison, command=_command(request, sides))
             ids = _of_both(source, against)
-        content = report(source.warehouse, ids, Path(source.name).name, against)
+        content = report(source.warehouse, ids, without_place(source.name), against)
     write(content, request.path)
     return source.refused
 
