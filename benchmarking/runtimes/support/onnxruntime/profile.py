@@ -155,7 +155,7 @@ def _kernel(event: Mapping[str, Any], graph: str) -> Kernel:
         provider=str(details["provider"]),
         duration_us=int(event["dur"]),
         began_us=int(event["ts"]),
-        thread=int(event["tid"]),
+        thread=int(event.get("tid", 0)),
         input_types=tuple(kind for kind, _ in _typed(details.get("input_type_shape", ()))),
         outputs=_typed(details.get("output_type_shape", ())),
     )
