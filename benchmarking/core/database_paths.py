@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarking.core.errors import UsageError
 
@@ -91,9 +92,9 @@ def _absolute_folder(text: str) -> str | None:
 def without_place(database: str) -> str:
     """What a database is called where hosts and folders are left out: the name of a file, or a lake's in PostgreSQL."""
     if not is_lake(database):
-        return os.path.basename(database)
+        return Path(database).name
     place = LakePlace.parse(database)
     if not place.is_postgres:
-        return os.path.basename(place.catalog)
+        return Path(place.catalog).name
     named = re.search(r"dbname\s*=\s*(\S+)", place.catalog)
     return named[1] if named else "ducklake"

@@ -445,6 +445,7 @@ def test_an_object_store_of_an_unknown_kind_is_refused(tmp_path):
     ("database", "name"),
     [
         ("results/bench.duckdb", "bench.duckdb"),
+        ("results/", "results"),
         ("ducklake:results/bench.ducklake?data_path=/mnt/data", "bench.ducklake"),
         ("ducklake:postgres:dbname=bench host=lab-db user=me?data_path=/mnt/data", "bench"),
         ("ducklake:postgres:host=lab-db", "ducklake"),
