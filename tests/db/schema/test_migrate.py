@@ -10,7 +10,8 @@ from db import migrate
 from db.warehouse import MEMORY, Warehouse
 
 CATALOG = """
-SELECT table_name, column_name, data_type, is_nullable, comment FROM duckdb_columns() WHERE NOT internal ORDER BY ALL
+SELECT table_name, column_name, data_type, is_nullable, comment FROM duckdb_columns() WHERE NOT internal
+UNION ALL SELECT table_name, NULL, NULL, NULL, comment FROM duckdb_tables() ORDER BY ALL
 """
 NEXT = migrate.latest_version() + 1
 COLUMN = migrate.Migration(

@@ -33,8 +33,8 @@ def in_transaction(connection, step):
     if step.version == version and moment == "inside":
         die()
 
-def applied(connection, step):
-    apply(connection, step)
+def applied(connection, step, later):
+    apply(connection, step, later)
     if step.version == version and moment == "after":
         die()
 
