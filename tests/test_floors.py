@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 
 import pytest
 
@@ -73,6 +74,13 @@ def named_modules(tree):
             yield from ((module, id(node) in inside) for module in NAME_IN_STRING.findall(node.value))
 
 
+@cache
+def read(path):
+    """What a file imports, what its strings name, and whether it is a command."""
+    tree = ast.parse(path.read_text())
+    return tuple(imports(tree)), tuple(named_modules(tree)), is_command(tree)
+
+
 def module_exists(module):
     place = ROOT / ("schema" if module == "db.schema" else module.replace(".", "/"))
     return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
@@ -82,10 +90,10 @@ def module_exists(module):
 def test_a_room_imports_only_what_is_below_it(room):
     wrong = []
     for path in sources(room):
-        tree = ast.parse(path.read_text())
-        for module, inside in imports(tree):
+        imported, _, has_main = read(path)
+        for module, inside in imported:
             of_house = module.split(".")[0] in ROOMS
-            if of_house and not may(room, module) and not (inside and is_command(tree)):
+            if of_house and not may(room, module) and not (inside and has_main):
                 wrong.append(f"{path.relative_to(ROOT)} imports {module}")
     assert wrong == []
 
@@ -95,20 +103,17 @@ def test_a_room_names_in_strings_only_what_is_below_it(room):
     wrong = []
     for path in sources(room):
         file = str(path.relative_to(ROOT))
-        tree = ast.parse(path.read_text())
-        for module, inside in named_modules(tree):
+        _, named, has_main = read(path)
+        for module, inside in named:
             is_door = file == FRONT_DOOR or module in DOORS.get(file, ())
-            if not may(room, module) and not (inside and is_command(tree)) and not is_door:
+            if not may(room, module) and not (inside and has_main) and not is_door:
                 wrong.append(f"{file} names {module}")
     assert wrong == []
 
 
 def test_modules_named_in_strings_exist():
     named = {
-        (str(path.relative_to(ROOT)), module)
-        for room in ROOMS
-        for path in sources(room)
-        for module, _ in named_modules(ast.parse(path.read_text()))
+        (str(path.relative_to(ROOT)), module) for room in ROOMS for path in sources(room) for module, _ in read(path)[1]
     }
     assert {door for _, door in named} >= {"db.service", "benchmarking.sweep.run", "benchmarking.runtimes"}
     assert sorted((file, module) for file, module in named if not module_exists(module)) == []
@@ -142,7 +147,7 @@ def test_only_one_module_imports_duckdb():
         str(path.relative_to(ROOT))
         for room in ROOMS
         for path in sources(room)
-        if any(module.split(".")[0] == "duckdb" for module, _ in imports(ast.parse(path.read_text())))
+        if any(module.split(".")[0] == "duckdb" for module, _ in read(path)[0])
     ]
     assert users == ["db/connection.py"]
 
