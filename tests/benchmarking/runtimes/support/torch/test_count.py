@@ -392,20 +392,27 @@ def test_a_cache_that_cannot_be_written_costs_no_count(tmp_path):
 
 def test_processes_that_count_at_the_same_time_agree(tmp_path):
     script = (
-        "import sys, torch\n"
+        "import multiprocessing, sys, torch\n"
         "from pathlib import Path\n"
         "from benchmarking.builds.store import BuildKey, BuildStore\n"
         "from benchmarking.runtimes.support.torch.counting import counted, counted_once\n"
-        "store, sizes = BuildStore(Path(sys.argv[1])), []\n"
-        "for n in range(20):\n"
-        "    key = BuildKey(kind='flops', parts={'n': n % 4})\n"
-        "    found = counted_once(key, lambda: counted(lambda: torch.ones(2, 4) @ torch.ones(4, 8)), store)\n"
-        "    sizes.append(found.values['flops'])\n"
-        "print(set(sizes))\n"
+        "context = multiprocessing.get_context('fork')\n"  # torch is imported once
+        "together = context.Barrier(3)\n"
+        "def sizes(_):\n"
+        "    together.wait(100)\n"
+        "    store, found = BuildStore(Path(sys.argv[1])), set()\n"
+        "    for n in range(20):\n"
+        "        key = BuildKey(kind='flops', parts={'n': n % 4})\n"
+        "        one = counted_once(key, lambda: counted(lambda: torch.ones(2, 4) @ torch.ones(4, 8)), store)\n"
+        "        found.add(one.values['flops'])\n"
+        "    return found\n"
+        "with context.Pool(3) as pool:\n"
+        "    print(pool.map(sizes, range(3), chunksize=1))\n"
     )
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [child.communicate(timeout=120)[0].strip() for child in children] == ["{128}"] * 3
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.strip() == "[{128}, {128}, {128}]"
     contents = read_contents(BuildStore(tmp_path).root)
     assert (len(contents.builds), contents.broken) == (4, ())
 
