@@ -155,11 +155,12 @@ class DeviceMonitor:
 
     def device(self) -> Device:
         """The device that is monitored. Raises UsageError for one that is not there."""
-        if isinstance(self._asked, str):
+        asked = self._asked  # read once: another thread may find the device meanwhile
+        if isinstance(asked, str):
             from benchmarking.devices.support.select import select
 
-            self._asked = select(self._asked, lambda device: None)
-        return self._asked
+            self._asked = asked = select(asked, lambda device: None)
+        return asked
 
     def start(self) -> DeviceMonitor:
         """Start sampling; returns once the first sample is there. Raises MonitorError, UsageError."""

@@ -85,14 +85,14 @@ def published(source: Data, selection: Selection, title: str, *, with_hosts: boo
     Raises UsageError when nothing is selected, StorageError when there is no room for it.
     """
     runs = _selected(source.warehouse, selection, source.name)
-    kept = runs if with_hosts else _without_names(source.warehouse, runs)
+    names = None if with_hosts else _names(source.warehouse)
+    kept = runs if names is None else _without_names(runs, names)
     with temporary_folder(FOLDER) as folder:
         path = folder / "published.duckdb"
         with Warehouse.open(path) as target:
             _take(kept, target)
-            names = None if with_hosts else _names(source.warehouse)
             target.take_profiles(_profiles(source.warehouse, selection, names))
-            _take_judgements(source.warehouse, target)
+            _take_judgements(source.warehouse, target, names)
         with Warehouse.open(path, for_questions=True) as warehouse:
             (row,) = warehouse.query(NEWEST).dicts()
             yield Data(warehouse=warehouse, name=title, taken_at=row["newest"])
@@ -147,16 +147,22 @@ def _row(row: Mapping[str, Any], names: Names | None) -> dict[str, Any]:
     return {name: list(value.items()) if isinstance(value, dict) else value for name, value in found.items()}
 
 
-def _take_judgements(source: Warehouse, target: Warehouse) -> None:
+def _take_judgements(source: Warehouse, target: Warehouse, names: Names | None) -> None:
     """The aliases and alerts of what was taken, without what people wrote about them; changes are searched anew."""
-    aliases, alerts = _aliases(source, target), source.query(ALERTS).dicts()
+
+    def metric(row: Mapping[str, Any]) -> str:  # that of a bench may be called like a host
+        name: str = row["metric"]
+        return name if names is None else str(names.column("metric", name))
+
+    aliases = _aliases(source, target)
+    alerts = [{**row, "metric": metric(row)} for row in source.query(ALERTS).dicts()]
     with target.transaction() as connection:
         for sql, rows in ((TAKE_ALIAS, aliases), (TAKE_ALERT, alerts)):
             for row in rows:
                 connection.execute(sql, row)
-    searched = [row["metric"] for row in source.query(SEARCHED).dicts()]
-    for metric in judged_metrics(target, dict.fromkeys((DEFAULT_METRIC, *searched))):
-        update_changes(target, metric)
+    searched = [metric(row) for row in source.query(SEARCHED).dicts()]
+    for judged in judged_metrics(target, dict.fromkeys((DEFAULT_METRIC, *searched))):
+        update_changes(target, judged)
 
 
 def _aliases(source: Warehouse, target: Warehouse) -> list[dict[str, Any]]:
@@ -214,8 +220,7 @@ class Names:
         return without_folders(text if self.hosts is None else self.hosts.sub(HOST, text))
 
 
-def _without_names(warehouse: Warehouse, runs: Iterator[Run]) -> Iterator[Run]:
-    names = _names(warehouse)
+def _without_names(runs: Iterator[Run], names: Names) -> Iterator[Run]:
     for run in runs:
         cleaned: Run = from_json(Run, names.without(stored(to_json(run), anonymous=True)))
         yield cleaned

@@ -242,8 +242,8 @@ def _settled_copy(path: Path, folder: Path, ending: str = ".duckdb") -> tuple[Pa
         copy_database(path, copy)
         if _signature(path) == before:
             return copy, before
-        for ending in ("", ".wal"):
-            Path(f"{copy}{ending}").unlink(missing_ok=True)
+        for one in (copy, Path(f"{copy}.wal")):
+            one.unlink(missing_ok=True)
         time.sleep(PAUSE_S)
     raise StorageError(f"{path} changes all the time: no copy of it was consistent in {ATTEMPTS} attempts")
 

@@ -70,6 +70,15 @@ def bench(operation: Operation, **settings) -> Bench:
     return Bench(operation=operation, handle=CpuHandle(), settings=Settings(monitor_s=0.6, **settings))
 
 
+def test_the_device_may_be_found_by_another_thread_while_it_is_asked_for(cpu):
+    answers = iter([cpu.selector, cpu])
+
+    class Raced(DeviceMonitor):
+        _asked = property(lambda self: next(answers), lambda self, value: None)
+
+    assert Raced(cpu.selector).device().selector == cpu.selector
+
+
 def monitors() -> list[psutil.Process]:
     """The sampling processes that this process has started."""
     return [child for child in psutil.Process().children() if MODULE in child.cmdline()]
