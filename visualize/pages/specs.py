@@ -108,7 +108,9 @@ def trend(
     "time" and "note".
     """
     x = {"field": "time", "type": "temporal", "title": None, "axis": _time_axis([row["time"] for row in points])}
-    y = {"field": "value", "type": "quantitative", "title": y_title, "scale": {"zero": False}}
+    y: Spec = {"field": "value", "type": "quantitative", "title": y_title, "scale": {"zero": False}}
+    if len({row["value"] for row in points}) == 1:
+        y["axis"] = {"format": "~g", "tickCount": 1}  # else Vega adds six zeros
     level = {
         "x": {**x, "field": "start"},
         "x2": {"field": "end"},
@@ -120,16 +122,17 @@ def trend(
         "mark": {"type": "point", "shape": "triangle-down", "filled": True, "size": 90, "opacity": 1},
         "encoding": {"x": x, "y": {"value": 6}, "color": {"value": "--warn"}, "tooltip": _tooltip(("note", "time"))},
     }
+    rules = {
+        "data": {"values": list(changes)},
+        "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5, "color": "--bad"},
+        "encoding": {"x": x, "tooltip": _tooltip(("change", "time"))},
+    }
     base = _base((), height=280)
     return {
         **base,
         "data": {"values": []},
         "layer": [
-            {
-                "data": {"values": list(changes)},
-                "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5, "color": "--bad"},
-                "encoding": {"x": x, "tooltip": _tooltip(("change", "time"))},
-            },
+            *([rules] if changes else []),  # Vega warns of a layer without values
             {
                 "data": {"values": list(levels)},
                 "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.5},
@@ -404,9 +407,12 @@ TIME_STEPS: tuple[tuple[int, str, int, str], ...] = (
 
 
 def _time_axis(times: Sequence[str]) -> Spec:
-    """Ticks at whole days, weeks, months or years, of times that are days apart; else times of day."""
+    """Ticks at whole days, weeks, months or years, of times that are days apart; else times of day. A single time has
+    its date."""
     found = sorted(datetime.fromisoformat(time) for time in times)
     days = (found[-1] - found[0]).total_seconds() / 86_400 if found else 0.0
+    if days == 0:
+        return {"format": "%Y-%m-%d %H:%M", "tickCount": 1}
     for least, interval, step, label in TIME_STEPS:
         if days >= least:
             return {"format": label, "tickCount": {"interval": interval, "step": step}}

@@ -242,6 +242,8 @@ def test_a_comparison_has_the_verdicts_of_the_command(browser, server, database,
         for row in page.get_by_role("region", name="Points of both sides").locator("tbody tr").all():
             cells = row.locator("td").all_inner_texts()
             assert " ".join(filter(None, cells)) in printed
+        command = f"benchhouse compare runtime=eager runtime=onnxruntime --db-path {database}"
+        assert page.locator(".copy code").inner_text() == command
 
 
 def test_a_doubt_is_a_sentence_with_what_to_do(browser, server, run_ids):

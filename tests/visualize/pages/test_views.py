@@ -18,12 +18,13 @@ from benchmarking.core.live_status import Sight
 from db.analysis.gate.alerts import raise_alerts
 from db.analysis.history.changes import update_changes
 from db.analysis.history.regressions import regressions
-from db.analysis.selection import judged_metric
+from db.analysis.selection import EVERYTHING, judged_metric
 from db.query.questions import TimeLimitError
 from db.warehouse import Warehouse
 from tests.helpers.records import make_run
 from tests.visualize.pages.conftest import FIRST, LOADED
 from visualize.pages import parameters, specs
+from visualize.pages.published import published
 from visualize.pages.site import NotFoundError, views
 from visualize.pages.snapshot import Snapshots
 from visualize.pages.views import console
@@ -150,7 +151,8 @@ def test_a_trend_has_the_change_its_levels_and_both_runs_to_compare(data):
 @pytest.mark.parametrize(
     ("days", "label", "interval", "step"),
     [
-        (0, "%H:%M", None, None),
+        (0, "%Y-%m-%d %H:%M", None, None),
+        (0.1, "%H:%M", None, None),
         (1, "%Y-%m-%d", "day", 1),
         (12, "%Y-%m-%d", "day", 2),
         (30, "%Y-%m-%d", "week", 1),
@@ -161,7 +163,7 @@ def test_a_trend_has_the_change_its_levels_and_both_runs_to_compare(data):
 )
 def test_the_time_axis_of_a_trend_has_dates_and_no_times_of_day_between_days(days, label, interval, step):
     points = [{"time": (FIRST + timedelta(days=day)).isoformat(), "value": 1, "commit": "a"} for day in (0, days)]
-    axis = specs.trend(points, (), (), (), y_title="ms")["layer"][3]["encoding"]["x"]["axis"]
+    axis = specs.trend(points, (), (), (), y_title="ms")["layer"][-1]["encoding"]["x"]["axis"]
     assert axis["format"] == label
     assert interval is None or axis["tickCount"] == {"interval": interval, "step": step}
 
@@ -384,6 +386,15 @@ def test_only_a_load_has_the_page_of_a_load(data):
         page_of(data, "load", run_id=load["id"], result="x")
 
 
+def test_a_series_of_one_run_has_its_date_its_value_and_no_empty_layer():
+    points = [{"time": "2026-09-01T08:00:00+00:00", "value": 32.0, "commit": "none"}]
+    spec = specs.trend(points, [], [], [], y_title="ms")
+    assert [layer["mark"]["type"] for layer in spec["layer"] if not layer["data"]["values"]] == ["rule"], "levels"
+    drawn = spec["layer"][-1]["encoding"]
+    assert drawn["x"]["axis"] == {"format": "%Y-%m-%d %H:%M", "tickCount": 1}
+    assert drawn["y"]["axis"]["format"] == "~g"
+
+
 OWN = """
 UPDATE benchmark_results SET
     other_metrics = map(['score'], [1000 / latency_median_ms]),
@@ -397,6 +408,7 @@ def test_an_own_metric_that_became_worse_is_on_the_overview_and_can_be_alerted_o
     with Warehouse.open(path) as warehouse:
         with warehouse.transaction() as connection:
             connection.execute(OWN)
+            connection.execute("UPDATE benchmark_runs SET host = 'score'")
         metric = judged_metric(warehouse, "score")
         update_changes(warehouse, metric)
         found = regressions(warehouse, [metric])
@@ -405,6 +417,8 @@ def test_an_own_metric_that_became_worse_is_on_the_overview_and_can_be_alerted_o
     with snapshots.reading() as data:
         overview = page_of(data, "overview")
         trends = page_of(data, "trends", metric="score", selection="runtime=onnxruntime")
+        with published(data, EVERYTHING, "x", with_hosts=False) as taken:
+            copied = page_of(taken, "overview")
     snapshots.close()
     listed = [[row[place].text for place in (5, 8)] for row in overview.regressions.rows]
     own = [change for words, change in listed if words == "score (points)"]
@@ -412,3 +426,7 @@ def test_an_own_metric_that_became_worse_is_on_the_overview_and_can_be_alerted_o
     assert all(-17.5 < float(change.rstrip("%").replace("\N{MINUS SIGN}", "-")) < -16 for change in own)
     assert [row[5].text for row in overview.alerts.rows] == ["score (points)"]
     assert trends.drawn.said.unraised + len(trends.drawn.said.alerts) == 1
+    for table in ("regressions", "alerts"):
+        here, there = ([[cell.text for cell in row] for row in getattr(one, table).rows] for one in (overview, copied))
+        published_words = {"score (points)": "host (points)"}  # without the name of the host
+        assert there == [[published_words.get(text, text) for text in row] for row in here], table
