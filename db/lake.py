@@ -12,6 +12,7 @@ but on a copy of the tables in a file.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -213,19 +214,30 @@ class Lake:
             yield lambda: _ask_server(cursor, "SELECT 1 AS alive")
 
     def repeated(self, change: Callable[[], T]) -> T:
-        """What the change gives, made again while its errors are ones that pass. Raises the last one."""
-        deadline = time.monotonic() + self.lock_timeout_s
-        pause_s = RETRY_FIRST_S
-        while True:
+        """What the change gives, made again while its errors are ones that pass, for `lock_timeout_s` from the first.
+
+        Raises TransientError with the last one, and what was tried.
+        """
+        deadline, pause_s = None, RETRY_FIRST_S
+        for tries in itertools.count(1):
             try:
                 return change()
-            except TransientError:
-                left_s = deadline - time.monotonic()
+            except TransientError as error:
+                now = time.monotonic()
+                deadline = now + self.lock_timeout_s if deadline is None else deadline
+                left_s = deadline - now
                 if left_s <= 0:
-                    raise
+                    raise TransientError(f"{error}: {_tried(tries, self.lock_timeout_s)}") from error
             # Jitter, so that processes that failed together do not keep colliding.
             time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))  # noqa: S311 - a pause is no secret
             pause_s = min(RETRY_MOST_S, 1.5 * pause_s)
+        raise AssertionError("the numbers ended")
+
+
+def _tried(tries: int, limit_s: float) -> str:
+    """What was done about an error that did not pass, and what to do."""
+    what = f"tried {tries} times in {limit_s:g} s" if tries > 1 else "tried once"
+    return f"{what}: see that the server runs, and give the same command again, which stores nothing twice"
 
 
 def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:

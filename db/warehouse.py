@@ -179,9 +179,7 @@ class Warehouse:
         name = str(path)
         if is_lake(name):
             of_lake = lake.Lake(place=LakePlace.parse(name), lock_timeout_s=lock_timeout_s)
-            with translate_errors(name), lake.connect(of_lake, read_only=False, create=True) as connection:
-                catalog.refuse_foreign(connection, name, is_lake=True)
-                lake.clear(connection, of_lake)
+            of_lake.repeated(lambda: _clear(of_lake))
         elif os.path.exists(name):
             with (
                 translate_errors(name),
@@ -201,9 +199,8 @@ class Warehouse:
         replaced.
         """
         if is_lake(path):
-            with cls.open(path, lock_timeout_s=lock_timeout_s, create=False) as opened, opened._using() as connection:
-                assert opened._lake is not None
-                return lake.compact(connection, opened._lake)
+            with cls.open(path, lock_timeout_s=lock_timeout_s, create=False) as opened:
+                return opened.repeated(opened._compact_lake)
         if os.name == "nt":
             raise StorageError(f"{path} cannot be replaced under its lock on Windows: make a compact copy as a backup")
         file = Path(path).resolve() if os.path.exists(path) else Path(path)
@@ -267,7 +264,7 @@ class Warehouse:
             if run.cell.precision not in get_args(Precision):
                 known = ", ".join(get_args(Precision))
                 raise FormatError(f"run {run.run_id}: expected one of {known}, found {run.cell.precision!r}")
-        return self._repeated(lambda: self._ingest_all(runs, source, source_sha256))
+        return self.repeated(lambda: self._ingest_all(runs, source, source_sha256))
 
     def _ingest_all(self, runs: Sequence[Run], source: str | None, source_sha256: str | None) -> int:
         with self.transaction() as connection:
@@ -310,7 +307,7 @@ class Warehouse:
         Raises FormatError for an unknown family and for another profile of the same id; StorageError.
         """
         plugins.check_family(profile.run.cell.workload.family, f"profile {profile.profile_id}")
-        return self._repeated(lambda: self._ingest_profile(profile, source, source_sha256))
+        return self.repeated(lambda: self._ingest_profile(profile, source, source_sha256))
 
     def _ingest_profile(self, profile: Profile, source: str | None, source_sha256: str | None) -> bool:
         with self.transaction() as connection:
@@ -323,8 +320,7 @@ class Warehouse:
 
     def take_profiles(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Store rows of profiles, by table, as another warehouse has them; with those of their machines and series."""
-        with self.transaction():
-            self._insert_profiles(rows)
+        self.change(lambda _: self._insert_profiles(rows))
 
     def _insert_profiles(self, rows: Mapping[str, Sequence[Row]]) -> None:
         for table, key in SHARED_TABLES.items():
@@ -365,7 +361,21 @@ class Warehouse:
         with self._using() as connection, begin(connection):
             yield connection
 
-    def _repeated(self, change: Callable[[], T]) -> T:
+    def change(self, work: Callable[[DuckDB], T]) -> T:
+        """What the work gives inside a transaction, which is repeated as a whole: see `repeated`."""
+
+        def whole() -> T:
+            with self.transaction() as connection:
+                return work(connection)
+
+        return self.repeated(whole)
+
+    def repeated(self, change: Callable[[], T]) -> T:
+        """What the change gives; that of a lake is made again while its errors are ones that pass.
+
+        The answer to a commit may be lost on its way, so a change looks first for what it would add. Raises the last
+        error, with what was tried.
+        """
         return change() if self._lake is None else self._lake.repeated(lambda: self._attempt(change))
 
     def _attempt(self, change: Callable[[], T]) -> T:
@@ -404,6 +414,11 @@ class Warehouse:
             return
         with self._using() as connection, new_database(connection, path) as copy:
             connection.execute(f"COPY FROM DATABASE {quoted(catalog.current(connection))} TO {quoted(copy)}")
+
+    def _compact_lake(self) -> tuple[int, int]:
+        assert self._lake is not None
+        with self._using() as connection:
+            return lake.compact(connection, self._lake)
 
     def _prepare(self) -> None:
         """Check what the file holds, upgrade it, and lock the settings."""
@@ -479,6 +494,14 @@ class Warehouse:
         if rows:
             # The columns are those of the table, in its order. A registered table would be kept until the commit.
             self._connection.from_arrow(arrow_table(rows, self._columns(table))).insert_into(table)
+
+
+def _clear(of_lake: lake.Lake) -> None:
+    """Drop the tables of a lake."""
+    name = of_lake.place.name
+    with translate_errors(name), lake.connect(of_lake, read_only=False, create=True) as connection:
+        catalog.refuse_foreign(connection, name, is_lake=True)
+        lake.clear(connection, of_lake)
 
 
 def _create(path: Path) -> None:

@@ -32,6 +32,7 @@ INSERT = """
 INSERT INTO annotations BY NAME SELECT
     $annotation_id AS annotation_id, $kind AS target_kind, $target_id AS target_id, $author AS author, $note AS note,
     $created_at AS created_at
+WHERE $annotation_id NOT IN (SELECT annotation_id FROM annotations)
 """
 LISTED = """
 SELECT annotation_id, target_kind, target_id, author, note, created_at FROM annotations
@@ -73,8 +74,7 @@ def annotate(warehouse: Warehouse, target: str, note: str, author: str | None = 
         created_at=datetime.now(UTC).replace(tzinfo=None),
     )
     row = {name: getattr(made, name) for name in ("annotation_id", "target_id", "author", "note", "created_at")}
-    with warehouse.transaction() as connection:
-        connection.execute(INSERT, {**row, "kind": kind})
+    warehouse.change(lambda connection: connection.execute(INSERT, {**row, "kind": kind}))
     return made
 
 
@@ -93,8 +93,7 @@ def remove_annotation(warehouse: Warehouse, annotation_id: str) -> str:
             f"{'several notes have' if found else 'no note has'} an id that begins with {annotation_id!r}: "
             "benchhouse annotate list shows the ids"
         )
-    with warehouse.transaction() as connection:
-        connection.execute(DELETE, {"id": found[0]})
+    warehouse.change(lambda connection: connection.execute(DELETE, {"id": found[0]}))
     return str(found[0])
 
 

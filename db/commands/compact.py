@@ -39,6 +39,7 @@ from db.commands.arguments import (
     print_json,
     selection_in,
 )
+from db.connection import Connection
 from db.files import temporary_sibling
 from db.large_samples import MIN_SAMPLES, QUANTILES
 from db.warehouse import Warehouse
@@ -272,9 +273,12 @@ def replace_samples(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
     """
     done = forecast(warehouse, results)
     now = datetime.now(UTC).replace(tzinfo=None)
-    with warehouse.transaction() as connection:
+
+    def replaced(connection: Connection) -> None:
         connection.execute(REPLACE, {"now": now, "results": list(results)})
         connection.execute(DROP_ARRIVALS, {"results": list(results)})
+
+    warehouse.change(replaced)
     return done
 
 

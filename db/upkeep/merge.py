@@ -67,11 +67,8 @@ def merge(
     """
     if _is_same(str(path), warehouse.path):
         raise UsageError(f"{path} is the database itself: choose another file to merge")
-    with (
-        upgraded(path, lock_timeout_s=lock_timeout_s, check=not keep_own) as current,
-        warehouse.attached(current, lock_timeout_s=lock_timeout_s) as name,
-        warehouse.transaction() as connection,
-    ):
+
+    def taken(connection: Connection, name: str) -> Merged:
         other, aliases = _compare(connection, name)
         if other.conflicts and not keep_own:
             raise ConflictError(path, other.conflicts)
@@ -80,6 +77,17 @@ def merge(
         if not dry_run:
             other.take(aliases)
         return merged
+
+    def whole() -> Merged:
+        # A connection that is replaced has nothing attached.
+        with (
+            warehouse.attached(current, lock_timeout_s=lock_timeout_s) as name,
+            warehouse.transaction() as connection,
+        ):
+            return taken(connection, name)
+
+    with upgraded(path, lock_timeout_s=lock_timeout_s, check=not keep_own) as current:
+        return warehouse.repeated(whole)
 
 
 def _compare(connection: Connection, name: str) -> tuple[OtherWarehouse, dict[str, Alias]]:

@@ -10,17 +10,24 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from tempfile import TemporaryFile
+from types import SimpleNamespace
 
 import duckdb
 import pytest
 
 from benchmarking.core.database_paths import LakePlace, absolute_database, without_place
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError
+from benchmarking.core.metrics import METRICS
 from db import catalog, lake, migrate, service, setup_benchmark_db
 from db import connection as connections
+from db.analysis.annotations import annotate
+from db.analysis.gate.alerts import raise_alerts, set_triage
+from db.analysis.history.changes import update_changes
+from db.analysis.history.histories import join_series
 from db.commands import merge, query
+from db.upkeep.merge import merge as merge_in
 from db.upkeep.verify import CHECKS
 from db.warehouse import Warehouse
 from tests.helpers import postgres
@@ -169,6 +176,73 @@ def test_a_connection_that_duckdb_gives_up_is_replaced_by_another_that_ends_it_a
         assert not warehouse.ingest(runs["0"])
     assert len(tries) == 2
     assert tries[0] is not tries[1]
+
+
+REGRESSION = dict.fromkeys(
+    ("last_good_commit", "first_bad_commit", "session_id", "value_before", "value_after", "p_value", "together")
+)
+
+
+CUT = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'cut' AND pid != pg_backend_pid()
+"""
+
+
+def test_every_writer_is_repeated_where_the_server_cuts_it_or_its_answer_is_lost(
+    server, tmp_path, make_run, monkeypatch
+):
+    """Each is cut before its commit; then its commit is made, but the answer to it is lost; then nothing happens."""
+    place = f"ducklake:postgres:{server.database('cut')}?data_path={tmp_path / 'data'}"
+    run, renamed, other = make_run(batch_sizes=(1,)), make_run(batch_sizes=(1,), model_id="renamed"), "other.duckdb"
+    with Warehouse.open(tmp_path / other) as file:
+        file.ingest_all([run, renamed])
+    begin, faults = lake.Lake.transaction, []
+
+    @contextmanager
+    def cut(of_lake, connection):
+        with begin(of_lake, connection):
+            yield
+            if faults[:1] == ["cut"]:
+                faults.pop(0)
+                server.ask("cut", CUT)
+                return
+        if faults[:1] == ["lost"]:
+            faults.pop(0)
+            raise duckdb.IOException("server closed the connection unexpectedly")
+
+    def spoiled(change):
+        faults[:] = ["cut", "lost"]
+        done = change()
+        assert faults == []
+        return done
+
+    with Warehouse.open(place, lock_timeout_s=20) as warehouse:
+        monkeypatch.setattr(lake.Lake, "transaction", cut)
+        spoiled(lambda: merge_in(warehouse, tmp_path / other))
+        rows = warehouse.query("SELECT series_id, result_id FROM benchmark_results ORDER BY 1").dicts()
+        (old, own), (new, _) = (tuple(row.values()) for row in rows)
+        spoiled(lambda: annotate(warehouse, run.run_id, "seen"))
+        spoiled(lambda: update_changes(warehouse, METRICS["latency_median_ms"]))
+        found = {"metric": METRICS["latency_median_ms"], "state": "confirmed", "series_id": old, "result_id": own}
+        found |= {"relative_change": 0.1, "detector": "d", "detector_version": "1", "change_point_id": "c"}
+        regression = SimpleNamespace(**REGRESSION | found, last_good_result_id=own)
+        (alert,) = spoiled(lambda: raise_alerts(warehouse, [regression])).new
+        spoiled(lambda: set_triage(warehouse, [alert], "noise", "no"))
+        spoiled(lambda: join_series(warehouse, old, new, "renamed"))
+        sizes = {"benchmark_runs": 2, "benchmark_results": 2, "series": 2, "annotations": 1, "history_scans": 2}
+        sizes |= {"alerts": 1, "series_alias": 1}
+        assert {name: warehouse.query(f"FROM {name}").arrow().num_rows for name in sizes} == sizes
+        assert warehouse.query("SELECT triage FROM alerts").dicts() == [{"triage": "noise"}]
+
+
+def test_an_error_that_does_not_pass_says_what_was_tried():
+    def fail():
+        raise connections.storage_error("Unable to connect to Postgres", "bench")
+
+    for lock_timeout_s, said in ((0.0, "tried once"), (0.05, r"tried [2-9] times in 0\.05 s")):
+        of_lake = lake.Lake(place=LakePlace.parse("ducklake:a.ducklake"), lock_timeout_s=lock_timeout_s)
+        with pytest.raises(StorageError, match=f"Unable to connect to Postgres: {said}: see that the server runs"):
+            of_lake.repeated(fail)
 
 
 @thorough

@@ -27,6 +27,26 @@ def sql_texts():
                     yield path.relative_to(ROOT).as_posix(), text, node
 
 
+ONE_TRY = {
+    "db/warehouse.py",  # its own `change`, and what it repeats as a whole
+    "db/upkeep/merge.py",  # repeated with what is attached
+    "db/upkeep/rebuild.py",  # of files only
+    "visualize/pages/published.py",  # of a file that is made anew
+}
+
+
+def test_who_writes_repeats_its_transaction_where_errors_of_a_lake_pass():
+    """`Warehouse.change` repeats; a plain `transaction` is for the modules above."""
+    asked = re.compile(r"\.transaction\(\)")
+    found = {
+        path.relative_to(ROOT.parent).as_posix()
+        for top in (ROOT, ROOT.parent / "visualize", ROOT.parent / "benchmarking")
+        for path in top.rglob("*.py")
+        if asked.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == ONE_TRY
+
+
 def test_no_statement_puts_quotes_around_a_value_itself():
     """A quote in front of a value means that whoever wrote it quoted by hand; `quoted` and `literal` do it right."""
     found = {(path, text) for path, text, _ in sql_texts() if QUOTED.search(text)}

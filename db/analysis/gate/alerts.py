@@ -16,6 +16,7 @@ from db.analysis.history.regressions import Regression
 from db.analysis.selection import EVERYTHING, Selection
 
 if TYPE_CHECKING:
+    from db.connection import Connection
     from db.warehouse import Warehouse
 
 Triage = Literal["new", "regression", "improvement", "method", "hardware", "noise"]
@@ -78,19 +79,20 @@ def store_alerts(warehouse: Warehouse, findings: Iterable[Finding], parameters: 
     The same is: of the same series and metric, after the same last good commit (without commits, the same run). The
     finding's results are then added to that alert. Alerts of a session share a group. All or nothing.
     """
-    regressed = [finding for finding in findings if finding.verdict == "regressed"]
-    new, known = [], []
-    with warehouse.transaction() as connection:
-        for finding in regressed:
+    regressed = [(finding, _row(finding, parameters)) for finding in findings if finding.verdict == "regressed"]
+
+    def stored(connection: Connection) -> StoredAlerts:
+        found = []
+        for finding, row in regressed:
             alert = _same(_open(connection, finding), finding)
             if alert is None:
-                row = _row(finding, parameters)
                 connection.execute(INSERT, row)
-                new.append(row["alert_id"])
             else:
                 connection.execute(EXTEND, _extended(alert, finding))
-                known.append(alert["alert_id"])
-    return StoredAlerts(new=tuple(new), known=tuple(known))
+            found.append(row["alert_id"] if alert is None else alert["alert_id"])
+        return _stored([row for _, row in regressed], found)
+
+    return warehouse.change(stored)
 
 
 def list_alerts(warehouse: Warehouse, selection: Selection, triages: Sequence[str] = TRIAGES) -> list[dict[str, Any]]:
@@ -114,9 +116,12 @@ def set_triage(warehouse: Warehouse, prefixes: Sequence[str], triage: Triage, no
     """
     alert_ids = tuple(dict.fromkeys(_found(warehouse, prefix) for prefix in prefixes))
     now = datetime.now(UTC).replace(tzinfo=None)
-    with warehouse.transaction() as connection:
+
+    def triaged(connection: Connection) -> None:
         for alert_id in alert_ids:
             connection.execute(SET_TRIAGE, {"alert_id": alert_id, "triage": triage, "note": note, "now": now})
+
+    warehouse.change(triaged)
     return alert_ids
 
 
@@ -220,22 +225,31 @@ LINK = "UPDATE alerts SET change_point_id = coalesce(change_point_id, $change_po
 
 def raise_alerts(warehouse: Warehouse, regressions: Iterable[Regression]) -> StoredAlerts:
     """Raise an alert for each confirmed regression without one. Alerts of a session share a group. All or nothing."""
-    new, known = [], []
-    with warehouse.transaction() as connection:
-        for regression in regressions:
-            if regression.state != "confirmed":
-                continue
-            row = _alert_row(regression)
+    rows = [_alert_row(regression) for regression in regressions if regression.state == "confirmed"]
+
+    def stored(connection: Connection) -> StoredAlerts:
+        found = []
+        for row in rows:
             key = ("metric", "change_point_id", "series_id", "result_id", "first_commit")
             same = connection.execute(SAME_CHANGE, {name: row[name] for name in key}).fetchall()
             if same:
                 alert_id = str(same[0][0])
-                connection.execute(LINK, {"alert_id": alert_id, "change_point_id": regression.change_point_id})
-                known.append(alert_id)
+                connection.execute(LINK, {"alert_id": alert_id, "change_point_id": row["change_point_id"]})
+                found.append(alert_id)
             else:
                 connection.execute(INSERT, row)
-                new.append(row["alert_id"])
-    return StoredAlerts(new=tuple(new), known=tuple(known))
+                found.append(row["alert_id"])
+        return _stored(rows, found)
+
+    return warehouse.change(stored)
+
+
+def _stored(rows: Sequence[Mapping[str, Any]], found: Sequence[str]) -> StoredAlerts:
+    """The alerts found for rows: new where it is the row's own, also if an earlier try has stored it."""
+    pairs = [(row["alert_id"], one) for row, one in zip(rows, found, strict=True)]
+    return StoredAlerts(
+        new=tuple(one for own, one in pairs if one == own), known=tuple(one for own, one in pairs if one != own)
+    )
 
 
 def _alert_row(regression: Regression) -> dict[str, Any]:

@@ -129,6 +129,13 @@ def change_point_id(metric: str, result_id: str) -> str:
 
 
 def _search(warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters) -> SearchCounts:
+    return warehouse.change(lambda connection: _searched(warehouse, connection, series, metric, parameters))
+
+
+def _searched(
+    warehouse: Warehouse, connection: Connection, series: Sequence[str], metric: Metric, parameters: Parameters
+) -> SearchCounts:
+    """All of it in one transaction: nobody else can store results or change points of a lake meanwhile."""
     now = datetime.now(UTC).replace(tzinfo=None)
     asked = {"series": list(series), "metric": metric.column}
     stored = {row["change_point_id"]: row for row in warehouse.query(STORED, asked).dicts()}
@@ -138,13 +145,12 @@ def _search(warehouse: Warehouse, series: Sequence[str], metric: Metric, paramet
     gone = [
         {**row, "state": "withdrawn"} for key, row in stored.items() if key not in found and row["state"] != "withdrawn"
     ]
-    with warehouse.transaction() as connection:
-        _write(connection, INSERT, new)
-        _write(connection, UPDATE, changed + gone)
-        connection.execute(FORGET, asked)
-        connection.execute(
-            REMEMBER.format(value=judged_value(metric)), {**asked, "detector": _detector(parameters), "now": now}
-        )
+    _write(connection, INSERT, new)
+    _write(connection, UPDATE, changed + gone)
+    connection.execute(FORGET, asked)
+    connection.execute(
+        REMEMBER.format(value=judged_value(metric)), {**asked, "detector": _detector(parameters), "now": now}
+    )
     confirmed = [
         row
         for key, row in found.items()

@@ -22,6 +22,7 @@ from db.analysis.history.detector import DEFAULT, Change, Parameters, detect
 from db.analysis.selection import Selection, judged_value
 
 if TYPE_CHECKING:
+    from db.connection import Connection
     from db.warehouse import Warehouse
 
 SUBJECTS = ("model_id", "device", "runtime", "precision", "device_name")
@@ -196,9 +197,14 @@ def join_series(warehouse: Warehouse, old: str, new: str, reason: str) -> Joined
     if unlike := [name for name in ALWAYS if name in differs]:
         raise UsageError(f"{old_id} and {new_id} differ in {', '.join(unlike)}: their numbers are not comparable")
     repointed = len(warehouse.query("SELECT 1 FROM series_alias WHERE canonical_series_id = ?", [old_id]).dicts())
-    with warehouse.transaction() as connection:
+    now = datetime.now(UTC).replace(tzinfo=None)
+
+    def joined(connection: Connection) -> None:
         connection.execute(REPOINT, [target, old_id])
-        connection.execute(ALIAS, [old_id, target, reason, datetime.now(UTC).replace(tzinfo=None)])
+        connection.execute(UNALIAS, [old_id])  # of a lake, where another machine may have been first
+        connection.execute(ALIAS, [old_id, target, reason, now])
+
+    warehouse.change(joined)
     return JoinedSeries(series_id=old_id, read_as=target, differs=differs, repointed=repointed)
 
 
@@ -208,8 +214,7 @@ def part_series(warehouse: Warehouse, old: str) -> JoinedSeries:
     known = _read_as(warehouse, old_id)
     if known is None:
         raise UsageError(f"{old_id} is not an alias: benchhouse series list shows the aliases")
-    with warehouse.transaction() as connection:
-        connection.execute(UNALIAS, [old_id])
+    warehouse.change(lambda connection: connection.execute(UNALIAS, [old_id]))
     return JoinedSeries(series_id=old_id, read_as=known, differs=differences(old_keys, _series(warehouse, known)[1]))
 
 
