@@ -1,8 +1,9 @@
 """Measures two commands in alternating launches, and judges the difference.
 
-A and B are run_hardware_benchmark commands, in quotes: with different flags, with VAR=value in front, with the
-interpreter of another environment (/venv/bin/run_hardware_benchmark ...), or in worktrees of two commits (--worktree-a,
---worktree-b). Each round is one launch of each side, in a fresh process: A B, B A, A B, ... No shell is involved.
+A and B are run_hardware_benchmark or batch_benchmark commands, in quotes: with different flags, with VAR=value in
+front, with the interpreter of another environment (/venv/bin/run_hardware_benchmark ...), or in worktrees of two
+commits (--worktree-a, --worktree-b). Each round is one launch of each side, in a fresh process: A B, B A, A B, ... No
+shell is involved.
 
 After --rounds the difference is judged, by rounds, so that a drift of the machine cancels. While a point's interval
 reaches over 2 %, rounds are added, up to --max-rounds or --budget. Each look at the numbers makes the next one

@@ -38,9 +38,10 @@ from benchmarking.core.text import visible_lines
 from benchmarking.core.untrusted.redaction import from_home, stored, without_secrets
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.foreign_code import foreign_code
-from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.supervisor import check_place
+from benchmarking.sweep.run.turns import take_turn, without_turn_flag
 from benchmarking.sweep.run.warehouse import DATABASE_WAIT_S, Ingest, database
 from benchmarking.sweep.show.comparison import comparison_text
 from benchmarking.sweep.show.progress import machines_text
@@ -66,10 +67,24 @@ def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     if arguments.models or arguments.model_list:  # people's own benchmarks may need none of it
         check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
+    if arguments.turn is not None and not arguments.dry_run:
+        return _take_turn(arguments, argv)
     if arguments.resume:
         return _resume(arguments, argv)
     with engine(arguments, arguments.devices) as place:
         return _start_on(place, arguments, argv)
+
+
+def _take_turn(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Measure one launch of each run in the folder: of a side of benchhouse ab, which stores them."""
+    command = (NAME, *without_turn_flag(argv))
+    return take_turn(
+        arguments.turn,
+        lambda: command_line.plans(arguments, command, uuid7(), Machine()),
+        quiet=arguments.quiet,
+        named=vars(arguments),
+        device_wait_s=arguments.lock_timeout,
+    )
 
 
 def _start_on(place: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -> int:

@@ -5,9 +5,10 @@ measured in turns with GOOD until one is left, which is then measured in turns w
 soon as its interval allows, after 5, 8, 13 or 20 rounds. One that fails or cannot be judged is skipped, as git bisect
 skip would. A BAD that is better is searched for in the same way.
 
-COMMAND is a run_hardware_benchmark command, which runs in folders of its own with the files of each commit, whose
-modules come first. No shell is involved. The repository is only read: its checkout, index and references stay as they
-are, and its hooks and configuration are not used. With --log FILE.json an interrupted bisection goes on where it was.
+COMMAND is a run_hardware_benchmark or batch_benchmark command (with --benches, of your own benchmarks). It runs in
+folders of its own with the files of each commit, whose modules come first. No shell is involved. The repository is
+only read: its checkout, index and references stay as they are, and its hooks and configuration are not used. With --log
+FILE.json an interrupted bisection goes on where it was.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ EXAMPLES = """\
 examples:
   benchhouse bisect v1.2 HEAD -- run_hardware_benchmark --model-id gpt2 --batch-sizes 1
   benchhouse bisect 1f0c2ab main --log bisect.json -- run_hardware_benchmark --model-id models/ranker
+  benchhouse bisect v1.2 main -- batch_benchmark --benches benches --include Attention --devices cpu
 """
 EXIT_CODES = """\
 exit codes:

@@ -102,6 +102,12 @@ def parser(name: str, description: str | None) -> Parser:
         action="store_true",
         help="continue the newest unfinished batch of --output-dir; with models, that of this command",
     )
+    output.add_argument(
+        "--turn",
+        type=Path,
+        metavar="DIR",
+        help="measure one launch of each run in DIR and leave the others for later turns, as benchhouse ab does",
+    )
     flags.add_output_format(output)
     flags.add_log_level(output)
     flags.add_dry_run(output)
@@ -117,6 +123,8 @@ def check(arguments: argparse.Namespace) -> None:
         note(f"benchmarks: ./{DEFAULT_BENCHES}")
     if arguments.resume and (arguments.no_save or arguments.dry_run):
         raise UsageError("--resume continues a batch that was saved: leave --no-save and --dry-run out")
+    if arguments.turn is not None:
+        _check_turn(arguments)
     if not models and not arguments.benches and not arguments.resume:
         raise UsageError("--models a,b, --model-list FILE or --benches DIR is needed")
     if arguments.model_id is not None and not arguments.benches:
@@ -128,6 +136,13 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError("--benches runs code of this machine, and the workers of a cluster run plans only")
     if not models and not arguments.resume:
         _check_benches_alone(arguments)
+
+
+def _check_turn(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for what a turn does not do: it is measured here, and whoever has its folder stores it."""
+    for flag in ("resume", "cluster", "report", "no_save"):
+        if getattr(arguments, flag):
+            raise UsageError(f"--turn measures one launch into its folder: leave --{flag.replace('_', '-')} out")
 
 
 def _check_benches_alone(arguments: argparse.Namespace) -> None:

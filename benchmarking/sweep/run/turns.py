@@ -1,8 +1,9 @@
 """Two commands measured in turns, A B B A A B ..., so that slow drifts of the machine affect both alike.
 
-A turn is one launch of one side, in a separate process (`run_hardware_benchmark --turn DIR`). The sides may differ in
-interpreter, environment variables and working folder, and the versions, commit and device stored with a side are those
-of its own process. Between turns the results of a side are in its folder, as with any unfinished run.
+A turn is one launch of one side, in a separate process (`run_hardware_benchmark --turn DIR`, or `batch_benchmark`,
+which measures people's own benchmarks too). The sides may differ in interpreter, environment variables and working folder,
+and the versions, commit and device stored with a side are those of its own process. Between turns the results of a
+side are in its folder, as with any unfinished run.
 """
 
 from __future__ import annotations
@@ -65,10 +66,10 @@ def take_turn(
 
 
 COMMAND = "run_hardware_benchmark"
-
 HERE = module_command("benchmarking.run_hardware_benchmark")
-
 """The command of this installation."""
+TAKE_TURNS = {COMMAND: HERE, "batch_benchmark": module_command("benchmarking.batch_benchmark")}
+"""The commands that do, by name."""
 
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
@@ -99,8 +100,8 @@ class Arm:
 def arm(letter: Letter, typed: str, worktree: Path | None = None) -> Arm:
     """The side of a command line: VAR=value ..., then the program and its flags, or the flags alone.
 
-    The names run_hardware_benchmark and benchhouse mean this installation. Raises UsageError for a line with unbalanced
-    quotes, and for a program that does not exist.
+    The names run_hardware_benchmark, batch_benchmark and benchhouse mean this installation. Raises UsageError for a
+    line with unbalanced quotes, and for a program that does not exist.
     """
     try:
         words = shlex.split(typed)
@@ -156,14 +157,14 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(f"{letter.upper()}: no command: give {COMMAND} with flags, or flags alone")
     if words[0].startswith("-"):
         return (*HERE, *words)
-    if words[0].removesuffix(".py") == COMMAND:
-        return (*HERE, *words[1:])
-    if words[0] == "benchhouse" and words[1:2] == [COMMAND]:
-        return (*HERE, *words[2:])
+    own = words[1:] if words[0] == "benchhouse" else words
+    name = own[0].removesuffix(".py") if own else ""
+    if name in TAKE_TURNS:
+        return (*TAKE_TURNS[name], *own[1:])
     if words[0] == "benchhouse":
         raise UsageError(
-            f"{letter.upper()}: {shlex.join(words[:2])} is not measured in turns, which takes {COMMAND}: save the "
-            "results of both commands, and compare the two with benchhouse compare"
+            f"{letter.upper()}: {shlex.join(words[:2])} is not measured in turns, which takes "
+            f"{' or '.join(TAKE_TURNS)}: save the results of both commands, and compare the two with benchhouse compare"
         )
     if shutil.which(words[0]) is None:
         raise UsageError(f"{letter.upper()}: {words[0]} does not exist, or is not executable")
@@ -191,6 +192,6 @@ class TurnError(BenchhouseError):
 
 def _environment(one: Arm) -> dict[str, str]:
     """The side's variables; modules of a worktree come before installed ones."""
-    if one.folder is not None or one.words[: len(HERE)] == HERE:
+    if one.folder is not None or any(one.words[: len(words)] == words for words in TAKE_TURNS.values()):
         return environment(one.environment, first=one.folder)
     return {**os.environ, **one.environment}  # another interpreter has its own packages

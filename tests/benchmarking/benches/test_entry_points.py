@@ -196,6 +196,30 @@ def test_metrics_that_cannot_be_stored_make_the_point_failed(write, measure, met
     assert why in run.results[0].error
 
 
+def test_a_benchmark_is_measured_in_turns_of_one_launch_each(write, tmp_path, monkeypatch, capsys):
+    write(
+        "one.py",
+        """
+        import itertools
+        class A(ModelBenchmark):
+            devices = ("null",)
+            def setup_model(self): self.times = itertools.cycle([2.0, 2.5, 1.5])
+            def measure_latency(self): return next(self.times)
+        """,
+    )
+    monkeypatch.chdir(tmp_path)
+    command = ["--benches", "my benches", "--devices", "null", "--iterations", "3", "--launches", "2", "--quiet"]
+    for left in (["*.partial.jsonl"], ["*.json"]):
+        assert batch_benchmark.main([*command, "--turn", "side"]) == 0
+        (path,) = [path for pattern in left for path in (tmp_path / "side").glob(pattern)]
+    run = json.loads(path.read_text())
+    assert [result["launches"] for result in run["results"]] == [2]
+    assert "--turn" not in run["provenance"]["command"]
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".duckdb"] == []
+    assert batch_benchmark.main([*command, "--turn", "side", "--report", "a.html"]) == 2
+    assert "--turn measures one launch into its folder: leave --report out" in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """A folder in which the file above was measured, as a command, and what it printed."""
