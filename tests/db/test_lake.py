@@ -188,12 +188,14 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'cut' AND
 """
 
 
+@thorough
 def test_every_writer_is_repeated_where_the_server_cuts_it_or_its_answer_is_lost(
     server, tmp_path, make_run, monkeypatch
 ):
     """Each is cut before its commit; then its commit is made, but the answer to it is lost; then nothing happens."""
     place = f"ducklake:postgres:{server.database('cut')}?data_path={tmp_path / 'data'}"
-    run, renamed, other = make_run(batch_sizes=(1,)), make_run(batch_sizes=(1,), model_id="renamed"), "other.duckdb"
+    one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+    run, renamed, other = make_run(**one), make_run(**one, model_id="renamed"), "other.duckdb"
     with Warehouse.open(tmp_path / other) as file:
         file.ingest_all([run, renamed])
     begin, faults = lake.Lake.transaction, []

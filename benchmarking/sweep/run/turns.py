@@ -1,9 +1,9 @@
 """Two commands measured in turns, A B B A A B ..., so that slow drifts of the machine affect both alike.
 
 A turn is one launch of one side, in a separate process (`run_hardware_benchmark --turn DIR`, or `batch_benchmark`,
-which measures people's own benchmarks too). The sides may differ in interpreter, environment variables and working folder,
-and the versions, commit and device stored with a side are those of its own process. Between turns the results of a
-side are in its folder, as with any unfinished run.
+which measures people's own benchmarks too). The sides may differ in interpreter, environment variables and working
+folder, and the versions, commit and device stored with a side are those of its own process. Between turns the results
+of a side are in its folder, as with any unfinished run.
 """
 
 from __future__ import annotations
