@@ -26,7 +26,7 @@ SWITCHES = (argparse._StoreTrueAction, argparse._AppendAction)
 """Flags whose default needs no words: off, or none."""
 WITHOUT_DEFAULT = {
     "run_hardware_benchmark": {"model_id", "description", "compare_to", "turn"},
-    "batch_benchmark": {"models", "model_list", "benches", "description", "report"},
+    "batch_benchmark": {"models", "model_list", "benches", "description", "report", "turn"},
     "compare_onnx": {"model", "description"},
     "export_to_onnx": {"model", "output_dir"},
     "ab": {"a", "b", "description"},
