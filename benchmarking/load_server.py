@@ -51,7 +51,7 @@ from benchmarking.load.connections import Target, client_of
 from benchmarking.load.curve import HIGHEST_RATE, facts_of, is_search, search, with_knee
 from benchmarking.load.generator import Level
 from benchmarking.load.server import ServerLoad, own_processors, server_processors
-from benchmarking.load.traffic import ARRIVALS, Lengths, Traffic, parse_limits
+from benchmarking.load.traffic import ARRIVALS, MAX_WORDS, Lengths, Traffic, parse_limits
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.session import store_run
@@ -93,7 +93,7 @@ def _run(argv: Sequence[str]) -> int:
         raise UsageError("--find-rate takes --slo and two rates to search between: --request-rate 1,32")
     say, command = notes(quiet=arguments.quiet), (*NAME.split(), *argv)
     load: ServerLoad | ScenarioLoad = (
-        _server_load(arguments, limits, say)
+        _server_load(arguments, limits, levels, say)
         if arguments.model_id is None
         else load_model.load_of(arguments, limits, command, say)
     )
@@ -149,17 +149,30 @@ def _check_subject(arguments: argparse.Namespace, limits: Mapping[str, float]) -
 def _check_size(levels: Sequence[Level], turns: int) -> None:
     """Raise UsageError for a level whose requests are more than the memory is to hold."""
     for one in levels:
-        number = (one.number or round((one.rate or 0) * one.duration_s)) * turns
+        number = (one.requests if one.is_open else one.number or 0) * turns
         if number > MOST_REQUESTS:
             raise UsageError(
                 f"{one.words} for {number} requests: a level holds {MOST_REQUESTS}: use more --repetitions of fewer"
             )
 
 
-def _server_load(arguments: argparse.Namespace, limits: Mapping[str, float], say: Callable[[str], None]) -> ServerLoad:
+def _check_prompts(traffic: Traffic, levels: Sequence[Level]) -> None:
+    """Raise UsageError for a level of an open loop whose prompts are more than the memory is to hold."""
+    for one in (level for level in levels if level.is_open):
+        if (words := traffic.words(one.requests)) > MAX_WORDS:
+            raise UsageError(
+                f"{one.words} with prompts of {words} words together: a level holds {MAX_WORDS}: use more "
+                "--repetitions of fewer requests"
+            )
+
+
+def _server_load(
+    arguments: argparse.Namespace, limits: Mapping[str, float], levels: Sequence[Level], say: Callable[[str], None]
+) -> ServerLoad:
     """What is to be measured of a server, with the generator on its processors and its capacity measured. Raises
     UsageError and BenchhouseError for what no request could be sent with."""
     traffic, target = _traffic(arguments), _target(arguments)
+    _check_prompts(traffic, levels)
     needed = ("httptools", "numpy", *(("h2",) if target.http2 else ()))
     check_installed("load on a server", needed, 'pip install "benchhouse[load]"')
     client_of(target)  # certificates that cannot be read are known before anything is sent

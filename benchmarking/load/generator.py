@@ -59,6 +59,11 @@ class Level:
         return self.rate is not None
 
     @property
+    def requests(self) -> int:
+        """How many start in an open loop."""
+        return self.number or max(1, round((self.rate or 0.0) * self.duration_s))
+
+    @property
     def words(self) -> str:
         return f"{self.rate:g} requests/s" if self.rate is not None else f"{self.concurrency} in flight"
 
@@ -156,8 +161,7 @@ class Generator:
     async def _open(self, traffic: Traffic, level: Level, asked: Iterator[Asked]) -> list[Sent]:
         """Every request at its time, however many are in flight."""
         assert level.rate is not None
-        number = level.number or max(1, round(level.rate * level.duration_s))
-        chosen = list(islice(asked, number))
+        chosen = list(islice(asked, level.requests))
         loop, found, tasks = asyncio.get_running_loop(), list[Sent](), set[asyncio.Task[None]]()
         if traffic.arrivals == "trace":
             offsets = slowed([one.offset_s or 0.0 for one in chosen], level.rate)

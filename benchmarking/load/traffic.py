@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,10 @@ LENGTH = re.compile(r"(\d+)|uniform:(\d+)-(\d+)|normal:(\d+)\+-(\d+)")
 WORDS = ("time", "year", "people", "way", "day", "thing", "life", "child", "world", "school", "state", "group", "hand")
 AZURE = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}
 MAX_TRACE_BYTES = 256_000_000
+MAX_LENGTH = 10_000_000
+"""Tokens of a prompt or an answer: no model takes as many, and a trace may say anything."""
+MAX_WORDS = 100_000_000
+"""Of all prompts of a level in an open loop, which are made before it starts, at about 8 bytes each."""
 
 
 def parse_limits(text: str) -> dict[str, float]:
@@ -61,8 +66,17 @@ class Lengths:
 
     def __post_init__(self) -> None:
         match = LENGTH.fullmatch(self.text)
-        if match is None or (match[2] and int(match[2]) > int(match[3])):
+        if match is None or (match[2] and int(match[2]) > int(match[3])) or self.text == "0":
             raise UsageError(f"a length is 128, uniform:64-256 or normal:128+-32: got {self.text!r}")
+        if max(int(one) for one in match.groups() if one) > MAX_LENGTH:
+            raise UsageError(f"a length is at most {MAX_LENGTH} tokens: got {self.text!r}")
+
+    @property
+    def mean(self) -> float:
+        """The length, or the mean of those that are drawn."""
+        match = LENGTH.fullmatch(self.text)
+        assert match is not None
+        return (int(match[2]) + int(match[3])) / 2 if match[2] else float(match[1] or match[4])
 
     @property
     def fixed(self) -> int | None:
@@ -169,6 +183,13 @@ class Traffic:
                 words = self.lengths_in.draw(chance)
                 yield Asked(prompt=self.prompt(words, chance), tokens_out=self.lengths_out.draw(chance))
 
+    def words(self, number: int) -> int:
+        """About how many words or token ids the prompts of so many requests have together; those of ShareGPT's file are
+        in memory anyway."""
+        if self.arrivals == "trace":
+            return sum(words for _, words, _ in _trace_rows(self._read())[:number])
+        return 0 if self.file is not None else round(number * self.lengths_in.mean)
+
     def prompt(self, words: int, chance: random.Random) -> str | tuple[int, ...]:
         """Text of so many words, or as many token ids; the shared part first. The rest of a text begins with a number
         of its own, so that no prefix cache serves it unasked."""
@@ -199,7 +220,7 @@ class Traffic:
                 for one in talks
                 if one[0]["from"] in ("human", "user")
             ]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise UsageError(f"{self.file}: not in the format of ShareGPT, nor a trace: {error}") from error
         if not found:
             raise UsageError(f"{self.file}: no conversation that begins with a user's words and an answer")
@@ -223,13 +244,19 @@ def _trace_rows(text: str) -> list[tuple[float, int, int]]:
             rows = [_azure_row(row) for row in csv.DictReader(lines)]
         else:
             rows = [_mooncake_row(json.loads(line)) for line in lines if line.strip()]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise UsageError(
             f"the trace is neither Mooncake's (timestamp, input_length, output_length a line, in JSON) nor Azure's "
             f"({', '.join(sorted(AZURE))}, as CSV): {type(error).__name__} {error}"
         ) from error
     if not rows:
         raise UsageError("the trace has no requests")
+    for row in rows:
+        if not math.isfinite(row[0]) or max(row[1:]) > MAX_LENGTH:
+            raise UsageError(
+                f"the trace has a request at {row[0]:g} s of {row[1]} and {row[2]} tokens: expected a time "
+                f"and lengths of at most {MAX_LENGTH}"
+            )
     return sorted(rows)
 
 

@@ -212,6 +212,8 @@ def test_the_search_is_said_in_a_sentence(stored, capsys):
         (["--url", "localhost:8000"], "--url takes an address such as"),
         (["--url", "http://me:secret@host/v1"], r"\$OPENAI_API_KEY"),
         (["--url", "http://x/v1", "--output-length", "ten"], "a length is 128"),
+        (["--url", "http://x/v1", "--output-length", "0"], "a length is 128"),
+        (["--url", "http://x/v1", "--input-length", "5000000", "--request-rate", "4"], "a level holds 100000000"),
         (["--url", "http://x/v1", "--find-rate"], "--find-rate takes --slo and two rates"),
         (["--url", "http://x/v1", "--trace", "nowhere", "--concurrency", "2"], "--trace takes --request-rate"),
         (["--url", "http://x/v1", "--shared-prefix", "2"], "a share from 0 to 1"),

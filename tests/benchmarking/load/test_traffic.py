@@ -89,7 +89,16 @@ def test_limits_that_are_none_are_refused(text):
         parse_limits(text)
 
 
-@pytest.mark.parametrize(("content", "words"), [("", "no requests"), ("[1]", "neither Mooncake's")])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "no requests"),
+        ("[1]", "neither Mooncake's"),
+        ('{"timestamp": NaN, "input_length": 5, "output_length": 2}', "expected a time and lengths of at most"),
+        ('{"timestamp": 0, "input_length": 1e999, "output_length": 2}', "neither Mooncake's"),
+        ('{"timestamp": 0, "input_length": 1e12, "output_length": 2}', "at 0 s of 1000000000000 and 2 tokens"),
+    ],
+)
 def test_a_file_that_is_no_trace_is_refused(content, words, tmp_path):
     (tmp_path / "trace").write_text(content)
     with pytest.raises(UsageError, match=words):
