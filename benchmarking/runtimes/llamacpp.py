@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.store import BuildKey, BuildStore, Make
 from benchmarking.core.contracts import Stage
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.runtimes.support.engines import options as common
@@ -162,7 +162,10 @@ def _check_adapter(mode: Mapping[str, Scalar]) -> None:
     """Raise UsageError for an adapter that is no GGUF file of an adapter."""
     if (named := mode.get(common.LORA.name)) is None:
         return
-    kind = read_gguf(Path(str(named)).expanduser()).metadata.get("general.type")
+    file = Path(str(named)).expanduser()
+    if file.is_dir():
+        raise UsageError(f"--lora {named} is a folder: llama.cpp takes one file of GGUF (its convert_lora_to_gguf.py)")
+    kind = read_gguf(file).metadata.get("general.type")
     if kind != "adapter":
         raise UsageError(f"--lora {named} is a GGUF file of {kind or 'a model'}, not of an adapter")
 
@@ -402,16 +405,21 @@ class PythonBinding(_Model):
         )
         threads = {"n_threads": settings.threads, "n_threads_batch": settings.batch_threads}
         lora = None if settings.lora is None else str(Path(settings.lora).expanduser())
-        self.model: Any = llama_cpp.Llama(
-            str(file),
-            n_ctx=self.row_tokens,
-            flash_attn=settings.flash_attention == common.ON,
-            lora_path=lora,
-            logits_all=False,
-            verbose=False,
-            **{name: value for name, value in threads.items() if value is not None},
-            **kind,
-        )
+        try:
+            self.model: Any = llama_cpp.Llama(
+                str(file),
+                n_ctx=self.row_tokens,
+                flash_attn=settings.flash_attention == common.ON,
+                lora_path=lora,
+                logits_all=False,
+                verbose=False,
+                **{name: value for name, value in threads.items() if value is not None},
+                **kind,
+            )
+        except (RuntimeError, ValueError) as error:  # its reasons are on llama.cpp's own log, which is off
+            raise BenchhouseError(
+                f"llama.cpp does not load {file.name} with these settings: {first_line(error)}"
+            ) from error
         self.facts: Mapping[str, Json] = {
             **self.header,
             "engine": f"llama-cpp-python {llama_cpp.__version__}",

@@ -9,10 +9,8 @@ import json
 import shutil
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,27 +20,17 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Operation
 from benchmarking.core.errors import BenchhouseError, FormatError, UnsupportedError, UsageError
-from benchmarking.core.records import Cell, Device, Point, Workload, canonical_hash, run_from_json
+from benchmarking.core.records import Workload, canonical_hash, run_from_json
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes.support.engines.gguf_build import gguf_build, write
 from benchmarking.runtimes.support.engines.session import Arrivals
-from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
 from benchmarking.workloads.support.resolve import resolve
+from tests.helpers.engines import CPU, POINT, called, installed, opened, prompts_at, tokens_of
 
-CPU = Device(type="cpu", selector="cpu", found=True, precisions=("float32", "int8", "int4"))
 ENGINES = ("llamacpp", "ctranslate2", "mlx", "onnxruntime-genai")
-POINT = Point(batch_size=1, sequence_length=24, new_tokens=12)
 PAIR = replace(POINT, batch_size=2)
 DEPTH = 40
-
-
-def installed(name: str) -> Any:
-    """A runtime's plugin; skips where it is not installed."""
-    runtime = plugins.load("benchmarking.runtimes", name)
-    if (missing := runtime.missing()) is not None:
-        pytest.skip(f"{name}: {missing}")
-    return runtime
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,49 +53,6 @@ def eager(llama: Workload) -> Callable[[np.ndarray, int], list[list[int]]]:
 
     model = load_model(llama, "float32", None)[0]
     return lambda prompts, count: tokens_of(model, prompts, count)
-
-
-def tokens_of(model: Any, prompts: np.ndarray, count: int) -> list[list[int]]:
-    """Greedy tokens by whole passes without a cache: nothing of ours takes part."""
-    import torch
-
-    ids = torch.from_numpy(prompts)
-    with torch.inference_mode():
-        for _ in range(count):
-            ids = torch.cat([ids, model(input_ids=ids).logits[:, -1].argmax(dim=-1, keepdim=True)], dim=1)
-    found: list[list[int]] = ids[:, prompts.shape[1] :].tolist()
-    return found
-
-
-@contextmanager
-def opened(name: str, workload: Workload, point: Point = POINT, **options: Any) -> Iterator[tuple[Any, Operation]]:
-    """The session and operation of a point on an engine, its build made: as a worker opens it."""
-    runtime = installed(name)
-    precision = options.pop("precision", "float32")
-    mode = runtime.mode_at(precision, runtime.mode(CPU, workload, options))
-    cell = Cell(
-        workload=workload, device=CPU, requested_device="cpu", runtime=name, runtime_mode=mode, precision=precision
-    )
-    if runtime.has_build(cell):
-        runtime.prepare(cell, [point], BuildStore(), "if_needed")
-    session = runtime.open(cell, SimpleNamespace(), contextmanager(lambda stage: iter([None])), [point])
-    operation = session.operation(point)
-    yield session, operation
-    operation.close()
-    session.close()
-
-
-def called(operation: Operation, marks: list[str] | None = None) -> list[list[int]]:
-    """The tokens of one call, as it is made when it is timed."""
-    operation.reset()
-    output = operation.run((marks if marks is not None else []).append)
-    operation.runtime_times_ns()
-    assert operation.problem(output) is None
-    return [list(row) for row in output]
-
-
-def prompts_at(workload: Workload, point: Point, seed: int = 0) -> np.ndarray:
-    return plugin_of(workload).inputs(workload, point, seed)["input_ids"]
 
 
 def metrics_of(operation: Operation) -> Mapping[str, float]:
