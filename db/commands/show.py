@@ -108,6 +108,7 @@ def _text(rows: Sequence[Row], metric: Metric) -> str:
 
 def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
     from db.analysis.history.newest import RATES, SUBJECTS
+    from db.analysis.settings import SETTINGS
 
     now = datetime.now(UTC).replace(tzinfo=None)
     bars = bars_for(sys.stdout.encoding)
@@ -119,6 +120,7 @@ def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
             key(heading=heading(name), text=partial(_subject, name=name), spare=2 * (name == "device_name"))
             for name in SUBJECTS
         ),
+        key(heading=SETTINGS, text=lambda row: row[SETTINGS]),
         key(heading="point", text=_point),
         *(value(heading=_heading(name), text=partial(_number, name=name)) for name in numbers),
         value(heading="peak MB", text=_peak_memory, spare=1),

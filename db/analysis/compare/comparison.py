@@ -22,11 +22,12 @@ from db.analysis.compare.matching import Matched, Measured, Representative, allo
 from db.analysis.compare.session_scatter import SessionScatter, session_scatter
 from db.analysis.environment import Shift, moved_together
 from db.analysis.selection import Selection
+from db.analysis.settings import SETTINGS
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
-SUBJECT = ("model_id", "device", "runtime", "precision", "num_threads")
+SUBJECT = ("model_id", "device", "runtime", "precision", "num_threads", SETTINGS)
 """Columns that identify what was measured, besides the point."""
 PROVENANCE = ("git_commit", "tool_version", "host", "driver")
 SAME_RESULT = "the same result is on both sides: narrow one of the selections"

@@ -18,11 +18,14 @@ from benchmarking.core.records import canonical_hash
 from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.compare.series_sessions import SeriesSessions, sessions_of
 from db.analysis.selection import POOLED, Selection, judged_value
+from db.analysis.settings import SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 ABOUT = ("model_id", "device", "runtime", "precision", "num_threads", "host", "git_commit", "tool_version", "driver")
+OF_SETTINGS = ("weights", "cpu_list")
+"""Columns that tell points of the same subject apart, with the runtime's settings."""
 RUNS = "SELECT run_id FROM benchmark_runs WHERE {condition}"
 RUNS_OF_RESULTS = "SELECT DISTINCT run_id FROM all_results WHERE {condition}"
 RESULTS = """
@@ -42,7 +45,8 @@ WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 OF_RUNS = f"""
 SELECT
     run_id, session_id, hardware_id, started_at, finished_at, coalesce(git_commit_time, started_at) AS history_time,
-    {", ".join(ABOUT)}, coalesce(is_simulated, FALSE) AS simulated, versions, tags['ab'] AS ab
+    {", ".join((*ABOUT, "runtime_mode", *OF_SETTINGS))}, coalesce(is_simulated, FALSE) AS simulated, versions,
+    tags['ab'] AS ab
 FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))
 """
 KEYS = "SELECT {column} AS id, hashed_keys FROM {table} WHERE {column} IN (SELECT unnest($ids))"
@@ -93,12 +97,22 @@ def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metr
         own = keys_of(series[series_id], hardware[hardware_id], is_simulated=is_simulated)
         return own, canonical_hash(own)
 
-    def one(row: Mapping[str, Any]) -> Measured:
-        run = runs[row["run_id"]]
+    def one(row: Mapping[str, Any], run: Mapping[str, Any]) -> Measured:
         own = keys(row["series_id"], run["hardware_id"], is_simulated=run["simulated"])
         return _measured(row, run, own, evidence.get(row["result_id"], NO_EVIDENCE), metric)
 
-    return [[one(row) for row in side] for side in sides]
+    return [[one(row, own[row["run_id"]]) for row in side] for side in sides for own in (_told_apart(side, runs),)]
+
+
+def _told_apart(
+    side: Sequence[Mapping[str, Any]], runs: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    """The runs of a side by run_id, each about what tells it from the others of its subject, too."""
+    own = [runs[run_id] for run_id in dict.fromkeys(row["run_id"] for row in side)]
+    words = settings_words(own, OF_SETTINGS)
+    return {
+        run["run_id"]: {**run, "about": {**run["about"], SETTINGS: one}} for run, one in zip(own, words, strict=True)
+    }
 
 
 def _selected(warehouse: Warehouse, selection: Selection, metric: Metric) -> list[dict[str, Any]]:

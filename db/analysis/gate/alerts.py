@@ -14,6 +14,7 @@ from db.analysis.gate.findings import Finding
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
 from db.analysis.history.regressions import Regression
 from db.analysis.selection import EVERYTHING, Selection
+from db.analysis.settings import BESIDES, SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.connection import Connection
@@ -45,15 +46,16 @@ EXTEND = """
 UPDATE alerts SET parameters = $parameters, confirmed_by = coalesce(confirmed_by, $confirmed_by)
 WHERE alert_id = $alert_id
 """
-LIST_ALERTS = """
+LIST_ALERTS = f"""
 SELECT
     a.alert_id, a.triage, a.metric, a.relative_change, a.first_commit, a.last_commit, a.group_id, a.detector,
     a.detector_version, a.parameters, a.created_at, a.updated_at, a.confirmed_by, a.change_point_id, a.note,
     r.result_id, r.series_id, r.run_id, r.session_id, r.started_at, r.model_id, r.device, r.device_name, r.runtime,
-    r.precision, r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes
+    r.precision, {", ".join(f"r.{name}" for name in ("runtime_mode", *BESIDES))},
+    r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes
 FROM alerts a
 LEFT JOIN change_points c USING (change_point_id)
-JOIN (SELECT * FROM all_results WHERE {condition}) r ON r.result_id = coalesce(a.result_id, c.result_id)
+JOIN (SELECT * FROM all_results WHERE {{condition}}) r ON r.result_id = coalesce(a.result_id, c.result_id)
 WHERE list_contains(?::VARCHAR[], a.triage)
 ORDER BY a.created_at DESC, a.relative_change DESC, a.alert_id
 """
@@ -96,11 +98,15 @@ def store_alerts(warehouse: Warehouse, findings: Iterable[Finding], parameters: 
 
 
 def list_alerts(warehouse: Warehouse, selection: Selection, triages: Sequence[str] = TRIAGES) -> list[dict[str, Any]]:
-    """The alerts of these triages about selected results, newest first, with the columns of the results."""
+    """The alerts of these triages about selected results, newest first, with the columns of the results and what tells
+    them apart."""
     rows = warehouse.query(
         LIST_ALERTS.format(condition=selection.condition), (*selection.values, list(triages))
     ).dicts()
-    return [{**row, "axes": json.loads(row["axes"]), "parameters": json.loads(row["parameters"])} for row in rows]
+    return [
+        {**row, SETTINGS: words, **{name: json.loads(row[name]) for name in ("axes", "parameters", "runtime_mode")}}
+        for row, words in zip(rows, settings_words(rows), strict=True)
+    ]
 
 
 def alerts_of(warehouse: Warehouse, alert_ids: Sequence[str]) -> list[dict[str, Any]]:

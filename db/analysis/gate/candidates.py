@@ -20,6 +20,7 @@ from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
 from db.analysis.gate.gate import DETECTOR
 from db.analysis.selection import POOLED, Selection, judged_value
+from db.analysis.settings import BESIDES, SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -31,7 +32,7 @@ REACH = 200
 """Runs of a series that are read: enough for a full segment after some are left out."""
 COLUMNS = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "started_at", "history_time", "git_commit"),
-    *("model_id", "device", "device_name", "runtime", "runtime_mode", "precision"),
+    *("model_id", "device", "device_name", "runtime", "runtime_mode", "precision", *BESIDES),
     *POINT_COLUMNS,
     *("status", "error", "validity", "doubts", "missing", "pooled_quantiles", "extra"),
 )
@@ -98,6 +99,8 @@ class Candidate:
     device_name: str | None
     runtime: str
     precision: str
+    settings: str | None = None
+    """What tells it from others of its subject; None where nothing does."""
     point: Point
     status: str
     error: str | None
@@ -133,7 +136,7 @@ class Candidate:
     @property
     def subject(self) -> str:
         """The series without the point: "bert-base-uncased, cuda:0, eager, float16"."""
-        return ", ".join((self.model_id, self.device, self.runtime, self.precision))
+        return ", ".join(filter(None, (self.model_id, self.device, self.runtime, self.precision, self.settings)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +192,8 @@ def _condition(selection: Selection, scope: Scope) -> tuple[str, tuple[object, .
 
 def _results(warehouse: Warehouse, condition: str, values: Sequence[object], metric: Metric) -> list[dict[str, Any]]:
     sql = RESULTS.format(columns=", ".join(COLUMNS), value=judged_value(metric), condition=condition)
-    return warehouse.query(sql, values).dicts()
+    rows = warehouse.query(sql, values).dicts()
+    return [{**row, SETTINGS: words} for row, words in zip(rows, settings_words(rows), strict=True)]
 
 
 def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -> dict[str, Segments]:

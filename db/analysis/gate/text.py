@@ -14,19 +14,20 @@ from xml.etree import ElementTree
 
 from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.records import to_json
-from benchmarking.core.tables import Column, Table, table_of, table_text
+from benchmarking.core.tables import NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import command_lines, listed, markdown_escaped, markdown_table, number, visible, wrapped
 from db.analysis.gate.findings import BAD, JUDGED, NOT_POSSIBLE, Finding, Verdict, counts, exit_code
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
+from db.analysis.settings import SETTINGS
 from db.values import doubt_word, heading, optional_number, percent_change
 
 MAX_NAMES = 4
 """Series that are listed in a note; the others are counted."""
-SUBJECTS = ("model_id", "device", "runtime", "precision")
+SUBJECTS = ("model_id", "device", "runtime", "precision", SETTINGS)
 COLUMNS = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "git_commit"),
-    *("model_id", "device", "device_name", "runtime", "precision", "status", "validity"),
+    *("model_id", "device", "device_name", "runtime", "precision", SETTINGS, "status", "validity"),
 )
 """Columns of a finding in JSON."""
 NAME = "benchhouse check"
@@ -93,7 +94,7 @@ def _head(findings: Sequence[Finding]) -> str:
     first = findings[0].candidate
     sessions = sorted({finding.candidate.session_id for finding in findings})
     commits = sorted({(finding.candidate.git_commit or "")[:10] for finding in findings} - {""})
-    shared = [name for name in SUBJECTS if len(_values(findings, name)) == 1]
+    shared = [name for name in SUBJECTS if len(_values(findings, name)) == 1 and getattr(first, name) is not None]
     words = [f"session {', '.join(sessions)}", *([f"commit {', '.join(commits)}"] if commits else [])]
     words += [f"{heading(name)} {getattr(first, name)}" for name in shared]
     return ", ".join(words)
@@ -125,7 +126,7 @@ def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
 
 
 def _subject_word(finding: Finding, name: str) -> str:
-    return str(getattr(finding.candidate, name))
+    return str(getattr(finding.candidate, name) or NOTHING)
 
 
 def _change(finding: Finding) -> str | None:

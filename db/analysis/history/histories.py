@@ -20,6 +20,7 @@ from db.analysis.compare.matching import ALWAYS, differences, keys_of
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.history.detector import DEFAULT, Change, Parameters, detect
 from db.analysis.selection import Selection, judged_value
+from db.analysis.settings import BESIDES, SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.connection import Connection
@@ -36,7 +37,7 @@ FROM all_results WHERE {{condition}}
 GROUP BY series_id HAVING fit > 0
 ORDER BY model_id, device, runtime, precision, sequence_length, batch_size, series_id
 """
-NEWEST = (*SUBJECTS, *POINT_COLUMNS)
+NEWEST = (*SUBJECTS, "runtime_mode", *BESIDES, *POINT_COLUMNS)
 POINTS = f"""
 SELECT
     series_id, result_id, run_id, session_id, history_time, git_commit, {{value}} AS value,
@@ -77,7 +78,8 @@ class History:
 
     series_id: str
     subject: Mapping[str, str | None]
-    """Columns to show, of its newest run: model_id, device, runtime, precision, device_name."""
+    """Columns to show, of its newest run: model_id, device, runtime, precision, device_name; and the settings that tell
+    it from other histories of the same columns."""
     point: Point
     points: tuple[HistoryPoint, ...]
     """The selected ones, oldest first."""
@@ -101,7 +103,8 @@ def histories(
     series = warehouse.query(sql, selection.values).dicts()
     shown = series[:limit]
     points = _points(warehouse, [row["series_id"] for row in shown], selection, metric)
-    return tuple(_history(row, points[row["series_id"]], parameters) for row in shown), len(series)
+    named = [{**row, SETTINGS: words} for row, words in zip(shown, settings_words(shown), strict=True)]
+    return tuple(_history(row, points[row["series_id"]], parameters) for row in named), len(series)
 
 
 def _points(
@@ -118,7 +121,7 @@ def _history(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], paramete
     changes = detect([point.value for point in points], parameters)
     return History(
         series_id=row["series_id"],
-        subject={name: row[name] for name in SUBJECTS},
+        subject={name: row[name] for name in (*SUBJECTS, SETTINGS)},
         point=Point.from_columns(row),
         points=tuple(point for point, is_selected in zip(points, selected, strict=True) if is_selected),
         change_points=tuple(

@@ -8,6 +8,7 @@ from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.metrics import DEFAULT_METRIC, PEAK_MEMORY, Metric
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.selection import Selection, judged_value
+from db.analysis.settings import SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 SUBJECTS = ("model_id", "device_name", "device", "runtime", "precision", "num_threads")
 STATE = ("started_at", "run_id", "status", "error", "validity", "doubts")
 RATES = ("throughput_tokens_per_sec", "throughput_samples_per_sec")
+BESIDES = ("weights", "cpu_list")
+"""Further columns that tell rows of the same subject apart."""
 TREND_RUNS = 200
 """Runs of a series that its trend has at most, the newest."""
 NEWEST = """
@@ -41,14 +44,20 @@ def newest_results(
 ) -> tuple[list[dict[str, Any]], int]:
     """The newest selected result of at most `limit` series, the newest first; and the number of such series.
 
-    Each row has, as `trend`, the values of its series' fit results up to the newest selected one, oldest first.
+    Each row has, as `trend`, the values of its series' fit results up to the newest selected one, oldest first, and as
+    `settings` what tells it from other rows of its model, device, runtime and precision.
     """
     heads = warehouse.query(NEWEST.format(condition=selection.condition), [*selection.values, limit]).dicts()
-    named = (*SUBJECTS, *POINT_COLUMNS, *STATE, DEFAULT_METRIC, *RATES, *PEAK_MEMORY)
+    named = (*SUBJECTS, "runtime_mode", *BESIDES, *POINT_COLUMNS, *STATE, DEFAULT_METRIC, *RATES, *PEAK_MEMORY)
     columns = [*named, f"{judged_value(metric)} AS {metric.column}" if metric.source == "custom" else metric.column]
     sql = RESULTS.format(columns=", ".join(dict.fromkeys(columns)))
     rows = warehouse.query(sql, [[head["result_id"] for head in heads]]).dicts()
     trends = warehouse.query(TRENDS.format(value=judged_value(metric)), [[row["series_id"] for row in rows]]).dicts()
     values = {row["series_id"]: row["trend"] for row in trends}
     count = heads[0]["series_count"] if heads else 0
-    return [{**row, "trend": values.get(row["series_id"], [])} for row in rows], count
+    settings = settings_words(rows, BESIDES)
+    found = [
+        {**row, SETTINGS: words, "trend": values.get(row["series_id"], [])}
+        for row, words in zip(rows, settings, strict=True)
+    ]
+    return found, count

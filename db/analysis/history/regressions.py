@@ -13,6 +13,7 @@ from benchmarking.core.records import Point
 from db.analysis.environment import Shift, Together, moved_together
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.selection import EVERYTHING, Selection, judged_value
+from db.analysis.settings import BESIDES, SETTINGS, settings_words
 from db.connection import literal
 from db.migrate import view_query
 
@@ -28,6 +29,7 @@ OUR_METRICS = re.compile(r"(?<=VALUES\n).*?(?=\n\), own AS)", re.DOTALL)
 """In the query of the view: the metrics that it knows, with unit and direction."""
 SELECTED = "result_id IN (SELECT result_id FROM all_results WHERE {condition})"
 """Reads all results, hence omitted where everything is selected."""
+MODES = f"SELECT run_id, runtime_mode, {', '.join(BESIDES)} FROM benchmark_runs WHERE run_id IN (SELECT unnest(?))"
 BEFORE = 10
 """Runs whose median a session's value is compared with."""
 SHIFTS = f"""
@@ -83,6 +85,8 @@ class Regression:
     first_bad_commit: str | None
     detector: str
     detector_version: str
+    settings: str | None = None
+    """What tells it from others of its subject; None where nothing does."""
     together: Together | None = None
     """The common change of the session of the first changed result, which suggests the environment; else None."""
 
@@ -98,7 +102,16 @@ def regressions(
     asked = [list(by_name), *dates.values, *selection.values]
     rows = warehouse.query(sql, asked).dicts()
     together = sessions_together(warehouse, ((by_name[row["metric"]], row["session_id"]) for row in rows))
-    return tuple(_regression(row, by_name[row["metric"]], together) for row in rows)
+    named = _with_settings(warehouse, rows)
+    return tuple(_regression(row, by_name[row["metric"]], together) for row in named)
+
+
+def _with_settings(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with what tells them apart."""
+    runs = sorted({row["run_id"] for row in rows})
+    modes = {row["run_id"]: row for row in warehouse.query(MODES, [runs]).dicts()} if runs else {}
+    words = settings_words([{**row, **modes[row["run_id"]]} for row in rows])
+    return [{**row, SETTINGS: one} for row, one in zip(rows, words, strict=True)]
 
 
 def _with_own(metrics: Sequence[Metric]) -> str:

@@ -12,8 +12,10 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import BARS, markdown_escaped, markdown_table, number, sparkline, wrapped
 from db.analysis.history.histories import SUBJECTS, ChangePoint, History
 from db.analysis.history.regressions import Regression
+from db.analysis.settings import SETTINGS
 from db.values import heading, percent_change
 
+SHOWN = (*SUBJECTS, SETTINGS)
 ENVIRONMENT = "environment?"
 SUSPECTED = "suspected: no later run has confirmed it yet"
 SERIES_LETTERS = 8
@@ -29,7 +31,7 @@ BARS_SHARE = 5
 
 def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = BARS, page: Page = PLAIN) -> str:
     """For a terminal: a row for each series with its newest value, and notes."""
-    several = [name for name in SUBJECTS if len({history.subject[name] for history in histories}) > 1]
+    several = [name for name in SHOWN if len({history.subject[name] for history in histories}) > 1]
     headings = ("series", *(heading(name) for name in several), "point", "runs", "history", metric.unit)
     keys = len(several) + 2
     width = WIDTH if page.text_width is None else max(1, min(LONG_WORD, page.text_width // BARS_SHARE))
@@ -46,7 +48,7 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
 
 def _head(histories: Sequence[History], several: Sequence[str], metric: Metric) -> str:
     first = histories[0].subject
-    shared = [f"{heading(name)} {first[name]}" for name in SUBJECTS if name not in several and first[name]]
+    shared = [f"{heading(name)} {first[name]}" for name in SHOWN if name not in several and first[name]]
     return "\n".join([metric.column, *([", ".join(shared)] if shared else [])])
 
 
@@ -111,7 +113,8 @@ def regressions_markdown(found: Sequence[Regression], title: str) -> str:
 
 
 def _regression_head(found: Sequence[Regression]) -> str:
-    shared = [f"{heading(name)} {getattr(found[0], name)}" for name in SUBJECTS if not _differs(found, name)]
+    same = [name for name in SHOWN if not _differs(found, name) and (name != SETTINGS or found[0].settings)]
+    shared = [f"{heading(name)} {getattr(found[0], name)}" for name in same]
     metrics = [] if _differs(found, "metric") else [found[0].metric.column]
     return ", ".join([*metrics, *shared])
 
@@ -119,7 +122,7 @@ def _regression_head(found: Sequence[Regression]) -> str:
 def _table(found: Sequence[Regression], page: Page = PLAIN) -> Table:
     """A row for each regression, without the subjects that all of them share."""
     number_column = partial(Column[Regression], is_number=True)
-    several = [name for name in SUBJECTS if _differs(found, name)]
+    several = [name for name in SHOWN if _differs(found, name)]
     metrics = [Column[Regression](heading="metric", text=lambda one: one.metric.column)]
     columns = [
         number_column(heading="change", text=lambda one: percent_change(one.relative_change)),

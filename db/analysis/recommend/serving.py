@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.doubts import FAILED, SOME_FAILED
-from benchmarking.core.records import LOOP, REQUEST_RATE
+from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Prices
 from db.analysis.selection import Selection
@@ -86,14 +86,17 @@ class Traffic:
     new_tokens: int | None
     axes: tuple[tuple[str, float], ...]
     arrivals: str | None
+    kind: tuple[tuple[str, Scalar], ...] = ()
+    """Further settings of the requests: a scenario, lengths that are drawn, a shared prefix, turns, ..."""
 
     @property
     def text(self) -> str:
-        """ "text-generation, s128 n64, poisson arrivals, random weights" """
+        """ "text-generation, s128 n64, poisson arrivals, shared_prefix 0.5, random weights" """
         sizes = [f"s{self.sequence_length}"] if self.sequence_length is not None else []
         sizes += [f"n{self.new_tokens}"] if self.new_tokens is not None else []
         sizes += [f"{name}={value:g}" for name, value in self.axes]
         parts = [self.task, " ".join(sizes), f"{self.arrivals} arrivals" if self.arrivals else ""]
+        parts += [f"{name} {value}" for name, value in self.kind]
         parts += [f"{self.weights} weights", "" if self.definition is None else f"definition of {self.definition}"]
         return ", ".join(filter(None, parts))
 
@@ -246,15 +249,26 @@ def _has_failures(row: Row) -> bool:
 def _traffic(row: Row) -> Traffic:
     axes = {name: value for name, value in json.loads(row["axes"]).items() if name != REQUEST_RATE}
     same = ("task", "weights", "config_hash", "model_revision", "sequence_length", "new_tokens")
+    mode = json.loads(row["runtime_mode"])
+    fixed = [name for name, axis in LENGTHS.items() if row[axis] is not None]
     return Traffic(
         **{name: row[name] for name in same},
         definition=row["origin_definition"],
         axes=tuple(sorted(axes.items())),
-        arrivals=json.loads(row["runtime_mode"]).get("arrivals"),
+        arrivals=mode.get("arrivals"),
+        kind=tuple((name, mode[name]) for name in OF_THE_REQUESTS if name in mode and name not in fixed),
     )
 
 
-OF_THE_LOAD = (LOOP, "arrivals", "slo")
+LENGTHS = {"lengths_in": "sequence_length", "lengths_out": "new_tokens"}
+"""Setting -> the axis that has it where it is one number."""
+OF_THE_REQUESTS = (
+    SCENARIO,
+    *LENGTHS,
+    *("variation", "burst", "traffic_file", "shared_prefix", "prompts", "turns", "samples_per_query"),
+)
+"""Settings of what is sent: servers are not compared across them."""
+OF_THE_LOAD = (LOOP, "arrivals", *OF_THE_REQUESTS, "slo")
 """Settings that are not the server's. The limits of the load do not matter: requests are held to those asked for."""
 
 

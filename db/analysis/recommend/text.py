@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, wrapped
 from db.analysis.recommend.options import Workload
 from db.analysis.recommend.recommendation import UNITS, Aim, Miss, Option, Quantity, Rated, Recommendation
+from db.analysis.settings import differing_names
 from db.values import optional_number
 
 WORDS: Mapping[Quantity, str] = {
@@ -216,9 +216,8 @@ def device_words(one: Named, all_of_them: Sequence[Named]) -> str:
 def runtime_words(one: Named, all_of_them: Sequence[Named]) -> str:
     """The runtime, with the settings in which those of the same one differ."""
     modes = [other.runtime_mode for other in all_of_them if other.runtime == one.runtime]
-    names = {name for mode in modes for name in mode}
-    differing = [name for name in sorted(names) if len({json.dumps(mode.get(name)) for mode in modes}) > 1]
-    settings = ", ".join(f"{name} {one.runtime_mode[name]}" for name in differing if name in one.runtime_mode)
+    named = (name for name in differing_names(modes) if name in one.runtime_mode)
+    settings = ", ".join(f"{name} {one.runtime_mode[name]}" for name in named)
     return f"{one.runtime} ({settings})" if settings else one.runtime
 
 

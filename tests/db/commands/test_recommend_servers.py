@@ -10,7 +10,7 @@ import pytest
 
 from benchmarking.core.records import REQUEST_RATE
 from db.analysis.compare.matching import allowed_across
-from db.commands import check, compare, history, recommend
+from db.commands import check, compare, history, recommend, show
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load, make_requests
 from tests.helpers.run_changes import Alter
@@ -174,3 +174,44 @@ def test_open_and_closed_loops_are_never_compared(nightly, capsys):
     document = json.loads(capsys.readouterr().out)
     assert (document["findings"], len(document["only_before"]), len(document["only_after"])) == ([], 1, 1)
     assert not allowed_across(["all"])("runtime_mode loop")
+
+
+KINDS = {
+    "open loop, poisson arrivals": {"loop": "open", "arrivals": "poisson"},
+    "open loop, constant arrivals": {"loop": "open", "arrivals": "constant"},
+    "open loop, poisson arrivals, shared_prefix 0.5": {"loop": "open", "arrivals": "poisson", "shared_prefix": 0.5},
+    "MLPerf server": {"loop": "open", "arrivals": "poisson", "scenario": "server"},
+}
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory, empty_database):
+    """Four kinds of load at the same rate, each on two days."""
+    path = shutil.copy(empty_database, tmp_path_factory.mktemp("kinds") / "kinds.duckdb")
+    with Warehouse.open(path) as warehouse:
+        for day in ("2026-03-01", "2026-03-02"):
+            for mode in KINDS.values():
+                times = dict.fromkeys(("started_at", "finished_at"), f"{day}T00:00:00+00:00")
+                run = Alter.mode(make_load(rates=(2.0,), model_id="kinds", session_id=day, **times), **mode)
+                warehouse.ingest(run)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "command", [show.main, history.main, check.main, lambda words: compare.main(["until=2026-03-01", *words])]
+)
+def test_kinds_of_load_at_the_same_rate_are_told_apart_in_every_table(kinds, command, capsys):
+    sides = [] if command in (show.main, history.main, check.main) else ["since=2026-03-02"]
+    command([*sides, "--db-path", kinds])
+    text = capsys.readouterr().out
+    lines = {line for line in text.splitlines() if "request_rate=2" in line}
+    for words in KINDS:
+        assert any(f" {words} " in f" {' '.join(line.split())} " for line in lines), (words, text)
+
+
+def test_servers_are_not_ranked_across_kinds_of_requests(kinds, capsys):
+    assert recommend.main(["kinds", "--request-rate", "2", "--share", "0.1", "--json", "--db-path", kinds]) == 0
+    found = [dict(one["traffic"]["kind"]) | {"arrivals": one["traffic"]["arrivals"]}
+             for one in json.loads(capsys.readouterr().out)["traffic"]]  # fmt: skip
+    own = [{name: value for name, value in mode.items() if name != "loop"} for mode in KINDS.values()]
+    assert sorted(found, key=str) == sorted(own, key=str)

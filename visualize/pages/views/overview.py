@@ -259,7 +259,7 @@ def _card(history: History) -> Card:
     metric = JUDGED[DEFAULT_METRIC]
     values = [point.value for point in history.points]
     newest = history.change_points[-1] if history.change_points else None
-    about = (history.subject[name] for name in ("device", "runtime", "precision"))
+    about = (history.subject[name] for name in ("device", "runtime", "precision", "settings"))
     return Card(
         title=str(history.subject["model_id"]),
         about=" · ".join([*(str(word) for word in about if word), history.point.label]),

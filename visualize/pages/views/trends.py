@@ -158,7 +158,9 @@ def _name(history: History) -> str:
 
 
 def _setup(history: History) -> list[str]:
-    return [str(history.subject[name]) for name in ("device", "runtime", "precision") if history.subject[name]]
+    return [
+        str(history.subject[name]) for name in ("device", "runtime", "precision", "settings") if history.subject[name]
+    ]
 
 
 def _is_worse(found: ChangePoint, metric: Metric) -> bool:

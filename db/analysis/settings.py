@@ -1,0 +1,56 @@
+"""What tells series of the same subject apart, in words: the kind of a load, and the settings that differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarking.core.records import LOOP, SCENARIO
+from db.values import heading
+
+SETTINGS = "settings"
+"""The heading of these words, and their key in a row."""
+ARRIVALS = "arrivals"
+SUBJECT = ("model_id", "device", "runtime", "precision")
+"""Columns that every table has."""
+OF_THE_KIND = (LOOP, SCENARIO, ARRIVALS)
+"""Settings that the kind of a load says."""
+BESIDES = ("weights", "num_threads", "cpu_list")
+"""Columns that are settings, too."""
+
+
+def settings_words(rows: Sequence[Mapping[str, Any]], besides: Sequence[str] = BESIDES) -> list[str | None]:
+    """For each row (with the subject, runtime_mode as JSON, and the columns besides) its kind of load, and the settings
+    in which the rows of its subject differ: "open loop, poisson arrivals, slo ttft:500ms"; None where nothing is to be
+    said."""
+    modes = [
+        {**json.loads(row["runtime_mode"]), **{heading(name): row[name] for name in besides if row[name] is not None}}
+        for row in rows
+    ]
+    subjects = [tuple(str(row[name]) for name in SUBJECT) for row in rows]
+    alike: dict[tuple[str, ...], list[Mapping[str, object]]] = {}
+    for subject, mode in zip(subjects, modes, strict=True):
+        alike.setdefault(subject, []).append(mode)
+    names = {subject: differing_names(found) for subject, found in alike.items()}
+    return [_words(mode, names[subject]) for subject, mode in zip(subjects, modes, strict=True)]
+
+
+def differing_names(modes: Sequence[Mapping[str, object]]) -> list[str]:
+    """The settings that are not the same in all, by name."""
+    names = sorted({name for mode in modes for name in mode})
+    return [name for name in names if len({json.dumps(mode.get(name)) for mode in modes}) > 1]
+
+
+def _words(mode: Mapping[str, object], names: Sequence[str]) -> str | None:
+    parts = _kind(mode)
+    parts += [f"{name} {mode[name]}" for name in names if name in mode and name not in OF_THE_KIND]
+    return ", ".join(parts) or None
+
+
+def _kind(mode: Mapping[str, object]) -> list[str]:
+    """The kind of a load; empty for calls in a loop of ours."""
+    if LOOP not in mode:
+        return []
+    kind = f"MLPerf {mode[SCENARIO]}" if SCENARIO in mode else f"{mode[LOOP]} loop"
+    return [kind, *([f"{mode[ARRIVALS]} arrivals"] if ARRIVALS in mode and SCENARIO not in mode else [])]
