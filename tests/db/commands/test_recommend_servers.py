@@ -197,21 +197,28 @@ def kinds(tmp_path_factory, empty_database):
     return str(path)
 
 
-@pytest.mark.parametrize(
-    "command", [show.main, history.main, check.main, lambda words: compare.main(["until=2026-03-01", *words])]
-)
-def test_kinds_of_load_at_the_same_rate_are_told_apart_in_every_table(kinds, command, capsys):
-    sides = [] if command in (show.main, history.main, check.main) else ["since=2026-03-02"]
-    command([*sides, "--db-path", kinds])
+@pytest.mark.parametrize("command", [show.main, history.main, check.main])
+def test_kinds_of_load_at_the_same_rate_are_told_apart(kinds, command, capsys):
+    command(["--json", "--db-path", kinds])
+    found = json.loads(capsys.readouterr().out)
+    rows = found["findings"] if command is check.main else found
+    assert sorted(row["settings"] for row in rows) == sorted(KINDS)
+    command(["--db-path", kinds])
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(words in text for words in ("open loop, constant arrivals", "MLPerf server"))
+
+
+def test_kinds_of_load_at_the_same_rate_are_rows_of_a_comparison(kinds, capsys):
+    compare.main(["session=2026-03-01", "session=2026-03-02", "--db-path", kinds])
     text = capsys.readouterr().out
-    lines = {line for line in text.splitlines() if "request_rate=2" in line}
-    for words in KINDS:
-        assert any(f" {words} " in f" {' '.join(line.split())} " for line in lines), (words, text)
+    assert sorted(line[: text.splitlines()[3].index("A ms")].strip() for line in text.splitlines()[5:9]) == sorted(
+        KINDS
+    )
 
 
 def test_servers_are_not_ranked_across_kinds_of_requests(kinds, capsys):
     assert recommend.main(["kinds", "--request-rate", "2", "--share", "0.1", "--json", "--db-path", kinds]) == 0
-    found = [dict(one["traffic"]["kind"]) | {"arrivals": one["traffic"]["arrivals"]}
-             for one in json.loads(capsys.readouterr().out)["traffic"]]  # fmt: skip
+    traffic = [one["traffic"] for one in json.loads(capsys.readouterr().out)["traffic"]]
+    found = [{"arrivals": one["arrivals"], **dict(one["kind"])} for one in traffic]
     own = [{name: value for name, value in mode.items() if name != "loop"} for mode in KINDS.values()]
     assert sorted(found, key=str) == sorted(own, key=str)
