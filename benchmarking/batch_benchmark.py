@@ -42,7 +42,7 @@ from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.supervisor import check_place
 from benchmarking.sweep.run.turns import take_turn, without_turn_flag
-from benchmarking.sweep.run.warehouse import DATABASE_WAIT_S, Ingest, database
+from benchmarking.sweep.run.warehouse import Ingest, database
 from benchmarking.sweep.show.comparison import comparison_text
 from benchmarking.sweep.show.progress import machines_text
 from benchmarking.sweep.show.scaling import scaling_text
@@ -125,7 +125,7 @@ def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
 
 
 def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estimate:
-    """The estimated time of the plans, from the database if there is one and it is not in use."""
+    """The estimated time of the plans, from the database if there is one."""
     from benchmarking.batch.estimate import measured_before
 
     path = arguments.db_path or default_database()
@@ -133,13 +133,8 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
         return estimate(plans, ())
     from db.warehouse import Warehouse
 
-    try:
-        wait_s = DATABASE_WAIT_S if arguments.lock_timeout is None else arguments.lock_timeout
-        with Warehouse.open(path, read_only=True, lock_timeout_s=wait_s) as warehouse:
-            return estimate(plans, measured_before(plans, lambda sql, values: warehouse.query(sql, values).dicts()))
-    except LockedError as error:
-        note(f"no time estimate: {error}")
-        return estimate(plans, ())
+    with Warehouse.open(path, read_only=True) as warehouse:
+        return estimate(plans, measured_before(plans, lambda sql, values: warehouse.query(sql, values).dicts()))
 
 
 def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:

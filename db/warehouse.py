@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
-from benchmarking.core.database_paths import LakePlace, is_lake
-from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.database_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
+from benchmarking.core.errors import FormatError, LockedError, StorageError
 from benchmarking.core.profiles import Profile
 from benchmarking.core.records import Precision, Run
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
@@ -25,6 +25,7 @@ from db.connection import (
     FILE_FORMAT,
     QUESTIONS,
     WRITER,
+    Config,
     InvalidatedError,
     attached,
     connect,
@@ -34,6 +35,7 @@ from db.connection import (
     translate_errors,
 )
 from db.contents import conflicts, conflicts_text
+from db.file_copy import copy_unlocked
 from db.files import make_folder, publish, temporary_sibling
 from db.large_samples import large_samples
 from db.latest_results import latest_rows
@@ -55,6 +57,11 @@ SHARED_TABLES = {"hardware_info": "hardware_id", "series": "series_id"}
 """Tables with rows that several runs share -> their keys."""
 RUN_TABLES = ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "requests")
 """Tables in which each row belongs to one run."""
+
+COPIES = "benchhouse-copy"
+READER_WAIT_S = 0.2
+"""How long who reads waits for a file that is being written, in seconds: longer than a run takes to be stored. Then a
+copy is read."""
 
 T = TypeVar("T")
 Parameters = Sequence[object] | Mapping[str, object]
@@ -103,38 +110,101 @@ class Warehouse:
         """The warehouse in the file `path` (":memory:" for a temporary one, or a DuckLake), upgraded to this version.
 
         `for_questions` is for SQL of a user (`db.query.questions`): read-only, without access to other files. A missing
-        file is created, unless `create` is False or it is read-only. One writer or several readers may have the file
-        open: waits up to `lock_timeout_s` for it, then raises LockedError. Raises FormatError for a file that is not a
-        warehouse or too new, StorageError for one that cannot be opened.
+        file is created, unless `create` is False or it is read-only. One writer or several readers may have a file
+        open: who writes waits up to `lock_timeout_s` for it, then raises LockedError; who reads waits a moment, then
+        gets a copy of the file as it is (`open_copy`). Raises FormatError for a file that is not a warehouse or too
+        new, StorageError for one that cannot be opened.
         """
         name = str(path)
+        if read_only or for_questions:
+            return cls._open_to_read(name, for_questions=for_questions, lock_timeout_s=lock_timeout_s)
         if is_lake(name):
             of_lake = lake.Lake(place=LakePlace.parse(name), lock_timeout_s=lock_timeout_s)
-            return cls._copy_of(of_lake) if for_questions else cls._in(of_lake, read_only=read_only, create=create)
-        read_only = read_only or for_questions
-        if name != MEMORY and not os.path.exists(name):
-            if read_only or not create:
-                raise StorageError(f"no database at {name}: create it with setup_benchmark_db --db-path {name}")
+            return of_lake.repeated(lambda: cls._prepared(of_lake, read_only=False, create=create))
+        if create and name != MEMORY and not os.path.exists(name):
             _create(Path(name))
-        config = QUESTIONS if for_questions else FILE_FORMAT if read_only else WRITER
-        connection = connect(name, config, read_only=read_only, lock_timeout_s=lock_timeout_s, locked=False)
-        warehouse = cls(connection, name, read_only=read_only)
+        warehouse = cls._of_file(name, name, WRITER, lock_timeout_s=lock_timeout_s)
+        if name != MEMORY:
+            remove_leftovers(Path(name).resolve().parent)
+        return warehouse
+
+    @classmethod
+    def _open_to_read(cls, name: str, *, for_questions: bool, lock_timeout_s: float) -> Warehouse:
+        place = LakePlace.parse(name) if is_lake(name) else None
+        if place is not None and (place.is_postgres or for_questions):
+            return cls.open_copy(name) if for_questions else cls._of_lake(place, lock_timeout_s)
+        wait_s = min(lock_timeout_s, READER_WAIT_S)
+        try:
+            if place is not None:
+                return cls._of_lake(place, wait_s)
+            return cls._of_file(name, name, QUESTIONS if for_questions else FILE_FORMAT, lock_timeout_s=wait_s)
+        except LockedError:
+            return cls.open_copy(name, for_questions=for_questions)
+
+    @classmethod
+    def open_copy(cls, path: str | Path, *, for_questions: bool = True) -> Warehouse:
+        """A temporary copy of the warehouse as it is now, read-only, which no writer waits for and which waits for no
+        writer. `for_questions` as in `open`. Raises StorageError."""
+        name = str(path)
+        with ExitStack() as stack:
+            try:
+                folder = stack.enter_context(temporary_folder(COPIES))
+            except OSError as error:
+                raise StorageError(f"no folder for a copy of {name}: {error.strerror}: {error.filename}") from error
+            if is_lake(name):
+                warehouse = cls._copy_of_lake(LakePlace.parse(name), folder, for_questions=for_questions)
+            else:
+                copy = copy_unlocked(Path(name), folder)
+                config = QUESTIONS if for_questions else FILE_FORMAT
+                warehouse = cls._of_file(str(copy), name, config, lock_timeout_s=0.0)
+            warehouse._kept = stack.pop_all()
+        return warehouse
+
+    @classmethod
+    def _copy_of_lake(cls, place: LakePlace, folder: Path, *, for_questions: bool) -> Warehouse:
+        """The lake through a copy of its catalog, if that is a file; for questions a copy of its tables."""
+        source = place
+        if not place.is_postgres:
+            catalog_copy = copy_unlocked(Path(place.catalog), folder, FILE_ENDING)
+            data = f"{DATA_PATH}{place.data_path}" if place.data_path else ""
+            source = LakePlace.parse(f"{LAKE}{catalog_copy}{data}")
+        try:
+            opened = cls._of_lake(source, 0.0)
+            opened.path = place.name
+            if not for_questions:
+                return opened
+            copy = folder / "copy.duckdb"
+            with opened, opened._using() as connection:
+                lake.copy_for_questions(connection, copy)
+        except StorageError as error:
+            raise StorageError(str(error).replace(source.name, place.name)) from error
+        connection = connect(str(copy), QUESTIONS, read_only=True, lock_timeout_s=0.0)
+        return cls(connection, place.name, read_only=True, file=str(copy))
+
+    @classmethod
+    def _of_lake(cls, place: LakePlace, lock_timeout_s: float) -> Warehouse:
+        """To read. A server that is away is said at once; what was measured waits for it."""
+        return cls._prepared(lake.Lake(place=place, lock_timeout_s=lock_timeout_s), read_only=True, create=False)
+
+    @classmethod
+    def _of_file(cls, file: str, name: str, config: Config, *, lock_timeout_s: float) -> Warehouse:
+        """The warehouse in a file that messages call `name`; read-only unless the configuration is a writer's."""
+        read_only = config is not WRITER
+        if file != MEMORY and not os.path.exists(file):
+            raise StorageError(f"no database at {name}: create it with setup_benchmark_db --db-path {name}")
+        try:
+            connection = connect(file, config, read_only=read_only, lock_timeout_s=lock_timeout_s, locked=False)
+        except StorageError as error:
+            if file == name:
+                raise
+            raise StorageError(str(error).replace(file, name)) from error
+        warehouse = cls(connection, name, read_only=read_only, file=file)
         try:
             warehouse._prepare()
         except BaseException:
             warehouse.close()
             raise
-        if not read_only and name != MEMORY:
-            remove_leftovers(Path(name).resolve().parent)
         return warehouse
-
-    @classmethod
-    def _in(cls, of_lake: lake.Lake, *, read_only: bool, create: bool) -> Warehouse:
-        def opened() -> Warehouse:
-            return cls._prepared(of_lake, read_only=read_only, create=create)
-
-        # Who reads is told at once that the server is away; what was measured waits for it.
-        return opened() if read_only else of_lake.repeated(opened)
 
     @classmethod
     def _prepared(cls, of_lake: lake.Lake, *, read_only: bool, create: bool) -> Warehouse:
@@ -145,28 +215,6 @@ class Warehouse:
         except BaseException:
             warehouse.close()
             raise
-        return warehouse
-
-    @classmethod
-    def _copy_of(cls, of_lake: lake.Lake) -> Warehouse:
-        """A copy of the lake in a temporary file, for questions."""
-        with ExitStack() as stack:
-            try:
-                folder = stack.enter_context(temporary_folder("benchhouse-lake"))
-            except OSError as error:
-                raise StorageError(f"no folder for a copy of {of_lake.place.name}: {error.strerror}") from error
-            copy = folder / "copy.duckdb"
-            with cls._in(of_lake, read_only=True, create=False) as source:
-                source.copy_for_questions(copy)
-            return cls.of_copy(copy, of_lake.place.name, stack.pop_all())
-
-    @classmethod
-    def of_copy(cls, copy: Path, name: str, kept: ExitStack | None = None) -> Warehouse:
-        """A copy that `copy_for_questions` has made; `kept` is closed with it."""
-        warehouse = cls(
-            connect(str(copy), QUESTIONS, read_only=True, lock_timeout_s=0.0), name, read_only=True, file=str(copy)
-        )
-        warehouse._kept = kept or ExitStack()
         return warehouse
 
     @classmethod
@@ -206,7 +254,10 @@ class Warehouse:
         file = Path(path).resolve() if os.path.exists(path) else Path(path)
         before = file.stat().st_size if file.exists() else 0
         cls.open(file, lock_timeout_s=lock_timeout_s, create=False).close()  # writes its log into it
-        with cls.open(file, read_only=True, lock_timeout_s=lock_timeout_s) as held, temporary_sibling(file) as part:
+        with (
+            cls._of_file(str(file), str(file), FILE_FORMAT, lock_timeout_s=lock_timeout_s) as held,
+            temporary_sibling(file) as part,
+        ):
             if file.with_name(f"{file.name}.wal").exists():
                 raise StorageError(f"{file}: its log belongs to a process that was killed just now: try again")
             held._copy_to(part)
@@ -240,11 +291,6 @@ class Warehouse:
     def lake_snapshot(self) -> int:
         """The number of the lake's newest state; each change makes another."""
         return int(self.query(lake.SNAPSHOT).dicts()[0]["snapshot"])
-
-    def copy_for_questions(self, target: Path) -> None:
-        """Copy a lake's tables into a new file for `of_copy`, from which nothing of the lake can be reached."""
-        with self._using() as connection:
-            lake.copy_for_questions(connection, target)
 
     def ingest(self, run: Run, *, source: str | None = None, source_sha256: str | None = None) -> bool:
         """Store a run, completely or not at all; False if it, or its file (`source_sha256`), is already stored.

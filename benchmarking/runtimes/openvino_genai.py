@@ -1,9 +1,9 @@
 """OpenVINO GenAI: OpenVINO with a pipeline of generation of its own, on processors, from GGUF files and OpenVINO's own.
 
 It reads GGUF files of three kinds of models, whose weights are float16 or quantized, and given folders of OpenVINO's
-files with their tokenizer. A call is `generate` of one row
-with a streamer, which the pipeline calls for each token. Products are computed in float32, since the default of newer
-processors, bfloat16, is another precision than the one asked for.
+files with their tokenizer. A call is `generate` of one row with a streamer, which the pipeline calls for each token.
+Products are computed in float32, since the default of newer processors, bfloat16, is another precision than the one
+asked for. The pipeline's prefix cache, on by default, is off: it would give every call but the first its whole prompt.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ QUANTIZED: Mapping[str, Precision] = {"Q8_0": "int8", "Q4_0": "int4"}
 """Types of GGUF that it reads and that are made here."""
 CACHE_TYPES = ("f16", "f32", "bf16", "u8")
 COMPUTED = "f32"
+MOST_TOKENS = 2**64 - 1
+"""The largest value of the scheduler's limit of tokens in a pass."""
 
 
 class OpenVinoGenai(GenerativeEngine):
@@ -126,6 +128,9 @@ class GenaiModel(EngineModel):
 
         self.weights_bytes: int | None = weights.size_bytes
         self.parameter_count: int | None = weights.parameter_count
+        scheduler = engine.SchedulerConfig()
+        scheduler.enable_prefix_caching = False
+        scheduler.max_num_batched_tokens = MOST_TOKENS  # a prompt is one pass, as where no scheduler is given
         wanted: dict[str, Json] = {
             "INFERENCE_PRECISION_HINT": COMPUTED,
             "KV_CACHE_PRECISION": settings.kv_cache_type or CACHE_TYPES[0],
@@ -133,7 +138,7 @@ class GenaiModel(EngineModel):
         if settings.threads is not None:
             wanted["INFERENCE_NUM_THREADS"] = settings.threads
         try:
-            self.pipeline: Any = engine.LLMPipeline(str(file), DEVICE, **wanted)
+            self.pipeline: Any = engine.LLMPipeline(str(file), DEVICE, scheduler_config=scheduler, **wanted)
         except RuntimeError as error:
             raise BenchhouseError(f"OpenVINO GenAI does not load {file}: {_reason(error)}") from error
         core = openvino.Core()
@@ -163,7 +168,7 @@ def _reason(error: RuntimeError) -> str:
 
 
 class GenaiRequest(EngineRequest):
-    """Calls of `generate`. The pipeline empties its cache before each."""
+    """Calls of `generate`, each of which computes its whole prompt."""
 
     def __init__(self, pipeline: Any, prompts: np.ndarray, new_tokens: int) -> None:
         import numpy as np

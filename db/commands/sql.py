@@ -2,8 +2,8 @@
 
 No other file can be read or written. Without a terminal the statements are read from stdin, and the exit code is 1 if
 one of them failed. FROM columns_of('hardware_comparison') lists the columns of a table or view with their meaning,
-.help the commands of the shell. While the shell is open no run can be stored: a measuring command waits for the
-database, then keeps its run file.
+.help the commands of the shell. In a terminal the shell shows a copy of the database as it is when the shell is opened,
+so that runs can be stored meanwhile.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _run(argv: Sequence[str]) -> int:
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal and arguments.timeout is not None:
         raise UsageError("--timeout limits statements read from stdin: in a terminal, Ctrl-C stops one")
-    with _opened(arguments) as (greeting, views, file):
+    with _opened(arguments, is_terminal=is_terminal) as (greeting, views, file):
         command = shell_command(find_shell(), file, arguments.format, views)
         if is_terminal:
             print(greeting, flush=True)
@@ -74,18 +74,20 @@ def _parser() -> Parser:
 
 
 @contextmanager
-def _opened(arguments: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
-    """The tables and views for people, the SQL of our views if those in the file are not ours, and the file; of a lake
-    a copy of its tables as they are now, until the end.
+def _opened(arguments: argparse.Namespace, *, is_terminal: bool) -> Iterator[tuple[str, str, str]]:
+    """The tables and views for people, the SQL of our views if those in the file are not ours, and the file; a copy
+    as it is now, until the end, of a lake, of what is being written, and for a terminal, which may stay open for long.
 
     Raises StorageError and its subclasses for a file that is not a warehouse.
     """
     from benchmarking.core.terminal import stdout_page
     from db.migrate import temporary_views
     from db.query import dictionary
+    from db.warehouse import Warehouse
 
     with ExitStack() as stack:
-        warehouse = stack.enter_context(open_to_read(arguments, for_questions=True))
+        opened = Warehouse.open_copy(arguments.db_path) if is_terminal else open_to_read(arguments, for_questions=True)
+        warehouse = stack.enter_context(opened)
         views = "" if warehouse.has_own_views else temporary_views()
         listing = dictionary.listing(dictionary.entries(warehouse), width=stdout_page().width or dictionary.WIDTH)
         greeting = (

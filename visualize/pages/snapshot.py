@@ -4,44 +4,35 @@ DuckDB lets one process write or several read. Pages read a copy, so that they n
 its run, and show what is stored while another process has the file open. A change that somebody makes on a page goes
 into the user's own file, as by a command: with the file's lock, for which it waits a short time.
 
-The copy is made without a lock: file and log are unchanged from before to after copying, or it is made again. DuckDB
-changes the file in a checkpoint only, and otherwise appends to the log, of which it ignores an unfinished transaction.
-
 A DuckLake in PostgreSQL is read as it is at one moment, which no writer waits for, into a copy of the same kind. One in
 a file is read through a copy of its catalog.
 """
 
 from __future__ import annotations
 
-import os
 import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from benchmarking.core.database_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
-from benchmarking.core.errors import BenchhouseError, StorageError
-from benchmarking.core.temporary import temporary_folder
-from db.connection import WRITER, connect, copy_database
+from benchmarking.core.database_paths import LakePlace, is_lake
+from benchmarking.core.errors import BenchhouseError
 from db.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from benchmarking.core.live_status import Sight
 
-FOLDER = "benchhouse-pages"
 CHECKED_S = 1.0
 """How long a copy is used without a look at the file, in seconds."""
 SETTLED_S = 0.05
 """A file changed less than this ago may change again with the same time stamp, which has steps of up to 10 ms."""
 WAIT_S = 2.0
 """How long a change waits for the file, in seconds: longer than a run takes to be stored."""
-ATTEMPTS = 20
-PAUSE_S = 0.1
 
 T = TypeVar("T")
 Signature = tuple[tuple[int, int, int] | None, ...]
@@ -90,22 +81,12 @@ class _Copy:
         self.readers = 1  # the snapshots' own
         self.taken_at = datetime.now(UTC)
         self.kept: dict[str, Any] = {}
-        with ExitStack() as stack:
-            try:
-                folder = stack.enter_context(temporary_folder(FOLDER))
-            except OSError as error:
-                raise StorageError(f"no folder for a copy of {path}: {error.strerror}: {error.filename}") from error
-            if is_lake(path):
-                self.warehouse, self.signature = _copy_of_lake(LakePlace.parse(path), folder)
-            else:
-                copy, self.signature = _settled_copy(Path(path), folder)
-                self.warehouse = _opened(copy, Path(path))
-            stack.enter_context(self.warehouse)
-            self._stack = stack.pop_all()
+        self.signature = _signature(path)  # before the copy: what comes meanwhile makes another one
+        self.warehouse = Warehouse.open_copy(path)
 
     def close(self) -> None:
         """Delete it."""
-        self._stack.close()
+        self.warehouse.close()
 
 
 class Snapshots:
@@ -174,10 +155,10 @@ class Snapshots:
 
     def _is_current(self) -> bool:
         try:
-            found = _lake_signature(self._path) if is_lake(self._path) else _signature(Path(self._path))
-            return found == self._copy.signature
+            found = _signature(self._path)
         except BenchhouseError:  # making a copy says what it is
             return False
+        return found is not None and found == self._copy.signature
 
     def _replace(self) -> None:
         try:
@@ -190,9 +171,17 @@ class Snapshots:
         self._leave(old)
 
 
-def _signature(path: Path) -> Signature:
-    """What changes with the file or its log."""
-    return tuple(_state(Path(f"{path}{ending}")) for ending in ("", ".wal"))
+def _signature(name: str) -> Signature | None:
+    """What changes with the warehouse; None if it may change again without a change of that. Raises StorageError."""
+    if is_lake(name):
+        place = LakePlace.parse(name)
+        if place.is_postgres:
+            with Warehouse.open(name, read_only=True) as lake:
+                return ((lake.lake_snapshot(), 0, 0),)
+        name = place.catalog
+    states = tuple(_state(Path(f"{name}{ending}")) for ending in ("", ".wal"))
+    newest_s = max((state[2] / 1e9 for state in states if state is not None), default=0.0)
+    return None if 0 <= time.time() - newest_s < SETTLED_S else states
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
@@ -201,59 +190,3 @@ def _state(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _lake_signature(name: str) -> Signature:
-    """What changes with the lake. Raises StorageError."""
-    place = LakePlace.parse(name)
-    if not place.is_postgres:
-        return _signature(Path(place.catalog))
-    with Warehouse.open(name, read_only=True, lock_timeout_s=0) as lake:
-        return ((lake.lake_snapshot(), 0, 0),)
-
-
-def _copy_of_lake(place: LakePlace, folder: Path) -> tuple[Warehouse, Signature]:
-    """A copy of the lake's tables, for questions. Raises StorageError."""
-    source, signature = place.name, None
-    if not place.is_postgres:
-        catalog, signature = _settled_copy(Path(place.catalog), folder, FILE_ENDING)
-        source = f"{LAKE}{catalog}" + (f"{DATA_PATH}{place.data_path}" if place.data_path else "")
-    copy = folder / "copy.duckdb"
-    try:
-        with Warehouse.open(source, read_only=True, lock_timeout_s=0) as lake:
-            number = lake.lake_snapshot()  # before the copy: what comes meanwhile makes another one
-            lake.copy_for_questions(copy)
-    except StorageError as error:
-        raise StorageError(str(error).replace(source, place.name)) from error
-    return Warehouse.of_copy(copy, place.name), signature or ((number, 0, 0),)
-
-
-def _settled_copy(path: Path, folder: Path, ending: str = ".duckdb") -> tuple[Path, Signature]:
-    """A consistent copy. Raises StorageError."""
-    if not path.exists():
-        raise StorageError(f"no database at {path}: create it with setup_benchmark_db --db-path {path}")
-    for attempt in range(ATTEMPTS):
-        before = _signature(path)
-        newest_s = max((state[2] / 1e9 for state in before if state is not None), default=0.0)
-        if 0 <= time.time() - newest_s < SETTLED_S:
-            time.sleep(SETTLED_S)
-            continue
-        copy = folder / f"{attempt}{ending}"
-        copy_database(path, copy)
-        if _signature(path) == before:
-            return copy, before
-        for one in (copy, Path(f"{copy}.wal")):
-            one.unlink(missing_ok=True)
-        time.sleep(PAUSE_S)
-    raise StorageError(f"{path} changes all the time: no copy of it was consistent in {ATTEMPTS} attempts")
-
-
-def _opened(copy: Path, path: Path) -> Warehouse:
-    """The copy, without a log. Raises StorageError that names the user's file, also for one of an older version: to
-    upgrade each copy of it would take longer than to copy it."""
-    try:
-        if os.path.exists(f"{copy}.wal"):
-            connect(str(copy), WRITER, read_only=False, lock_timeout_s=0).close()  # applies its log
-        return Warehouse.open(copy, for_questions=True, lock_timeout_s=0)
-    except StorageError as error:
-        raise StorageError(str(error).replace(str(copy), str(path))) from error

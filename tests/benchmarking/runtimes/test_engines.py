@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,9 @@ from tests.helpers.engines import CPU, POINT, called, installed, opened, prompts
 ENGINES = ("llamacpp", "ctranslate2", "mlx", "onnxruntime-genai")
 PAIR = replace(POINT, batch_size=2)
 DEPTH = 40
+LONG = 480
+FIRST_RATIO = 3
+"""The time to the first token of a long prompt, in times to another one, at least."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -124,6 +128,24 @@ def test_a_pipeline_s_tokens_are_eager_s_and_its_own_times_stand_beside_ours(
     assert marks == ["token"] * 12
     assert 16.0 <= session.verified["bits_per_weight"] < 16.1
     assert 0 < own["engine_time_to_first_token"] < own["latency_request"]
+
+
+@pytest.mark.parametrize("name", [*ENGINES, "openvino-genai"])
+def test_every_call_computes_its_whole_prompt_though_an_earlier_one_had_the_same(name: str, llama: Workload) -> None:
+    """A prefix cache that an engine has on by default would give the first token for the price of any other."""
+    point = replace(POINT, sequence_length=LONG)
+    precision = "float16" if name == "openvino-genai" else "float32"
+    first, other = [], []
+    with opened(name, llama, point, precision=precision) as (_, operation):
+        for _ in range(6):
+            times = [time.perf_counter()]
+            operation.reset()
+            operation.run(lambda _, times=times: times.append(time.perf_counter()))
+            operation.runtime_times_ns()
+            steps = np.diff(times)
+            first.append(steps[0])
+            other.append(min(steps[1:]))
+    assert min(first[1:]) > FIRST_RATIO * min(other)
 
 
 def test_tokens_proposed_from_the_text_so_far_are_counted_and_change_nothing(
