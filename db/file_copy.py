@@ -4,6 +4,9 @@ DuckDB writes a new state into free blocks of the file, and makes it the file's 
 a checkpoint. Between checkpoints it appends to the log, whose entries may refer to blocks that are in the file by then.
 So if the log is copied before the file, and the headers are the same before and after, the copy is what a crash at that
 moment would have left, which DuckDB reads: an unfinished transaction at the end of the log is ignored.
+
+Blocks of metadata are written again in their place, with what is new behind what is there. So what was read of a file
+that is being written is read again, until it has not changed in between: no block is half of one and half of the other.
 """
 
 from __future__ import annotations
@@ -11,37 +14,95 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchmarking.core.errors import StorageError
-from db.connection import WRITER, connect
+from db.connection import WRITER, DamagedError, connect
 
 HEADER_BYTES = 3 * 4096
 """The file's header and two headers of states, of which a checkpoint writes the older one."""
+CHUNK_BYTES = 1 << 20
+SETTLED_S = 0.05
+"""A file whose time of change is older than this is not being written; such times have steps of up to 10 ms."""
 ATTEMPTS = 20
 PAUSE_S = 0.05
 
 State = tuple[int, int, bytes]
+Times = tuple[int, int]
 
 
 def copy_unlocked(path: Path, folder: Path, ending: str = ".duckdb") -> Path:
     """A consistent copy in the folder, without a log. Raises StorageError."""
     if not path.exists():
         raise StorageError(f"no database at {path}: create it with setup_benchmark_db --db-path {path}")
+    damage: DamagedError | None = None
     for attempt in range(ATTEMPTS):
         copy = folder / f"{attempt}{ending}"
-        before = _state(path)
-        for one, target in ((Path(f"{path}.wal"), Path(f"{copy}.wal")), (path, copy)):
-            _copy(one, target, path)
-        if before is not None and _state(path) == before:
-            _apply_log(copy, path)
-            return copy
-        for target in (copy, Path(f"{copy}.wal")):
+        try:
+            if _copy_once(path, copy):
+                _apply_log(copy, path)
+                return copy
+        except DamagedError as error:  # of the copy, or of the file
+            if damage is not None:
+                raise
+            damage = error
+        for target in (copy, _log(copy)):
             target.unlink(missing_ok=True)
         time.sleep(PAUSE_S)
     raise StorageError(
         f"{path} was written all the time: no copy of it was consistent in {ATTEMPTS} attempts: try again"
     )
+
+
+def _copy_once(path: Path, copy: Path) -> bool:
+    """Copy log and file; whether they belong together."""
+    before, times = _state(path), _times(path)
+    try:
+        for one, target in ((_log(path), _log(copy)), (path, copy)):
+            with suppress(FileNotFoundError):  # no log, or a file that is just being replaced
+                shutil.copyfile(one, target)
+        is_quiet = times is not None and time.time() - times[1] / 1e9 > SETTLED_S and _times(path) == times
+        is_whole = copy.exists() and (is_quiet or _settle(path, copy))
+    except OSError as error:
+        raise StorageError(f"{path} cannot be copied to {copy.parent}: {error.strerror}") from error
+    return is_whole and before is not None and _state(path) == before
+
+
+def _settle(path: Path, copy: Path) -> bool:
+    """Read again what has been read until it is the same; whether it was in the end."""
+    size = copy.stat().st_size
+    places = list(range(0, size, CHUNK_BYTES))
+    with path.open("rb") as file, copy.open("r+b") as own:
+        for _ in range(ATTEMPTS):
+            changed = []
+            for place in places:
+                file.seek(place)
+                own.seek(place)
+                length = min(CHUNK_BYTES, size - place)
+                found = file.read(length)
+                if found != own.read(length):
+                    own.seek(place)
+                    own.write(found)
+                    changed.append(place)
+            if not changed:
+                return True
+            places = changed
+            own.flush()
+    return False
+
+
+def _log(path: Path) -> Path:
+    return Path(f"{path}.wal")
+
+
+def _times(path: Path) -> Times | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def _state(path: Path) -> State | None:
@@ -56,21 +117,18 @@ def _state(path: Path) -> State | None:
         raise StorageError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _copy(source: Path, target: Path, path: Path) -> None:
-    try:
-        shutil.copyfile(source, target)
-    except FileNotFoundError as error:  # no log, or a file that is just being replaced
-        if not target.parent.is_dir():
-            raise StorageError(f"{path} cannot be copied to {target.parent}: {error.strerror}") from error
-    except OSError as error:
-        raise StorageError(f"{path} cannot be copied to {target.parent}: {error.strerror}") from error
-
-
 def _apply_log(copy: Path, path: Path) -> None:
-    """Write the copy's log into it. Raises StorageError that names the original."""
-    if not os.path.exists(f"{copy}.wal"):
-        return
+    """Write the copy's log into it. Raises StorageError."""
+    if _log(copy).exists():
+        with errors_naming(str(path), str(copy)):
+            connect(str(copy), WRITER, read_only=False, lock_timeout_s=0.0).close()
+
+
+@contextmanager
+def errors_naming(name: str, copy: str) -> Iterator[None]:
+    """Errors of a copy name what the user knows."""
     try:
-        connect(str(copy), WRITER, read_only=False, lock_timeout_s=0.0).close()
+        yield
     except StorageError as error:
-        raise StorageError(str(error).replace(str(copy), str(path))) from error
+        error.args = (str(error).replace(copy, name),)
+        raise

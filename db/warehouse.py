@@ -35,7 +35,7 @@ from db.connection import (
     translate_errors,
 )
 from db.contents import conflicts, conflicts_text
-from db.file_copy import copy_unlocked
+from db.file_copy import copy_unlocked, errors_naming
 from db.files import make_folder, publish, temporary_sibling
 from db.large_samples import large_samples
 from db.latest_results import latest_rows
@@ -168,7 +168,7 @@ class Warehouse:
             catalog_copy = copy_unlocked(Path(place.catalog), folder, FILE_ENDING)
             data = f"{DATA_PATH}{place.data_path}" if place.data_path else ""
             source = LakePlace.parse(f"{LAKE}{catalog_copy}{data}")
-        try:
+        with errors_naming(place.name, source.name):
             opened = cls._of_lake(source, 0.0)
             opened.path = place.name
             if not for_questions:
@@ -176,8 +176,6 @@ class Warehouse:
             copy = folder / "copy.duckdb"
             with opened, opened._using() as connection:
                 lake.copy_for_questions(connection, copy)
-        except StorageError as error:
-            raise StorageError(str(error).replace(source.name, place.name)) from error
         connection = connect(str(copy), QUESTIONS, read_only=True, lock_timeout_s=0.0)
         return cls(connection, place.name, read_only=True, file=str(copy))
 
@@ -192,12 +190,8 @@ class Warehouse:
         read_only = config is not WRITER
         if file != MEMORY and not os.path.exists(file):
             raise StorageError(f"no database at {name}: create it with setup_benchmark_db --db-path {name}")
-        try:
+        with errors_naming(name, file):
             connection = connect(file, config, read_only=read_only, lock_timeout_s=lock_timeout_s, locked=False)
-        except StorageError as error:
-            if file == name:
-                raise
-            raise StorageError(str(error).replace(file, name)) from error
         warehouse = cls(connection, name, read_only=read_only, file=file)
         try:
             warehouse._prepare()

@@ -97,23 +97,6 @@ def test_copies_are_deleted(path, tmp_path, monkeypatch):
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_a_copy_of_a_file_that_changed_meanwhile_is_made_again_under_a_name_of_its_kind(tmp_path, monkeypatch):
-    catalog, folder = tmp_path / "a.ducklake", tmp_path / "copies"
-    catalog.write_bytes(b"before")
-    folder.mkdir()
-    copy_database = snapshot.copy_database
-
-    def copied(path, copy):
-        copy_database(path, copy)
-        catalog.write_bytes(b"changed meanwhile")
-
-    monkeypatch.setattr(snapshot, "copy_database", copied)
-    monkeypatch.setattr(snapshot, "_signature", lambda path: ((path.stat().st_size, 0, 0), None))
-    copy, _ = snapshot._settled_copy(catalog, folder, ".ducklake")
-    assert (copy.suffix, copy.read_bytes()) == (".ducklake", b"changed meanwhile")
-    assert list(folder.iterdir()) == [copy]
-
-
 def test_the_copy_can_neither_be_written_nor_reach_another_file(snapshots, tmp_path):
     (tmp_path / "secret.csv").write_text("a\n1\n")
     with snapshots.reading() as data:

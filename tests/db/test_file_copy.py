@@ -1,0 +1,150 @@
+"""Who reads never waits for a writer: what is read meanwhile is a copy, consistent whatever the writer does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarking.core.errors import FormatError, StorageError
+from db import file_copy
+from db.upkeep.verify import verify
+from db.warehouse import READER_WAIT_S, OutdatedError, Warehouse
+from tests.helpers.databases import file_of_version, holding
+from tests.helpers.records import make_run
+
+WRITE = """
+import sys
+from pathlib import Path
+from db.warehouse import Warehouse
+from tests.helpers.records import make_run
+
+with Warehouse.open(sys.argv[1]) as warehouse:
+    print("open", flush=True)
+    while not Path(sys.argv[2]).exists():
+        warehouse.ingest_all([make_run() for _ in range(3)])
+        if sys.argv[3] == "checkpoints":
+            warehouse.query("CHECKPOINT")
+"""
+"""Stores three runs at a time until a file appears."""
+COUNTS = """
+SELECT (SELECT count(*) FROM benchmark_runs) AS runs, (SELECT count(*) FROM benchmark_results) AS results,
+    (SELECT count(*) FROM raw_benchmark_data) AS samples
+"""
+
+
+def counts(warehouse: Warehouse) -> dict[str, int]:
+    (row,) = warehouse.query(COUNTS).dicts()
+    return row
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "a.duckdb"
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(make_run())
+    return path
+
+
+def test_who_reads_a_file_that_is_being_written_gets_it_at_once_and_leaves_nothing_behind(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    with holding(path):
+        begin = time.monotonic()
+        with Warehouse.open(path, read_only=True, lock_timeout_s=60) as warehouse:
+            waited_s = time.monotonic() - begin
+            assert counts(warehouse)["runs"] == 1
+            assert (warehouse.path, warehouse.file != str(path)) == (str(path), True)
+            with pytest.raises(StorageError, match=r"a\.duckdb: .*read-only"):
+                warehouse.query("DELETE FROM benchmark_runs")
+    assert READER_WAIT_S <= waited_s < 30  # not the time limit
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_who_reads_a_copy_does_not_make_a_writer_wait(path: Path) -> None:
+    with Warehouse.open_copy(path) as copy:
+        with holding(path):
+            pass
+        assert counts(copy)["runs"] == 1
+
+
+@pytest.mark.parametrize("how", ["appends", "checkpoints"])
+def test_copies_of_a_file_that_is_written_all_the_time_are_consistent(path: Path, tmp_path: Path, how: str) -> None:
+    (one,) = [counts(warehouse) for warehouse in [Warehouse.open(path, read_only=True)]]
+    done = tmp_path / "done"
+    command = [sys.executable, "-c", WRITE, str(path), str(done), how]
+    seen = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "open\n"
+        try:
+            deadline = time.monotonic() + 6
+            while time.monotonic() < deadline:
+                with Warehouse.open_copy(path) as copy:
+                    seen.append(counts(copy))
+        finally:
+            done.touch()
+    assert writer.returncode == 0
+    assert len({row["runs"] for row in seen}) > 2
+    for row in seen:
+        assert row["runs"] % 3 == 1
+        assert row == {name: count * row["runs"] for name, count in one.items()}
+    with Warehouse.open(path) as warehouse:
+        assert verify(warehouse) == []
+        assert counts(warehouse)["runs"] >= seen[-1]["runs"]
+
+
+def test_a_copy_of_a_file_that_a_checkpoint_changed_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, folder = tmp_path / "a.ducklake", tmp_path / "copies"
+    catalog.write_bytes(b"before")
+    folder.mkdir()
+    copyfile = file_copy.shutil.copyfile
+
+    def copied(source: Path, target: Path) -> None:
+        copyfile(source, target)
+        catalog.write_bytes(b"changed meanwhile")
+
+    monkeypatch.setattr(file_copy.shutil, "copyfile", copied)
+    copy = file_copy.copy_unlocked(catalog, folder, ".ducklake")
+    assert (copy.suffix, copy.read_bytes()) == (".ducklake", b"changed meanwhile")
+    assert list(folder.iterdir()) == [copy]
+
+
+def test_a_block_that_was_read_while_it_was_written_is_read_again(tmp_path: Path) -> None:
+    size = 3 * file_copy.CHUNK_BYTES + 5
+    path, copy = tmp_path / "a.duckdb", tmp_path / "copy.duckdb"
+    path.write_bytes(bytes(size) + b"appended later")
+    copy.write_bytes(bytes(2 * file_copy.CHUNK_BYTES) + b"torn" + bytes(size - 4 - 2 * file_copy.CHUNK_BYTES))
+    assert file_copy._settle(path, copy)
+    assert copy.read_bytes() == bytes(size)
+
+
+def test_a_file_that_changes_all_the_time_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, numbers = tmp_path / "a.duckdb", iter(range(1000))
+    path.touch()
+    monkeypatch.setattr(file_copy, "_state", lambda path: (0, next(numbers), b""))
+    monkeypatch.setattr(file_copy, "PAUSE_S", 0.0)
+    with pytest.raises(StorageError, match=r"a\.duckdb was written all the time: .* try again"):
+        file_copy.copy_unlocked(path, tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_errors_of_a_copy_keep_their_kind_and_name_the_original(tmp_path: Path) -> None:
+    (tmp_path / "text.duckdb").write_text("This is no database.\n" * 1000)
+    old = file_of_version(5, tmp_path / "old.duckdb", make_run())
+    missing = tmp_path / "none.duckdb"
+    for path, kind, words in (
+        (tmp_path / "text.duckdb", FormatError, f"{tmp_path / 'text.duckdb'}: not a DuckDB database"),
+        (old, OutdatedError, f"{old}: of another version of this program"),
+        (missing, StorageError, f"no database at {missing}: create it"),
+    ):
+        with pytest.raises(kind) as caught:
+            Warehouse.open_copy(path)
+        assert str(caught.value).startswith(words)
