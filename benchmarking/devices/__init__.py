@@ -1,1 +1,1 @@
-"""Kinds of device, one plugin a file."""
+"""Device kinds: one plugin per file."""

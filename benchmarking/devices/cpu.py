@@ -1,4 +1,4 @@
-"""The processor, which every machine has."""
+"""The CPU, present on every machine."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from benchmarking.devices.support.ort_providers import HOST_MEMORY, OrtProvider
 from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
-"""PyTorch's precisions on any CPU; without native support it converts, at a cost (`native_precisions` in the facts)."""
+"""Precisions that PyTorch runs on any CPU. Without native support it converts, at a cost (fact `native_precisions`)."""
 
 NATIVE_CAPABILITIES: dict[Precision, frozenset[str]] = {
     "bfloat16": frozenset({"avx512_bf16", "amx_bf16", "bf16"}),
     "float16": frozenset({"avx512_fp16", "amx_fp16", "fphp", "asimdhp"}),
     "int8": frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm"}),
 }
-"""Capabilities (Linux's names) of which any is enough to compute in a precision."""
+"""CPU capabilities, by Linux's names; any one of them is enough to compute natively in a precision."""
 
 ORT_PROVIDER = OrtProvider(
     name="CPUExecutionProvider",
@@ -44,7 +44,7 @@ ORT_PROVIDER = OrtProvider(
 
 
 class CpuHandle(HostHandle):
-    """The open processor. Clocks and temperatures come from Linux's /sys; other systems need rights or drivers."""
+    """The open CPU. Clocks and temperatures are read from Linux's /sys; other systems need privileges or drivers."""
 
     torch_name: str | None = "cpu"
     is_accelerator = False
@@ -67,13 +67,13 @@ class CpuHandle(HostHandle):
             yield cold
 
     def state(self) -> Readings:
-        shared = absent(f"{NOT_APPLICABLE}: a CPU is shared by all", ("foreign_pids",))
+        shared = absent(f"{NOT_APPLICABLE}: every process shares the CPU", ("foreign_pids",))
         unread = absent(f"{NOT_SUPPORTED}: no interface on {self._system}", STATE_NAMES)
         return unread | shared | (self._linux_state() if self._system == "Linux" else Readings())
 
     def _linux_state(self) -> Readings:
-        no_counter = absent(f"{NOT_SUPPORTED}: only energy is counted", ("power_w",))
-        no_reasons = absent(f"{NOT_SUPPORTED}: Linux counts throttling, it gives no reasons", ("throttle_reasons",))
+        no_counter = absent(f"{NOT_SUPPORTED}: the CPU reports energy, not power", ("power_w",))
+        no_reasons = absent(f"{NOT_SUPPORTED}: Linux counts throttling but gives no reasons", ("throttle_reasons",))
         read = gather(
             {
                 "clock_hz": lambda: processor_clock_hz(self._sys),
@@ -85,7 +85,7 @@ class CpuHandle(HostHandle):
         return no_counter | no_reasons | read
 
     def _violation_ns(self) -> int:
-        """The longest time a package was throttled by heat since boot (Intel, Linux 5.7)."""
+        """The longest thermal throttling of any package since boot (Intel, Linux 5.7 or newer)."""
         name = "thermal_throttle/package_throttle_total_time_ms"
         paths = list(self._sys.glob(f"devices/system/cpu/cpu[0-9]*/{name}"))
         if not paths:
@@ -94,7 +94,7 @@ class CpuHandle(HostHandle):
 
 
 class CpuDevice(DeviceKind):
-    """Found on every machine."""
+    """The CPU as a device kind; every machine has it."""
 
     name = "cpu"
     aliases = ("x86",)
@@ -126,7 +126,7 @@ class CpuDevice(DeviceKind):
 
 
 def describe(host: Readings) -> Device:
-    """The processor as a device, from the machine's facts."""
+    """The CPU as a device, from the machine's facts."""
     taken = ("cpu_capabilities", "cpu_cores", "cpu_threads", "architecture", "cgroup_cpu_quota_cores")
     facts = Readings(
         values={name: host.values[name] for name in taken if name in host.values},
@@ -146,7 +146,7 @@ def describe(host: Readings) -> Device:
 
 
 def native_precisions(capabilities: Json) -> tuple[Precision, ...]:
-    """Precisions in which the processor computes without converting; float32 always."""
+    """Precisions in which the CPU computes without conversion; always includes float32."""
     known = {str(name) for name in capabilities} if isinstance(capabilities, list) else set()
     return ("float32", *(precision for precision, names in NATIVE_CAPABILITIES.items() if names & known))
 

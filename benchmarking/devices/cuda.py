@@ -1,6 +1,6 @@
 """NVIDIA GPUs, found through NVML and driven through torch.
 
-`cuda:N` counts as nvidia-smi does; the number torch gives the same GPU is looked up when it is opened.
+`cuda:N` is numbered as in nvidia-smi; torch's number for the same GPU is looked up when the device is opened.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FIRST_CAPABILITY: dict[Precision, tuple[int, int]] = {
     "int8": (6, 1),
     "int4": (7, 5),
 }
-"""Compute capability from which arithmetic in a precision exists (CUDA programming guide, arithmetic instructions and
-tensor cores). From 9.0 the tensor cores have no int4: weights are stored in it and computed in another."""
+"""Lowest compute capability with arithmetic in a precision (CUDA programming guide, arithmetic instructions and
+tensor cores). From 9.0 on, tensor cores have no int4: it is a storage format for weights."""
 
 ARCHITECTURE = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<suffix>[af]?)")
 
@@ -79,12 +79,12 @@ class CudaDevice(TorchGpuKind):
         try:
             return self._devices(nvml, why_torch)
         except UnreadableError as error:
-            return (self.absent(f"the NVIDIA driver does not list its GPUs ({error}): check nvidia-smi"),)
+            return (self.absent(f"the NVIDIA driver cannot list its GPUs ({error}): check nvidia-smi"),)
         finally:
             nvml.close()
 
     def hide_others(self, device: Device) -> None:
-        if not device.facts.values.get("is_mig_enabled"):  # an instance has its own UUID, which is already set
+        if not device.facts.values.get("is_mig_enabled"):  # a MIG instance has its own UUID, which is already set
             os.environ[VISIBLE] = str(device.facts.values.get("uuid"))
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
@@ -98,13 +98,13 @@ class CudaDevice(TorchGpuKind):
         try:
             return nvidia.NvmlMonitor(nvidia.Nvml(self._module), uuid, is_in_use=is_gpu_in_use())
         except (nvidia.NvmlError, UnreadableError) as error:
-            raise BenchhouseError(f"device {device.selector!r} cannot be watched: {error}") from error
+            raise BenchhouseError(f"cannot monitor device {device.selector!r}: {error}") from error
 
     def _devices(self, nvml: nvidia.Nvml, why_torch: str | None) -> tuple[Device, ...]:
         handles = [nvml.call("nvmlDeviceGetHandleByIndex", i) for i in range(nvml.call("nvmlDeviceGetCount"))]
         driver = nvidia.text(nvml.call("nvmlSystemGetDriverVersion"))
         if not handles:
-            return (self.absent(f"NVIDIA driver {driver} lists no GPU: check lspci for one"),)
+            return (self.absent(f"NVIDIA driver {driver} lists no GPU: check lspci"),)
         found = [self._describe(nvml, index, handle, driver) for index, handle in enumerate(handles)]
         return self.usable(found, why_torch or why_not_driver(driver, found[0].facts.values.get("cuda_driver_version")))
 
@@ -112,8 +112,8 @@ class CudaDevice(TorchGpuKind):
         capability, built = str(device.facts.values.get("compute_capability", "")), torch.cuda.get_arch_list()
         if not has_kernels(capability, built):
             raise UnsupportedError(
-                f"torch {torch.__version__} has kernels for {', '.join(built)}, not for compute capability "
-                f"{capability} of {device.name}: {how_to_get_kernels(torch, capability)}"
+                f"{device.name} has compute capability {capability}; torch {torch.__version__} has kernels for "
+                f"{', '.join(built)} only: {how_to_get_kernels(torch, capability)}"
             )
 
     def _describe(self, nvml: nvidia.Nvml, index: int, handle: Any, driver: str) -> Device:
@@ -134,8 +134,8 @@ class CudaDevice(TorchGpuKind):
 
 
 def _memory_bytes(nvml: nvidia.Nvml, handle: Any) -> int | None:
-    """The GPU's memory; the machine's where the GPU shares it and NVML has no number (Jetson, GB10). None where NVML
-    does not give it to this user, as of a GPU in instances."""
+    """The GPU's memory, or the machine's where the GPU shares it and NVML reports none (Jetson, GB10). None where this
+    user may not read it, as on a GPU split into MIG instances."""
     try:
         return int(nvml.call("nvmlDeviceGetMemoryInfo", handle).total)
     except UnreadableError as error:
@@ -144,8 +144,8 @@ def _memory_bytes(nvml: nvidia.Nvml, handle: Any) -> int | None:
 
 
 def how_to_get_kernels(torch: Any, capability: str) -> str:
-    """The build of this release of torch that has kernels for a compute capability, by torch's own table of its
-    builds; the newest CUDA of several."""
+    """Advice on which build of this torch release has kernels for a compute capability, from torch's own table of
+    builds; the newest CUDA version wins."""
     builds: dict[str, dict[str, set[int]]] = getattr(torch.cuda, "PYTORCH_RELEASES_CODE_CC", {})
     machine = "aarch64" if platform.machine().lower() == "aarch64" else "x86_64"
     able = [
@@ -155,7 +155,7 @@ def how_to_get_kernels(torch: Any, capability: str) -> str:
     ]
     release = str(torch.__version__).partition("+")[0]
     if not able:
-        return f"no build of torch {release} is known to: see https://pytorch.org/get-started/locally for one that has"
+        return f"no known build of torch {release} supports it: see https://pytorch.org/get-started/locally"
     index = f"cu{max(able, key=_pair).replace('.', '')}"
     return f"pip install --upgrade torch=={release} --index-url https://download.pytorch.org/whl/{index}"
 
@@ -163,8 +163,9 @@ def how_to_get_kernels(torch: Any, capability: str) -> str:
 def has_kernels(capability: str, built: Sequence[str]) -> bool:
     """Whether a torch built for these architectures (`torch.cuda.get_arch_list`) runs on a compute capability.
 
-    Binaries ("sm_86") run on the same major version from that minor one on, PTX ("compute_90") is compiled for any
-    newer; with the suffix "a" neither runs on another, and "f" is for the major version. True where one is unknown.
+    Binaries ("sm_86") run on the same major version with that minor version or a higher one. PTX ("compute_90") is
+    compiled for any newer capability. With the suffix "a" neither runs elsewhere; "f" covers the major version.
+    Unknown names count as supported.
     """
     found = [match for name in built if (match := ARCHITECTURE.fullmatch(name))]
     if not found or not capability:
@@ -184,13 +185,13 @@ def has_kernels(capability: str, built: Sequence[str]) -> bool:
 
 
 def precisions(compute_capability: str) -> tuple[Precision, ...]:
-    """Precisions that a GPU of this compute capability ("9.0") runs."""
+    """Precisions that a GPU with this compute capability ("9.0") can run."""
     capability = _pair(compute_capability)
     return tuple(precision for precision, first in FIRST_CAPABILITY.items() if capability >= first)
 
 
 def native_precisions(compute_capability: str) -> tuple[Precision, ...]:
-    """The precisions that it has arithmetic for."""
+    """Precisions with hardware arithmetic at this compute capability."""
     has_int4 = _pair(compute_capability) <= LAST_NATIVE_INT4
     return tuple(precision for precision in precisions(compute_capability) if precision != "int4" or has_int4)
 

@@ -1,4 +1,4 @@
-"""Apple's GPU through Metal Performance Shaders: one a machine, on unified memory."""
+"""Apple's GPU through Metal Performance Shaders: one per machine, with unified memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ACCELERATOR = ("/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerat
 PROFILER = ("/usr/sbin/system_profiler", "-json", "SPDisplaysDataType")
 FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"
 OLDEST_MACOS = 14
-"""Below it torch's wheels do not install, and Metal has no bfloat16."""
+"""On older versions torch's wheels do not install, and Metal has no bfloat16."""
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8")
 ORT_PROVIDER = OrtProvider(
@@ -46,13 +46,13 @@ ORT_PROVIDER = OrtProvider(
     precisions=("float32", "float16"),
     options={"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndGPU"},
 )
-"""Core ML on the GPU; the Neural Engine is another device. Its tensors are the host's."""
+"""Core ML on the GPU (the Neural Engine is a separate device). Its tensors are in host memory."""
 
-NEEDS_ROOT = f"{NOT_SUPPORTED}: macOS gives it to root only (powermetrics)"
+NEEDS_ROOT = f"{NOT_SUPPORTED}: on macOS only root can read it (powermetrics)"
 
 
 class WatchedMpsHandle(HostHandle):
-    """The open GPU, driven by another runtime than torch: Metal gives no clocks, and no memory of other processes."""
+    """The open GPU under a runtime other than torch. Metal reports no clocks and no memory of other processes."""
 
     def state(self) -> Readings:
         return absent(NEEDS_ROOT, STATE_NAMES)
@@ -80,7 +80,7 @@ class MpsTimer(DeviceTimer):
 
 
 class MpsHandle(WatchedMpsHandle):
-    """The open GPU, driven by torch. Metal keeps no peak; the memory in use is the current one."""
+    """The open GPU under torch. Metal tracks no peak memory, only current use."""
 
     torch_name: str | None = "mps"
     has_queue = True
@@ -108,16 +108,16 @@ class MpsHandle(WatchedMpsHandle):
         self._torch.mps.empty_cache()
 
     def peak_memory(self) -> Readings:
-        return absent(f"{NOT_SUPPORTED}: Metal keeps no peak", PEAK_NAMES)
+        return absent(f"{NOT_SUPPORTED}: Metal does not track peak memory", PEAK_NAMES)
 
     def memory_in_use(self) -> Readings:
-        """What Metal's driver holds for this process; unified memory has no figure for all processes."""
+        """Memory that Metal's driver holds for this process; with unified memory there is no total over processes."""
         own = Readings(values={IN_USE_NAMES[0]: int(self._torch.mps.driver_allocated_memory())})
         return own | absent(f"{NOT_SUPPORTED}: unified memory", IN_USE_NAMES[1:])
 
 
 class IoregGauge(Gauge):
-    """The GPU's load as the registry of drivers has it, for all processes together."""
+    """The GPU's load over all processes, from the I/O Registry."""
 
     def __init__(self, run: RunCommand) -> None:
         self._run = run
@@ -137,15 +137,15 @@ class IoregGauge(Gauge):
 
 
 def _statistic(registry: str, name: str) -> int:
-    """One of the driver's PerformanceStatistics. Raises UnreadableError."""
+    """An entry of the driver's PerformanceStatistics. Raises UnreadableError."""
     found = re.search(rf'"{re.escape(name)}"=(\d+)', registry)
     if found is None:
-        raise UnreadableError(f"{NOT_SUPPORTED}: ioreg gives no {name!r}")
+        raise UnreadableError(f"{NOT_SUPPORTED}: ioreg does not report {name!r}")
     return int(found[1])
 
 
 class MpsDevice(DeviceKind):
-    """Apple's GPU. `run` may replay output of sysctl and system_profiler."""
+    """Apple's GPU. In tests, `run` replays the output of sysctl and system_profiler."""
 
     name = "mps"
     typical = MappingProxyType({"mps": "Apple GPU"})
@@ -167,13 +167,13 @@ class MpsDevice(DeviceKind):
         try:
             return (describe(sysctl_values(self._run), self._run),)
         except UnreadableError as error:
-            return (self.absent(f"macOS does not describe its hardware ({error}): check sysctl hw"),)
+            return (self.absent(f"cannot read the hardware description of macOS ({error}): check sysctl hw"),)
 
     def open(self, device: Device) -> DeviceHandle:
         if os.environ.get(FALLBACK, "0") != "0":
             raise UnsupportedError(
-                f"{FALLBACK}={os.environ[FALLBACK]} lets torch run operators on the CPU that 'mps' lacks, so the "
-                f"numbers would not be the GPU's: unset {FALLBACK}"
+                f"{FALLBACK}={os.environ[FALLBACK]} lets torch run operators that 'mps' lacks on the CPU, and the "
+                f"results would mix both devices: unset {FALLBACK}"
             )
         torch: Any = importlib.import_module("torch")
         if not torch.backends.mps.is_available():
@@ -199,7 +199,7 @@ def _why_not(system: str, machine: str, macos: str) -> str | None:
     if system != "Darwin":
         return f"MPS is Apple's GPU and needs macOS on Apple silicon; this is {system} on {machine}"
     if machine != "arm64":
-        return f"this Python is for {machine}: on Apple silicon install an arm64 one; torch has no MPS for Intel Macs"
+        return f"this Python is built for {machine}: torch has MPS on Apple silicon only, with an arm64 Python"
     if int(macos.partition(".")[0] or 0) < OLDEST_MACOS:
         return f"macOS {macos} is too old for torch's MPS: upgrade to macOS {OLDEST_MACOS} or newer"
     return None if torch_build() else "torch is not installed: pip install torch"
@@ -210,7 +210,7 @@ def describe(values: dict[str, str], run: RunCommand) -> Device:
     gpu = _gpu(run)
     chip = values.get("machdep.cpu.brand_string") or str(gpu.values.get("chip", ""))
     if not chip:
-        raise UnreadableError(f"{NOT_SUPPORTED}: sysctl machdep.cpu.brand_string")
+        raise UnreadableError(f"{NOT_SUPPORTED}: no sysctl machdep.cpu.brand_string")
     macos = values.get("kern.osproductversion", platform.mac_ver()[0])
     facts = gather({"macos": lambda: macos, "model": lambda: _text(values, "hw.model")})
     native: Json = list(PRECISIONS)
@@ -228,13 +228,13 @@ def describe(values: dict[str, str], run: RunCommand) -> Device:
 
 
 def _gpu(run: RunCommand) -> Readings:
-    """chip, gpu_cores and metal_family, from the system profiler's JSON."""
+    """chip, gpu_cores and metal_family, from the JSON of system_profiler."""
     try:
         displays = json.loads(run(PROFILER)).get("SPDisplaysDataType", [])
     except UnreadableError as error:
         return absent(str(error), ("gpu_cores", "metal_family"))
     except ValueError as error:
-        return absent(f"{FAILED}: {PROFILER[0]} gave no JSON: {error}", ("gpu_cores", "metal_family"))
+        return absent(f"{FAILED}: invalid JSON from {PROFILER[0]}: {error}", ("gpu_cores", "metal_family"))
     display = displays[0] if displays else {}
     return gather(
         {
@@ -247,7 +247,7 @@ def _gpu(run: RunCommand) -> Readings:
 
 def _text(values: dict[str, str], key: str) -> str:
     if not values.get(key):
-        raise UnreadableError(f"{NOT_SUPPORTED}: macOS gives no {key}")
+        raise UnreadableError(f"{NOT_SUPPORTED}: macOS does not report {key}")
     return values[key]
 
 

@@ -1,7 +1,7 @@
-"""The null device: no hardware, but scripted readings on a scripted clock.
+"""The null device: scripted readings and a scripted clock, without hardware.
 
-With it the whole program can be tested to exact numbers, faults included. `$BENCHHOUSE_NULL_SCRIPT` is the path of a
-JSON file with the fields of `Script`; without one the defaults hold.
+Tests use it to check the whole program against exact numbers, including faults. `$BENCHHOUSE_NULL_SCRIPT` is the path
+of a JSON file with the fields of `Script`; the defaults apply without it.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ class Script:
     """What the null device and the null runtime simulate."""
 
     latency_ms: Mapping[str, list[float]] = field(default_factory=dict)
-    """Durations of successive calls by point label, cyclic; "*" is any other point. Without an entry a call takes about
-    0.01 ms a token, with a spread of a few percent."""
+    """Durations of successive calls by point label, repeated in a cycle; "*" matches any other point. Without an entry
+    a call takes about 0.01 ms per token, with a spread of a few percent."""
     faults: Mapping[str, Fault] = field(default_factory=dict)
-    """The fault at a point, by label; "load" is the load, "prepare" the preparation, "reference" and a label the
-    reference's call at a point. "tokens" yields one token too few; after "lost" every later call of the process fails,
-    as after a device-side assert."""
+    """The fault at a point, by label. "load" is the load, "prepare" the preparation, "reference" plus a label the
+    reference call at a point. "tokens" generates one token too few; after "lost" every later call in the process
+    fails, as after a device-side assert."""
     fault_launches: list[int] = field(default_factory=list)
-    """Launches in which the faults happen; empty for all. Preparation precedes every launch."""
+    """Launches in which the faults happen; empty means all. Preparation comes before any launch."""
     load_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by stage of the load."""
+    """Seconds per stage of the load."""
     state: Mapping[str, Json] = field(default_factory=dict)
     """The values of `state()`: clock_hz, throttle_reasons, foreign_pids, ..."""
     outputs: Mapping[str, Mapping[str, list[Json]]] = field(default_factory=dict)
-    """The outputs of calls by precision, as arrays by name ("tokens" are whole numbers). They are compared with those
-    at float32, the reference; a precision without an entry has those of float32."""
+    """Outputs of calls by precision, as named arrays ("tokens" holds integers). They are compared with the float32
+    outputs, the reference; a precision without an entry uses those of float32."""
     build: Mapping[str, Json] = field(default_factory=dict)
-    """The facts of the runtime's build, a real one in the build cache; empty for a runtime that needs none."""
+    """Facts of the runtime's build, which is stored in the build cache; empty for a runtime without builds."""
     verified: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
-    """What calls read back, by point label; "*" is any other point, "load" the load."""
+    """What calls verify, by point label; "*" matches any other point, "load" is the load."""
     compiles: list[int] = field(default_factory=list)
-    """Compilations of the successive calls of a process, then 0; empty for a runtime that never compiles."""
+    """Compilations in successive calls of a process, then 0; empty for a runtime that never compiles."""
     modules: Mapping[str, float] = field(default_factory=lambda: {"layers.0.attention": 0.3, "layers.1.attention": 0.5})
-    """Shares of a profiled call by path of a module; the rest is in no module."""
+    """Shares of a profiled call by module path; the rest belongs to no module."""
     profiler_overhead: float = 0.0
-    """What the profiler adds to a call, as a share of it."""
+    """Profiler overhead, as a share of the call."""
     tokenize_ms: list[float] = field(default_factory=list)
-    """Times to tokenize the inputs of a call, one after another; empty where nothing is tokenized."""
+    """Successive times to tokenize a call's inputs; empty if nothing is tokenized."""
     flops: float | None = None
-    """Floating-point operations of a call of the reference, the only one to count them."""
+    """Floating-point operations of a reference call; other calls do not count them."""
     peak_memory_bytes: int | None = None
     power_w: float | None = None
-    """Gives the device an energy counter that grows with its clock."""
+    """Whether the device has an energy counter, which grows with its clock."""
     real_time: bool = False
-    """Sleep for the scripted durations, on the real clock: for tests of kills, limits and progress."""
+    """Whether calls sleep for their durations on the real clock: for tests of kills, time limits and progress."""
 
 
 def read_script() -> Script:
@@ -89,7 +89,7 @@ def read_script() -> Script:
 
 
 class NullHandle(DeviceHandle):
-    """An open null device: a clock, and the script's readings."""
+    """An open null device: a clock and the script's readings."""
 
     has_scripted_clock = True
 
@@ -142,7 +142,7 @@ class NullHandle(DeviceHandle):
 
 
 class NullDevice(DeviceKind):
-    """Always there, never picked by `auto`."""
+    """Always available; never picked by `auto`."""
 
     name = "null"
     is_hardware = False

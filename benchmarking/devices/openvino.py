@@ -1,4 +1,4 @@
-"""Devices of OpenVINO: CPU, Intel GPUs and NPUs, and AUTO, which chooses among them itself."""
+"""OpenVINO's devices: CPU, Intel GPUs and NPUs, and AUTO, which chooses among them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from benchmarking.devices.support.reading import UnreadableError, absent, gather
 TELEMETRY = "openvino_telemetry"
 
 ORDER = ("GPU", "NPU", "CPU", "AUTO")
-"""`openvino` alone means the first of these that is found; the exact one is stored. AUTO only on request."""
+"""`openvino` alone selects the first of these that is found; records hold the exact one. AUTO must be requested."""
 
 PRECISIONS: dict[str, Precision] = {"FP32": "float32", "BF16": "bfloat16", "FP16": "float16", "INT8": "int8"}
-"""OPTIMIZATION_CAPABILITIES by our names. int4 has none: weights stored in it run wherever int8 does."""
+"""Precisions and their OPTIMIZATION_CAPABILITIES. int4 has none: int4 weights run wherever int8 does."""
 
 MEMORY_PROPERTIES = {"GPU": "GPU_DEVICE_TOTAL_MEM_SIZE", "NPU": "NPU_DEVICE_TOTAL_MEM_SIZE"}
 COMMON_FACTS = {
@@ -45,27 +45,27 @@ FACTS = {
     "NPU": COMMON_FACTS | {"npu_driver": "NPU_DRIVER_VERSION", "npu_compiler": "NPU_COMPILER_VERSION"},
     "AUTO": {},
 }
-"""Our names and OpenVINO's properties, by kind of device."""
+"""Names of facts and OpenVINO's properties, by kind of device."""
 
 
 def import_openvino() -> Any:
-    """The module openvino, without its telemetry. Raises ImportError where it is not installed.
+    """The openvino module with telemetry disabled. Raises ImportError if it is not installed.
 
-    Importing it, converting with it and compressing weights with nncf each report their use to their makers, from
-    background threads, unless the package that does so cannot be imported: then a stub takes its place. A measuring
-    process must not have such threads, and nobody is informed of what is measured here.
+    Importing it, converting models and compressing weights with nncf each send usage reports from background threads
+    through a telemetry package. If that package cannot be imported, OpenVINO falls back to a stub. A measuring process
+    must have no such threads, and nothing about a measurement leaves the machine.
     """
     sys.modules.setdefault(TELEMETRY, None)  # type: ignore[arg-type]
     return importlib.import_module("openvino")
 
 
 class OpenVinoHandle(HostHandle):
-    """An open device of OpenVINO. The runtime waits for its requests, so there is no queue to synchronize."""
+    """An open OpenVINO device. The runtime waits for its requests, so there is no queue to synchronize."""
 
     def __init__(self, openvino_name: str, core: Any, energy: HostEnergy | None = None) -> None:
         super().__init__(energy)
         self.openvino_name = openvino_name
-        """What `Core.compile_model` takes: "CPU", "GPU.0", "NPU", "AUTO"."""
+        """The device name for `Core.compile_model`: "CPU", "GPU.0", "NPU", "AUTO"."""
         self.core = core
         if openvino_name.startswith("CPU"):
             self.torch_name = CpuHandle.torch_name  # the same processor
@@ -76,14 +76,14 @@ class OpenVinoHandle(HostHandle):
         return CpuHandle(self._host_energy).cold_cache() if is_processor else super().cold_cache()
 
     def state(self) -> Readings:
-        """The processor's state where the processor computes; OpenVINO itself has none."""
+        """The CPU's state if the CPU computes; OpenVINO itself reports none."""
         if self.openvino_name.startswith(("GPU", "NPU")):
-            return absent(f"{NOT_SUPPORTED}: OpenVINO has none for {self.openvino_name}", STATE_NAMES)
+            return absent(f"{NOT_SUPPORTED}: OpenVINO reports none for {self.openvino_name}", STATE_NAMES)
         return CpuHandle(self._host_energy).state()
 
     def memory_in_use(self) -> Readings:
-        """The NPU's driver reports what all processes hold; the other plugins report nothing."""
-        unread = absent(f"{NOT_SUPPORTED}: OpenVINO has none for {self.openvino_name}", IN_USE_NAMES)
+        """The NPU's driver reports the memory of all processes; the other plugins report nothing."""
+        unread = absent(f"{NOT_SUPPORTED}: OpenVINO reports none for {self.openvino_name}", IN_USE_NAMES)
         if not self.openvino_name.startswith("NPU"):
             return unread
         used = {"device_used_bytes": lambda: int(_read(self.core, self.openvino_name, "NPU_DEVICE_ALLOC_MEM_SIZE"))}
@@ -91,7 +91,7 @@ class OpenVinoHandle(HostHandle):
 
 
 class OpenVinoDevice(DeviceKind):
-    """Every device that OpenVINO lists. `module` may be a recording in its place."""
+    """Every device that OpenVINO lists. In tests, `module` is a recording of OpenVINO."""
 
     name = "openvino"
     typical = MappingProxyType({"openvino:GPU": "Intel GPU", "openvino:NPU": "Intel NPU"})
@@ -113,11 +113,11 @@ class OpenVinoDevice(DeviceKind):
         try:
             core = module.Core()
             names: list[str] = list(core.available_devices)
-        except RuntimeError as error:  # what OpenVINO raises for everything
-            return (self.absent(f"OpenVINO {module.__version__} does not start: {last_line(error)}"),)
+        except RuntimeError as error:  # OpenVINO raises it for every failure
+            return (self.absent(f"OpenVINO {module.__version__} failed to start: {last_line(error)}"),)
         if not names:
             return (
-                self.absent(f"OpenVINO {module.__version__} has no device: pip install --force-reinstall openvino"),
+                self.absent(f"OpenVINO {module.__version__} lists no device: pip install --force-reinstall openvino"),
             )
         return tuple(_describe(core, name, names, module.__version__) for name in _ordered([*names, "AUTO"]))
 
@@ -135,7 +135,7 @@ class OpenVinoDevice(DeviceKind):
         return device.selector.partition(":")[2].startswith("CPU")
 
     def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
-        """OpenVINO has no load of a device; Linux's drivers count it."""
+        """OpenVINO does not report a device's load; Linux's drivers count it."""
         name = device.selector.partition(":")[2]
         if name.startswith("NPU"):
             return NpuGauge()
@@ -154,13 +154,13 @@ class OpenVinoDevice(DeviceKind):
             install="onnxruntime-openvino",
             precisions=("float32", "float16", "int8"),
             options={"device_type": name},
-            # Without it the provider computes in its device's preferred precision, not the graph's.
+            # Without it the provider computes in the device's preferred precision instead of the graph's.
             precision_options={"float32": {"precision": "FP32"}, "float16": {"precision": "FP16"}},
         )
         return (own, directml.PROVIDER) if name.startswith("GPU") else (own,)
 
     def lock_name(self, device: Device) -> str | None:
-        """The processor's lock for what computes on the processor, including AUTO."""
+        """The CPU's lock for every device that computes on the CPU, including AUTO."""
         name = device.selector.partition(":")[2]
         return f"openvino-{name}" if name.startswith(("GPU", "NPU")) else processor().name
 
@@ -196,7 +196,7 @@ def _describe(core: Any, name: str, names: Sequence[str], version: str) -> Devic
 
 
 def _vendor(full_name: str, name: str) -> str:
-    """OpenVINO's GPU and NPU plugins are for Intel hardware alone; its CPU plugin runs on every vendor's."""
+    """OpenVINO's GPU and NPU plugins support Intel hardware only; its CPU plugin runs on CPUs of any vendor."""
     if name.startswith(("GPU", "NPU")):
         return "Intel"
     if name == "AUTO":
@@ -206,7 +206,7 @@ def _vendor(full_name: str, name: str) -> str:
 
 
 def _memory_bytes(core: Any, name: str) -> int | None:
-    """The device's memory; the machine's for the CPU and AUTO; None where the driver does not report it."""
+    """The device's memory, or the machine's for the CPU and AUTO; None if the driver does not report it."""
     theirs = MEMORY_PROPERTIES.get(name.partition(".")[0])
     if theirs is None:
         return usable_memory_bytes(host_facts())
@@ -220,15 +220,15 @@ def _property(core: Any, name: str, theirs: str) -> Callable[[], Json]:
 
 
 def _read(core: Any, name: str, theirs: str) -> Any:
-    """A property of a device. Raises UnreadableError; OpenVINO raises RuntimeError where there is none."""
+    """A property of a device. Raises UnreadableError if OpenVINO does not have it (its own RuntimeError)."""
     try:
         return core.get_property(name, theirs)
     except (RuntimeError, TypeError) as error:
-        raise UnreadableError(f"{NOT_SUPPORTED}: OpenVINO gives no {theirs} for {name}") from error
+        raise UnreadableError(f"{NOT_SUPPORTED}: OpenVINO does not report {theirs} for {name}") from error
 
 
 def plain(value: Any) -> Json:
-    """A property's value as JSON: types become their short names ("f32"), enumerations their members' names."""
+    """A property's value as JSON: types as their short names ("f32"), enumeration members as their names."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
@@ -239,7 +239,7 @@ def plain(value: Any) -> Json:
 
 
 def last_line(error: BaseException) -> str:
-    """The reason in an error of OpenVINO: its last line, those before it are places in its source code."""
+    """The reason in an OpenVINO error: its last line. The lines before it are source locations."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 

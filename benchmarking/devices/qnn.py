@@ -21,10 +21,10 @@ from benchmarking.devices.support.reading import absent
 
 PROVIDER = "QNNExecutionProvider"
 BACKENDS = ("htp", "gpu", "cpu")
-"""QNN's backends by preference: the tensor processor first."""
+"""QNN's backends in order of preference, the tensor processor first."""
 
 REFERENCE = "cpu"
-"""QNN's backend for checking correctness, not speed."""
+"""QNN's reference backend, for checking correctness rather than speed."""
 PRECISIONS: Mapping[str, tuple[Precision, ...]] = {
     "htp": ("float16", "int8"),
     "gpu": ("float32", "float16"),
@@ -33,14 +33,14 @@ PRECISIONS: Mapping[str, tuple[Precision, ...]] = {
 """Precisions of each backend. The tensor processor runs a float32 graph in float16, which is not float32."""
 
 WITHOUT_EMULATOR = ("gpu",)
-"""Backends whose library is in the package for every machine and starts on the hardware only."""
+"""Backends whose library ships in every package but only starts on Snapdragon hardware."""
 
 HARDWARE_MACHINES = ("arm64", "aarch64")
-"""Machines that can be a Snapdragon; elsewhere the backends are emulators."""
+"""Architectures of Snapdragon machines; elsewhere the backends are emulators."""
 
 
 class QnnHandle(HostHandle):
-    """An open NPU, with what the options of a session need. Calls are synchronous."""
+    """An open NPU, with what session options need. Calls are synchronous."""
 
     def __init__(
         self, plugin: QnnDevice, backends: Mapping[str, str], is_simulated: bool, energy: HostEnergy | None = None
@@ -48,23 +48,23 @@ class QnnHandle(HostHandle):
         super().__init__(energy)
         self.provider = PROVIDER
         self.backends = backends
-        """Backend -> library, for the provider's option `backend_path`."""
+        """Library path by backend, for the provider option `backend_path`."""
         self._plugin = plugin
         self._is_simulated = is_simulated
 
     def provider_devices(self) -> tuple[Any, ...]:
-        """ONNX Runtime's entry of the device, for `add_provider_for_devices`; registers the plugin first."""
+        """ONNX Runtime's entry for the device, for `add_provider_for_devices`. Registers the plugin first."""
         return tuple(self._plugin.provider_devices()[:1])
 
     def state(self) -> Readings:
-        """The processor's state where an emulator computes on it; QNN itself has none."""
+        """The CPU's state if an emulator computes on it; QNN itself reports none."""
         if self._is_simulated:
             return CpuHandle(self._host_energy).state()
-        return absent(f"{NOT_SUPPORTED}: QNN has no state", STATE_NAMES)
+        return absent(f"{NOT_SUPPORTED}: QNN does not report it", STATE_NAMES)
 
 
 class QnnDevice(DeviceKind):
-    """The NPU. The two modules may be recordings."""
+    """The NPU. In tests, both modules are recordings."""
 
     name = "qnn"
     typical = MappingProxyType({"qnn": "Qualcomm NPU"})
@@ -83,9 +83,9 @@ class QnnDevice(DeviceKind):
             listed = self.provider_devices()
         except self._provider_errors() as error:
             version = self._onnxruntime.__version__
-            return (self.absent(f"onnxruntime {version} does not load the QNN plugin: {error}"),)
+            return (self.absent(f"onnxruntime {version} cannot load the QNN plugin: {error}"),)
         if not listed:
-            return (self.absent(f"the QNN plugin offers no device on this {platform.machine()} machine"),)
+            return (self.absent(f"the QNN plugin lists no device on this {platform.machine()} machine"),)
         backends = self._backends()
         if not backends:
             folder = Path(self._plugin.get_library_path()).parent
@@ -99,7 +99,7 @@ class QnnDevice(DeviceKind):
         why_not = self._missing()
         backends = {} if why_not else self._backends()
         if not backends:
-            raise BenchhouseError(f"device 'qnn' is no longer available: {why_not or 'no backend library is left'}")
+            raise BenchhouseError(f"device 'qnn' is no longer available: {why_not or 'its backend libraries are gone'}")
         return QnnHandle(self, backends, device.simulated)
 
     def lock_name(self, device: Device) -> str | None:
@@ -107,7 +107,7 @@ class QnnDevice(DeviceKind):
         return processor().name if device.simulated else self.name
 
     def _missing(self) -> str | None:
-        """What must be installed; loads the two packages."""
+        """Loads the two packages. Returns what must be installed, or None."""
         if platform.system() not in ("Linux", "Windows"):
             return f"QNN needs Windows or Linux; this is {platform.system()}"
         try:
@@ -115,19 +115,21 @@ class QnnDevice(DeviceKind):
         except ImportError as error:
             return f"package onnxruntime is missing: pip install onnxruntime onnxruntime-qnn ({error})"
         if not hasattr(self._onnxruntime, "get_ep_devices"):
-            return f"onnxruntime {self._onnxruntime.__version__} has no plugins: pip install 'onnxruntime>=1.23'"
+            return (
+                f"onnxruntime {self._onnxruntime.__version__} does not support plugins: pip install 'onnxruntime>=1.23'"
+            )
         try:
             self._plugin = self._plugin or importlib.import_module("onnxruntime_qnn")
         except ImportError:
             return (
                 "package onnxruntime-qnn is missing: pip install --no-deps onnxruntime-qnn "
-                f"(to onnxruntime {self._onnxruntime.__version__})"
+                f"(works with the installed onnxruntime {self._onnxruntime.__version__})"
             )
         is_plugin = hasattr(self._plugin, "get_library_path")
         return None if is_plugin else "onnxruntime-qnn is too old to be a plugin: pip install 'onnxruntime-qnn>=2.0'"
 
     def provider_devices(self) -> list[Any]:
-        """ONNX Runtime's devices of the plugin, the NPU first."""
+        """ONNX Runtime's devices from the plugin, the NPU first."""
         known = [entry for entry in self._onnxruntime.get_ep_devices() if entry.ep_name == PROVIDER]
         if not known:
             self._onnxruntime.register_execution_provider_library(PROVIDER, self._plugin.get_library_path())
@@ -135,12 +137,12 @@ class QnnDevice(DeviceKind):
         return sorted(known, key=lambda entry: ("NPU", "GPU", "CPU").index(_kind(entry)))
 
     def _provider_errors(self) -> tuple[type[Exception], ...]:
-        """ONNX Runtime's errors for a library that does not load; they have no common base."""
+        """ONNX Runtime's errors for a library that fails to load; they have no common base class."""
         state = self._onnxruntime.capi.onnxruntime_pybind11_state
         return (state.Fail, state.InvalidArgument, state.NotImplemented, state.RuntimeException)
 
     def _backends(self) -> dict[str, str]:
-        """Paths of the backend libraries that exist and can start, by backend, in order of preference."""
+        """Paths of the usable backend libraries by backend, in order of preference."""
         able = [backend for backend in BACKENDS if _is_snapdragon() or backend not in WITHOUT_EMULATOR]
         paths = {backend: getattr(self._plugin, f"get_qnn_{backend}_path", str)() for backend in able}
         return {backend: path for backend, path in paths.items() if path and Path(path).exists()}
@@ -175,12 +177,12 @@ class QnnDevice(DeviceKind):
 
 
 def _is_snapdragon() -> bool:
-    """Whether this machine can be one."""
+    """Whether this machine could be a Snapdragon."""
     return platform.machine().lower() in HARDWARE_MACHINES
 
 
 def _together(backends: Iterable[str]) -> tuple[Precision, ...]:
-    """The precisions of any of these backends."""
+    """The precisions that at least one of these backends supports."""
     return tuple(dict.fromkeys(precision for backend in backends for precision in PRECISIONS[backend]))
 
 
@@ -190,7 +192,7 @@ def _kind(entry: Any) -> str:
 
 
 def _snapdragon_missing(is_simulated: bool) -> dict[str, str]:
-    why = f"{NOT_APPLICABLE}: an emulator" if is_simulated else f"{NOT_SUPPORTED}: QNN gives it to no plugin"
+    why = f"{NOT_APPLICABLE}: emulated" if is_simulated else f"{NOT_SUPPORTED}: QNN does not report it to plugins"
     return {"htp_architecture": why, "clock_max_hz": why}
 
 

@@ -20,7 +20,7 @@ from benchmarking.devices.support.torch_gpu import TorchGpuKind, is_gpu_in_use, 
 WHEEL_INDEX = "rocm7.1"
 VISIBLE = "ROCR_VISIBLE_DEVICES"
 GFX_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
-"""Makes ROCm take a GPU for another target."""
+"""Makes ROCm treat a GPU as another target."""
 OWN_FIELDS = ("name", "driver", "memory_bytes")
 """Facts that are fields of Device."""
 
@@ -41,24 +41,24 @@ ORT_PROVIDERS = (
         memory=CUDA_MEMORY,
     ),
 )
-"""On the one GPU that `watch` leaves visible.
+"""Providers, which see only the one GPU that `watch` leaves visible.
 
-2026-11-22: the names of HIP's memory were read in ONNX Runtime's Python layer (onnxruntime_inference_collection.py), as
-no machine with an AMD GPU was available. "gpu" is the memory of the GPUs that the build is for (from 1.23, pull request
-25346). "cuda" was the same, and since pull request 27594 (in 1.31 at the latest) is NVIDIA's alone: `OrtDevice.make`
-gives it NVIDIA's PCI vendor, for which a build for AMD has no allocator. There is no "hip". The ROCm provider ended
-with 1.22, which has "cuda" alone."""
+2026-11-22: no machine with an AMD GPU was available, so the names of HIP's memory come from ONNX Runtime's Python layer
+(onnxruntime_inference_collection.py). "gpu" is the memory of the GPUs that the build targets (since 1.23, pull request
+25346). "cuda" used to mean the same; since pull request 27594 (1.31 or earlier) it is NVIDIA only: `OrtDevice.make`
+gives it NVIDIA's PCI vendor, for which an AMD build has no allocator. There is no "hip". The last version with the ROCm
+provider is 1.22, which has only "cuda"."""
 
 NO_BFLOAT16 = ("gfx8", "gfx900", "gfx906", "gfx101", "gfx103")
 """Targets without bfloat16 arithmetic: before MI100 (gfx908), and RDNA 1 and 2."""
 NO_INT8_DOT = ("gfx8", "gfx900", "gfx1010")
 """Targets without an int8 dot product: before Vega 20 (gfx906), and the first RDNA."""
 FLOAT8 = ("gfx940", "gfx941", "gfx942", "gfx950")
-"""Targets with float8 (e4m3) that torchao's products run on: MI300 and MI350. MI300's has other infinities (fnuz)."""
+"""Targets whose float8 (e4m3) torchao's matrix products support: MI300 (the fnuz variant) and MI350."""
 
 
 class RocmDevice(TorchGpuKind):
-    """AMD GPUs. `sys` and `dev` are the kernel's trees; `module` may be a recording of amdsmi."""
+    """AMD GPUs. `sys` and `dev` are the kernel's trees; in tests, `module` is a recording of amdsmi."""
 
     name = "rocm"
     aliases = ("amd",)
@@ -89,8 +89,8 @@ class RocmDevice(TorchGpuKind):
             os.environ[VISIBLE] = f"GPU-{str(unique_id).removeprefix('0x')}"
         elif device.selector != "rocm:0":
             raise UnsupportedError(
-                f"device {device.selector!r} has no unique id to select it by: make it the only visible one "
-                f"with {VISIBLE}"
+                f"device {device.selector!r} cannot be selected, as it has no unique id: make it the only visible "
+                f"GPU with {VISIBLE}"
             )
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
@@ -102,9 +102,9 @@ class RocmDevice(TorchGpuKind):
         has_generic = any(name.endswith("generic") for name in built)
         if built and target and target not in built and not has_generic and not override:
             raise UnsupportedError(
-                f"torch {torch.__version__} has kernels for {', '.join(sorted(built))}, not for {target} of "
-                f"{device.name}: install a build of torch that has (https://download.pytorch.org/whl), or let the GPU "
-                f"pass for one of these with {GFX_OVERRIDE}"
+                f"{device.name} is target {target}; torch {torch.__version__} has kernels for "
+                f"{', '.join(sorted(built))} only: install a torch build for it (https://download.pytorch.org/whl), or "
+                f"override the target with {GFX_OVERRIDE}"
             )
 
     def lock_name(self, device: Device) -> str | None:
@@ -112,23 +112,23 @@ class RocmDevice(TorchGpuKind):
         return f"rocm-{address.replace(':', '-')}"
 
     def _driver_nodes(self) -> tuple[str | None, list[Node]]:
-        """Why the driver cannot be used, or the GPUs it shows."""
+        """Why the driver cannot be used, or the GPUs it lists."""
         if platform.system() != "Linux":
             return f"ROCm's driver is supported on Linux only; this is {platform.system()}", []
         try:
             found = nodes(self._sys)
         except UnreadableError as error:
             reason = str(error).partition(": ")[2]
-            return f"the amdgpu driver is not loaded ({reason}): install ROCm's driver where there is an AMD GPU", []
+            return f"the amdgpu driver is not loaded ({reason}): install ROCm's driver if there is an AMD GPU", []
         if not found:
-            return "the amdgpu driver lists no GPU for computing: check lspci for one", []
+            return "the amdgpu driver lists no compute GPU: check lspci", []
         kfd = self._dev / "kfd"
         if not os.access(kfd, os.R_OK | os.W_OK):
             return f"no permission for {kfd}: add this user to the groups render and video", []
         return None, found
 
     def _smi_facts(self) -> tuple[dict[str, Readings], str]:
-        """amdsmi's facts by PCI address, and why there are none."""
+        """amdsmi's facts by PCI address, or why there are none."""
         try:
             smi = amd.AmdSmi(self._module)
         except amd.AmdSmiError as error:
@@ -163,7 +163,7 @@ class RocmDevice(TorchGpuKind):
         )
 
     def _kernel_driver(self) -> str:
-        """The out-of-tree driver's version, or the kernel's for the driver in the kernel."""
+        """The version of the out-of-tree driver, or the kernel's version for the in-tree driver."""
         try:
             return read_text(self._sys / "module/amdgpu/version")
         except UnreadableError:
@@ -177,7 +177,7 @@ class RocmDevice(TorchGpuKind):
             return self._sysfs_monitor(device, address)
 
     def _sysfs_monitor(self, device: Device, address: str) -> Monitor:
-        """Without amdsmi: what only it can read is missing with that reason."""
+        """A monitor without amdsmi. Readings that need amdsmi are missing, with that reason."""
         found = {node.address: node for node in self._driver_nodes()[1]}
         if address not in found:
             raise BenchhouseError(
@@ -187,7 +187,8 @@ class RocmDevice(TorchGpuKind):
 
 
 def precisions(gfx_target: str) -> tuple[Precision, ...]:
-    """Precisions that a target has arithmetic for. No tf32: torch does not enable MI300's by default. No int4."""
+    """Precisions with hardware arithmetic on a target. No int4, and no tf32: torch does not enable it on MI300 by
+    default."""
     found: list[Precision] = ["float32", "float16"]
     found += [] if gfx_target.startswith(NO_BFLOAT16) else ["bfloat16"]
     found += ["float8_e4m3"] if gfx_target.startswith(FLOAT8) else []

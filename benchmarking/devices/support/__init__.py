@@ -1,1 +1,1 @@
-"""What several kinds of device share."""
+"""Helpers shared by device kinds."""

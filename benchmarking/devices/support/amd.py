@@ -1,4 +1,4 @@
-"""AMD GPUs: their facts and a monitor of an open one, by AMD's library amdsmi, or by the Linux kernel without it.
+"""AMD GPUs: their facts and a monitor of an open one, from AMD's library amdsmi or, without it, the Linux kernel.
 
 The kernel's trees are /sys/class/kfd, /sys/class/drm and hwmon.
 """
@@ -37,18 +37,18 @@ NEEDS_AMDSMI = f"{NOT_SUPPORTED}: needs the package amdsmi"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A GPU of the kernel's compute topology."""
+    """A GPU in the kernel's compute topology."""
 
     address: str
     name: str
     gfx_target: str
     properties: dict[str, int]
     device: Path
-    """Its PCI device's folder, through the render node."""
+    """Folder of its PCI device, reached through the render node."""
 
 
 def nodes(sys: Path) -> list[Node]:
-    """The GPUs, in the topology's order, which is HIP's. Raises UnreadableError when the driver is not loaded."""
+    """The GPUs in the topology's order, which HIP uses too. Raises UnreadableError if the driver is not loaded."""
     folder = sys / "class/kfd/kfd/topology/nodes"
     if not folder.is_dir():
         raise UnreadableError(f"{NOT_SUPPORTED}: no {folder}")
@@ -58,7 +58,7 @@ def nodes(sys: Path) -> list[Node]:
 
 
 def _properties(path: Path) -> dict[str, int]:
-    """The node's properties; empty for one this user may not read, as for a GPU another container owns."""
+    """The node's properties; empty if this user may not read them, as for a GPU of another container."""
     pairs = (line.split() for line in text_or_empty(path / "properties").splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
@@ -75,12 +75,12 @@ def _node(path: Path, properties: dict[str, int], sys: Path) -> Node:
 
 
 def gfx_target(version: int) -> str:
-    """The compiler's name of a gfx_target_version: 90402 is gfx942, 90010 is gfx90a (minor and stepping in hex)."""
+    """The compiler's name for a gfx_target_version: 90402 is gfx942, 90010 is gfx90a (minor and stepping in hex)."""
     return f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}"
 
 
 def node_facts(node: Node) -> Readings:
-    """The kernel's facts of a GPU that do not change while it runs."""
+    """Constant facts of a GPU, from the kernel."""
     return gather(
         {
             "name": lambda: product_name(node),
@@ -99,7 +99,7 @@ def node_facts(node: Node) -> Readings:
 
 
 def product_name(node: Node) -> str:
-    """The board's product name (data-centre boards have one), else the chip's name and target."""
+    """The board's product name (on data-centre boards), else the chip's name and target."""
     return text_or_empty(node.device / "product_name") or f"AMD {node.name or 'GPU'} ({node.gfx_target})"
 
 
@@ -111,7 +111,7 @@ def _sensor(node: Node, name: str) -> Path:
 
 
 class SysfsMonitor:
-    """Watches one GPU through its hwmon folder."""
+    """Monitors one GPU through its hwmon folder."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -121,8 +121,7 @@ class SysfsMonitor:
         return absent(NEEDS_AMDSMI, IN_USE_NAMES) | used
 
     def conditions(self) -> Readings:
-        """The temperature is that of the junction (temp2), which the firmware throttles on, or of the edge (temp1)
-        where there is no junction."""
+        """The temperature is the junction's (temp2), on which the firmware throttles, else the edge's (temp1)."""
         return gather(
             {
                 "clock_hz": lambda: self._sensed("freq1_input"),
@@ -134,7 +133,7 @@ class SysfsMonitor:
         )
 
     def state(self) -> Readings:
-        """The power is the average, which newer GPUs have as the momentary one instead."""
+        """The power is the average; newer GPUs report the instantaneous power instead."""
         return absent(NEEDS_AMDSMI, STATE_NAMES) | self.conditions() | gather({"power_w": self._power_w()})
 
     def energy_j(self) -> Readings:
@@ -150,7 +149,7 @@ class SysfsMonitor:
         return first_of(lambda: self._sensed("power1_average") / MICRO, lambda: self._sensed("power1_input") / MICRO)
 
     def close(self) -> None:
-        """There is nothing to release."""
+        """Nothing to release."""
 
     def _sensed(self, name: str) -> int:
         return read_int(_sensor(self._node, name))
@@ -168,23 +167,23 @@ VIOLATIONS = {
     "vr_thrm": HARDWARE_THERMAL,
     "hbm_thrm": HARDWARE_THERMAL,
 }
-"""Ends of the keys of amdsmi_get_violation_status ("active_" is now, "acc_" a counter). PROCHOT is the board's signal
-that throttles every chip at once."""
+"""Suffixes of the keys of amdsmi_get_violation_status ("active_" is the current state, "acc_" a counter). PROCHOT is
+the board's signal to throttle all chips."""
 
 
 class AmdSmiError(Exception):
-    """amdsmi cannot be used; the message has the reason."""
+    """amdsmi cannot be used. The message gives the reason."""
 
 
 class AmdSmi:
-    """The library, initialized. `module` may be a recording in place of the machine."""
+    """The initialized library. In tests, `module` is a recording of amdsmi."""
 
     def __init__(self, module: Any = None) -> None:
         self.module: Any = module or load_module()
         try:
             self.module.amdsmi_init()
         except self.module.AmdSmiException as error:
-            raise AmdSmiError(f"amdsmi does not start: {_one_line(error)}") from error
+            raise AmdSmiError(f"amdsmi failed to start: {_one_line(error)}") from error
 
     def call(self, function: str, *arguments: Any) -> Any:
         """The result of an amdsmi function. Raises UnreadableError with the reason."""
@@ -193,10 +192,10 @@ class AmdSmi:
         except self.module.AmdSmiException as error:
             raise UnreadableError(f"{_reason(error)}: {function}: {_one_line(error)}") from error
         except AttributeError as error:
-            raise UnreadableError(f"{NOT_SUPPORTED}: this amdsmi has no {function}") from error
+            raise UnreadableError(f"{NOT_SUPPORTED}: the installed amdsmi has no {function}") from error
 
     def entry(self, function: str, key: str, *arguments: Any) -> Any:
-        """One entry of the result. Raises UnreadableError, also for "N/A"."""
+        """One entry of the result. Raises UnreadableError, including for "N/A"."""
         return known(self.call(function, *arguments).get(key), f"{function} {key}")
 
     def handles(self) -> dict[str, Any]:
@@ -210,20 +209,23 @@ class AmdSmi:
 
 
 def load_module() -> Any:
-    """The module `amdsmi`. Raises AmdSmiError: without its library the package prints, then raises KeyError."""
+    """The module `amdsmi`. Raises AmdSmiError. (Without its library the package prints a message and raises
+    KeyError.)"""
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             return importlib.import_module("amdsmi")
     except ImportError as error:
-        raise AmdSmiError("package amdsmi is missing: pip install amdsmi of the ROCm version in use") from error
+        raise AmdSmiError(
+            "package amdsmi is missing: pip install amdsmi in the version of the installed ROCm"
+        ) from error
     except (KeyError, OSError, AttributeError) as error:
-        raise AmdSmiError(f"amdsmi does not find libamd_smi.so: install ROCm's amd-smi-lib ({error})") from error
+        raise AmdSmiError(f"amdsmi cannot find libamd_smi.so: install ROCm's amd-smi-lib ({error})") from error
 
 
 def known(value: Any, what: str) -> Any:
-    """The value. Raises UnreadableError for amdsmi's placeholders of a missing one."""
+    """The value. Raises UnreadableError for amdsmi's placeholders for missing values."""
     if value is None or value == "N/A" or value == "":
-        raise UnreadableError(f"{NOT_SUPPORTED}: amdsmi gives no {what}")
+        raise UnreadableError(f"{NOT_SUPPORTED}: amdsmi does not report {what}")
     return value
 
 
@@ -237,13 +239,13 @@ def _reason(error: Any) -> str:
 
 
 def _pci(bdf: str) -> str:
-    """ "0000:c1:00.0" without its function."""
+    """The PCI address without its function: "0000:c1:00" for "0000:c1:00.0"."""
     domain, bus, slot = bdf.partition(".")[0].split(":")
     return pci_address(int(domain, 16), int(bus, 16), int(slot, 16))
 
 
 def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
-    """The facts of a GPU that do not change while it runs. Power caps come in microwatts, clocks in MHz."""
+    """Constant facts of a GPU. amdsmi gives power caps in microwatts and clocks in MHz."""
 
     def of(function: str, key: str) -> Callable[[], Any]:
         return lambda: smi.entry(function, key, handle)
@@ -280,7 +282,7 @@ def _pcie(smi: AmdSmi, handle: Any, group: str, key: str) -> Any:
 
 
 class AmdSmiMonitor:
-    """Watches one GPU, by its PCI address; created before this process uses the GPU, unless `is_in_use`."""
+    """Monitors one GPU by its PCI address. Created before this process uses the GPU, unless `is_in_use`."""
 
     def __init__(self, smi: AmdSmi, address: str, own_pid: int | None = None, is_in_use: bool = False) -> None:
         self._smi = smi
@@ -300,14 +302,14 @@ class AmdSmiMonitor:
             {
                 "clock_hz": lambda: self._clock_hz(types.GFX),
                 "memory_clock_hz": lambda: self._clock_hz(types.MEM),
-                # The hottest spot, which the firmware throttles on; the edge where there is no other.
+                # The hottest spot, on which the firmware throttles; else the edge.
                 "temperature_c": first_of(lambda: self._temperature_c("HOTSPOT"), lambda: self._temperature_c("EDGE")),
             }
         )
 
     def state(self) -> Readings:
-        no_default = absent(f"{NOT_SUPPORTED}: AMD states no default clock", ("clock_default_hz",))
-        no_time = absent(f"{NOT_SUPPORTED}: amdsmi counts violations, not their time", ("violation_ns",))
+        no_default = absent(f"{NOT_SUPPORTED}: AMD does not publish a default clock", ("clock_default_hz",))
+        no_time = absent(f"{NOT_SUPPORTED}: amdsmi counts violations, not their duration", ("violation_ns",))
         read = gather(
             {
                 "power_w": self._power_w,
@@ -338,7 +340,7 @@ class AmdSmiMonitor:
         return int(self._smi.call("amdsmi_get_temp_metric", self._handle, sensor, current))
 
     def _power_w(self) -> float:
-        """Watts: MI300 has the current power, older GPUs the average one."""
+        """Power in watts: current on MI300, average on older GPUs."""
         power = self._smi.call("amdsmi_get_power_info", self._handle)
         readings = (power.get(key) for key in ("current_socket_power", "average_socket_power"))
         return float(known(next((watts for watts in readings if watts not in (None, "N/A")), None), "socket power"))
@@ -349,7 +351,7 @@ class AmdSmiMonitor:
         )
 
     def _throttle_counters(self) -> dict[str, Json]:
-        """How often the firmware held the clocks down, by reason, since the driver was loaded."""
+        """Number of throttling events by reason since the driver was loaded."""
         counts = self._violations("acc")
         return {
             reason: sum(int(count) for key, count in counts.items() if VIOLATIONS[key] == reason)
@@ -357,18 +359,18 @@ class AmdSmiMonitor:
         }
 
     def _violations(self, group: str) -> dict[str, Any]:
-        """The entries of the violation status that a group ("active" or "acc") has. Raises UnreadableError."""
+        """Entries of the violation status in a group ("active" or "acc"). Raises UnreadableError."""
         status = self._smi.call("amdsmi_get_violation_status", self._handle)
         found = {key: status.get(f"{group}_{key}") for key in VIOLATIONS}
         return known({key: entry for key, entry in found.items() if entry not in (None, "N/A")} or None, "violations")  # type: ignore[no-any-return]
 
     def _energy_j(self) -> float:
-        """amdsmi_get_energy_count: counts times microjoules a count. ROCm before 6.4 calls the counts "power"."""
+        """amdsmi_get_energy_count: counts x microjoules per count. ROCm before 6.4 calls the counts "power"."""
         energy = self._smi.call("amdsmi_get_energy_count", self._handle)
         counts = known(energy.get("energy_accumulator", energy.get("power")), "energy count")
         return float(counts * known(energy.get("counter_resolution"), "counter resolution") / MICRO)
 
     def _clients(self) -> dict[int, Client]:
-        """The processes on the GPU. amdsmi counts the time of drawing engines only, not that of computing."""
+        """The processes on the GPU. amdsmi counts time on the graphics engines only, not on compute."""
         listed = self._smi.call("amdsmi_get_gpu_process_list", self._handle)
         return {int(one["pid"]): Client(memory_bytes=int(one["memory_usage"]["vram_mem"])) for one in listed}

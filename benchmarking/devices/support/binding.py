@@ -1,8 +1,8 @@
-"""Binds the measuring process to some logical processors, and finds threads that escaped.
+"""Binds the measuring process to logical processors, and finds threads that escaped the binding.
 
-2026-11-21: memory is not bound, only inspected. Linux gives a page to the node of the thread that touches it first, so
-a process whose threads all run on one node has its memory there as long as the node has any; a policy that forbids the
-other nodes would kill the process instead of measuring it slowly. The outcome is read from numa_maps.
+2026-11-21: memory is inspected but not bound. Linux places a page on the node of the thread that first touches it, so a
+process whose threads all run on one node has its memory there while the node has memory left. A policy that forbids the
+other nodes would kill the process instead of letting it run slowly. The actual placement is read from numa_maps.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from benchmarking.devices.support.reading import UnreadableError, gather, read_i
 
 ROOT = Path("/")
 MAX_CPU = 65_535
-"""Larger numbers are typing errors: Linux itself is built for 8192 at most."""
+"""Larger numbers are typos: Linux supports at most 8192 processors."""
 ENTRY = re.compile(r"(\d+)(?:-(\d+))?")
 FORM = "a list such as 0-3,8"
 
 MAX_NAMED = 8
-"""Threads listed in the evidence; a pool has dozens, which escape together."""
+"""Most threads listed in the evidence; a pool has dozens, which escape together."""
 
 _BOUND: frozenset[int] | None = None
-"""The processors that this process was bound to; global, as the affinity itself."""
+"""The processors that this process is bound to; global, like the affinity itself."""
 
 
 def checked(cpu_list: str) -> str:
-    """The list in canonical form, if this process can be bound to it.
+    """The list in canonical form, after checking that this process can be bound to it.
 
     Raises UsageError for an invalid list, UnsupportedError for processors that do not exist or are not allowed, and on
-    systems without binding.
+    systems without affinity.
     """
     cpus = parse_cpu_list(cpu_list)
     try:
@@ -45,15 +45,15 @@ def checked(cpu_list: str) -> str:
         raise UnsupportedError(f"--cpu-list {cpu_list}: {_no_binding()}") from error
     if outside := sorted(set(cpus) - set(allowed)):
         existing = os.cpu_count() or len(allowed)
-        why = "do not exist" if outside[0] >= existing else "are outside this process's affinity or cpuset"
+        why = "do not exist" if outside[0] >= existing else "are outside the affinity or cpuset of this process"
         raise UnsupportedError(
-            f"--cpu-list {cpu_list}: processors {cpu_list_text(outside)} {why}; it may use {cpu_list_text(allowed)}"
+            f"--cpu-list {cpu_list}: processors {cpu_list_text(outside)} {why}; available: {cpu_list_text(allowed)}"
         )
     return cpu_list_text(cpus)
 
 
 def bind(cpu_list: str) -> None:
-    """Bind every thread of this process, and so every later one, to the list. Raises BenchhouseError."""
+    """Bind all threads of this process to the list; later threads inherit it. Raises BenchhouseError."""
     global _BOUND
     cpus = frozenset(parse_cpu_list(checked(cpu_list)))
     try:
@@ -64,8 +64,8 @@ def bind(cpu_list: str) -> None:
 
 
 def affinity(root: Path = ROOT) -> Readings:
-    """The process's processors, read back: `cpu_affinity`, `cpus_allowed` and `cores_allowed` (counts),
-    `cpu_quota_cores`, `numa_node` (if all are on one) or `numa_nodes`."""
+    """The processors of this process as the system reports them: `cpu_affinity`, `cpus_allowed` and `cores_allowed`
+    (counts), `cpu_quota_cores`, `numa_node` (if all are on one) or `numa_nodes`."""
     found = gather(
         {
             "cpu_affinity": lambda: cpu_list_text(allowed_cpus()),
@@ -78,7 +78,7 @@ def affinity(root: Path = ROOT) -> Readings:
 
 
 def memory_by_node(root: Path = ROOT) -> Readings:
-    """`memory_bytes_by_numa_node` of this process, where the kernel has it."""
+    """`memory_bytes_by_numa_node` of this process, if the kernel reports it."""
     return gather({"memory_bytes_by_numa_node": lambda: dict(_memory_by_node(read_text(root / "proc/self/numa_maps")))})
 
 
@@ -87,7 +87,7 @@ def escaped_threads(root: Path = ROOT) -> dict[str, Json]:
     Empty without a binding.
 
     Libraries that pin their own threads (OpenVINO, OpenMP with a place list, ONNX Runtime with affinities) can move
-    them off the list; narrowing them within it does no harm.
+    them off the list. Pinning them within it is harmless.
     """
     if _BOUND is None or sys.platform != "linux":
         return {}
@@ -96,7 +96,7 @@ def escaped_threads(root: Path = ROOT) -> dict[str, Json]:
         try:
             thread = _thread(folder)
         except UnreadableError:
-            continue  # it ended after the listing
+            continue  # the thread ended after the listing
         allowed = set(parse_cpu_list(str(thread["cpus_allowed"])))
         if thread.pop("has_run") and not allowed <= _BOUND and len(escaped) < MAX_NAMED:
             escaped[folder.name] = thread
@@ -123,7 +123,7 @@ def _nodes(root: Path) -> Readings:
 
 
 def _memory_by_node(numa_maps: str) -> Mapping[str, Json]:
-    """Bytes by node. A line has its pages by node ("N0=12") and their size ("kernelpagesize_kB=4")."""
+    """Bytes by node. Each line has page counts by node ("N0=12") and the page size ("kernelpagesize_kB=4")."""
     totals: dict[str, int] = {}
     for line in numa_maps.splitlines():
         size = re.search(r"kernelpagesize_kB=(\d+)", line)
@@ -144,8 +144,8 @@ def _set_affinity(cpus: frozenset[int]) -> None:
 
 def _no_binding() -> str:
     if sys.platform == "darwin":
-        return "macOS binds no process to processors (its affinity tags are hints, and none on Apple silicon)"
-    return f"{sys.platform} binds no process to processors"
+        return "macOS cannot bind a process to processors (its affinity tags are hints, ignored on Apple silicon)"
+    return f"{sys.platform} cannot bind a process to processors"
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
@@ -157,9 +157,9 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
             raise UsageError(f"--cpu-list takes {FORM}: got {text!r}")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise UsageError(f"--cpu-list takes {FORM}: {entry.strip()!r} in {text!r} runs backwards")
+            raise UsageError(f"--cpu-list takes {FORM}: {entry.strip()!r} in {text!r} is descending")
         if last > MAX_CPU:
-            raise UsageError(f"--cpu-list takes processors up to {MAX_CPU}: got {last} in {text!r}")
+            raise UsageError(f"--cpu-list takes processor numbers up to {MAX_CPU}: got {last} in {text!r}")
         found.update(range(first, last + 1))
     return tuple(sorted(found))
 
@@ -180,7 +180,7 @@ def allowed_cpus() -> list[int]:
         import psutil
 
         return sorted(psutil.Process().cpu_affinity())
-    raise UnreadableError(f"{NOT_SUPPORTED}: the system has no CPU affinity call")
+    raise UnreadableError(f"{NOT_SUPPORTED}: no CPU affinity on this system")
 
 
 def physical_cores(cpus: Collection[int], root: Path = ROOT) -> int:
@@ -191,10 +191,10 @@ def physical_cores(cpus: Collection[int], root: Path = ROOT) -> int:
 
 
 def default_threads(cpus: Collection[int], root: Path = ROOT) -> int:
-    """The default number of threads of one operator under a binding: one a core.
+    """The default number of threads of one operator under a binding: one per physical core.
 
-    A second thread on a core shares its arithmetic units, which matrix products already keep busy. Where the cores are
-    unknown it is one a processor.
+    A second thread on a core shares its arithmetic units, which matrix products already keep busy. If the cores are
+    unknown, it is one per logical processor.
     """
     try:
         return physical_cores(cpus, root)
@@ -203,7 +203,7 @@ def default_threads(cpus: Collection[int], root: Path = ROOT) -> int:
 
 
 def numa_nodes(cpus: Collection[int], root: Path = ROOT) -> list[int]:
-    """The memory nodes the processors belong to, ascending. Raises UnreadableError."""
+    """The NUMA nodes of the processors, ascending. Raises UnreadableError."""
     folder = root / "sys/devices/system/node"
     paths = sorted(folder.glob("node[0-9]*/cpulist"))
     if not paths:

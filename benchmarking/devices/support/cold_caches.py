@@ -1,8 +1,8 @@
-"""Empties the caches of the machine's processors between calls.
+"""Empties the CPU's caches between calls.
 
-Memory of twice the last level's size is read and written, by a thread on each processor that the process may use: so
-the private caches of all of them are emptied too, and every part of a last-level cache that only some of them share.
-Plain stores of a large block (memset) would bypass the caches and leave them as they are.
+A thread on each processor that the process may use reads and writes memory, in total twice the size of the last-level
+caches. That also empties every private cache, and every part of a last-level cache that only some processors share.
+Plain stores to a large block (memset) would bypass the caches and leave them as they are.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from benchmarking.core.metrics import BYTES_PER_MIB
 from benchmarking.devices.support.gauges import usable_processors
 
 FACTOR = 2
-"""Of the caches' size: they do not replace strictly in the order of use."""
+"""Multiple of the cache size: caches do not evict strictly in order of use."""
 UNKNOWN_CACHE_BYTES = 256 * BYTES_PER_MIB
-"""Where the system does not tell the size: more than the last-level cache of any desktop processor."""
+"""Used if the cache size is unknown: more than the last-level cache of any desktop CPU."""
 LEAST_SHARE_BYTES = 8 * BYTES_PER_MIB
-"""For each processor: more than twice any private cache."""
+"""Minimum per processor: more than twice the size of any private cache."""
 
 
 @contextmanager
 def cold_processor_caches(cache_bytes: int | None, processors: Sequence[int]) -> Iterator[ColdCache]:
-    """`cache_bytes` is the size of the last-level caches together; `processors` those that calls may run on, by number,
-    empty on systems without affinity."""
+    """`cache_bytes` is the total size of the last-level caches; `processors` are the numbers of those that calls may
+    run on, empty on systems without affinity."""
     wanted = FACTOR * (cache_bytes or UNKNOWN_CACHE_BYTES)
-    # More threads than a quota has processors for would use it up, and the timed call would wait for the next period.
+    # More threads than the CPU quota allows would exhaust it, and the timed call would wait for the next period.
     count = max(1, min(len(processors) or os.cpu_count() or 1, math.floor(usable_processors(os.getpid()))))
     share = max(LEAST_SHARE_BYTES, math.ceil(wanted / count))
     crew = Crew([(share, processors[index] if processors else None) for index in range(count)])
@@ -42,10 +42,10 @@ def cold_processor_caches(cache_bytes: int | None, processors: Sequence[int]) ->
 
 
 class Crew:
-    """Threads that sleep until a flush, and then go through their memory."""
+    """Threads that sleep until a flush and then walk through their memory."""
 
     def __init__(self, shares: Sequence[tuple[int, int | None]]) -> None:
-        """For each thread the bytes to go through, and the processor to run on."""
+        """For each thread: the number of bytes to walk through and the processor to run on."""
         self._start = threading.Barrier(len(shares) + 1)
         self._done = threading.Barrier(len(shares) + 1)
         self._is_over = False
@@ -56,7 +56,7 @@ class Crew:
             thread.start()
 
     def flush(self) -> None:
-        """Go through all of the memory once; returns when it is done."""
+        """Walk through all of the memory once; returns when done."""
         self._start.wait()
         self._done.wait()
 
@@ -71,8 +71,8 @@ class Crew:
         import numpy as np
 
         if processor is not None and hasattr(os, "sched_setaffinity"):
-            with suppress(OSError):  # taken offline meanwhile: any other does, too
-                os.sched_setaffinity(0, {processor})  # of this thread only
+            with suppress(OSError):  # the processor went offline: any other will do
+                os.sched_setaffinity(0, {processor})  # this thread only
         memory: Any = np.zeros(size_bytes // 8, dtype=np.uint64)
         while True:
             self._start.wait()

@@ -1,16 +1,16 @@
-"""The host's energy counters, independent of the device that is measured, by platform.
+"""The host's energy counters by platform, independent of the measured device.
 
 - Apple silicon: IOReport's "Energy Model", through the package zeus-apple-silicon.
 - Windows: the Energy Meter Interface (emi.h), filled by firmware and processor drivers. Meters are listed by cfgmgr32
   and queried by DeviceIoControl: version, size of the metadata, metadata, measurement.
-- Linux: the powercap tree, with the processor package and the memory (RAPL; AMD's are there too).
+- Linux: the powercap tree, with the processor package and the memory (RAPL, on Intel and AMD).
 
-2026-11-21: the package zeus was tried (0.16). It reads NVML, amdsmi and RAPL as here, but requires pandas,
-scikit-learn, pydantic and amdsmi, imports all of them to read one counter, watches RAPL's wrap-around from a process
-that would run during the measurement, and drops the reason why a domain is absent. Its part for Apple silicon is a
-separate package without requirements (zeus-apple-silicon) that follows Apple's renames with every chip: that one is
-used. Jetson boards have power meters and no counter; zeus sums them in a process that polls ten times a second, so an
-energy there would be an estimate, and is absent here.
+2026-11-21: the package zeus (0.16) was tried. It reads NVML, amdsmi and RAPL as this module does, but it requires and
+imports pandas, scikit-learn, pydantic and amdsmi to read one counter, watches for RAPL's wrap-around from a process
+that would run during the measurement, and drops the reason why a domain is missing. Its part for Apple silicon is a
+separate package without dependencies (zeus-apple-silicon), which keeps up with the names that Apple changes with every
+chip, and is used here. Jetson boards have power meters but no energy counter. zeus sums their power in a process that
+polls ten times a second; that is an estimate, so energy is missing on Jetson here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class HostEnergy(Protocol):
 
 
 def host_energy(system: str | None = None) -> HostEnergy:
-    """The counters of this platform; where there are none, each reading has the reason."""
+    """The counters of this platform; without counters, each reading has the reason."""
     system = system or platform.system()
     if system == "Darwin":
         return AppleEnergy()
@@ -50,13 +50,13 @@ def host_energy(system: str | None = None) -> HostEnergy:
 MJ_PER_J = 1_000
 
 PARTS = {"cpu_pkg": ("cpu_total_mj",), "dram": ("dram_mj",), "gpu": ("gpu_mj", "gpu_sram_mj")}
-"""Our domains, and the fields of AppleEnergyMetrics that make them up. The first field is required."""
+"""Domains and the fields of AppleEnergyMetrics that they sum. The first field is required."""
 
-NO_SOC = f"{NOT_SUPPORTED}: Apple counts parts of the chip, not the whole"
+NO_SOC = f"{NOT_SUPPORTED}: Apple counts parts of the chip only"
 
 
 class AppleEnergy:
-    """The domains `cpu_pkg`, `gpu` and `dram`. `module` may be a recording in place of the machine."""
+    """The domains `cpu_pkg`, `gpu` and `dram`. In tests, `module` is a recording."""
 
     def __init__(self, module: Any = None, machine: str | None = None) -> None:
         self._why_not: str | None = None
@@ -67,7 +67,7 @@ class AppleEnergy:
             self._why_not = str(error)
 
     def energy_j(self) -> Readings:
-        """All domains in joules since an arbitrary moment, each with a value or a reason."""
+        """All domains in joules since an arbitrary start, each with a value or a reason."""
         if self._why_not is not None:
             return absent(self._why_not, (*PARTS, "soc"))
         try:
@@ -90,14 +90,14 @@ def _joules(metrics: Any, fields: tuple[str, ...]) -> Callable[[], Json]:
 def _monitor(module: Any, machine: str) -> Any:
     """The library's monitor. Raises UnreadableError with the reason."""
     if machine != "arm64":
-        raise UnreadableError(f"{NOT_SUPPORTED}: macOS on {machine} gives energy to root only (powermetrics)")
+        raise UnreadableError(f"{NOT_SUPPORTED}: on macOS for {machine} only root can read energy (powermetrics)")
     try:
         module = module or importlib.import_module("zeus_apple_silicon")
         return module.AppleEnergyMonitor()
     except ImportError as error:
         raise UnreadableError(f"{NOT_SUPPORTED}: needs zeus-apple-silicon: pip install zeus-apple-silicon") from error
     except RuntimeError as error:
-        raise UnreadableError(f"{NOT_SUPPORTED}: IOReport gives no energy: {error}") from error
+        raise UnreadableError(f"{NOT_SUPPORTED}: IOReport reports no energy: {error}") from error
 
 
 GET_VERSION, GET_METADATA_SIZE, GET_METADATA, GET_MEASUREMENT = 0x224000, 0x224004, 0x224008, 0x22400C
@@ -116,7 +116,7 @@ DOMAIN_WORDS = {"cpu_pkg": frozenset({"PKG", "PACKAGE", "SOCKET"}), "dram": froz
 """Whole words in a channel's name. Intel's are "RAPL_Package0_PKG", "..._DRAM" and the cores' "..._PP0", which the
 package includes; AMD's is "Current Socket Power"."""
 
-NOT_COUNTED = f"{NOT_SUPPORTED}: Windows' energy meters have no such domain"
+NOT_COUNTED = f"{NOT_SUPPORTED}: Windows' energy meters do not cover it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class Meter:
 
 
 class EnergyMeters:
-    """The domains `cpu_pkg` (all packages) and `dram`, in joules since an arbitrary moment."""
+    """The domains `cpu_pkg` (all packages) and `dram`, in joules since an arbitrary start."""
 
     def __init__(self, api: WindowsMeters | None = None) -> None:
         self._why_not: str | None = None
@@ -137,7 +137,7 @@ class EnergyMeters:
             self._api = api or WindowsMeters()
             self._meters = [_meter(self._api, path) for path in self._api.paths()]
             if not self._meters:
-                raise UnreadableError(f"{NOT_SUPPORTED}: Windows lists no energy meter (its firmware offers none)")
+                raise UnreadableError(f"{NOT_SUPPORTED}: Windows lists no energy meter (the firmware has none)")
         except UnreadableError as error:
             self._why_not = str(error)
 
@@ -192,7 +192,9 @@ def _meter(api: WindowsMeters, path: str) -> Meter:
     try:
         (version,) = _unpack(struct.Struct("<H"), api.control(handle, GET_VERSION, 2), 0)
         if version not in (1, 2):
-            raise UnreadableError(f"{NOT_SUPPORTED}: energy meter of version {version}; known: 1 and 2")
+            raise UnreadableError(
+                f"{NOT_SUPPORTED}: unknown version {version} of the energy meter (supported: 1 and 2)"
+            )
         (size,) = _unpack(struct.Struct("<I"), api.control(handle, GET_METADATA_SIZE, 4), 0)
         metadata = api.control(handle, GET_METADATA, size)
         return Meter(handle=handle, channels=channels_v1(metadata) if version == 1 else channels_v2(metadata))
@@ -207,21 +209,21 @@ def _of_domain(channels: Sequence[str], name: str) -> list[int]:
 
 
 def _unpack(form: struct.Struct, data: bytes, offset: int) -> tuple[int, ...]:
-    """The numbers at an offset. Raises UnreadableError for too short an answer."""
+    """The numbers at an offset. Raises UnreadableError if the answer is too short."""
     if len(data) < offset + form.size:
-        raise UnreadableError(f"{FAILED}: the energy meter answered {len(data)} bytes, {offset + form.size} are needed")
+        raise UnreadableError(f"{FAILED}: the energy meter returned {len(data)} bytes, expected {offset + form.size}")
     return form.unpack_from(data, offset)
 
 
 def _text(data: bytes, offset: int, size: int) -> str:
     if len(data) < offset + size:
-        raise UnreadableError(f"{FAILED}: the energy meter answered {len(data)} bytes, {offset + size} are needed")
+        raise UnreadableError(f"{FAILED}: the energy meter returned {len(data)} bytes, expected {offset + size}")
     return data[offset : offset + size].decode("utf-16-le", errors="replace").partition("\0")[0]
 
 
 def _check_unit(unit: int) -> None:
     if unit != PICOWATT_HOURS:
-        raise UnreadableError(f"{NOT_SUPPORTED}: the energy meter counts in unit {unit}, not in picowatt-hours")
+        raise UnreadableError(f"{NOT_SUPPORTED}: the energy meter counts in unit {unit} instead of picowatt-hours")
 
 
 GUID_DEVICE_ENERGY_METER = uuid.UUID("45bd8344-7ed6-49cf-a440-c276c933b053")
@@ -236,7 +238,7 @@ ERROR_ACCESS_DENIED = 5
 
 
 class WindowsMeters:
-    """Energy meters of this machine (cfgmgr32.h, fileapi.h, ioapiset.h). The libraries may be fakes."""
+    """Energy meters of this machine (cfgmgr32.h, fileapi.h, ioapiset.h). Tests pass fake libraries."""
 
     def __init__(self, cfgmgr32: Any = None, kernel32: Any = None, last_error: Callable[[], int] | None = None) -> None:
         self._cfgmgr32 = cfgmgr32 or _library("cfgmgr32")
@@ -245,7 +247,7 @@ class WindowsMeters:
         self._kernel32.CreateFileW.restype = ctypes.c_void_p
 
     def paths(self) -> list[str]:
-        """The meters' device paths: zero-terminated texts, the last with two zeros."""
+        """The meters' device paths. The system returns them zero-terminated, the last with two zeros."""
         guid = (ctypes.c_ubyte * 16)(*GUID_DEVICE_ENERGY_METER.bytes_le)
         length = ctypes.c_ulong()
         self._configured(self._cfgmgr32.CM_Get_Device_Interface_List_SizeW(ctypes.byref(length), guid, None, PRESENT))
@@ -278,7 +280,7 @@ class WindowsMeters:
 
     def _configured(self, result: int) -> None:
         if result != CR_SUCCESS:
-            raise UnreadableError(f"{FAILED}: the list of energy meters: CONFIGRET {result}")
+            raise UnreadableError(f"{FAILED}: cannot list energy meters: CONFIGRET {result}")
 
     def _reason(self, what: str) -> str:
         code = self._last_error()
@@ -286,10 +288,10 @@ class WindowsMeters:
 
 
 def _library(name: str) -> Any:
-    """A system library. Raises UnreadableError on other systems than Windows."""
+    """A system library. Raises UnreadableError on systems other than Windows."""
     load: Any = getattr(ctypes, "WinDLL", None)
     if load is None:
-        raise UnreadableError(f"{NOT_SUPPORTED}: energy meters are Windows'")
+        raise UnreadableError(f"{NOT_SUPPORTED}: energy meters need Windows")
     return load(name, use_last_error=True)
 
 
@@ -299,7 +301,7 @@ UJ_PER_J = 1_000_000
 
 @dataclass(slots=True)
 class Zone:
-    """One counter of the tree, made monotonic."""
+    """One counter of the powercap tree, made monotonic."""
 
     folder: Path
     last_uj: int
@@ -308,7 +310,7 @@ class Zone:
     total_uj: int = 0
 
     def read_uj(self) -> int:
-        """Microjoules since the zone was opened. Right if read once per wrap-around (minutes at least)."""
+        """Microjoules since the zone was opened. Correct if read at least once per wrap-around, which takes minutes."""
         now_uj = read_int(self.folder / "energy_uj")
         step_uj = now_uj - self.last_uj
         self.total_uj += step_uj if step_uj >= 0 else step_uj + self.range_uj
@@ -317,7 +319,7 @@ class Zone:
 
 
 class Rapl:
-    """The domains `cpu_pkg` (all packages) and `dram`, in joules since the object was made."""
+    """The domains `cpu_pkg` (all packages) and `dram`, in joules since the object was created."""
 
     def __init__(self, folder: Path = POWERCAP) -> None:
         self._folder = folder
@@ -341,7 +343,7 @@ class Rapl:
         return Readings(values=values, missing=missing)
 
     def _open(self, prefix: str) -> list[Zone]:
-        # Only "intel-rapl:": the kernel also lists the package as "intel-rapl-mmio:", which would count it twice.
+        # The prefix is "intel-rapl:" because the kernel lists the package again as "intel-rapl-mmio:".
         folders = sorted(self._folder.glob("intel-rapl:*"))
         named = [folder for folder in folders if read_text(folder / "name").startswith(prefix)]
         if not named:

@@ -1,7 +1,7 @@
-"""Gauges: the use of processors, GPUs and NPUs as the kernel or a vendor's library counts it.
+"""Gauges: utilization of CPUs, GPUs and NPUs as counted by the kernel or a vendor's library.
 
-They run in a process of their own (`measure.monitor`) and read a device that another process uses. Intel has no library
-without root for it; Linux's drivers count the work of each process (Documentation/gpu/drm-usage-stats.rst).
+They run in a process of their own (`measure.monitor`) and read a device that another process uses. Intel's libraries
+need root, but Linux's drivers count the work of each process (Documentation/gpu/drm-usage-stats.rst).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ INTEL_DRIVERS = ("i915", "xe")
 
 
 class BusyShare:
-    """The share of time in which something was busy, from an ever-growing counter of its busy time.
+    """The share of time in which something was busy, from a monotonic counter of its busy time.
 
-    `capacity` is the busy time of a unit of time at most: the number of processors.
+    `capacity` is the most busy time per unit of time, such as the number of processors.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class BusyShare:
         self._last: tuple[float, float] | None = None
 
     def percent(self) -> float:
-        """Of the time since the last call. Raises UnreadableError for the first call, which has no time yet."""
+        """Percentage of the time since the last call. Raises UnreadableError at the first call."""
         last, self._last = self._last, (self._now_ns(), self._busy_ns())
         if last is None or self._last[0] <= last[0]:
             raise UnreadableError(f"{NOT_SUPPORTED}: a share of time needs two readings")
         elapsed, busy = self._last[0] - last[0], self._last[1] - last[1]
-        # The counter and the clock are not read at the same instant.
+        # Counter and clock are not read at the same instant, so the share can exceed 100 %.
         return min(PERCENT, max(0.0, PERCENT * busy / (elapsed * self._capacity)))
 
 
@@ -83,12 +83,12 @@ class MonitorGauge(Gauge):
     def _power_w(self) -> float:
         power_w = self._monitor.momentary_power_w()
         if power_w is None:
-            raise UnreadableError(f"{NOT_SUPPORTED}: the driver gives no momentary power")
+            raise UnreadableError(f"{NOT_SUPPORTED}: the driver does not report instantaneous power")
         return power_w
 
 
 class SeveralGauge(Gauge):
-    """Several devices as one: mean share, sums of memory and power, lowest clock, highest temperature."""
+    """Several devices as one: mean utilization, total memory and power, lowest clock, highest temperature."""
 
     def __init__(self, gauges: Sequence[Gauge]) -> None:
         self._gauges = gauges
@@ -106,7 +106,7 @@ class SeveralGauge(Gauge):
 
 
 def _joined(readings: Sequence[Readings], joins: Mapping[str, Callable[[list[float]], float]]) -> Readings:
-    """One value for all devices, where each has one; else the reason of one that has none."""
+    """One value for all devices if each has one, else the reason of a device without one."""
     values: dict[str, Json] = {}
     for name, join in joins.items():
         numbers = [number for one in readings if isinstance(number := one.values.get(name), int | float)]
@@ -117,14 +117,14 @@ def _joined(readings: Sequence[Readings], joins: Mapping[str, Callable[[list[flo
 
 
 def open_gauge(device: Device, process_ids: Sequence[int]) -> Gauge:
-    """The gauge of a device, or of several as one. Raises BenchhouseError when it is no longer there."""
+    """The gauge of a device, or of several as one. Raises BenchhouseError if a device is no longer available."""
     kind: DeviceKind = plugins.load(PACKAGE, device.type)
     gauges = [kind.gauge(part, process_ids) for part in parts(device)]
     return gauges[0] if len(gauges) == 1 else SeveralGauge(gauges)
 
 
 class ProcessTree(Sequence[int]):
-    """The ids of a process and of those that it started, as they are now: each iteration looks anew."""
+    """The ids of a process and its descendants. Each iteration reads them again."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -135,7 +135,7 @@ class ProcessTree(Sequence[int]):
         yield self._pid
         try:
             children = psutil.Process(self._pid).children(recursive=True)
-        except psutil.Error:  # it has ended
+        except psutil.Error:  # the process has ended
             return
         yield from (child.pid for child in children)
 
@@ -147,7 +147,7 @@ class ProcessTree(Sequence[int]):
 
 
 class ProcessorGauge(Gauge):
-    """The processors, as the processes use those that they may run on; and the processes' resident memory."""
+    """CPU use of the processes, as a share of the processors they may run on, and their resident memory."""
 
     def __init__(self, process_ids: Sequence[int], energy: HostEnergy | None = None, sys: Path = Path("/sys")) -> None:
         self._process_ids = process_ids
@@ -159,14 +159,14 @@ class ProcessorGauge(Gauge):
         self._has_begun = False
 
     def read(self) -> Readings:
-        no_memory = absent(f"{NOT_APPLICABLE}: a processor has no memory of its own", (USED,))
-        no_power = absent(f"{NOT_SUPPORTED}: only energy is counted", (POWER,))
+        no_memory = absent(f"{NOT_APPLICABLE}: a CPU has no memory of its own", (USED,))
+        no_power = absent(f"{NOT_SUPPORTED}: the CPU reports energy, not power", (POWER,))
         return no_memory | no_power | gather({UTILIZATION: self._share.percent, RESIDENT: self._resident_bytes})
 
     def conditions(self) -> Readings:
         system = platform.system()
         unread = absent(f"{NOT_SUPPORTED}: no interface on {system}", CONDITION_NAMES)
-        no_memory = absent(f"{NOT_APPLICABLE}: a processor has no memory of its own", ("memory_clock_hz",))
+        no_memory = absent(f"{NOT_APPLICABLE}: a CPU has no memory of its own", ("memory_clock_hz",))
         sensors = {
             "clock_hz": lambda: processor_clock_hz(self._sys),
             "temperature_c": lambda: processor_temperature_c(self._sys),
@@ -179,7 +179,7 @@ class ProcessorGauge(Gauge):
         return unread | no_memory | gather(sensors if system == "Linux" else {}) | gather(machine)
 
     def _machine_percent(self) -> float:
-        """Of all processors of the machine, used by any program, since the last call."""
+        """Use of all processors by any program since the last call."""
         import psutil
 
         percent, has_begun, self._has_begun = psutil.cpu_percent(), self._has_begun, True
@@ -188,7 +188,7 @@ class ProcessorGauge(Gauge):
         return percent
 
     def _power_w(self) -> float:
-        """Of the processor's packages, from their energy since the last call."""
+        """Power of the CPU packages, from their energy since the last call."""
         if self._energy is None:
             self._energy = host_energy()
         readings = self._energy.energy_j()
@@ -201,7 +201,7 @@ class ProcessorGauge(Gauge):
         return (self._last_energy[1] - last[1]) / (self._last_energy[0] - last[0]) * NS_PER_S
 
     def _cpu_time_ns(self) -> int:
-        """Of all the processes; one that has ended keeps what it had spent."""
+        """CPU time of all the processes, including those that have ended."""
         self._spent_ns |= {pid: spent for pid in self._process_ids if (spent := cpu_time_ns(pid)) is not None}
         return sum(self._spent_ns.values())
 
@@ -224,7 +224,7 @@ def _machine_used_bytes() -> int:
 
 
 def usable_processors(pid: int) -> float:
-    """How many processors a process may keep busy: those it may run on, or its control group's quota."""
+    """How many processors a process may keep busy: its affinity, or the quota of its control group."""
     import psutil
 
     process = psutil.Process(pid)
@@ -235,10 +235,10 @@ def usable_processors(pid: int) -> float:
 
 
 def cpu_time_ns(pid: int) -> int | None:
-    """CPU time of all threads of a process, ended ones included; None once it is gone.
+    """CPU time of all threads of a process, including ended ones; None once the process is gone.
 
-    On Linux by the process's own clock (clock_getcpuclockid): /proc/PID/stat counts in 10 ms, a tenth of the time
-    between two readings.
+    On Linux it is the process's CPU clock (clock_getcpuclockid): /proc/PID/stat counts in steps of 10 ms, a tenth of
+    the time between two readings.
     """
     if platform.system() == "Linux":
         clock = ctypes.c_int()
@@ -246,7 +246,7 @@ def cpu_time_ns(pid: int) -> int | None:
             return None
         try:
             return time.clock_gettime_ns(clock.value)
-        except OSError:  # it ended in between
+        except OSError:  # the process just ended
             return None
     import psutil
 
@@ -258,8 +258,8 @@ def cpu_time_ns(pid: int) -> int | None:
 
 
 class DrmGauge(Gauge):
-    """An Intel GPU, by what its Linux driver counts for the processes: the busiest of its engines, and their memory on
-    the GPU. `proc` may be a recording."""
+    """An Intel GPU, from the counters of its Linux driver for the processes: utilization of the busiest engine and
+    memory on the GPU. In tests, `proc` is a recording."""
 
     def __init__(
         self,
@@ -274,11 +274,11 @@ class DrmGauge(Gauge):
 
     def read(self) -> Readings:
         clients = self._clients()
-        power = absent(f"{NOT_SUPPORTED}: the driver gives the GPU's power to root only", (POWER,))
+        power = absent(f"{NOT_SUPPORTED}: only root can read the GPU's power", (POWER,))
         return power | gather({UTILIZATION: lambda: self._percent(clients), USED: lambda: _device_bytes(clients)})
 
     def _clients(self) -> list[dict[str, str]]:
-        """The fields of each client of the driver, which several file descriptors may share."""
+        """The fields of each client of the driver, once if several file descriptors share it."""
         found: dict[tuple[str, str], dict[str, str]] = {}
         for pid in self._process_ids:
             for fields in _drm_fields(self._proc / str(pid) / "fdinfo"):
@@ -287,7 +287,9 @@ class DrmGauge(Gauge):
 
     def _percent(self, clients: Sequence[Mapping[str, str]]) -> float:
         if not clients:
-            raise UnreadableError(f"{NOT_SUPPORTED}: the process has no file of the drivers {', '.join(INTEL_DRIVERS)}")
+            raise UnreadableError(
+                f"{NOT_SUPPORTED}: the process has no open file of the drivers {', '.join(INTEL_DRIVERS)}"
+            )
         last, self._last = self._last, _engines(clients, self._now_ns())
         shares = [
             (busy - last[engine][0]) / (total - last[engine][1])
@@ -300,10 +302,10 @@ class DrmGauge(Gauge):
 
 
 def _drm_fields(folder: Path) -> Iterator[dict[str, str]]:
-    """The fields of each open file of a process that belongs to Intel's drivers."""
+    """The fields of each of a process's open files that belong to Intel's drivers."""
     try:
         names = os.listdir(folder)
-    except OSError:  # it ended, or belongs to another user
+    except OSError:  # the process ended, or belongs to another user
         return
     for name in names:
         lines = text_or_empty(folder / name).splitlines()
@@ -313,7 +315,7 @@ def _drm_fields(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _engines(clients: Sequence[Mapping[str, str]], now_ns: float) -> dict[str, tuple[float, float]]:
-    """By engine its busy time, of all clients, and the time it had: i915 counts ns, xe cycles of the engine."""
+    """Busy time over all clients and available time, by engine. i915 counts ns, xe counts engine cycles."""
     found: dict[str, tuple[float, float]] = {}
     for fields in clients:
         for key, value in fields.items():
@@ -328,7 +330,7 @@ def _engines(clients: Sequence[Mapping[str, str]], now_ns: float) -> dict[str, t
 
 
 def _device_bytes(clients: Sequence[Mapping[str, str]]) -> int:
-    """Memory that lies on the GPU. Raises UnreadableError for a GPU that shares the machine's."""
+    """Memory on the GPU. Raises UnreadableError for a GPU that shares the machine's memory."""
     sizes = [
         round(_number(value))
         for fields in clients
@@ -336,25 +338,25 @@ def _device_bytes(clients: Sequence[Mapping[str, str]]) -> int:
         if re.fullmatch(r"drm-resident-(vram|local)\d*", key)
     ]
     if not sizes:
-        raise UnreadableError(f"{NOT_APPLICABLE}: the driver counts no memory on the GPU itself")
+        raise UnreadableError(f"{NOT_APPLICABLE}: the driver reports no memory on the GPU itself")
     return sum(sizes)
 
 
 def _number(text: str) -> float:
-    """A number with its unit, if it has one: "346249 ns", "23992 KiB"."""
+    """A number with an optional unit: "346249 ns", "23992 KiB"."""
     number, _, unit = text.partition(" ")
     return float(number) * SIZE_UNITS.get(unit, 1)
 
 
 class NpuGauge(Gauge):
-    """Intel's NPU, by its Linux driver's counter of busy time (intel_vpu, Linux 6.11) and its memory (6.14)."""
+    """Intel's NPU, from its Linux driver: busy time (intel_vpu, Linux 6.11) and memory (Linux 6.14)."""
 
     def __init__(self, sys: Path = Path("/sys"), now_ns: Callable[[], float] = time.monotonic_ns) -> None:
         self._sys = sys
         self._share = BusyShare(lambda: self._value("npu_busy_time_us") * NS_PER_US, now_ns=now_ns)
 
     def read(self) -> Readings:
-        power = absent(f"{NOT_SUPPORTED}: the driver gives no power", (POWER,))
+        power = absent(f"{NOT_SUPPORTED}: the driver does not report power", (POWER,))
         used = {USED: lambda: self._value("npu_memory_utilization")}
         return power | gather({UTILIZATION: self._share.percent, **used})
 

@@ -1,7 +1,7 @@
-"""The processes on a GPU: which of them is this one, and which of the others use it.
+"""The processes on a GPU: which is this process, and which foreign processes use the GPU.
 
 A process that only holds a GPU open (a desktop, an idle notebook, a neighbour in another MIG instance) does not disturb
-a measurement; one that computes on it does.
+a measurement; a process that computes on the GPU does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.reading import UnreadableError, gather
 
 BUSY_PERCENT = 5
-"""Of the time in which kernels of another process ran: a desktop that redraws stays below."""
+"""Share of time with kernels of another process above which it counts as use; a desktop that redraws stays below."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,14 +22,14 @@ class Client:
     """A process on a GPU, as the driver lists it."""
 
     memory_bytes: int | None = None
-    """None where the driver has no number (Windows)."""
+    """None if the driver does not report it (Windows)."""
     busy_percent: int | None = None
-    """The share of time in which its kernels ran since the last reading; None where the driver does not count it."""
+    """Share of time in which its kernels ran since the last reading; None if the driver does not count it."""
     is_graphics: bool = False
-    """It draws, whether or not it computes too ("C+G" in nvidia-smi)."""
+    """Whether it draws; it may also compute ("C+G" in nvidia-smi)."""
     computes: bool = True
     instance: int | None = None
-    """Its GPU instance, of a GPU that is split (MIG)."""
+    """Its MIG instance, if the GPU is split."""
 
 
 Clients = Mapping[int, Client]
@@ -37,11 +37,11 @@ Clients = Mapping[int, Client]
 
 
 class Owners:
-    """Which of the processes on a device is this one, and which others use it.
+    """Which process on a device is this one, and which foreign processes use it.
 
-    In a container the driver lists the host's pids, and ours has another number there. So the pids `before` this
-    process used the device are remembered: a single later one is ours. With none remembered, because this process
-    already used the device, a single pid is ours.
+    In a container the driver lists the host's pids, where this process has another number. So the pids from `before`
+    this process used the device are remembered: if exactly one pid is new later, it is ours. If none were remembered,
+    because this process already used the device, a single pid is ours.
     """
 
     def __init__(self, before: frozenset[int], own: int | None = None) -> None:
@@ -53,14 +53,14 @@ class Owners:
 
     @classmethod
     def now(cls, clients: Callable[[], Clients], own: int | None, *, is_in_use: bool) -> Owners:
-        """From the processes on the device now; none are remembered if this process `is_in_use` of it."""
+        """Remembers the processes now on the device, or none if this process already uses it (`is_in_use`)."""
         try:
             return cls(frozenset() if is_in_use else computing(clients()), own)
-        except UnreadableError:  # every state() has the reason
+        except UnreadableError:  # every state() reports the reason
             return cls(frozenset(), own)
 
     def own_pid(self, pids: frozenset[int]) -> int | None:
-        """This process's number among `pids`; None while it has none. Raises UnreadableError."""
+        """This process's pid among `pids`; None while it is not listed. Raises UnreadableError if it is ambiguous."""
         if self._own in pids:
             return self._own
         if self._alias in pids:
@@ -69,23 +69,25 @@ class Owners:
         if len(newcomers) > 1:
             listed = ", ".join(map(str, sorted(newcomers)))
             raise UnreadableError(
-                f"{NOT_SUPPORTED}: the driver's pids ({listed}) are of another namespace than ours ({self._own})"
+                f"{NOT_SUPPORTED}: the driver lists pids of another namespace ({listed}; ours is {self._own})"
             )
         self._alias = next(iter(newcomers), None)
         return self._alias
 
     def own_bytes(self, clients: Clients) -> int:
-        """Memory of this process, from the driver's list by pid. Raises UnreadableError; nothing is guessed."""
+        """Memory of this process, from the driver's list by pid. Raises UnreadableError rather than guess."""
         own = self.own_pid(computing(clients))
         if own is None:
-            raise UnreadableError(f"{NOT_SUPPORTED}: the driver does not list this process (or it holds nothing yet)")
+            raise UnreadableError(
+                f"{NOT_SUPPORTED}: the driver does not list this process (it may not hold any memory yet)"
+            )
         used = clients[own].memory_bytes
         if used is None:
-            raise UnreadableError(f"{NOT_SUPPORTED}: this driver has no memory by process")
+            raise UnreadableError(f"{NOT_SUPPORTED}: the driver does not report memory per process")
         return used
 
     def use(self, clients: Callable[[], Clients]) -> Readings:
-        """`foreign_pids`: the other processes that use the device; `foreign_use`: what shows it, one entry for each."""
+        """`foreign_pids`: the other processes that use the device; `foreign_use`: the evidence, one entry for each."""
 
         def listed() -> list[Json]:
             return self.foreign(clients())
@@ -100,7 +102,7 @@ class Owners:
     def foreign(self, clients: Clients) -> list[Json]:
         """The other processes that use the device, by pid. Raises UnreadableError.
 
-        Our ancestors and descendants are not foreign, nor is a process in another GPU instance than ours.
+        Ancestors, descendants and processes in other MIG instances do not count as foreign.
         """
         own = self.own_pid(computing(clients))
         others = {pid: client for pid, client in clients.items() if pid != own}
@@ -118,13 +120,13 @@ class Owners:
 
 
 def computing(clients: Clients) -> frozenset[int]:
-    """The pids that the driver lists as computing: a process that uses a GPU through CUDA or HIP is among them."""
+    """The pids that the driver lists as computing, which includes every process that uses the GPU by CUDA or HIP."""
     return frozenset(pid for pid, client in clients.items() if client.computes)
 
 
 def _is_in_use(client: Client, memory_before: int | None) -> bool:
-    """Whether it computes, or takes or frees memory; where the driver does not count computing, memory alone counts,
-    but not that of a process that draws."""
+    """Whether a process computes, or allocates or frees memory. If the driver does not count computing, only memory
+    counts, and not for processes that draw."""
     if client.busy_percent is not None and client.busy_percent >= BUSY_PERCENT:
         return True
     if client.is_graphics:

@@ -1,6 +1,6 @@
-"""Open devices: what all of them share (the host's clock and energy), and several of one kind as one.
+"""Open devices: what all handles share (the host's clock and energy), and several devices of a kind as one.
 
-`--device cuda:0,cuda:1` is one `Device` whose facts hold the records of its parts, and opens as a `SeveralHandle`.
+`--device cuda:0,cuda:1` is one `Device` whose facts hold the records of its parts; it opens as a `SeveralHandle`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarking.devices.support.reading import absent
 
 HOST_DOMAINS = ("cpu_pkg", "dram")
 
-# Words in `throttle_reasons`, the same for every vendor. Power that software capped is no throttling by itself.
+# Entries of `throttle_reasons`, the same for every vendor. A software power cap alone is not throttling.
 GPU_IDLE = "gpu_idle"
 CLOCKS_SETTING = "clocks_setting"
 SOFTWARE_POWER_CAP = "software_power_cap"
@@ -38,7 +38,7 @@ POWER_BRAKE = "power_brake"
 
 
 class Monitor(Protocol):
-    """A vendor's management library, or the kernel in its place, watching one open device."""
+    """A monitor of one open device, by a vendor's management library or the kernel."""
 
     def memory_in_use(self) -> Readings:
         """As `DeviceHandle.memory_in_use`."""
@@ -47,16 +47,16 @@ class Monitor(Protocol):
         """As `DeviceHandle.state`."""
 
     def conditions(self) -> Readings:
-        """Temperature and clocks now (`CONDITION_NAMES`)."""
+        """Current temperature and clocks (`CONDITION_NAMES`)."""
 
     def energy_j(self) -> Readings:
-        """The domains that the device itself counts; the handle adds the host's."""
+        """The energy domains that the device itself counts; the handle adds the host's."""
 
     def momentary_power_w(self) -> float | None:
         """As `DeviceHandle.momentary_power_w`."""
 
     def utilization_percent(self) -> Json:
-        """The share of time in which the device worked, of the driver's last period. Raises UnreadableError."""
+        """Share of the driver's last sampling period in which the device was busy. Raises UnreadableError."""
 
     def close(self) -> None:
         """Release the library."""
@@ -69,13 +69,13 @@ class HostHandle(DeviceHandle):
         self._host_energy = energy or host_energy()
 
     def energy_j(self) -> Readings:
-        """The processor's and its memory's: a host may count its GPU too, which is idle here."""
+        """Energy of the CPU and its memory. A host may count its GPU too, but that GPU is idle here."""
         host = _only(self._host_energy.energy_j(), HOST_DOMAINS)
-        return with_method(absent(f"{NOT_APPLICABLE}: no such domain here", ("gpu", "soc")) | host)
+        return with_method(absent(f"{NOT_APPLICABLE}: the device has no such domain", ("gpu", "soc")) | host)
 
 
 def with_method(energy: Readings) -> Readings:
-    """The energy with its `method`: "counter" if any domain has a value."""
+    """The energy readings with their `method`: "counter" if any domain has a value."""
     if any(domain in energy.values for domain in ENERGY_DOMAINS):
         return energy | Readings(values={"method": "counter"})
     return energy | absent(f"{NOT_SUPPORTED}: no energy counter", ("method",))
@@ -96,34 +96,36 @@ STATE_OF_ALL: Mapping[str, Callable[[list[float]], float]] = {
     "violation_ns": sum,
     "power_violation_ns": sum,
 }
-"""How the devices' numbers become one: the slowest clock is what a call waits for."""
+"""How the devices' numbers are combined. A call waits for the device with the slowest clock."""
 
 
 def selectors(request: str) -> tuple[str, ...]:
-    """The devices of a list. Raises UsageError for an empty entry, several kinds, or a kind of which only one device
-    can be used."""
+    """The devices in a list. Raises UsageError for an empty entry, several kinds, or a kind without support for
+    several devices."""
     named = tuple(part.strip() for part in request.split(SEPARATOR))
     kinds = sorted({name.partition(":")[0] for name in named})
     if "" in kinds:
-        raise UsageError(f"--device {request}: a list names its devices one by one, such as cuda:0,cuda:1")
+        raise UsageError(f"--device {request}: a list must name each device, such as cuda:0,cuda:1")
     if len(kinds) > 1:
-        raise UsageError(f"--device {request}: several devices must be of one kind; these are {', '.join(kinds)}")
+        raise UsageError(f"--device {request}: several devices must be of one kind, got {', '.join(kinds)}")
     able = names_with(lambda kind: kind.can_be_several)
     if kinds[0] not in able:
-        raise UsageError(f"--device {request}: several devices are taken of {' or '.join(able)}, not of {kinds[0]}")
+        raise UsageError(f"--device {request}: several devices must be {' or '.join(able)} devices, got {kinds[0]}")
     return named
 
 
 def combined(devices: Sequence[Device]) -> Device:
-    """Several devices of a kind as one record, with the memory of all. Raises UsageError for the same one twice,
-    UnsupportedError for unlike models."""
+    """Several devices of a kind as one record, with their total memory. Raises UsageError for duplicates,
+    UnsupportedError for different models."""
     request = SEPARATOR.join(device.selector for device in devices)
     first = devices[0]
     if len({device.selector for device in devices}) < len(devices):
         raise UsageError(f"--device {request}: the same device is named twice")
     if len({device.name for device in devices}) > 1:
         models = ", ".join(f"{device.selector} is {device.name}" for device in devices)
-        raise UnsupportedError(f"--device {request}: unlike models wait for the slowest: {models}")
+        raise UnsupportedError(
+            f"--device {request}: the devices must be of one model, as all wait for the slowest: {models}"
+        )
     sizes = [device.memory_bytes for device in devices if device.memory_bytes is not None]
     return Device(
         type=first.type,
@@ -140,7 +142,7 @@ def combined(devices: Sequence[Device]) -> Device:
 
 
 def parts(device: Device) -> tuple[Device, ...]:
-    """The devices combined in a record; a single device is its own only part."""
+    """The devices combined in a record; a single device is its own part."""
     entries = device.facts.values.get(FACT)
     return tuple(from_json(Device, entry) for entry in entries) if isinstance(entries, list) else (device,)
 
@@ -152,7 +154,7 @@ def by_device(readings: Readings) -> Mapping[str, Any]:
 
 
 def _shared_facts(devices: Sequence[Device]) -> Readings:
-    """The facts that are equal on all devices, and the devices' records."""
+    """The facts that are equal on all devices, plus the devices' records."""
     first = devices[0].facts.values
     alike = {name: value for name, value in first.items() if all(d.facts.values.get(name) == value for d in devices)}
     entries: list[Json] = [to_json(device) for device in devices]
@@ -160,7 +162,7 @@ def _shared_facts(devices: Sequence[Device]) -> Readings:
 
 
 class SeveralTimer(DeviceTimer):
-    """An event pair on each device. The time is the longest of them, each on its own clock."""
+    """A pair of events on each device. The time is the longest of theirs, each by its own clock."""
 
     def __init__(self, timers: Sequence[DeviceTimer]) -> None:
         self._timers = timers
@@ -178,8 +180,8 @@ class SeveralTimer(DeviceTimer):
 
 
 class SeveralHandle(DeviceHandle):
-    """Several open devices, by selector: sums and extremes of their readings, and each one's own in `by_device`. A
-    value that one device lacks is missing for all, with that device's reason."""
+    """Several open devices, by selector: sums and extremes of their readings, and each device's own in `by_device`. A
+    value that one device lacks is missing, with that device's reason."""
 
     def __init__(self, handles: Mapping[str, DeviceHandle]) -> None:
         self._handles = dict(handles)
@@ -196,7 +198,7 @@ class SeveralHandle(DeviceHandle):
 
     @property
     def has_queue(self) -> bool:  # type: ignore[override]
-        """Whether each of them has one."""
+        """Whether every device has one."""
         return all(handle.has_queue for handle in self._handles.values())
 
     @contextmanager
@@ -236,7 +238,7 @@ class SeveralHandle(DeviceHandle):
         return Readings(missing=missing) | _joined(states, STATE_OF_ALL) | Readings(values=united)
 
     def energy_j(self) -> Readings:
-        """The sum of the devices' counters; the host's are counted once."""
+        """The sum of the devices' counters; the host's count once."""
         energies = {selector: handle.energy_j() for selector, handle in self._handles.items()}
         host = _only(next(iter(energies.values())), [name for name in ENERGY_DOMAINS if name != "gpu"])
         own = {selector: _only(one, ("gpu",)) for selector, one in energies.items()}
@@ -263,9 +265,9 @@ def _flush(caches: Sequence[ColdCache]) -> None:
 
 
 def open_several(devices: Sequence[Device], open_one: Callable[[Device], DeviceHandle]) -> DeviceHandle:
-    """The devices, open, as one. If one cannot be opened, those already open are closed.
+    """Open the devices as one. If one fails to open, those already open are closed.
 
-    The first is opened last and closed first: the current GPU of the process is then the first one.
+    The first is opened last and closed first, which makes it the current GPU of the process.
     """
     handles: dict[str, DeviceHandle] = {}
     try:
@@ -296,7 +298,7 @@ def _entries(readings: Readings, name: str) -> list[Json]:
 
 
 def _why_missing(by_selector: Mapping[str, Readings], name: str) -> str:
-    """The reason of the first device that lacks the value, with its selector after the reason's word."""
+    """The reason of the first device that lacks the value, with its selector after the reason's keyword."""
     for selector, one in by_selector.items():
         if name not in one.values:
             word, _, detail = one.missing.get(name, NOT_SUPPORTED).partition(":")

@@ -1,7 +1,7 @@
-"""Facts of the machine, independent of the device that is measured: `host_facts`, under the names of `NAMES`.
+"""Facts of the machine, independent of the measured device: `host_facts`, with the names in `NAMES`.
 
-Linux is read by `host_linux`; macOS here by sysctl, Windows by the registry, psutil and kernel32. `cpu_cores` are
-physical cores, `cpu_threads` logical processors.
+`host_linux` reads them on Linux. This module reads sysctl on macOS, and the registry, psutil and kernel32 on Windows.
+`cpu_cores` are physical cores, `cpu_threads` logical processors.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ NAMES = (
 )
 
 CAPABILITY = re.compile(r"(sse4|avx|amx|asimd|sve).*|sme([^p].*)?|fma|f16c|fphp|bf16|i8mm")
-"""Processor features that decide which numeric code runs; the hundred others do not matter for speed here."""
+"""CPU features that decide which numeric code runs; the hundred others do not affect speed here."""
 
 CGROUP_NAMES = ("cgroup_version", "cgroup_cpu_quota_cores", "cgroup_memory_limit_bytes")
 
 
 def host_facts(system: str | None = None, root: Path = Path("/")) -> Readings:
-    """Every name of `NAMES` with a value or a reason. `root` is the folder of Linux's proc and sys."""
+    """Every name in `NAMES` with a value or a reason. `root` is the parent folder of Linux's proc and sys."""
     system = system or platform.system()
     common = Readings(values={"os": system, "kernel": platform.release(), "architecture": platform.machine()})
     return absent(f"{NOT_SUPPORTED}: unknown on {system}", NAMES) | common | _relevant(_of_system(system, root))
@@ -61,19 +61,19 @@ def text_fact(facts: Readings, name: str) -> str | None:
 
 
 def int_fact(facts: Readings, name: str) -> int | None:
-    """The fact if it is a whole number, else None."""
+    """The fact if it is an integer, else None."""
     value: Json = facts.values.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def usable_memory_bytes(facts: Readings) -> int | None:
-    """The machine's memory, or the cgroup's limit where that is lower; None when neither can be read."""
+    """The machine's memory, or the cgroup's limit if that is lower; None if neither can be read."""
     amounts = (int_fact(facts, "memory_bytes"), int_fact(facts, "cgroup_memory_limit_bytes"))
     return min((amount for amount in amounts if amount is not None), default=None)
 
 
 def free_host_bytes(root: Path = Path("/")) -> int:
-    """Memory available without swapping, or what the control group leaves of it, where that is less."""
+    """Memory available without swapping, or what the control group leaves of it, whichever is less."""
     import psutil
 
     available = int(psutil.virtual_memory().available)
@@ -85,7 +85,7 @@ def free_host_bytes(root: Path = Path("/")) -> int:
 
 
 def _relevant(facts: Readings) -> Readings:
-    """The facts with the capabilities narrowed to those of `CAPABILITY`."""
+    """The facts with capabilities filtered by `CAPABILITY`."""
     capabilities = facts.values.get("cpu_capabilities")
     if not isinstance(capabilities, list):
         return facts
@@ -115,7 +115,7 @@ CAPABILITY_NAMES = {
     "FEAT_DotProd": "asimddp",
     "FEAT_SME": "sme",
 }
-"""Apple's names of Arm features, and Linux's for the same: one name per capability in the whole program."""
+"""Apple's names of Arm features and Linux's names for them, which the whole program uses."""
 
 
 def macos_facts(run: RunCommand = run_command) -> Readings:
@@ -128,7 +128,7 @@ def macos_facts(run: RunCommand = run_command) -> Readings:
 
 
 def sysctl_values(run: RunCommand = run_command) -> dict[str, str]:
-    """sysctl's values about hardware, by key. Raises UnreadableError."""
+    """sysctl's hardware values by key. Raises UnreadableError."""
     pairs = (line.partition(": ") for line in run(SYSCTL).splitlines())
     return {key: value.strip() for key, separator, value in pairs if separator}
 
@@ -136,7 +136,7 @@ def sysctl_values(run: RunCommand = run_command) -> dict[str, str]:
 def _of_values(values: dict[str, str]) -> Readings:
     def text(key: str) -> str:
         if not values.get(key):
-            raise UnreadableError(f"{NOT_SUPPORTED}: sysctl {key}")
+            raise UnreadableError(f"{NOT_SUPPORTED}: no sysctl {key}")
         return values[key]
 
     model = values.get("machdep.cpu.brand_string", "")
@@ -160,7 +160,7 @@ def _of_values(values: dict[str, str]) -> Readings:
 
 
 def _capabilities(values: dict[str, str]) -> Json:
-    """Features that are on: hw.optional.arm.FEAT_* on Apple silicon, machdep.cpu.*features on Intel."""
+    """Enabled features: hw.optional.arm.FEAT_* on Apple silicon, machdep.cpu.*features on Intel."""
     prefix = "hw.optional.arm."
     arm = [key.removeprefix(prefix) for key, value in values.items() if key.startswith(prefix) and value == "1"]
     names = ("machdep.cpu.features", "machdep.cpu.leaf7_features")
@@ -178,7 +178,7 @@ PROCESSOR_KEY = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
 BIOS_KEY = r"HARDWARE\DESCRIPTION\System\BIOS"
 
 FEATURES = {10: "sse2", 38: "sse4_2", 39: "avx", 40: "avx2", 41: "avx512f", 19: "asimd", 43: "asimddp"}
-"""PF_* numbers of IsProcessorFeaturePresent (winnt.h), by Linux's name for the same."""
+"""PF_* numbers for IsProcessorFeaturePresent (winnt.h), by Linux's name of the feature."""
 
 VIRTUAL_PRODUCTS = ("Virtual Machine", "VMware", "VirtualBox", "QEMU", "KVM", "HVM domU")
 
@@ -193,7 +193,7 @@ def read_registry(key: str, name: str) -> str:
         with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, key) as handle:
             return " ".join(str(winreg.QueryValueEx(handle, name)[0]).split())
     except FileNotFoundError as error:
-        raise UnreadableError(f"{NOT_SUPPORTED}: registry {key}\\{name}") from error
+        raise UnreadableError(f"{NOT_SUPPORTED}: no registry value {key}\\{name}") from error
     except PermissionError as error:
         raise UnreadableError(f"{NO_PERMISSION}: registry {key}\\{name}") from error
 

@@ -1,7 +1,7 @@
-"""The machine's facts on Linux, from /proc and /sys under a root, and what control groups (version 1 or 2) leave of it.
+"""The machine's facts on Linux, from /proc and /sys under a root, and the limits of control groups (version 1 or 2).
 
-Of the control group: limits of CPU time and memory, memory still free, and throttling by the CPU quota (the kernel's
-documents cgroup-v2 and sched-bwc).
+Control groups give limits of CPU time and memory, free memory, and throttling by the CPU quota (see cgroup-v2 and
+sched-bwc in the kernel's documentation).
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ CONTAINERS = {
     "lxc": "lxc",
     "containerd": "containerd",
 }
-"""Marks in the cgroup path of PID 1, by kind of container."""
+"""Kinds of container by substrings of PID 1's cgroup path."""
 
 
 def linux_facts(root: Path) -> Readings:
-    """The machine's facts, under the names of `host.NAMES`."""
+    """The machine's facts, with the names in `host.NAMES`."""
     try:
         processor = _processor(read_text(root / "proc/cpuinfo"))
     except UnreadableError as error:
@@ -77,7 +77,7 @@ def linux_facts(root: Path) -> Readings:
 
 
 def _processor(cpuinfo: str) -> Readings:
-    """Model, vendor, capabilities and logical processors of /proc/cpuinfo, x86 or Arm."""
+    """Model, vendor, capabilities and logical processors from /proc/cpuinfo, for x86 and Arm."""
     blocks = [_fields(block) for block in cpuinfo.split("\n\n")]
     processors = [block for block in blocks if "processor" in block]
     first = processors[0] if processors else {}
@@ -157,7 +157,7 @@ def _os_version(root: Path) -> str:
 
 
 def _virtual_machine(root: Path) -> str | None:
-    """The hypervisor, by the CPU's flag, the firmware's tables or Xen's folder; None on bare metal."""
+    """The hypervisor, from the CPU's flag, the firmware's tables or Xen's folder; None on bare metal."""
     product = " ".join(text_or_empty(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))
     has_flag = " hypervisor" in text_or_empty(root / "proc/cpuinfo")
     hypervisor = text_or_empty(root / "sys/hypervisor/type")
@@ -168,7 +168,7 @@ def _virtual_machine(root: Path) -> str | None:
 
 
 def _container(root: Path) -> str | None:
-    """The kind of container this process is in; None outside."""
+    """The kind of container this process runs in; None outside containers."""
     if (root / ".dockerenv").exists():
         return "docker"
     if (root / "run/.containerenv").exists():
@@ -179,15 +179,15 @@ def _container(root: Path) -> str | None:
 
 
 UNLIMITED_BYTES = 1 << 62
-"""Version 1 writes "no limit" as the largest page-aligned number below 2^63."""
+"""Version 1 represents "no limit" by the largest page-aligned number below 2^63."""
 MEMORY_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-"""Limit and use, in versions 2 and 1."""
+"""File names of limit and use, in versions 2 and 1."""
 RECLAIMABLE = frozenset({"inactive_file", "active_file", "total_inactive_file", "total_active_file"})
-"""Lines of memory.stat: page cache, which counts as used but is given back on demand."""
+"""Lines of memory.stat for page cache, which counts as used but is reclaimed on demand."""
 
 
 def limits(root: Path) -> Readings:
-    """cgroup_version, cgroup_cpu_quota_cores and cgroup_memory_limit_bytes; the last two missing when unlimited."""
+    """cgroup_version, cgroup_cpu_quota_cores and cgroup_memory_limit_bytes; the last two are missing if unlimited."""
     return gather(
         {
             "cgroup_version": lambda: _version(root),
@@ -198,7 +198,7 @@ def limits(root: Path) -> Readings:
 
 
 def _version(root: Path) -> int:
-    """2 where only the unified hierarchy is mounted, 1 where controllers have mounts of their own."""
+    """2 if only the unified hierarchy is mounted, 1 if controllers have mounts of their own."""
     mount = root / "sys/fs/cgroup"
     if not mount.is_dir():
         raise UnreadableError(f"{NOT_SUPPORTED}: no {mount}")
@@ -246,7 +246,7 @@ def free_in_groups(root: Path) -> Iterator[int]:
 
 
 def _reclaimable_bytes(folder: Path) -> int:
-    """Page cache of the group. Version 1 counts the groups below in lines of their own, which include the others."""
+    """Page cache of the group. In version 1, totals that include child groups have lines of their own."""
     lines = [line.split() for line in read_text(folder / "memory.stat").splitlines()]
     found = {name: int(value) for name, value in (line for line in lines if len(line) == 2) if name in RECLAIMABLE}
     totals = {name: value for name, value in found.items() if name.startswith("total_")}
@@ -254,10 +254,10 @@ def _reclaimable_bytes(folder: Path) -> int:
 
 
 def controller_folders(root: Path, controller: str) -> Iterator[Path]:
-    """Folders of this process's group and of its ancestors, in the controller's own hierarchy and the unified one.
+    """Folders of this process's group and its ancestors, in the controller's own hierarchy and the unified one.
 
-    Inside a container the path in /proc may be the host's, where nothing is mounted; the mount's root is then the
-    container's group, and it is always among the folders.
+    Inside a container the path in /proc may be the host's, which is not mounted there. The root of the mount is then
+    the container's group, so it is always included.
     """
     for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -271,9 +271,9 @@ def controller_folders(root: Path, controller: str) -> Iterator[Path]:
 
 
 def throttling(root: Path) -> dict[str, int]:
-    """`periods` in which the quota ran out, and `ns` lost to it: sums over this process's group and its ancestors.
+    """`periods` in which the quota ran out and `ns` lost to it, summed over this process's group and its ancestors.
 
-    A group's own file does not count throttling by its parents' quotas. Raises UnreadableError when no group counts.
+    A group's own file does not count throttling by its parents' quotas. Raises UnreadableError if no group counts it.
     """
     files = [path for folder in controller_folders(root, "cpu") if (path := folder / "cpu.stat").exists()]
     counts = [count for path in files if (count := _throttling(read_text(path))) is not None]
@@ -283,7 +283,7 @@ def throttling(root: Path) -> dict[str, int]:
 
 
 def _throttling(stat: str) -> tuple[int, int] | None:
-    """Periods and nanoseconds in a cpu.stat of version 1 or 2; None where it has none (the root of version 2)."""
+    """Periods and nanoseconds from a cpu.stat of version 1 or 2; None if it has none (the root in version 2)."""
     fields = {words[0]: int(words[1]) for line in stat.splitlines() if len(words := line.split()) == 2}
     if "nr_throttled" not in fields:
         return None
@@ -295,7 +295,7 @@ CACHE_SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def last_level_cache_bytes(cpus: Path) -> int | None:
-    """The sum of the caches of the highest level, each shared by several processors; None when a part is unknown."""
+    """Total size of the highest-level caches, each shared by several processors; None if any size is unknown."""
     levels: dict[int, dict[str, int]] = {}
     try:
         for folder in cpus.glob("cpu[0-9]*/cache/index[0-9]*"):
@@ -303,7 +303,7 @@ def last_level_cache_bytes(cpus: Path) -> int | None:
                 shared = levels.setdefault(read_int(folder / "level"), {})
                 shared[read_text(folder / "shared_cpu_list")] = cache_size_bytes(read_text(folder / "size"))
     except (UnreadableError, ValueError):
-        return None  # containers and some boards hide a part: a sum without it would be too small
+        return None  # containers and some boards hide caches, and the sum would be too small
     return sum(levels[max(levels)].values()) if levels else None
 
 
@@ -313,13 +313,13 @@ def cache_size_bytes(text: str) -> int:
 
 
 TEMPERATURE_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
-"""Names of the drivers of processors' sensors."""
+"""Drivers of CPU temperature sensors."""
 HZ_PER_KHZ = 1_000
 MILLI = 1_000
 
 
 def processor_clock_hz(sys: Path, name: str = "scaling_cur_freq") -> float:
-    """The mean clock of the processors, or another file of cpufreq. Raises UnreadableError."""
+    """The mean clock of the processors, or the mean of another cpufreq file. Raises UnreadableError."""
     paths = sorted(sys.glob(f"devices/system/cpu/cpu[0-9]*/cpufreq/{name}"))
     if not paths:
         raise UnreadableError(f"{NOT_SUPPORTED}: no {sys}/devices/system/cpu/cpu0/cpufreq/{name}")
@@ -327,9 +327,9 @@ def processor_clock_hz(sys: Path, name: str = "scaling_cur_freq") -> float:
 
 
 def processor_temperature_c(sys: Path) -> float:
-    """The hottest of the processor's sensors. Raises UnreadableError."""
+    """The highest temperature of the CPU's sensors. Raises UnreadableError."""
     folders = [name.parent for name in sys.glob("class/hwmon/hwmon*/name") if read_text(name) in TEMPERATURE_SENSORS]
     readings = [read_int(path) / MILLI for folder in folders for path in folder.glob("temp*_input")]
     if not readings:
-        raise UnreadableError(f"{NOT_SUPPORTED}: no processor sensor in {sys}/class/hwmon")
+        raise UnreadableError(f"{NOT_SUPPORTED}: no CPU sensor in {sys}/class/hwmon")
     return max(readings)

@@ -1,4 +1,4 @@
-"""Kinds of devices, looked up by their traits, and what depends on the kind: a device's identity and free memory."""
+"""Device kinds, looked up by name or trait, and a device's identity and free memory."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ LAST = (1000, "")
 """Rank of the kinds that `auto` never tries."""
 
 HASH_VERSION = 1
-"""Raised whenever `hashed_keys` changes, since every id changes with it."""
+"""Incremented whenever `hashed_keys` changes, which changes every id."""
 HOST_FIELDS = ("cpu_model", "cpu_cores", "cpu_threads", "memory_bytes")
-"""Host facts that are fields of Hardware; the others are in its `host`."""
+"""Host facts that are fields of Hardware; the others go into its `host`."""
 
 FREE = "free_memory_bytes"
-"""Also the name of the fact in which a probe may report it."""
+"""Name of the reading, and of the fact in which a probe may report it."""
 TOTAL = "device_memory_bytes"
 
 
 def kinds() -> tuple[DeviceKind, ...]:
-    """Every kind: the processor first, then in the order in which `auto` tries them, then the others."""
+    """Every kind: the CPU first, then in the order in which `auto` tries them, then the others."""
     found: list[DeviceKind] = [plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE)]
     return tuple(sorted(found, key=lambda kind: (not kind.is_processor, min(kind.auto_ranks, default=LAST))))
 
 
 def kind_of(device_type: str) -> DeviceKind | None:
-    """The kind of that name; None for one that this version does not have."""
+    """The kind with this name; None if this version does not have it."""
     kind: DeviceKind | None = None
     if device_type in plugins.names(PACKAGE):
         kind = plugins.load(PACKAGE, device_type)
@@ -38,7 +38,7 @@ def kind_of(device_type: str) -> DeviceKind | None:
 
 
 def has(device_type: str, trait: Callable[[DeviceKind], bool]) -> bool:
-    """Whether a kind has a trait; False for one that this version does not have."""
+    """Whether a kind has a trait; False for a kind that this version does not have."""
     kind = kind_of(device_type)
     return kind is not None and trait(kind)
 
@@ -49,19 +49,19 @@ def names_with(trait: Callable[[DeviceKind], bool]) -> tuple[str, ...]:
 
 
 def device_named(request: str) -> str:
-    """A value of `--device`, with the kind's own name in the place of an alias: "cuda:1" for "nvidia:1"."""
+    """A `--device` value with aliases replaced by the kind's name: "cuda:1" for "nvidia:1"."""
     name, colon, part = request.partition(":")
     found = next((kind.name for kind in kinds() if name.lower() in kind.aliases), name)
     return f"{found}{colon}{part}"
 
 
 def processor() -> DeviceKind:
-    """The kind that every machine has."""
+    """The CPU's kind, which every machine has."""
     return next(kind for kind in kinds() if kind.is_processor)
 
 
 def hardware(device: Device, host: Readings | None = None) -> Hardware:
-    """The hardware record of a device: in this machine, or in the one whose facts are given."""
+    """The hardware record of a device, in this machine or in the one with the given facts."""
     host = host_facts() if host is None else host
     keys = hashed_keys(device, host)
     return Hardware(
@@ -81,12 +81,12 @@ def hardware(device: Device, host: Readings | None = None) -> Hardware:
 
 
 def hashed_keys(device: Device, host: Readings) -> dict[str, Json]:
-    """What the hardware id is a hash of: what must be equal for numbers to be comparable.
+    """The input of the hardware id's hash: what must be equal for numbers to be comparable.
 
-    Only what cannot change without a screwdriver: no clocks, power caps, drivers, host names or free memory; memory
-    only as its size class.
+    It holds only what takes a screwdriver to change: no clocks, power caps, drivers, host names or free memory. Memory
+    is included as its size class.
     """
-    # Memory that may be the host's counts once, as the host's.
+    # Memory that may belong to the host is counted once, as the host's.
     shares_memory = has(device.type, lambda kind: kind.memory != "own")
     has_own_memory = not shares_memory and device.memory_bytes is not None
     memory_bytes = int_fact(host, "memory_bytes")
@@ -104,23 +104,23 @@ def hashed_keys(device: Device, host: Readings) -> dict[str, Json]:
 
 
 def memory_class_bytes(memory_bytes: int) -> int:
-    """The least of 4, 5, 6 or 7 times a power of two that holds the memory: 23.5 GiB is in the 24 GiB class.
+    """The memory rounded up to 4, 5, 6 or 7 times a power of two: 23.5 GiB is in the 24 GiB class.
 
-    Memory is sold in such sizes, and kernel, firmware and ECC only ever take some away, so rounding up is stable: at
-    least an eighth may be missing, except for sizes between the classes (11 GiB is in the 12 GiB class).
+    Memory is sold in these sizes, and kernel, firmware and ECC can only reduce it, so rounding up is stable: up to an
+    eighth may be missing, except for sizes between the classes (11 GiB is in the 12 GiB class).
     """
     step = 1 << max(memory_bytes.bit_length() - 3, 0)
     return -(-memory_bytes // step) * step
 
 
 def free_memory(device: Device) -> Readings:
-    """`free_memory_bytes` of the device, or why it is unknown and `device_memory_bytes`, its upper bound."""
+    """`free_memory_bytes` of the device, or why it is unknown along with its upper bound `device_memory_bytes`."""
     kind = kind_of(device.type)
     if kind is not None and kind.memory == "host":
         return Readings(values={FREE: free_host_bytes()})
     if kind is None or kind.memory != "own":
-        return Readings(missing={FREE: f"{NOT_APPLICABLE}: the memory that {device.type} computes in is unknown"})
+        return Readings(missing={FREE: f"{NOT_APPLICABLE}: it is unknown which memory {device.type} uses"})
     if isinstance(free := device.facts.values.get(FREE), int):
         return Readings(values={FREE: free})
     total = {} if device.memory_bytes is None else {TOTAL: device.memory_bytes}
-    return Readings(values=total, missing={FREE: f"{NOT_SUPPORTED}: not among the facts of {device.selector}"})
+    return Readings(values=total, missing={FREE: f"{NOT_SUPPORTED}: {device.selector} does not report it"})

@@ -1,7 +1,7 @@
-"""Kernels of a GPU as torch's profiler (Kineto, by CUPTI or roctracer) records them.
+"""A GPU's kernels as recorded by torch's profiler (Kineto, on CUPTI or roctracer).
 
-The profiler is asked for the device's activities only, and read through the trace that it exports, in Chrome's format:
-the objects in memory differ between versions of torch, the file does not.
+The profiler records device activities only. They are read from the trace that it exports in Chrome's format, because
+its objects in memory differ between versions of torch.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.temporary import temporary_folder
 
 WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-"""Categories of work on the device. The others on its rows are waits (cuda_sync) and the user's ranges
-(gpu_user_annotation), which span idle time too."""
+"""Categories of work on the device. Its other events are waits (cuda_sync) and user ranges (gpu_user_annotation), which
+include idle time."""
 NS_PER_US = 1_000
 
 
 class TorchTracer(KernelTracer):
-    """Traces one GPU, `index` as torch numbers it."""
+    """Traces one GPU; `index` is torch's number for it."""
 
     def __init__(self, torch: Any, index: int) -> None:
         self._torch = torch
@@ -38,15 +38,16 @@ class TorchTracer(KernelTracer):
             found = device_spans(json.loads(path.read_text()), self._index)
         if not found:
             raise BenchhouseError(
-                "torch's profiler saw no kernel: its library (CUPTI, roctracer) is missing, or another profiler has it"
+                "torch's profiler recorded no kernel: its library (CUPTI, roctracer) is missing, or in use by another "
+                "profiler"
             )
         return found
 
 
 def device_spans(trace: Mapping[str, Any], index: int) -> list[Span]:
-    """When the GPU of this number worked, in ns of the trace's clock: kernels, copies and fills.
+    """Times of kernels, copies and fills on the GPU with this number, in ns of the trace's clock.
 
-    A trace's times are in microseconds, with three decimals.
+    Traces hold microseconds with three decimals.
     """
     return [
         (event["ts"] * NS_PER_US, (event["ts"] + event["dur"]) * NS_PER_US)

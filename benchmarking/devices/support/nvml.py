@@ -1,4 +1,4 @@
-"""NVIDIA's management library: the facts of each GPU, and a watch on an open one."""
+"""NVIDIA's management library (NVML): the facts of each GPU, and a monitor of an open one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REASON_BITS = {
     0x80: POWER_BRAKE,
     0x100: CLOCKS_SETTING,
 }
-"""nvmlClocksEventReasons of nvml.h; 0x2 are application clocks, 0x100 the display's."""
+"""nvmlClocksEventReasons of nvml.h. Left out: 0x2 is application clocks, 0x100 the display's."""
 
 COUNTERS = {
     "SW_POWER_CAP": SOFTWARE_POWER_CAP,
@@ -51,14 +51,14 @@ COUNTERS = {
     "HW_THERM_SLOWDOWN": HARDWARE_THERMAL,
     "HW_POWER_BRAKE_SLOWDOWN": POWER_BRAKE,
 }
-"""Ends of NVML_FI_DEV_CLOCKS_EVENT_REASON_*: nanoseconds for which the clocks were held down for this reason, since the
-driver was loaded."""
+"""Suffixes of NVML_FI_DEV_CLOCKS_EVENT_REASON_*: nanoseconds of throttling for this reason since the driver was
+loaded."""
 
 VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Field of nvmlValue_t by nvmlValueType_t."""
 
 NO_INSTANCE = 0xFFFF_FFFF
-"""The gpuInstanceId of a process on a GPU that is not split."""
+"""The gpuInstanceId of a process on a GPU without MIG instances."""
 
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 VIRTUALIZATIONS = {0: "none", 1: "passthrough", 2: "vgpu", 3: "vgpu_host", 4: "vsga_host"}
@@ -66,11 +66,11 @@ VIRTUALIZATIONS = {0: "none", 1: "passthrough", 2: "vgpu", 3: "vgpu_host", 4: "v
 
 
 class NvmlError(Exception):
-    """NVML cannot be used; the message has the reason and advice."""
+    """NVML cannot be used. The message gives the reason and what to do."""
 
 
 class Nvml:
-    """The library, initialized. `module` may be a recording in place of the machine."""
+    """The initialized library. In tests, `module` is a recording of pynvml."""
 
     def __init__(self, module: Any = None) -> None:
         self.module: Any = module or load_module()
@@ -86,13 +86,13 @@ class Nvml:
         except self.module.NVMLError as error:
             raise UnreadableError(f"{_reason(self.module, error)}: {function}: {error}") from error
         except AttributeError as error:
-            raise UnreadableError(f"{NOT_SUPPORTED}: this nvidia-ml-py has no {function}") from error
+            raise UnreadableError(f"{NOT_SUPPORTED}: the installed nvidia-ml-py has no {function}") from error
 
     def field(self, handle: Any, name: str) -> int:
-        """The value of a field of NVML (NVML_FI_...), a whole number. Raises UnreadableError."""
+        """The integer value of an NVML field (NVML_FI_...). Raises UnreadableError."""
         number = getattr(self.module, name, None)
         if number is None:
-            raise UnreadableError(f"{NOT_SUPPORTED}: this nvidia-ml-py has no {name}")
+            raise UnreadableError(f"{NOT_SUPPORTED}: the installed nvidia-ml-py has no {name}")
         (found,) = self.call("nvmlDeviceGetFieldValues", handle, [number])
         if found.nvmlReturn != self.module.NVML_SUCCESS:
             error = self.module.NVMLError(found.nvmlReturn)
@@ -100,7 +100,7 @@ class Nvml:
         return int(getattr(found.value, VALUE_FIELDS[found.valueType]))
 
     def deferred(self, function: str, *arguments: Any) -> Callable[[], Any]:
-        """The call, to be made later."""
+        """The call as a function without arguments."""
         return lambda: self.call(function, *arguments)
 
     def close(self) -> None:
@@ -118,13 +118,13 @@ def load_module() -> Any:
 
 def _why_not(module: Any, error: Any) -> str:
     advice = {
-        module.NVML_ERROR_LIBRARY_NOT_FOUND: "the NVIDIA driver is not installed: install it where there is a GPU",
+        module.NVML_ERROR_LIBRARY_NOT_FOUND: "the NVIDIA driver is not installed: install it if there is a GPU",
         module.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded: modprobe nvidia, or reboot",
-        module.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was updated under a running one: reboot",
-        module.NVML_ERROR_NO_PERMISSION: "no permission for /dev/nvidia*: give this user or container the devices",
+        module.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was updated while the old one was loaded: reboot",
+        module.NVML_ERROR_NO_PERMISSION: "no permission for /dev/nvidia*: grant it to this user or container",
         module.NVML_ERROR_GPU_IS_LOST: "the GPU fell off the bus: reset it or reboot",
     }
-    return f"{advice.get(error.value, 'NVML does not start: check nvidia-smi')} ({error})"
+    return f"{advice.get(error.value, 'NVML failed to start: check nvidia-smi')} ({error})"
 
 
 def _reason(module: Any, error: Any) -> str:
@@ -177,13 +177,13 @@ def handle_facts(nvml: Nvml, handle: Any) -> Readings:
 
 
 def default_clock_hz(nvml: Nvml, handle: Any) -> int:
-    """The SM clock the board runs at by default, in Hz. Consumer boards have none. Raises UnreadableError."""
+    """The board's default SM clock in Hz; consumer boards have none. Raises UnreadableError."""
     return _setting_hz(nvml, handle, "APP_CLOCK_DEFAULT", "DefaultApplicationsClock")
 
 
 def _setting_hz(nvml: Nvml, handle: Any, setting: str, older_call: str) -> int:
-    """A setting of the SM clock (NVML_CLOCK_ID_...), in Hz. Raises UnreadableError with the reason of the older call,
-    which CUDA 14 removes."""
+    """An SM clock setting (NVML_CLOCK_ID_...) in Hz. Falls back to the older call, which CUDA 14 removes; raises
+    UnreadableError with that call's reason."""
     clock = nvml.module.NVML_CLOCK_SM
     number = getattr(nvml.module, f"NVML_CLOCK_ID_{setting}", 0)
     try:
@@ -202,7 +202,7 @@ def is_split(nvml: Nvml, handle: Any) -> bool:
 
 
 def text(value: str | bytes) -> str:
-    """NVML's text; older bindings give bytes."""
+    """NVML's text, which older bindings return as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -216,14 +216,14 @@ def _cuda_version(number: int) -> str:
 
 
 class NvmlMonitor:
-    """Watches one GPU, by its UUID; created before this process uses the GPU, unless `is_in_use`."""
+    """Monitors one GPU by its UUID. Created before this process uses the GPU, unless `is_in_use`."""
 
     def __init__(self, nvml: Nvml, uuid: str, own_pid: int | None = None, is_in_use: bool = False) -> None:
         self._nvml = nvml
         self._handle = nvml.call("nvmlDeviceGetHandleByUUID", uuid)
         self._is_split = is_split(nvml, self._handle)
         self._seen_us = time.time_ns() // NS_PER_US
-        """Timestamp of the last utilization read; NVML's are of the machine's clock."""
+        """Timestamp of the last utilization sample read, on the machine's clock."""
         self._owners = Owners.now(self._compute_clients, own_pid, is_in_use=is_in_use)
 
     def memory_in_use(self) -> Readings:
@@ -252,7 +252,7 @@ class NvmlMonitor:
                 "throttle_counters": self._throttle_counters,
                 "violation_ns": self._violation_ns("THERMAL"),
                 "power_violation_ns": self._violation_ns("POWER"),
-                # An idle link trains down: only its state during calls is the speed of copies.
+                # An idle link trains down, so only its state during calls shows the speed of copies.
                 "pcie_generation": lambda: self._call("nvmlDeviceGetCurrPcieLinkGeneration"),
                 "pcie_width": lambda: self._call("nvmlDeviceGetCurrPcieLinkWidth"),
             }
@@ -263,8 +263,8 @@ class NvmlMonitor:
         return gather({"gpu": self._energy_j})
 
     def momentary_power_w(self) -> float | None:
-        """The momentary power; newer GPUs' usual reading is the mean of the last second. None for a GPU that is split,
-        whose power is that of all instances."""
+        """Instantaneous power; on newer GPUs the usual reading is the mean of the last second. None under MIG, where
+        the reading covers all instances."""
         if self._is_split:
             return None
         instant = "NVML_FI_DEV_POWER_INSTANT"
@@ -287,7 +287,7 @@ class NvmlMonitor:
 
     def _energy_j(self) -> float:
         if self._is_split:
-            raise UnreadableError(f"{NOT_SUPPORTED}: under MIG the counter is the whole GPU's")
+            raise UnreadableError(f"{NOT_SUPPORTED}: under MIG the counter covers the whole GPU")
         return float(self._call("nvmlDeviceGetTotalEnergyConsumption") / MILLI)
 
     def _compute_clients(self) -> dict[int, Client]:
@@ -310,15 +310,15 @@ class NvmlMonitor:
         return {pid: replace(one, busy_percent=busy.get(pid, 0)) for pid, one in (clients | others).items()}
 
     def _graphics_pids(self) -> frozenset[int]:
-        """The processes that draw; none where the driver does not list them."""
+        """The processes that draw; empty if the driver does not list them."""
         try:
             return frozenset(int(process.pid) for process in self._call("nvmlDeviceGetGraphicsRunningProcesses"))
         except UnreadableError:
             return frozenset()
 
     def _busy_percent(self) -> dict[int, int] | None:
-        """The largest share of time in which a process's kernels ran, by pid, since the last call; None where the
-        driver does not count it (MIG, Windows). A process that did nothing is not listed."""
+        """The largest share of time in which a process's kernels ran, by pid, since the last call. Idle processes are
+        left out. None if the driver does not count it (MIG, Windows)."""
         module = self._nvml.module
         try:
             samples = module.nvmlDeviceGetProcessUtilization(self._handle, self._seen_us)
@@ -327,7 +327,9 @@ class NvmlMonitor:
             return {} if is_idle else None
         found: dict[int, int] = {}
         for sample in samples:
-            if sample.timeStamp > self._seen_us and sample.smUtil <= PERCENT:  # older drivers leave garbage
+            if (
+                sample.timeStamp > self._seen_us and sample.smUtil <= PERCENT
+            ):  # older drivers leave garbage in unused entries
                 found[int(sample.pid)] = max(found.get(int(sample.pid), 0), int(sample.smUtil))
         self._seen_us = max([self._seen_us, *(int(sample.timeStamp) for sample in samples)])
         return found
@@ -340,8 +342,8 @@ class NvmlMonitor:
         return list[Json](sorted({name for bit, name in REASON_BITS.items() if bits & bit}))
 
     def _throttle_counters(self) -> dict[str, Json]:
-        """Nanoseconds for which the clocks were held down, by reason; reasons that the driver does not count are left
-        out. Raises UnreadableError when it counts none."""
+        """Nanoseconds of throttling by reason, without the reasons that the driver does not count. Raises
+        UnreadableError if it counts none."""
         counters = gather(
             {
                 reason: partial(self._nvml.field, self._handle, f"NVML_FI_DEV_CLOCKS_EVENT_REASON_{end}")
@@ -353,8 +355,8 @@ class NvmlMonitor:
         return dict(counters.values)
 
     def _violation_ns(self, policy: str) -> Callable[[], Json]:
-        """Time the clocks were held down for this cause since the driver was loaded; the second call, which CUDA 14
-        removes, is that of older drivers."""
+        """Time of throttling for this cause since the driver was loaded. Older drivers need the second call, which
+        CUDA 14 removes."""
 
         def older() -> Json:
             number = getattr(self._nvml.module, f"NVML_PERF_POLICY_{policy}")
@@ -364,6 +366,6 @@ class NvmlMonitor:
 
 
 def _instance(process: Any) -> int | None:
-    """The GPU instance that a process runs in; None on a GPU that is not split."""
+    """The MIG instance that a process runs in; None on a GPU without instances."""
     number = getattr(process, "gpuInstanceId", None)
     return None if number in (None, NO_INSTANCE) else int(number)

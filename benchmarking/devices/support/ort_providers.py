@@ -1,10 +1,10 @@
-"""ONNX Runtime's execution providers: what a device states about its own, and the one that several devices share.
+"""ONNX Runtime's execution providers: the description of a device's provider, and DirectML, which devices share.
 
-That is DirectML, Windows' interface to any GPU with DirectX 12, which is used only on request.
+DirectML is Windows' interface to any GPU with DirectX 12. It is used only on request.
 
-2026-11-21: DirectML was written from ONNX Runtime's documentation, its sources and the package onnxruntime-directml
-1.24; no machine with Windows and a GPU was available. Arrays go through the host: binding to DirectML's memory could
-not be tried.
+2026-11-21: no machine with Windows and a GPU was available. The DirectML support follows ONNX Runtime's documentation,
+its sources and the package onnxruntime-directml 1.24. Arrays go through the host, as binding to DirectML's memory could
+not be tested.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from benchmarking.devices.support.kinds import kind_of
 
 SUFFIX = "ExecutionProvider"
 HOST_MEMORY = "cpu"
-"""ONNX Runtime's name of the host's memory."""
+"""ONNX Runtime's name for host memory."""
 CUDA_MEMORY = "cuda"
-"""ONNX Runtime's name of the memory of NVIDIA's GPUs."""
+"""ONNX Runtime's name for the memory of NVIDIA GPUs."""
 ANY_GPU_MEMORY = "gpu"
-"""ONNX Runtime's name of the memory of the GPUs that it is built for."""
+"""ONNX Runtime's name for the memory of the GPUs that it is built for."""
 
 WORDS = {"dml": "directml"}
-"""`--provider`'s name where it is not ONNX Runtime's."""
+"""Values of `--provider` that differ from ONNX Runtime's names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,25 +37,26 @@ class OrtProvider:
     name: str
     """ONNX Runtime's name: "CUDAExecutionProvider"."""
     install: str
-    """The package of ONNX Runtime that includes it."""
+    """The ONNX Runtime package that includes it."""
     precisions: tuple[Precision, ...]
-    """Precisions of the graphs that it runs unchanged."""
+    """Precisions at which it runs graphs unchanged."""
     options: Mapping[str, str] = field(default_factory=dict)
     """The provider's options at any precision."""
     precision_options: Mapping[Precision, Mapping[str, str]] = field(default_factory=dict)
-    """Further options at a precision."""
+    """Additional options by precision."""
     memory: str | None = None
-    """ONNX Runtime's name of the memory that tensors can be bound to ("cpu", "cuda", "gpu"); None where none can."""
+    """ONNX Runtime's name for the memory that tensors can be bound to ("cpu", "cuda", "gpu"); None without binding."""
     replay_option: str | None = None
-    """The option by which it captures the kernels of a call and replays them as one graph; None without one."""
+    """The option that makes it capture a call's kernels and replay them as one graph; None if it has none."""
     on_request_only: bool = False
-    """Whether it is used only when named, even if the installed ONNX Runtime has no other."""
+    """Whether it must be named, even if the installed ONNX Runtime has no other."""
     has_memory_pattern: bool = True
-    """Whether sessions may plan their memory ahead, which some providers forbid."""
+    """Whether sessions may use memory patterns, which some providers forbid."""
     why_not_here: Callable[[], str | None] | None = None
-    """Returns None, or why this machine cannot have it, independent of installed packages."""
+    """Returns None, or why it cannot exist on this machine, regardless of installed packages."""
     entries: Callable[[Device], tuple[Any, ...]] | None = None
-    """Finds ONNX Runtime's entries of a device, where sessions select devices by them. Raises UnsupportedError."""
+    """Finds ONNX Runtime's entries for a device, for providers whose sessions select devices by entry. Raises
+    UnsupportedError."""
 
     @property
     def word(self) -> str:
@@ -76,33 +77,32 @@ class OrtProvider:
 NAME = "DmlExecutionProvider"
 
 DESCRIPTION = "Description"
-"""The key of DXGI's name of an adapter, in the metadata of ONNX Runtime's hardware device."""
+"""Key of the adapter's DXGI name in the metadata of ONNX Runtime's hardware device."""
 
 KINDS_OF_GPU = (" (iGPU)", " (dGPU)")
-"""OpenVINO's suffixes to the name that Windows has."""
+"""Suffixes that OpenVINO adds to Windows' name of the GPU."""
 
 
 def why_not_here() -> str | None:
-    """None, or why there is no DirectML on this machine."""
+    """None, or why this machine has no DirectML."""
     system = platform.system()
     return None if system == "Windows" else f"DirectML is part of Windows; this is {system}"
 
 
 def adapters(device: Device) -> tuple[Any, ...]:
-    """ONNX Runtime's entry of the device's adapter, for `add_provider_for_devices`. Raises UnsupportedError unless
-    exactly one matches: a number alone would be another GPU on the next machine."""
+    """ONNX Runtime's entry for the device's adapter, for `add_provider_for_devices`. Raises UnsupportedError unless
+    exactly one matches: an index could mean another GPU on the next machine."""
     import onnxruntime
 
     if not hasattr(onnxruntime, "get_ep_devices"):
         raise UnsupportedError(
-            f"onnxruntime {onnxruntime.__version__} does not list its adapters: "
-            "pip install 'onnxruntime-directml>=1.23'"
+            f"onnxruntime {onnxruntime.__version__} cannot list adapters: pip install 'onnxruntime-directml>=1.23'"
         )
     return (adapter_of(device, [entry for entry in onnxruntime.get_ep_devices() if entry.ep_name == NAME]),)
 
 
 def adapter_of(device: Device, entries: Sequence[Any]) -> Any:
-    """DirectML's entry of the device: the only one of its vendor and name."""
+    """DirectML's entry for the device: the only one with its vendor and name."""
     kind = kind_of(device.type)
     vendor_id = None if kind is None else kind.pci_vendor_id
     of_vendor = [entry for entry in entries if entry.device.vendor_id == vendor_id]
@@ -110,15 +110,15 @@ def adapter_of(device: Device, entries: Sequence[Any]) -> Any:
     if len(found) == 1:
         return found[0]
     listed = ", ".join(map(description, entries)) or "none"
-    why = f"{len(found)} adapters have that name" if found else "no adapter has that name"
+    why = f"{len(found)} adapters have this name" if found else "no adapter has this name"
     raise UnsupportedError(
-        f"DirectML cannot identify the adapter of {device.selector} ({device.name}): {why}: {listed}"
+        f"DirectML cannot identify the adapter of {device.selector} ({device.name}): {why}. Found: {listed}"
     )
 
 
 def description(entry: Any) -> str:
     """An adapter's name."""
-    return str(dict(entry.device.metadata).get(DESCRIPTION, "an adapter without a name"))
+    return str(dict(entry.device.metadata).get(DESCRIPTION, "unnamed adapter"))
 
 
 def _name(device: Device) -> str:
@@ -135,4 +135,4 @@ PROVIDER = OrtProvider(
     why_not_here=why_not_here,
     entries=adapters,
 )
-"""DirectML allows sequential execution only, as in every session here, and no memory pattern."""
+"""DirectML requires sequential execution, which all sessions here use, and no memory patterns."""

@@ -1,4 +1,4 @@
-"""Reads values of the system, and keeps the reason for each that cannot be read."""
+"""Reads system values, and records why a value cannot be read."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from benchmarking.core.child_process import program, run_program
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
 
 RunCommand = Callable[[Sequence[str]], str]
-"""Runs a command and gives its stdout. Raises UnreadableError."""
+"""Runs a command and returns its stdout. Raises UnreadableError."""
 
 COMMAND_LIMIT_S = 10.0
-"""A slower system tool hangs: the slowest one used (system_profiler) takes about a second."""
+"""Time limit of a system tool; the slowest one used (system_profiler) takes about a second."""
 
 
 class UnreadableError(Exception):
-    """A value that cannot be read; the message is the reason as `Readings.missing` holds it."""
+    """A value cannot be read. The message is the reason as stored in `Readings.missing`."""
 
 
 def gather(sources: Mapping[str, Callable[[], Json]]) -> Readings:
@@ -32,12 +32,12 @@ def gather(sources: Mapping[str, Callable[[], Json]]) -> Readings:
 
 
 def absent(reason: str, names: Iterable[str]) -> Readings:
-    """Readings in which every name is missing for the same reason."""
+    """Readings with every name missing for the same reason."""
     return Readings(missing=dict.fromkeys(names, reason))
 
 
 def read_text(path: Path) -> str:
-    """The file's text without surrounding white space. Raises UnreadableError, which names the path."""
+    """The file's text without surrounding white space. Raises UnreadableError with the path."""
     try:
         return path.read_text(errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -49,7 +49,7 @@ def read_text(path: Path) -> str:
 
 
 def text_or_empty(path: Path) -> str:
-    """The file's text; empty where it cannot be read: for files whose absence is itself the answer."""
+    """The file's text, or "" if it cannot be read: for files whose absence is an answer in itself."""
     try:
         return read_text(path)
     except UnreadableError:
@@ -57,7 +57,7 @@ def text_or_empty(path: Path) -> str:
 
 
 def first_of(*sources: Callable[[], Json]) -> Callable[[], Json]:
-    """A source with the value of the first of these that can be read; raises the last one's UnreadableError."""
+    """A source that returns the first of these values that can be read, else raises the last UnreadableError."""
 
     def read() -> Json:
         for source in sources[:-1]:
@@ -71,7 +71,7 @@ def first_of(*sources: Callable[[], Json]) -> Callable[[], Json]:
 
 
 def number_or_none(source: Callable[[], Json]) -> float | None:
-    """A source's number; None where it cannot be read: for numbers whose absence has its reason elsewhere."""
+    """A source's number, or None if it cannot be read: for numbers whose reason is recorded elsewhere."""
     try:
         value = source()
     except UnreadableError:
@@ -80,7 +80,7 @@ def number_or_none(source: Callable[[], Json]) -> float | None:
 
 
 def read_int(path: Path) -> int:
-    """The file's whole number. Raises UnreadableError."""
+    """The integer in the file. Raises UnreadableError."""
     text = read_text(path)
     try:
         return int(text, 0)
@@ -89,7 +89,7 @@ def read_int(path: Path) -> int:
 
 
 def run_command(arguments: Sequence[str]) -> str:
-    """A system tool's stdout. Raises UnreadableError when it is missing, fails or hangs."""
+    """A system tool's stdout. Raises UnreadableError if the tool is missing, fails or hangs."""
     name, *further = arguments
     path = program(name)
     if path is None:

@@ -1,7 +1,7 @@
-"""Finds the devices of this machine, and picks the one that `--device` means.
+"""Finds this machine's devices and selects the one that `--device` requests.
 
-A driver can hang or crash the process that loads it, so kinds with a driver are probed in child processes.
-`python -m benchmarking.devices.support.select NAME` is such a process: it prints the devices as JSON on stdout.
+A driver can hang or crash the process that loads it, so kinds with a driver are probed in child processes. A child
+runs `python -m benchmarking.devices.support.select NAME`, which prints the devices as JSON on stdout.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from benchmarking.devices.support.kinds import PACKAGE, kinds, names_with
 
 AUTO = "auto"
 TIME_LIMIT_S = 60.0
-"""Without persistence mode NVIDIA's driver initializes each GPU anew, 1 to 3 s one after the other: 16 GPUs take 48 s.
-A slower one hangs."""
+"""Time limit of a probe. Without persistence mode NVIDIA's driver initializes GPUs one after the other, in 1 to 3 s
+each: 16 GPUs take up to 48 s."""
 MODULE = f"{PACKAGE}.support.select"
 CHILD_CODE = f"import sys; from {MODULE} import main; main(sys.argv[1:])"
 
 Supports = Callable[[Device], str | None]
-"""None, or why the request cannot run on the device."""
+"""Returns None, or why the request cannot run on the device."""
 Probed = dict[str, tuple[Device, ...]]
 """The devices of each kind probed so far."""
 
 
 def probe_all(names: Sequence[str] | None = None, time_limit_s: float = TIME_LIMIT_S) -> Probed:
-    """The devices of each kind, or why there are none; all hardware unless names are given, probed concurrently."""
+    """The devices of each kind, or why there are none. Probes concurrently; without names, all hardware kinds."""
     hardware = names_with(lambda kind: kind.is_hardware)
     with Probes(hardware if names is None else names, time_limit_s) as probes:
         return {name: probes.devices(name) for name in probes.names}
 
 
 def select(request: str, supports: Supports, probed: Probed | None = None) -> Device:
-    """The device of a request: "auto", a kind ("cuda"), one device ("cuda:1", "openvino:GPU"), or several of a kind as
+    """The requested device: "auto", a kind ("cuda"), one device ("cuda:1", "openvino:GPU"), or several of a kind as
     one ("cuda:0,cuda:1").
 
-    A kind alone is its first device (OpenVINO's in the order GPU, NPU, CPU). Raises UsageError for an unknown kind,
-    UnsupportedError with the reason for a device that is absent or cannot run the request. There is no fallback: only
-    `auto` chooses. Kinds in `probed` are not probed again; those probed here are added to it.
+    A kind alone selects its first device (for OpenVINO in the order GPU, NPU, CPU). Raises UsageError for an unknown
+    kind, and UnsupportedError with the reason if the device is missing or cannot run the request. There is no
+    fallback: only `auto` chooses. Kinds in `probed` are not probed again; newly probed kinds are added to it.
     """
     probed = {} if probed is None else probed
     if request == AUTO:
@@ -62,7 +62,7 @@ def select(request: str, supports: Supports, probed: Probed | None = None) -> De
 
 
 def _select_auto(supports: Supports, probed: Probed) -> Device:
-    """The first found device by rank that is no emulator and supports the request."""
+    """The first device by rank that was found, supports the request and is not an emulator."""
     refused: dict[str, str] = {}
     order = sorted((rank, kind.name, part) for kind in kinds() for rank, part in kind.auto_ranks)
     with Probes([name for name in dict.fromkeys(name for _, name, _ in order) if name not in probed]) as probes:
@@ -74,7 +74,7 @@ def _select_auto(supports: Supports, probed: Probed) -> Device:
                     return device
                 refused[device.selector] = why_not
     reasons = "; ".join(f"{selector}: {why}" for selector, why in refused.items())
-    raise UnsupportedError(f"--device auto found no device for this request. {reasons}")
+    raise UnsupportedError(f"--device auto: no device supports this request. {reasons}")
 
 
 def _candidates(devices: Sequence[Device], part: str) -> list[Device]:
@@ -97,7 +97,7 @@ def _explicit(request: str, probed: Probed) -> Device:
 
 
 def check_known(request: str) -> None:
-    """Raise UsageError for a selector that begins with the name of no kind of device."""
+    """Raise UsageError if the selector does not begin with the name of a device kind."""
     known = plugins.names(PACKAGE)
     name = request.partition(":")[0]
     if name in known:
@@ -105,13 +105,13 @@ def check_known(request: str) -> None:
     near = get_close_matches(name.lower(), (*known, AUTO), n=2, cutoff=0.6)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UsageError(
-        f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(known)}; any other one, also a compiler "
-        f"without its device, needs a plugin: docs/adding-a-plugin.md"
+        f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(known)}. Other devices, including "
+        f"compilers without a device, need a plugin: docs/adding-a-plugin.md"
     )
 
 
 def _exact(request: str, part: str, devices: Sequence[Device]) -> Device:
-    """The device with this part of a selector; "GPU" and "GPU.0" are the same."""
+    """The device with this part of a selector; "GPU" and "GPU.0" are equivalent."""
     wanted = _canonical(part)
     for device in devices:
         if _part(device) and _canonical(_part(device)) == wanted:
@@ -129,7 +129,7 @@ def _canonical(part: str) -> str:
 
 
 class Probes:
-    """Probes of several kinds. Child processes start at once; leaving the context ends those still running."""
+    """Probes of several kinds. All child processes start at once; leaving the context ends those still running."""
 
     def __init__(self, names: Sequence[str], time_limit_s: float = TIME_LIMIT_S) -> None:
         self.names = tuple(names)
@@ -146,7 +146,7 @@ class Probes:
             child.end()
 
     def devices(self, name: str) -> tuple[Device, ...]:
-        """The kind's devices; waits for its child process."""
+        """The kind's devices. Waits for its child process."""
         return self._children[name].devices() if name in self._children else self._kinds[name].probe()
 
 
@@ -157,13 +157,13 @@ class ChildProbe:
         self._name = name
         self._deadline = deadline
         self._time_limit_s = time_limit_s
-        # Files, not pipes: a verbose driver would fill an unread pipe, and look as if it hung.
+        # Files instead of pipes: a verbose driver would fill an unread pipe and seem to hang.
         self._stdout: IO[bytes] = TemporaryFile()  # noqa: SIM115 - closed in end()
         self._stderr: IO[bytes] = TemporaryFile()  # noqa: SIM115 - closed in end()
         self._process = start((*OWN_PYTHON, "-c", CHILD_CODE, name), stdout=self._stdout, stderr=self._stderr)
 
     def devices(self) -> tuple[Device, ...]:
-        """The devices that the process printed, or the reason why it did not."""
+        """The devices that the process printed, or why it failed."""
         try:
             code = self._process.wait(max(0.0, self._deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -173,7 +173,7 @@ class ChildProbe:
         try:
             return parse_devices(_text(self._stdout))
         except FormatError as error:
-            return (self._failed(f"gave no valid answer ({error})"),)
+            return (self._failed(f"printed invalid output ({error})"),)
 
     def end(self) -> None:
         """Stop the process if it still runs, and close its files."""
@@ -185,12 +185,12 @@ class ChildProbe:
 
     def _failed(self, what: str) -> Device:
         last = (_text(self._stderr).strip().splitlines() or ["nothing on stderr"])[-1].strip()
-        why = f"its probe {what}: {last}; see more with python -m {MODULE} {self._name}"
+        why = f"its probe {what}: {last}; for details run python -m {MODULE} {self._name}"
         return Device(type=self._name, selector=self._name, found=False, why_not=why)
 
 
 def parse_devices(text: str) -> tuple[Device, ...]:
-    """The devices that a probe printed. Raises FormatError."""
+    """Parse the devices that a probe printed. Raises FormatError."""
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -206,7 +206,7 @@ def _text(file: IO[bytes]) -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Print the devices of kind `argv[0]`. What the driver itself prints on stdout is redirected to stderr."""
+    """Print the devices of kind `argv[0]`. The driver's own output on stdout is redirected to stderr."""
     real_stdout = os.dup(1)
     os.dup2(2, 1)
     kind: DeviceKind = plugins.load(PACKAGE, argv[0])

@@ -1,7 +1,7 @@
-"""GPUs behind torch.cuda, NVIDIA's and AMD's: what both kinds share, the installed torch, and open handles.
+"""NVIDIA and AMD GPUs, both behind torch.cuda: shared code of the two kinds, the installed torch, and open handles.
 
-`TorchGpuHandle` is a GPU that torch drives; `WatchedGpuHandle` one that another runtime drives, which the vendor's
-library only watches. Also: what CUDA_VISIBLE_DEVICES and its HIP twins leave visible.
+`TorchGpuHandle` is a GPU driven by torch. `WatchedGpuHandle` is a GPU driven by another runtime and only monitored by
+the vendor's library. `visible` applies CUDA_VISIBLE_DEVICES and its HIP counterparts.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from benchmarking.devices.support.kineto import TorchTracer
 from benchmarking.devices.support.reading import absent
 
 FLUSH_FACTOR = 2
-"""Of the cache's size: caches do not replace strictly in the order of use."""
+"""Multiple of the cache size: caches do not evict strictly in order of use."""
 FLUSH_BYTES = 512 * BYTES_PER_MIB
-"""At least, for caches behind the L2 that torch does not count (the 256 MiB of an MI300X)."""
+"""Minimum size, for caches behind the L2 that torch does not report (256 MiB on an MI300X)."""
 TORCH_TYPE = "cuda"
-"""torch's name of GPUs, NVIDIA's and AMD's, and of the version of CUDA that it was built with."""
+"""torch's device type for NVIDIA and AMD GPUs, and the name of its CUDA version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchBuild:
-    """The build in torch's version file."""
+    """A build of torch, as in its version file."""
 
     version: str
     cuda: str | None = None
-    """CUDA version it was built with."""
+    """CUDA version that it was built with."""
     hip: str | None = None
-    """HIP (ROCm) version it was built with."""
+    """HIP (ROCm) version that it was built with."""
 
 
 def torch_build() -> TorchBuild | None:
@@ -68,7 +68,7 @@ def torch_build() -> TorchBuild | None:
 
 
 def parse_build(source: str) -> TorchBuild:
-    """The build in the source of a torch/version.py."""
+    """Parse the source of a torch/version.py."""
     constants: dict[str, str] = {}
     for node in ast.parse(source).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -80,7 +80,7 @@ def parse_build(source: str) -> TorchBuild:
 
 
 def why_not_torch(backend: str, wheel_index: str) -> str | None:
-    """Why the installed torch cannot use a backend ("CUDA" or "ROCm"), and what to install; None when it can."""
+    """Why the installed torch cannot use a backend ("CUDA" or "ROCm"), and what to install; None if it can."""
     build = torch_build()
     index = f"--index-url https://download.pytorch.org/whl/{wheel_index}"
     if build is None:
@@ -88,14 +88,14 @@ def why_not_torch(backend: str, wheel_index: str) -> str | None:
     if (build.cuda if backend == "CUDA" else build.hip) is not None:
         return None
     made_for = f"CUDA {build.cuda}" if build.cuda else f"ROCm {build.hip}" if build.hip else "the CPU only"
-    # --upgrade: without it the installed build is the requested version already.
+    # Without --upgrade pip would keep the installed build, which has the same version.
     install = f"pip install --upgrade torch=={build.version.partition('+')[0]} {index}"
-    return f"torch {build.version} is built without {backend} (for {made_for}): {install}"
+    return f"torch {build.version} is built for {made_for}, not {backend}: {install}"
 
 
 def why_not_driver(driver: str, cuda_version: object) -> str | None:
-    """None, or why a driver with this version of CUDA is too old for the installed torch. A driver runs every minor
-    version of its own major one."""
+    """None, or why a driver with this CUDA version is too old for the installed torch. A driver supports all minor
+    versions of its major version."""
     build = torch_build()
     if build is None or build.cuda is None or not isinstance(cuda_version, str):
         return None
@@ -103,15 +103,15 @@ def why_not_driver(driver: str, cuda_version: object) -> str | None:
     if has >= needs:
         return None
     return (
-        f"torch {build.version} needs CUDA {build.cuda}, and the NVIDIA driver {driver} has CUDA {cuda_version}: "
-        f"update the driver, or install a build of torch for CUDA {has} (https://download.pytorch.org/whl)"
+        f"torch {build.version} needs CUDA {build.cuda}, but the NVIDIA driver {driver} supports CUDA {cuda_version}: "
+        f"update the driver, or install a torch build for CUDA {has} (https://download.pytorch.org/whl)"
     )
 
 
 class EventTimer(DeviceTimer):
-    """A pair of torch.cuda events on a GPU's current stream; HIP's behind the same name on ROCm.
+    """A pair of torch.cuda events on a GPU's current stream; on ROCm the same API wraps HIP events.
 
-    An event without a stream is recorded on that of the thread's current GPU, which may be another.
+    Without an explicit stream an event would be recorded on the thread's current GPU, which may be another one.
     """
 
     def __init__(self, torch: Any, index: int) -> None:
@@ -131,10 +131,10 @@ class EventTimer(DeviceTimer):
 
 
 def current_gpu(torch: Any, torch_name: str) -> AbstractContextManager[object]:
-    """Makes a GPU the thread's current one, and changes nothing for another device.
+    """Makes a GPU the thread's current one; does nothing for other devices.
 
-    Work that names no GPU runs on the current one. Unlike set_device(), the end of it does not start a context on the
-    GPU that was current before.
+    Work without an explicit GPU runs on the current one. Unlike set_device(), leaving this context does not create a
+    CUDA context on the previously current GPU.
     """
     is_gpu = torch_name.partition(":")[0] == TORCH_TYPE
     found: AbstractContextManager[object] = torch.cuda.device(torch_name) if is_gpu else nullcontext()
@@ -142,14 +142,14 @@ def current_gpu(torch: Any, torch_name: str) -> AbstractContextManager[object]:
 
 
 class WatchedGpuHandle(HostHandle):
-    """An open GPU without torch. Its runtime's calls are synchronous; events and peaks are the runtime's."""
+    """An open GPU without torch. Its runtime's calls are synchronous, and only the runtime has events and peaks."""
 
     def __init__(self, monitor: Monitor, energy: HostEnergy | None = None) -> None:
         super().__init__(energy)
         self._monitor = monitor
 
     def peak_memory(self) -> Readings:
-        return absent(f"{NOT_SUPPORTED}: the runtime's allocator has no peak", PEAK_NAMES)
+        return absent(f"{NOT_SUPPORTED}: the runtime's allocator does not track a peak", PEAK_NAMES)
 
     def memory_in_use(self) -> Readings:
         return self._monitor.memory_in_use()
@@ -168,9 +168,9 @@ class WatchedGpuHandle(HostHandle):
 
 
 class TorchGpuHandle(WatchedGpuHandle):
-    """An open GPU that torch drives and the vendor's library watches.
+    """An open GPU driven by torch and monitored by the vendor's library.
 
-    It is the thread's current GPU until it is closed: work that names no GPU must not start a context on another.
+    It is the thread's current GPU until closed, so that work without an explicit GPU creates no context on another.
     """
 
     has_queue = True
@@ -226,7 +226,7 @@ class TorchGpuHandle(WatchedGpuHandle):
 
 
 class TorchGpuKind(DeviceKind):
-    """A kind of GPU that torch drives under the name of CUDA."""
+    """A kind of GPU that torch drives as a CUDA device."""
 
     memory: Memory = "own"
     can_be_several = True
@@ -255,19 +255,19 @@ class TorchGpuKind(DeviceKind):
         return MonitorGauge(self.monitor(device))
 
     def check_build(self, torch: Any, device: Device) -> None:
-        """Raise UnsupportedError when this torch has no kernels for the device."""
+        """Raise UnsupportedError if the installed torch has no kernels for the device."""
 
     @abstractmethod
     def monitor(self, device: Device) -> Monitor:
-        """The vendor's library watching a device. Raises BenchhouseError."""
+        """A monitor of a device by the vendor's library. Raises BenchhouseError."""
 
     @abstractmethod
     def hide_others(self, device: Device) -> None:
-        """Leave this process the one device, as number 0. Raises UnsupportedError where it cannot be named."""
+        """Make this the only device visible to the process, as number 0. Raises UnsupportedError if that fails."""
 
     def usable(self, found: Sequence[Device], why_not_torch: str | None) -> tuple[Device, ...]:
-        """The GPUs that this process may use, each with the number of its model in the machine; or why there is
-        none."""
+        """The GPUs that this process may use, each with the number of GPUs of its model in the machine; or why there
+        are none."""
         if why_not_torch:
             return (self.absent(f"{found[0].name} was found, but {why_not_torch}"),)
         counts = Counter(device.name for device in found)
@@ -276,7 +276,7 @@ class TorchGpuKind(DeviceKind):
             seen = visible(seen, os.environ.get(variable)) if seen else seen
         if not seen:
             settings = " ".join(f"{name}={os.environ[name]}" for name in self.visibility if name in os.environ)
-            return (self.absent(f"{settings} hides {len(found)} x {found[0].name}: unset it"),)
+            return (self.absent(f"{settings} hides all GPUs ({len(found)} x {found[0].name}): unset it"),)
         return seen
 
 
@@ -287,12 +287,12 @@ def is_gpu_in_use() -> bool:
 
 
 def import_torch(device: Device) -> Any:
-    """torch, if it can use GPUs. Raises BenchhouseError with torch's own reason."""
+    """torch, after checking that it can use GPUs. Raises BenchhouseError with torch's own reason."""
     torch: Any = importlib.import_module("torch")
-    if not torch.cuda.is_available():  # which at most warns why
+    if not torch.cuda.is_available():  # it does not raise, at most it warns
         try:
             torch.cuda.init()
-            why_not = "it starts, and counts none"
+            why_not = "it initializes but counts no GPU"
         except (AssertionError, RuntimeError) as error:
             why_not = first_line(error)
         raise BenchhouseError(
@@ -302,18 +302,18 @@ def import_torch(device: Device) -> Any:
 
 
 def torch_index(torch: Any, device: Device) -> int:
-    """torch's number of the device. Raises BenchhouseError when torch does not see it.
+    """torch's number of the device. Raises BenchhouseError if torch does not see it.
 
-    torch numbers what CUDA_VISIBLE_DEVICES (HIP_, ROCR_) leaves, in its own order; the vendor's library numbers all. So
-    the two are matched by PCI address or UUID, and by number only when both have one GPU.
+    torch numbers the GPUs that CUDA_VISIBLE_DEVICES (HIP_, ROCR_) leaves visible, in its own order; the vendor's
+    library numbers all. So they are matched by PCI address or UUID, and by number only if both have just one GPU.
     """
     wanted = _identities(device.facts.values)
     seen = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     matching = [index for index, properties in enumerate(seen) if wanted & _torch_identities(properties)]
     if len(matching) > 1:
         raise BenchhouseError(
-            f"device {device.selector!r} is split: torch shows {len(matching)} GPUs at {sorted(wanted)}. "
-            "Leave one of them visible with CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES"
+            f"device {device.selector!r} is split: torch lists {len(matching)} GPUs at {sorted(wanted)}. "
+            "Make only one of them visible with CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES"
         )
     if matching:
         return matching[0]
@@ -322,7 +322,7 @@ def torch_index(torch: Any, device: Device) -> int:
     names = ", ".join(f"cuda:{index} {properties.name}" for index, properties in enumerate(seen)) or "none"
     raise BenchhouseError(
         f"device {device.selector!r} ({device.name}) is not among the GPUs torch sees: {names}. "
-        "Look at CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES"
+        "Check CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES"
     )
 
 
@@ -337,7 +337,7 @@ def _identities(facts: Mapping[str, object]) -> set[str]:
 
 
 def _torch_identities(properties: Any) -> set[str]:
-    """PCI address (newer torch) and UUID of torch's properties. HIP's UUID is the text of its hex digits, as bytes."""
+    """PCI address (newer torch) and UUID from torch's properties. HIP's UUID is the ASCII text of its hex digits."""
     found: set[str] = set()
     if hasattr(properties, "pci_bus_id"):
         slot = getattr(properties, "pci_device_id", 0)
@@ -347,7 +347,7 @@ def _torch_identities(properties: Any) -> set[str]:
 
 
 def _hip_text(uuid: str) -> str:
-    """The digits whose ASCII bytes HIP returns as a UUID; another UUID unchanged."""
+    """Decode a HIP UUID, which holds the ASCII bytes of its digits; other UUIDs are returned unchanged."""
     try:
         return bytes.fromhex(uuid.replace("-", "")).decode("ascii").lower()
     except ValueError:
@@ -355,11 +355,11 @@ def _hip_text(uuid: str) -> str:
 
 
 def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...]:
-    """The devices that a setting leaves visible, in the order they were found.
+    """The devices that a setting leaves visible, in the order in which they were found.
 
-    Numbers count in the runtime's order, which is the driver's only if all GPUs are of one model; with unlike models
-    nothing is hidden here, and the lookup at opening decides. As in the runtime, an entry without a device ends the
-    list.
+    Numbers refer to the runtime's order, which matches the driver's only if all GPUs are of one model. With different
+    models nothing is hidden here, and the lookup at opening decides. As in the runtime, an entry that matches no device
+    ends the list.
     """
     if setting is None:
         return tuple(devices)
@@ -377,7 +377,7 @@ def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...
 
 
 def _named(devices: Sequence[Device], entry: str) -> Device | None:
-    """The device of an entry: a number, or the prefix of a UUID ("GPU-1a2b"); "MIG-..." is any split GPU."""
+    """The device of an entry, which is a number or a UUID prefix ("GPU-1a2b"); "MIG-..." matches any split GPU."""
     if entry.isdigit():
         return devices[int(entry)] if int(entry) < len(devices) else None
     if entry.startswith("MIG-"):

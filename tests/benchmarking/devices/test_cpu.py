@@ -53,14 +53,14 @@ def test_linux_state_is_read_from_sys(plant, tmp_path):
         "temperature_c": 64.5,
         "violation_ns": 7_000_000,
     }
-    assert state.missing["foreign_pids"] == "not_applicable: a CPU is shared by all"
+    assert state.missing["foreign_pids"] == "not_applicable: every process shares the CPU"
     assert set(state.values) | set(state.missing) == set(STATE_NAMES)
 
 
 def test_a_machine_without_sensors_has_a_reason_for_everything(tmp_path):
     handle = CpuHandle(Rapl(tmp_path), tmp_path, "Linux")
     assert set(handle.state().missing) == set(STATE_NAMES)
-    assert handle.state().missing["temperature_c"] == f"not_supported: no processor sensor in {tmp_path}/class/hwmon"
+    assert handle.state().missing["temperature_c"] == f"not_supported: no CPU sensor in {tmp_path}/class/hwmon"
     assert set(handle.energy_j().missing) == {*ENERGY_DOMAINS, "method"}
     assert set(handle.peak_memory().missing) == set(PEAK_NAMES)
     assert set(handle.memory_in_use().missing) == set(IN_USE_NAMES)

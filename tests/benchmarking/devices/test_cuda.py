@@ -242,7 +242,7 @@ def test_energy_of_a_gpu_without_counter_is_missing(nvml):
 
 def test_a_gpu_in_instances_has_no_energy_of_its_own(nvml):
     monitor = nvml_module.NvmlMonitor(nvml_module.Nvml(nvml()), "GPU-a0b1c2d3-e4f5-4061-8273-94a5b6c7d8e9", own_pid=1)
-    assert monitor.energy_j().missing == {"gpu": "not_supported: under MIG the counter is the whole GPU's"}
+    assert monitor.energy_j().missing == {"gpu": "not_supported: under MIG the counter covers the whole GPU"}
 
 
 def test_process_memory_is_that_of_the_own_pid(nvml):
@@ -283,14 +283,14 @@ def test_a_driver_without_a_gpu_is_not_found(nvml):
     module = nvml()
     module.recording["devices"] = []
     (device,) = cuda.CudaDevice(module).probe()
-    assert device.why_not == "NVIDIA driver 580.95.05 lists no GPU: check lspci for one"
+    assert device.why_not == "NVIDIA driver 580.95.05 lists no GPU: check lspci"
     assert module.is_shut_down
 
 
 def test_torch_built_without_cuda_is_named_with_its_version(nvml, monkeypatch):
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cpu"))
     (device,) = cuda.CudaDevice(nvml()).probe()
-    assert device.why_not.startswith("NVIDIA H100 80GB HBM3 was found, but torch 2.13.0+cpu is built without CUDA")
+    assert device.why_not.startswith("NVIDIA H100 80GB HBM3 was found, but torch 2.13.0+cpu is built for the CPU only, not CUDA: ")
     assert "pip install --upgrade torch==2.13.0 --index-url" in device.why_not  # without --upgrade nothing would change
 
 
@@ -302,8 +302,8 @@ def test_a_driver_older_than_torchs_cuda_is_named_with_both_versions(nvml, monke
     module.recording["system"]["nvmlSystemGetCudaDriverVersion"] = 12040
     (device,) = cuda.CudaDevice(module).probe()
     assert not device.found
-    assert "was found, but torch 2.13.0+cu130 needs CUDA 13.0, and the NVIDIA driver " in device.why_not
-    assert " has CUDA 12.4: update the driver, or install a build of torch for CUDA 12 " in device.why_not
+    assert "was found, but torch 2.13.0+cu130 needs CUDA 13.0, but the NVIDIA driver " in device.why_not
+    assert " supports CUDA 12.4: update the driver, or install a torch build for CUDA 12 " in device.why_not
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_a_gpu_that_torch_has_no_kernels_for_is_refused_when_opened(nvml, fake_t
     torch = fake_torch([])
     torch.cuda.get_arch_list = lambda: ["sm_100", "sm_120"]
     with pytest.raises(
-        UnsupportedError, match=r"has kernels for sm_100, sm_120, not for compute capability 9\.0 of NV"
+        UnsupportedError, match=r"^NV.* has compute capability 9\.0; torch .* has kernels for sm_100, sm_120 only"
     ):
         plugin.check_build(torch, device)
 
@@ -340,7 +340,7 @@ def test_a_gpu_that_torch_has_no_kernels_for_is_refused_when_opened(nvml, fake_t
     [
         ("6.1", "pip install --upgrade torch=={release} --index-url https://download.pytorch.org/whl/cu126"),
         ("12.0", "pip install --upgrade torch=={release} --index-url https://download.pytorch.org/whl/cu132"),
-        ("3.5", "no build of torch {release} is known to: see https://pytorch.org/get-started/locally for one that"),
+        ("3.5", "no known build of torch {release} supports it: see https://pytorch.org/get-started/locally"),
     ],
 )
 def test_the_build_that_has_kernels_is_named_from_torchs_own_table(monkeypatch, capability, advice):
@@ -365,7 +365,7 @@ def test_memory_that_this_user_may_not_read_is_not_the_hosts(nvml):
 def test_torch_for_rocm_is_no_torch_for_cuda(nvml, monkeypatch):
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+rocm7.1", hip="7.1.1"))
     (device,) = cuda.CudaDevice(nvml()).probe()
-    assert "torch 2.13.0+rocm7.1 is built without CUDA (for ROCm 7.1.1)" in device.why_not
+    assert "torch 2.13.0+rocm7.1 is built for ROCm 7.1.1, not CUDA: " in device.why_not
 
 
 def test_missing_torch_is_the_reason(nvml, monkeypatch):
@@ -386,7 +386,7 @@ def test_a_missing_binding_is_the_reason_with_its_install_command(monkeypatch):
 def test_hidden_gpus_are_not_found_and_the_variable_is_named(nvml, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (device,) = cuda.CudaDevice(nvml()).probe()
-    assert device.why_not == "CUDA_VISIBLE_DEVICES= hides 2 x NVIDIA H100 80GB HBM3: unset it"
+    assert device.why_not == "CUDA_VISIBLE_DEVICES= hides all GPUs (2 x NVIDIA H100 80GB HBM3): unset it"
 
 
 def test_a_gpu_keeps_its_number_when_others_are_hidden(nvml, monkeypatch):
@@ -417,7 +417,7 @@ def test_opening_a_gpu_that_vanished_from_the_driver_is_an_error(nvml, fake_torc
     module.recording["devices"] = module.recording["devices"][1:]
     seen = SimpleNamespace(name="x", pci_domain_id=0, pci_bus_id=0x18, pci_device_id=0)
     monkeypatch.setattr(torch_gpu, "import_torch", lambda device: fake_torch([seen]))
-    with pytest.raises(BenchhouseError, match=r"'cuda:0' cannot be watched: .*nvmlDeviceGetHandleByUUID"):
+    with pytest.raises(BenchhouseError, match=r"cannot monitor device 'cuda:0': .*nvmlDeviceGetHandleByUUID"):
         cuda.CudaDevice(module).open(first)
 
 

@@ -47,7 +47,7 @@ def test_a_profiler_that_fails_costs_its_facts_only(mac):
 
 def test_a_profiler_that_prints_no_json_costs_its_facts_only(mac):
     (device,) = mps.MpsDevice(lambda command: "?" if "profiler" in command[0] else mac(command)).probe()
-    assert device.facts.missing["gpu_cores"].startswith("failed: /usr/sbin/system_profiler gave no JSON")
+    assert device.facts.missing["gpu_cores"].startswith("failed: invalid JSON from /usr/sbin/system_profiler: ")
 
 
 def test_a_mac_without_sysctl_is_not_found_with_the_reason(mac):
@@ -63,7 +63,7 @@ def test_a_mac_without_sysctl_is_not_found_with_the_reason(mac):
     ("system", "machine", "macos", "words"),
     [
         ("Linux", "x86_64", "", "needs macOS on Apple silicon; this is Linux on x86_64"),
-        ("Darwin", "x86_64", "15.1", "install an arm64 one"),
+        ("Darwin", "x86_64", "15.1", "with an arm64 Python"),
         ("Darwin", "arm64", "13.6.9", "macOS 13.6.9 is too old"),
     ],
 )

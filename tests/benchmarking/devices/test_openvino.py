@@ -85,7 +85,7 @@ def test_a_device_that_does_not_answer_is_found_with_reasons():
     gpu, _ = openvino.OpenVinoDevice(recorded({"GPU": {}})).probe()
     assert gpu.name == "OpenVINO GPU"
     assert gpu.precisions == ()
-    assert gpu.facts.missing["FULL_DEVICE_NAME"].startswith("not_supported: OpenVINO gives no FULL_DEVICE_NAME")
+    assert gpu.facts.missing["FULL_DEVICE_NAME"].startswith("not_supported: OpenVINO does not report FULL_DEVICE_NAME")
 
 
 def test_a_missing_package_is_the_reason(monkeypatch):
@@ -102,12 +102,12 @@ def test_core_that_does_not_start_gives_its_last_line():
         raise RuntimeError("Exception from core.cpp:1:\nCannot load library libtbb.so\n")
 
     (device,) = openvino.OpenVinoDevice(SimpleNamespace(__version__="2026.4", Core=explode)).probe()
-    assert device.why_not == "OpenVINO 2026.4 does not start: Cannot load library libtbb.so"
+    assert device.why_not == "OpenVINO 2026.4 failed to start: Cannot load library libtbb.so"
 
 
 def test_core_without_devices_is_not_found():
     (device,) = openvino.OpenVinoDevice(recorded({})).probe()
-    assert device.why_not.startswith("OpenVINO 2026.4.1-22982-e213a147257 has no device")
+    assert device.why_not.startswith("OpenVINO 2026.4.1-22982-e213a147257 lists no device")
 
 
 def test_an_open_device_has_openvinos_name():

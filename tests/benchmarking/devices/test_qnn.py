@@ -111,12 +111,12 @@ def test_a_library_is_registered_once(plugin, x86):
 
 def test_a_plugin_that_does_not_load_gives_its_reason(plugin, x86):
     (device,) = qnn.QnnDevice(Runtime([], refuses=True), plugin).probe()
-    assert device.why_not == "onnxruntime 1.31.1 does not load the QNN plugin: Failed to load library"
+    assert device.why_not == "onnxruntime 1.31.1 cannot load the QNN plugin: Failed to load library"
 
 
 def test_a_plugin_without_a_device_is_not_found(plugin, snapdragon):
     (device,) = qnn.QnnDevice(Runtime([]), plugin).probe()
-    assert device.why_not == "the QNN plugin offers no device on this ARM64 machine"
+    assert device.why_not == "the QNN plugin lists no device on this ARM64 machine"
 
 
 def test_a_plugin_without_backends_is_not_found(plugin, x86, tmp_path):
@@ -140,13 +140,13 @@ def test_missing_packages_are_the_reason_with_their_install_command(x86, monkeyp
 
     assert "package onnxruntime is missing: pip install onnxruntime onnxruntime-qnn" in without("onnxruntime")
     assert without("onnxruntime_qnn") == (
-        "package onnxruntime-qnn is missing: pip install --no-deps onnxruntime-qnn (to onnxruntime 1.31.1)"
+        "package onnxruntime-qnn is missing: pip install --no-deps onnxruntime-qnn (works with the installed onnxruntime 1.31.1)"
     )
 
 
 def test_old_packages_are_the_reason(plugin, x86):
     (device,) = qnn.QnnDevice(SimpleNamespace(__version__="1.20.0"), plugin).probe()
-    assert device.why_not == "onnxruntime 1.20.0 has no plugins: pip install 'onnxruntime>=1.23'"
+    assert device.why_not == "onnxruntime 1.20.0 does not support plugins: pip install 'onnxruntime>=1.23'"
     (device,) = qnn.QnnDevice(Runtime([]), SimpleNamespace(__version__="1.19")).probe()
     assert "too old to be a plugin" in device.why_not
 
@@ -164,7 +164,7 @@ def test_an_open_device_has_the_arguments_of_a_session(plugin, snapdragon):
     assert handle.backends == {"htp": plugin.get_qnn_htp_path(), "gpu": plugin.get_qnn_gpu_path()}
     assert handle.provider_devices() == (npu,)
     assert runtime.registered == [(qnn.PROVIDER, plugin.get_library_path())]
-    assert handle.state().missing["clock_hz"] == "not_supported: QNN has no state"
+    assert handle.state().missing["clock_hz"] == "not_supported: QNN does not report it"
 
 
 def test_opening_without_backends_is_an_error(plugin, x86, tmp_path):
@@ -172,5 +172,5 @@ def test_opening_without_backends_is_an_error(plugin, x86, tmp_path):
     (found,) = device.probe()
     for path in tmp_path.glob("libQnn*"):
         path.unlink()
-    with pytest.raises(BenchhouseError, match="'qnn' is no longer available: no backend library is left"):
+    with pytest.raises(BenchhouseError, match="'qnn' is no longer available: its backend libraries are gone"):
         device.open(found)

@@ -27,7 +27,7 @@ def linux_with_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def without_amdsmi(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse():
-        raise amd.AmdSmiError("package amdsmi is missing: pip install amdsmi of the ROCm version in use")
+        raise amd.AmdSmiError("package amdsmi is missing: pip install amdsmi in the version of the installed ROCm")
 
     monkeypatch.setattr(amd, "load_module", refuse)
 
@@ -119,10 +119,10 @@ def test_amdsmis_not_available_is_missing_never_a_value(amdsmi):
     amdsmi.recording["amdsmi_get_clock_info"] = {"0": {"clk": "N/A"}, "4": {"error": 10}}
     del amdsmi.recording["amdsmi_get_violation_status"]
     state = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=1).state()
-    assert state.missing["power_w"] == "not_supported: amdsmi gives no socket power"
-    assert state.missing["clock_hz"] == "not_supported: amdsmi gives no amdsmi_get_clock_info clk"
+    assert state.missing["power_w"] == "not_supported: amdsmi does not report socket power"
+    assert state.missing["clock_hz"] == "not_supported: amdsmi does not report amdsmi_get_clock_info clk"
     assert state.missing["memory_clock_hz"].startswith("no_permission: amdsmi_get_clock_info")
-    assert state.missing["throttle_reasons"] == "not_supported: this amdsmi has no amdsmi_get_violation_status"
+    assert state.missing["throttle_reasons"] == "not_supported: the installed amdsmi has no amdsmi_get_violation_status"
 
 
 def test_sysfs_state_has_the_values_of_hwmon_and_a_reason_for_each_other(kfd):
@@ -148,7 +148,7 @@ def test_an_unloaded_driver_is_the_reason(tmp_path):
 def test_a_machine_with_cpu_nodes_alone_has_no_gpu(kfd):
     (kfd / "class/kfd/kfd/topology/nodes/1/properties").unlink()
     (device,) = device_of(kfd).probe()
-    assert "lists no GPU" in device.why_not
+    assert "lists no compute GPU" in device.why_not
 
 
 def test_a_forbidden_device_file_is_the_reason(kfd, amdsmi):
@@ -161,7 +161,7 @@ def test_torch_without_rocm_is_named(kfd, amdsmi, monkeypatch):
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
     (device,) = device_of(kfd, amdsmi).probe()
     assert (
-        "AMD Instinct MI300X was found, but torch 2.13.0+cu130 is built without ROCm (for CUDA 13.0)" in device.why_not
+        "AMD Instinct MI300X was found, but torch 2.13.0+cu130 is built for CUDA 13.0, not ROCm: " in device.why_not
     )
 
 
@@ -174,7 +174,7 @@ def test_other_systems_than_linux_are_refused(monkeypatch):
 def test_hidden_gpus_name_the_variables(kfd, amdsmi, monkeypatch):
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "-1")
     (device,) = device_of(kfd, amdsmi).probe()
-    assert device.why_not == "HIP_VISIBLE_DEVICES=-1 hides 1 x AMD Instinct MI300X: unset it"
+    assert device.why_not == "HIP_VISIBLE_DEVICES=-1 hides all GPUs (1 x AMD Instinct MI300X): unset it"
 
 
 def test_opening_without_amdsmi_watches_through_the_kernel(kfd, without_amdsmi, fake_torch, monkeypatch):
@@ -225,6 +225,6 @@ def test_a_gpu_that_torch_has_no_kernels_for_is_refused(monkeypatch, built, over
         rocm.PLUGIN.check_build(torch, gpu)
         return
     with pytest.raises(
-        UnsupportedError, match="has kernels for gfx1100, gfx90a, not for gfx942 of AMD Instinct MI300X"
+        UnsupportedError, match="^AMD Instinct MI300X is target gfx942; torch .* has kernels for gfx1100, gfx90a only"
     ):
         rocm.PLUGIN.check_build(torch, gpu)

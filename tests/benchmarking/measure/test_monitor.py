@@ -91,7 +91,7 @@ def test_busy_calls_use_a_processor_and_idle_ones_do_not(cpu):
     assert idle.metrics["utilization_mean_percent"] < 10 / processors
     assert 25 / processors < busy.metrics["utilization_mean_percent"] <= 101 / processors
     assert busy.metrics["utilization_max_percent"] >= busy.metrics["utilization_mean_percent"]
-    assert busy.missing == {"device_used_mean_bytes": "not_applicable: a processor has no memory of its own"}
+    assert busy.missing == {"device_used_mean_bytes": "not_applicable: a CPU has no memory of its own"}
 
 
 def test_the_series_has_a_time_and_a_value_for_every_sample(cpu):
@@ -189,7 +189,7 @@ def test_a_device_that_is_gone_is_the_reason_in_place_of_a_number(cpu):
     gone = dataclasses.replace(cpu, type="cuda", selector="cuda:3", facts=cpu.facts)
     found = usage_pass(bench(Spin(busy=True)), gone, 0, TIMED_NS)
     why = found.result.missing["utilization_max_percent"]
-    assert why.startswith("failed: cuda:3 cannot be monitored: device 'cuda:3' cannot be watched: ")
+    assert why.startswith("failed: cuda:3 cannot be monitored: cannot monitor device 'cuda:3': ")
     assert monitors() == []
 
 

@@ -168,7 +168,7 @@ class Adapter:
     @property
     def label(self) -> str:
         """Its name in messages."""
-        return " ".join(filter(None, (self.vendor, self.architecture, self.description))) or "an adapter without a name"
+        return " ".join(filter(None, (self.vendor, self.architecture, self.description))) or "unnamed adapter"
 
     def verified(self) -> dict[str, Json]:
         """The stored facts."""

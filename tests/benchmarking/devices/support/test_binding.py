@@ -16,7 +16,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.devices.support import binding
 from benchmarking.devices.support.reading import UnreadableError
 
-needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process")
+needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no CPU affinity")
 
 
 def allow(monkeypatch, *cpus, existing=8):
@@ -41,16 +41,16 @@ def test_an_allowed_list_is_given_in_canonical_form(monkeypatch):
 
 def test_missing_processors_are_distinguished_from_forbidden_ones(monkeypatch):
     allow(monkeypatch, 0, 1, 2, 3, existing=8)
-    with pytest.raises(UnsupportedError, match=r"--cpu-list 0,9: processors 9 do not exist; it may use 0-3"):
+    with pytest.raises(UnsupportedError, match=r"--cpu-list 0,9: processors 9 do not exist; available: 0-3"):
         binding.checked("0,9")
-    with pytest.raises(UnsupportedError, match=r"processors 4-5 are outside this process's affinity or cpuset; .* 0-3"):
+    with pytest.raises(UnsupportedError, match=r"processors 4-5 are outside the affinity or cpuset of this process; .* 0-3"):
         binding.checked("2-5")
 
 
-@pytest.mark.parametrize(("platform", "words"), [("darwin", "macOS binds no process"), ("sunos5", "sunos5 binds no")])
+@pytest.mark.parametrize(("platform", "words"), [("darwin", "macOS cannot bind a process"), ("sunos5", "sunos5 cannot bind a process")])
 def test_a_system_that_binds_nothing_refuses_with_the_reason(monkeypatch, platform, words):
     def refuse():
-        raise UnreadableError("not_supported: the system has no CPU affinity call")
+        raise UnreadableError("not_supported: no CPU affinity on this system")
 
     monkeypatch.setattr(binding, "allowed_cpus", refuse)
     monkeypatch.setattr(binding.sys, "platform", platform)
@@ -184,7 +184,7 @@ def test_an_invalid_list_is_refused_with_the_expected_form(text):
 
 
 def test_a_backward_range_and_a_number_out_of_range_are_refused_with_the_reason():
-    with pytest.raises(UsageError, match="'3-0' in '1,3-0' runs backwards"):
+    with pytest.raises(UsageError, match="'3-0' in '1,3-0' is descending"):
         binding.parse_cpu_list("1,3-0")
     with pytest.raises(UsageError, match="up to 65535: got 65536"):
         binding.parse_cpu_list("0-65536")

@@ -49,7 +49,7 @@ def test_each_platform_has_its_own_counters(system, kind):
 def test_millijoules_of_the_chips_parts_become_joules():
     energy = AppleEnergy(apple(cpu_total_mj=81_250, dram_mj=4_000, gpu_mj=2_500, gpu_sram_mj=250), "arm64").energy_j()
     assert energy.values == {"cpu_pkg": 81.25, "dram": 4.0, "gpu": 2.75}
-    assert energy.missing == {"soc": "not_supported: Apple counts parts of the chip, not the whole"}
+    assert energy.missing == {"soc": "not_supported: Apple counts parts of the chip only"}
 
 
 def test_a_part_the_chip_does_not_count_has_its_reason():
@@ -62,8 +62,8 @@ def test_a_part_the_chip_does_not_count_has_its_reason():
 @pytest.mark.parametrize(
     ("module", "machine", "words"),
     [
-        (apple(), "x86_64", "macOS on x86_64 gives energy to root only"),
-        (apple("start"), "arm64", "IOReport gives no energy: Failed to create IOReport subscription"),
+        (apple(), "x86_64", "on macOS for x86_64 only root can read energy"),
+        (apple("start"), "arm64", "IOReport reports no energy: Failed to create IOReport subscription"),
         (apple("read"), "arm64", "IOReport: Unsupported or invalid energy unit"),
     ],
 )
@@ -145,13 +145,13 @@ def test_channels_follow_one_another_without_padding():
 
 @pytest.mark.parametrize("cut", [10, 67, 70, 80])
 def test_metadata_that_is_cut_short_is_a_reason(cut):
-    with pytest.raises(UnreadableError, match=r"failed: the energy meter answered \d+ bytes"):
+    with pytest.raises(UnreadableError, match=r"failed: the energy meter returned \d+ bytes, expected \d+"):
         channels_v2(metadata_v2(*INTEL)[:cut])
 
 
 @pytest.mark.parametrize(("channels", "metadata"), [(channels_v1, metadata_v1), (channels_v2, metadata_v2)])
 def test_a_unit_that_is_not_known_is_refused(channels, metadata):
-    with pytest.raises(UnreadableError, match="counts in unit 7, not in picowatt-hours"):
+    with pytest.raises(UnreadableError, match="counts in unit 7 instead of picowatt-hours"):
         channels(metadata("PKG", unit=7))
 
 
@@ -192,7 +192,7 @@ def test_counters_are_read_again_each_time():
     ("meters", "words"),
     [
         (Meters(), "lists no energy meter"),
-        (Meters(new=(3, b"", [])), "energy meter of version 3"),
+        (Meters(new=(3, b"", [])), "unknown version 3 of the energy meter"),
     ],
 )
 def test_every_domain_has_the_reason_why_there_is_no_meter(meters, words):
@@ -205,7 +205,7 @@ def test_every_domain_has_the_reason_why_there_is_no_meter(meters, words):
 
 def test_elsewhere_than_on_windows_there_are_none(monkeypatch):
     monkeypatch.delattr(ctypes, "WinDLL", raising=False)
-    assert EnergyMeters().energy_j().missing["cpu_pkg"] == "not_supported: energy meters are Windows'"
+    assert EnergyMeters().energy_j().missing["cpu_pkg"] == "not_supported: energy meters need Windows"
 
 
 class Function:

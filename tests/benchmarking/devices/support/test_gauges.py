@@ -199,7 +199,7 @@ def test_a_tree_of_processes_is_that_of_now(started):
 def test_apples_use_is_read_from_the_registry_of_drivers(recorded_text):
     gauge = mps.IoregGauge(lambda command: recorded_text("macos_ioreg_accelerator.txt"))
     assert gauge.read().values == {"utilization_percent": 73, "device_used_bytes": 2365587456}
-    assert gauge.read().missing["power_w"].startswith("not_supported: macOS gives it to root only")
+    assert gauge.read().missing["power_w"].startswith("not_supported: on macOS only root can read it")
 
 
 def fdinfo(root, fields, pid=7, fd=5):

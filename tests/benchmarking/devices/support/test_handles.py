@@ -68,7 +68,7 @@ def test_the_same_device_twice_and_unlike_models_are_refused(gpus):
         combined([gpus[0], gpus[0]])
     other = dataclasses.replace(gpus[1], name="NVIDIA A100")
     with pytest.raises(
-        UnsupportedError, match=r"unlike models .*: cuda:0 is NVIDIA H100 80GB HBM3, cuda:1 is NVIDIA A100"
+        UnsupportedError, match=r"must be of one model, .*: cuda:0 is NVIDIA H100 80GB HBM3, cuda:1 is NVIDIA A100"
     ):
         combined([gpus[0], other])
 
@@ -76,10 +76,10 @@ def test_the_same_device_twice_and_unlike_models_are_refused(gpus):
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        ("cuda:0,cpu", "of one kind; these are cpu, cuda"),
-        ("auto,cuda:0", "of one kind; these are auto, cuda"),
-        ("cpu,cpu", "taken of cuda or rocm, not of cpu"),
-        ("cuda:0,", "one by one, such as cuda:0,cuda:1"),
+        ("cuda:0,cpu", "of one kind, got cpu, cuda"),
+        ("auto,cuda:0", "of one kind, got auto, cuda"),
+        ("cpu,cpu", "must be cuda or rocm devices, got cpu"),
+        ("cuda:0,", "must name each device, such as cuda:0,cuda:1"),
     ],
 )
 def test_invalid_lists_are_refused_before_any_probe(request_, words):

@@ -188,15 +188,15 @@ def test_free_memory_of_a_gpu_is_its_probed_fact():
 def test_free_memory_of_a_gpu_without_that_fact_is_bounded_by_its_total(kind):
     readings = free_memory(device(kind, 80 * GB))
     assert readings.values == {"device_memory_bytes": 80 * GB}
-    assert readings.missing == {"free_memory_bytes": f"not_supported: not among the facts of {kind}"}
+    assert readings.missing == {"free_memory_bytes": f"not_supported: {kind} does not report it"}
 
 
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (device("cuda"), "not_supported: not among the facts of cuda"),
-        (device("null", 16 * GB), "not_applicable: the memory that null computes in is unknown"),
-        (device("openvino", 16 * GB), "not_applicable: the memory that openvino computes in is unknown"),
+        (device("cuda"), "not_supported: cuda does not report it"),
+        (device("null", 16 * GB), "not_applicable: it is unknown which memory null uses"),
+        (device("openvino", 16 * GB), "not_applicable: it is unknown which memory openvino uses"),
     ],
 )
 def test_unknown_free_memory_has_a_reason(found, reason):

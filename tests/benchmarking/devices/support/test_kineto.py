@@ -69,5 +69,5 @@ def test_a_profiler_that_sees_no_kernel_is_an_error_with_the_reason(monkeypatch)
                 json.dump({"traceEvents": [{"ph": "M", "name": "process_name"}]}, file)
 
     monkeypatch.setattr(profiler, "profile", Blind)
-    with pytest.raises(BenchhouseError, match="saw no kernel"):
+    with pytest.raises(BenchhouseError, match="recorded no kernel"):
         TorchTracer(SimpleNamespace(), 0).spans(lambda: None)

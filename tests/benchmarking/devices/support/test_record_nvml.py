@@ -58,11 +58,11 @@ def test_facts_that_identify_the_machine_are_not_recorded(recorder, nvml):
 
 def test_without_a_driver_the_reason_is_one_line(recorder, monkeypatch, tmp_path, capsys):
     def refuse():
-        raise nvml_module.NvmlError("the NVIDIA driver is not installed: install it where there is a GPU")
+        raise nvml_module.NvmlError("the NVIDIA driver is not installed: install it if there is a GPU")
 
     monkeypatch.setattr(nvml_module, "load_module", refuse)
     assert recorder.main([str(tmp_path / "gpu.json")]) == 1
     assert capsys.readouterr().err == (
-        "record_nvml: the NVIDIA driver is not installed: install it where there is a GPU\n"
+        "record_nvml: the NVIDIA driver is not installed: install it if there is a GPU\n"
     )
     assert not (tmp_path / "gpu.json").exists()

@@ -76,7 +76,7 @@ def test_no_gpu_is_taken_by_number_when_there_are_several(fake_torch):
 
 def test_parts_of_a_split_gpu_are_not_taken_for_one_another(fake_torch):
     part = SimpleNamespace(name="H100", pci_domain_id=0, pci_bus_id=0x18, pci_device_id=0)
-    with pytest.raises(BenchhouseError, match="'cuda:0' is split: torch shows 2 GPUs"):
+    with pytest.raises(BenchhouseError, match="'cuda:0' is split: torch lists 2 GPUs"):
         torch_index(fake_torch([part, part]), gpu())
 
 

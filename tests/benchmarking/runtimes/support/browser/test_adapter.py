@@ -40,7 +40,7 @@ def test_the_facts_of_the_pages_adapter_are_kept():
 
 def test_facts_that_a_browser_withholds_are_empty_and_no_software():
     silent = Adapter.from_page({})
-    assert silent.label == "an adapter without a name"
+    assert silent.label == "unnamed adapter"
     assert not silent.is_software
 
 
