@@ -290,7 +290,8 @@ def test_a_driver_without_a_gpu_is_not_found(nvml):
 def test_torch_built_without_cuda_is_named_with_its_version(nvml, monkeypatch):
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cpu"))
     (device,) = cuda.CudaDevice(nvml()).probe()
-    assert device.why_not.startswith("NVIDIA H100 80GB HBM3 was found, but torch 2.13.0+cpu is built for the CPU only, not CUDA: ")
+    found = "NVIDIA H100 80GB HBM3 was found, but torch 2.13.0+cpu"
+    assert device.why_not.startswith(f"{found} is built for the CPU only, not CUDA: ")
     assert "pip install --upgrade torch==2.13.0 --index-url" in device.why_not  # without --upgrade nothing would change
 
 

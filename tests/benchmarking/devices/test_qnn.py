@@ -140,7 +140,8 @@ def test_missing_packages_are_the_reason_with_their_install_command(x86, monkeyp
 
     assert "package onnxruntime is missing: pip install onnxruntime onnxruntime-qnn" in without("onnxruntime")
     assert without("onnxruntime_qnn") == (
-        "package onnxruntime-qnn is missing: pip install --no-deps onnxruntime-qnn (works with the installed onnxruntime 1.31.1)"
+        "package onnxruntime-qnn is missing: pip install --no-deps onnxruntime-qnn "
+        "(works with the installed onnxruntime 1.31.1)"
     )
 
 

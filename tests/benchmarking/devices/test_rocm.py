@@ -160,9 +160,7 @@ def test_a_forbidden_device_file_is_the_reason(kfd, amdsmi):
 def test_torch_without_rocm_is_named(kfd, amdsmi, monkeypatch):
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
     (device,) = device_of(kfd, amdsmi).probe()
-    assert (
-        "AMD Instinct MI300X was found, but torch 2.13.0+cu130 is built for CUDA 13.0, not ROCm: " in device.why_not
-    )
+    assert "AMD Instinct MI300X was found, but torch 2.13.0+cu130 is built for CUDA 13.0, not ROCm: " in device.why_not
 
 
 def test_other_systems_than_linux_are_refused(monkeypatch):
@@ -225,6 +223,6 @@ def test_a_gpu_that_torch_has_no_kernels_for_is_refused(monkeypatch, built, over
         rocm.PLUGIN.check_build(torch, gpu)
         return
     with pytest.raises(
-        UnsupportedError, match="^AMD Instinct MI300X is target gfx942; torch .* has kernels for gfx1100, gfx90a only"
+        UnsupportedError, match=r"^AMD Instinct MI300X is target gfx942; torch .* has kernels for gfx1100, gfx90a only"
     ):
         rocm.PLUGIN.check_build(torch, gpu)

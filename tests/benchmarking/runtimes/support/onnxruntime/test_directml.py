@@ -90,7 +90,7 @@ def test_the_adapter_is_the_one_with_the_device_s_vendor_and_name(windows):
 @pytest.mark.parametrize(
     ("entries", "problem"),
     [
-        ([], r"cannot identify the adapter of cuda:0 \(NVIDIA GeForce RTX 4090\): no adapter has this name. Found: none$"),
+        ([], r"the adapter of cuda:0 \(NVIDIA GeForce RTX 4090\): no adapter has this name. Found: none$"),
         ([INTEL_ENTRY], r"no adapter has this name. Found: Intel\(R\) Arc\(TM\) A770 Graphics$"),
         ([entry(0x8086, GEFORCE)], "no adapter has this name"),
         ([NVIDIA_ENTRY, entry(0x10DE, GEFORCE, 2)], "2 adapters have this name"),
