@@ -76,7 +76,7 @@ def test_every_record_of_the_table_is_one():
     names = CLASSES.findall(
         "\n".join(line for line in TEXT.splitlines() if line.startswith("| `") and "()" not in line)
     )
-    table = section("The way of the data").split("| record |")[1]
+    table = section("Data flow").split("| record |")[1]
     first = [CLASSES.findall(row.split("|")[1]) for row in table.splitlines() if row.startswith("| `")]
     assert names
     assert [name for cell in first for name in cell if not hasattr(records, name)] == []
@@ -132,4 +132,4 @@ def test_inside_benchmarking_imports_go_down_the_floors_that_are_drawn():
         if not room_of(module) or height[room_of(module)] > height[own]
     }
     assert up == {"runtimes/bench.py"}
-    assert "`runtimes/bench.py` is the one module that looks up" in TEXT
+    assert "`runtimes/bench.py` is the only module that imports upwards" in TEXT
