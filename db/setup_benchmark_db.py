@@ -1,6 +1,6 @@
 """Creates, upgrades, fills, verifies and backs up the warehouse.
 
-Without flags the database is created, or upgraded to this version, and its content counted.
+Without flags, creates the database or upgrades it to this version, and counts its content.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking.core.command_line import Parser, note, run_command
@@ -54,7 +54,7 @@ Report = dict[str, Any]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv, interrupted="what was stored is kept: the same command goes on")
+    return run_command(NAME, _run, argv, interrupted="stored runs are kept: run the command again to continue")
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -93,24 +93,26 @@ def _parser() -> Parser:
         default=[],
         type=Path,
         metavar="DIR|FILE",
-        help="run files to rebuild the database from; the old file is kept under another name, and rows that only it "
-        "has are copied as far as they can be read",
+        help="run files to rebuild the database from; the old file is kept under another name, and rows found only "
+        "there are copied if they can be read",
     )
-    content.add_argument("--overwrite", action="store_true", help="drop everything in the database; asks first")
+    content.add_argument("--overwrite", action="store_true", help="delete everything in the database; asks first")
     content.add_argument("--yes", action="store_true", help="do not ask before --overwrite")
     file = parser.add_argument_group("file")
     file.add_argument("--verify", action="store_true", help="check schema, names, references, counts and checksums")
-    file.add_argument("--compact", action="store_true", help="rewrite the file without its free space (about half)")
-    file.add_argument("--backup", type=Path, metavar="FILE", help="new file for a copy of the database")
+    file.add_argument(
+        "--compact", action="store_true", help="rewrite the file without its free space, to about half its size"
+    )
+    file.add_argument("--backup", type=Path, metavar="FILE", help="copy of the database, to a new file")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print the outcome as JSON")
-    output.add_argument("--quiet", action="store_true", help="print only what is wrong")
+    output.add_argument("--quiet", action="store_true", help="print problems only")
     add_database(parser)
     return parser
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Check the arguments before anything is done. Raises UsageError."""
+    """Check the arguments before doing anything. Raises UsageError."""
     for flag, places in (("--ingest", arguments.ingest), ("--rebuild-from", arguments.rebuild_from)):
         for place in places:
             if not place.exists():
@@ -118,7 +120,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.rebuild_from and is_lake(arguments.db_path):
         raise UsageError("--rebuild-from rebuilds a file: load the run files into a new DuckLake with --ingest")
     if arguments.rebuild_from and arguments.overwrite:
-        raise UsageError("--rebuild-from keeps the content of the database, --overwrite drops it: give one of them")
+        raise UsageError("--rebuild-from keeps the content of the database, --overwrite deletes it: choose one")
     if arguments.backup is not None and arguments.backup.exists():
         raise UsageError(f"--backup: {arguments.backup} already exists: choose another path")
     if arguments.overwrite:
@@ -130,12 +132,12 @@ def _confirm_overwrite(arguments: argparse.Namespace) -> None:
     if arguments.yes or not database_exists(arguments.db_path):
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"--overwrite drops everything in {arguments.db_path}: add --yes to confirm")
+        raise UsageError(f"--overwrite deletes everything in {arguments.db_path}: add --yes to confirm")
     confirm(f"Drop everything in {arguments.db_path}?", arguments.db_path)
 
 
 def _open(arguments: argparse.Namespace) -> AbstractContextManager[Warehouse]:
-    """The database, created or upgraded; only read where it is only looked at."""
+    """The database, created or upgraded; read-only for --verify and --backup."""
     if arguments.overwrite:
         return Warehouse.overwrite(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
     if (arguments.verify or arguments.backup is not None) and not arguments.ingest:
@@ -195,7 +197,7 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
     for refused in report.get("refused", ()):
         note(f"{NAME}: refused {_reason(refused)}")
     for path in report.get("compacted_files", ()):
-        note(f"{NAME}: {path}: more than {MAX_RAW} samples: statistics and quantiles were stored, the file keeps them")
+        note(f"{NAME}: {path}: more than {MAX_RAW} samples: stored without the samples, which the file keeps")
     for path in report.get("unfinished", ()):
         folder = Path(path).parent
         note(f"{NAME}: unfinished {path}: finish it with run_hardware_benchmark --resume --output-dir {folder}")
@@ -209,7 +211,7 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
 
 
 def _reason(refused: dict[str, str]) -> str:
-    """The reason, with the name of the file in front."""
+    """The reason, prefixed with the file name."""
     named = refused["reason"].startswith(refused["file"])
     return refused["reason"] if named else f"{refused['file']}: {refused['reason']}"
 
@@ -229,7 +231,7 @@ def _lines(report: Report) -> list[str]:
         lines.append(f"verified: {len(report['findings']) or 'no'} fault{'s' * (len(report['findings']) != 1)}")
     if "compacted" in report:
         before, after = (bytes_to_mb(report["compacted"][name]) for name in ("bytes_before", "bytes_after"))
-        held = " of data files, with what the catalog held" if is_lake(report["database"]) else ""
+        held = " of data files and catalog" if is_lake(report["database"]) else ""
         lines.append(f"compacted: {before:.1f} MB -> {after:.1f} MB{held}")
     if "backup" in report:
         lines.append(f"backup: {report['backup']}")

@@ -1,1 +1,1 @@
-"""The commands behind `benchhouse` that ask, judge and move what is stored; each module has a `main`."""
+"""The `benchhouse` commands that query, analyse and move stored results; each module has a `main`."""

@@ -1,9 +1,9 @@
-"""Lists alerts of the gate and the history, and records their triage.
+"""Lists regression alerts, and records their triage.
 
-benchhouse check stores alerts itself; alert raise stores those for the confirmed regressions of the history. An alert
-is new until its triage is set: regression or improvement (real), method (measured in another way), hardware (another
-state of the machine) or noise. Results named by an alert that is new or a regression are left out of the data that the
-gate judges later runs against.
+benchhouse check stores an alert for each regression that it finds; alert raise stores one for each confirmed regression
+in the history. An alert is new until its triage is set: regression or improvement (real), method (the measurement
+changed), hardware (the machine changed) or noise. Results of an alert that is new or a regression are excluded from the
+baseline of later checks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, choice, names, run_command
@@ -62,18 +62,22 @@ def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES)
     commands = parser.add_subparsers(dest="what", required=True, metavar="list|raise|set")
     listing = commands.add_parser("list", help="show alerts, newest first")
-    raising = commands.add_parser("raise", help="store an alert for each confirmed regression that has none")
+    raising = commands.add_parser("raise", help="store an alert for each confirmed regression without one")
     for command in (listing, raising):
         add_selection(command)
-    raising.add_argument("--since", metavar="DATE", help="changed on that day (YYYY-MM-DD) or later (default: ever)")
+    raising.add_argument("--since", metavar="DATE", help="earliest date of the change, YYYY-MM-DD (default: any)")
     add_metrics(raising, "metrics")
     listing.add_argument(
-        "--triage", type=names, default=(), metavar="WORD,...", help="new, regression, ... (default: all of them)"
+        "--triage",
+        type=names,
+        default=(),
+        metavar="WORD,...",
+        help="triages to list: new, regression, ... (default: all)",
     )
     setting = commands.add_parser("set", help="record the triage of alerts")
     setting.add_argument("ids", nargs="+", metavar="ID", help="alert id or unique prefix")
     setting.add_argument("triage", metavar="TRIAGE", help="new, regression, improvement, method, hardware or noise")
-    setting.add_argument("--note", metavar="TEXT", help="reason (default: the note is left unchanged)")
+    setting.add_argument("--note", metavar="TEXT", help="reason for the triage (default: the stored note)")
     for command in (listing, raising, setting):
         command.add_argument("--json", action="store_true", help="print the alerts as JSON")
         add_database(command)
@@ -107,7 +111,7 @@ def _raise(arguments: argparse.Namespace) -> int:
     from db.analysis.history.regressions import regressions
 
     refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
-    # The selection may hold SQL of the user: it runs on a connection that can only read.
+    # The selection may contain the user's SQL, so it runs on a read-only connection.
     with open_to_read(arguments) as warehouse:
         found = regressions(warehouse, metrics, dates=dates, selection=selection)
     with open_to_write(arguments) as warehouse:

@@ -1,6 +1,6 @@
-"""Stores notes about runs, results, series, machines and alerts: what a person knows and no measurement says.
+"""Stores notes about runs, results, series, machines and alerts: context that no measurement records.
 
-Charts and pages of trends show them at the time they are about.
+Trend charts and pages show each note at the time of its subject.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, run_command
@@ -55,13 +55,13 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(dest="what", required=True, metavar="add|list|remove")
     adding = commands.add_parser("add", help="store a note")
     adding.add_argument("target", metavar="ID", help="id of a run, result, series, machine or alert, or unique prefix")
-    adding.add_argument("note", metavar="TEXT", help="the note, at most 2000 characters")
-    adding.add_argument("--author", metavar="NAME", help="who wrote it (default: not stored)")
+    adding.add_argument("note", metavar="TEXT", help="text of the note, at most 2000 characters")
+    adding.add_argument("--author", metavar="NAME", help="author of the note (default: none)")
     listing = commands.add_parser("list", help="show the notes, oldest first")
     removing = commands.add_parser("remove", help="delete a note")
     removing.add_argument("id", metavar="ID", help="id of the note or unique prefix")
     for command in (adding, listing, removing):
-        command.add_argument("--json", action="store_true", help="print JSON")
+        command.add_argument("--json", action="store_true", help="print the result as JSON")
         add_database(command)
     return parser
 

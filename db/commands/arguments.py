@@ -1,4 +1,4 @@
-"""What the commands of the warehouse share: the layout of help, common arguments, opening the database."""
+"""Shared by the commands of the warehouse: help layout, common arguments, opening the database."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command_parser(name: str, about: str | None, *endings: str) -> Parser:
 
 
 def add_selection(parser: argparse._ActionsContainer, what: str = "results") -> None:
-    """The selection of what a command is about; everything without it."""
+    """The results that a command works on; all of them by default."""
     help_text = f"{what}: {SELECTION} (default: all)"
     parser.add_argument("selection", nargs="?", default="", metavar="SELECTION", help=help_text)
 
@@ -48,7 +48,7 @@ def add_metrics(parser: argparse._ActionsContainer, what: str) -> None:
 
 
 def add_database(parser: argparse.ArgumentParser, what: str = "DuckDB file of the warehouse, or ducklake:...") -> None:
-    """Which database, and how long to wait for it."""
+    """The database, and how long to wait for its lock."""
     group = parser.add_argument_group("database")
     group.add_argument(
         "--db-path",
@@ -66,8 +66,8 @@ def add_database(parser: argparse.ArgumentParser, what: str = "DuckDB file of th
 
 
 def chosen_metrics(arguments: argparse.Namespace, columns: Sequence[str]) -> list[Metric]:
-    """The metrics of the names, each once: columns, or numbers that results in the database brought with them. Raises
-    UsageError, with near names, for one that is unknown."""
+    """The named metrics, without duplicates: columns, or metrics that imported results define. Raises UsageError, with
+    similar names, for an unknown metric."""
     known = list(dict.fromkeys(columns))
     if all(name in JUDGED for name in known) or not database_exists(arguments.db_path):
         return [JUDGED[choice(name, tuple(JUDGED), "metric")] for name in known]
@@ -78,14 +78,14 @@ def chosen_metrics(arguments: argparse.Namespace, columns: Sequence[str]) -> lis
 
 
 def selection_in(arguments: argparse.Namespace, text: str) -> Selection:
-    """The selection; SQL of the user in it is run on the database of the arguments, before anything else opens it."""
+    """The selection. SQL in it is tried on the database first, before anything else opens the database."""
     from db.analysis.selection import Selection
 
     return Selection.parse(text).resolved(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
 
 
 def open_to_read(arguments: argparse.Namespace, *, for_questions: bool = False) -> Warehouse:
-    """The database of the arguments; `for_questions` where SQL of the user goes to it, or its meaning is shown."""
+    """The database, read-only; `for_questions` to run the user's SQL on it, or to show the data dictionary."""
     from db.warehouse import Warehouse
 
     return Warehouse.open(
@@ -94,7 +94,7 @@ def open_to_read(arguments: argparse.Namespace, *, for_questions: bool = False) 
 
 
 def open_to_write(arguments: argparse.Namespace) -> Warehouse:
-    """The existing database of the arguments."""
+    """The database, which must exist."""
     from db.warehouse import Warehouse
 
     return Warehouse.open(arguments.db_path, create=False, lock_timeout_s=arguments.lock_timeout)
@@ -108,12 +108,12 @@ def confirm(question: str, database: str) -> None:
 
 
 def print_json(document: object) -> None:
-    """A result on stdout for programs."""
+    """Print a result on stdout as JSON."""
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def plain_values(row: Mapping[str, Any], kind_of: Callable[[str], str] = lambda name: "") -> dict[str, Any]:
-    """A row as JSON has it; `kind_of` gives the type of a column."""
+    """A row with values that JSON can hold; `kind_of` gives the type of a column."""
     from db.values import plain
 
     return {name: plain(value, kind_of(name)) for name, value in row.items()}

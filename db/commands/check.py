@@ -1,10 +1,10 @@
 """Gates CI: judges the newest results against the earlier runs of their series.
 
 Each result is compared with a prediction interval of its series since the last confirmed change point (at least 10
-runs, at most the last 40). A result has regressed if it is worse than 99 % of results would be without a change, and by
-more than 2 %. With --confirm a regression is measured again in a fresh session, and counts only if it shows there too.
-Each regression is stored as an alert (benchhouse alert list), once for the same commits; new ones are sent as JSON to
-$BENCHHOUSE_WEBHOOK_URL where it is set.
+runs, at most the last 40). A result has regressed if it is more than 2 % worse, and worse than 99 % of results would be
+if nothing had changed. With --confirm, regressions are measured again in a fresh session and count only if they show up
+there too. Each regression is stored as an alert (benchhouse alert list), once per range of commits; new alerts are sent
+as JSON to $BENCHHOUSE_WEBHOOK_URL if it is set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, note, run_command
@@ -53,8 +53,8 @@ examples:
 EXIT_CODES = """
 exit codes:
   0  nothing regressed; series with too few runs are listed
-  1  something regressed, or failed that was measured before; also where nearly everything moved together, which is
-     more likely the machine than the code
+  1  something regressed, or failed although it worked before; also if nearly everything moved together, which points
+     to the machine rather than the code
   2  usage
   3  not enough data to judge anything
 """
@@ -91,7 +91,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    what = parser.add_argument_group("what is judged")
+    what = parser.add_argument_group("results to judge")
     add_selection(what)
     which = what.add_mutually_exclusive_group()
     which.add_argument("--run", metavar="ID", help="run id or unique prefix")
@@ -103,17 +103,17 @@ def _parser() -> Parser:
         "--output-dir",
         default="benchmark_results",
         metavar="DIR",
-        help="folder of its run files (default: %(default)s)",
+        help="folder for the run files of --confirm (default: %(default)s)",
     )
     output = parser.add_argument_group("output")
-    output.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML, a test case for each series")
-    output.add_argument("--markdown", type=Path, metavar="FILE", help="summary for a pull request")
+    output.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML report, one test case per series")
+    output.add_argument("--markdown", type=Path, metavar="FILE", help="Markdown summary for a pull request")
     output.add_argument(
         "--github",
         type=Path,
         metavar="FILE",
-        help="annotations of a GitHub workflow on stdout, and FILE with the body of a comment; - for the body on "
-        "stdout and annotations on stderr",
+        help="GitHub workflow annotations on stdout, and the body of a pull request comment in FILE; with -, the body "
+        "on stdout and the annotations on stderr",
     )
     output.add_argument("--json", action="store_true", help="findings as JSON on stdout")
     output.add_argument("--no-alerts", action="store_true", help="store neither alerts nor change points")
@@ -122,7 +122,7 @@ def _parser() -> Parser:
 
 
 def _find_changes(arguments: argparse.Namespace, metrics: Sequence[Metric]) -> None:
-    """Update the change points that segments begin at."""
+    """Update the stored change points, where segments begin."""
     from db.analysis.history.changes import refresh_changes
 
     refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
@@ -131,7 +131,7 @@ def _find_changes(arguments: argparse.Namespace, metrics: Sequence[Metric]) -> N
 def _findings(
     arguments: argparse.Namespace, selection: Selection, metrics: Sequence[Metric]
 ) -> tuple[tuple[Finding, ...], tuple[FlaggedRun, ...]]:
-    """The findings, and the runs with a regression."""
+    """The findings, and the runs that contain a regression."""
     from db.analysis.gate.candidates import Scope, candidates
     from db.analysis.gate.findings import flagged_runs, found, with_commands
 
@@ -150,7 +150,7 @@ def _command(flagged: FlaggedRun) -> str:
 
 
 def _no_findings(arguments: argparse.Namespace) -> int:
-    """Nothing is selected: exit code 2 where something was named, 3 for a database without results."""
+    """Report an empty selection: usage error for a named one, exit code 3 for a database without results."""
     if selected := " ".join(filter(None, (arguments.selection, arguments.run, arguments.session))):
         raise UsageError(f"{selected!r} selects no result of {arguments.db_path}: see benchhouse history")
     note(f"{NAME}: not enough data: {arguments.db_path} has no results")
@@ -172,7 +172,7 @@ def _write_empty_comment(path: Path) -> None:
 def _confirmed(
     arguments: argparse.Namespace, findings: Sequence[Finding], flagged: Sequence[FlaggedRun]
 ) -> tuple[Finding, ...]:
-    """The findings after what regressed was measured again, in a fresh session for each run."""
+    """The findings after measuring regressions again, in a fresh session per run."""
     from benchmarking.core.plugins import check_measuring
     from db.analysis.gate.findings import confirm
 
@@ -182,9 +182,9 @@ def _confirmed(
 
 
 def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | None:
-    """Measure a flagged run's points again and store them; gives why that failed, None where it worked.
+    """Measure a flagged run's points again and store them; returns the error, or None on success.
 
-    What is printed of it goes to stderr: stdout is the gate's.
+    Its output goes to stderr: stdout is for the gate's findings.
     """
     from benchmarking.sweep.plan.repetition import repeated_request
     from benchmarking.sweep.run import session
@@ -198,7 +198,7 @@ def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | 
             code = session.run([request], Path(arguments.output_dir), ingest, session.Show())
     except BenchhouseError as error:
         return str(error)
-    return None if code == EXIT_OK else "not every point was measured and stored, see above"
+    return None if code == EXIT_OK else "some points could not be measured or stored: see the errors above"
 
 
 def _print(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
@@ -219,7 +219,7 @@ def _print(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
 
 
 def _print_for_github(path: Path, findings: Sequence[Finding]) -> None:
-    """The comment's body and the annotations: the text is printed so that no line of it is a workflow's command."""
+    """Write the comment's body and the annotations. No line of the text may act as a workflow command."""
     from db.analysis.gate.gate import DEFAULTS
     from db.analysis.gate.github import github_comment, without_commands, workflow_annotations
     from db.analysis.gate.text import gate_text
@@ -252,7 +252,7 @@ def _store_alerts(arguments: argparse.Namespace, findings: Sequence[Finding]) ->
         stored = store_alerts(warehouse, findings, DEFAULTS)
         rows = [plain_values(row) for row in alerts_of(warehouse, stored.new)]
     notify(NAME, rows)
-    note(f"{NAME}: alerts: {len(stored.new)} new, {len(stored.known)} already known: benchhouse alert list")
+    note(f"{NAME}: alerts: {len(stored.new)} new, {len(stored.known)} already known: see benchhouse alert list")
 
 
 if __name__ == "__main__":

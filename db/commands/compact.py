@@ -1,12 +1,13 @@
-"""Replaces the raw samples of old results by quantiles of each launch; results and their statistics are kept.
+"""Replaces raw samples of old results with quantiles per launch; results and their statistics are kept.
 
-Of the requests of a load the arrivals between the first token and the end are left out, too.
+Requests of load tests also lose their token arrival times, except the first token and the end.
 """
 
 # 2026-11-21: 20 steps, so 21 quantiles per launch, among them minimum, maximum, quartiles, median, p90 and p95; mean,
 # median and p99 are stored anyway. Between two quantiles the distribution is off by less than 1/20, which is below what
 # the samples of one launch resolve at 95 % (1.36 / sqrt(n), Kolmogorov) up to n = 739. Finer steps would keep noise,
-# coarser ones would lose p95. A launch of fewer than twice as many samples is left unchanged: little would be saved.
+# coarser ones would lose p95. A launch with fewer than twice as many samples is left unchanged, since it would save
+# little.
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, two above it are wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, note, run_command
@@ -52,9 +53,9 @@ examples:
 """
 DAYS = {"d": 1, "w": 7}
 KEPT = (
-    "kept: every column of benchmark_results; of each launch its number of samples, mean, median and p99; "
-    "its least and greatest sample and every 5 % between them (view raw_quantiles); "
-    "of each request its start, first token, end and numbers of tokens"
+    "kept: every column of benchmark_results; per launch the number of samples, mean, median and p99, "
+    "the minimum, the maximum and every 5 % between them (view raw_quantiles); "
+    "per request its start, first token, end and token counts"
 )
 
 OLD_RESULTS = "SELECT result_id FROM all_results WHERE started_at < ? AND ({condition}) ORDER BY result_id"
@@ -67,7 +68,7 @@ len(token_ms) > 0 AND result_id IN (SELECT unnest($results)) AND EXISTS (
         AND (gaps.compacted_at IS NOT NULL OR gaps.sample_count >= {MIN_SAMPLES})
 )
 """
-"""Requests whose arrivals of tokens are left out: the gaps between them are quantiles, or become them."""
+"""Requests that lose their token arrival times: the gaps between tokens are quantiles already, or become quantiles."""
 FORECAST = f"""
 SELECT
     count(DISTINCT result_id) FILTER (WHERE {LONG}) AS results,
@@ -91,19 +92,19 @@ Report = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """The effect on the raw samples of some results. A row is a launch and a metric."""
+    """What compacting would do to the raw samples of some results. A row is one metric of one launch."""
 
     results: int
-    """Results with samples to be replaced."""
+    """Results with samples to replace."""
     rows: int
     samples: int
     """Samples in those rows."""
     short_rows: int
     """Rows left unchanged, with fewer than MIN_SAMPLES samples."""
     compacted_rows: int
-    """Rows that have only quantiles."""
+    """Rows that are compacted already."""
     arrivals: int
-    """Arrivals of tokens of the requests of a load, whose gaps are among the raw samples."""
+    """Token arrival times of requests to drop; the gaps between tokens are among the raw samples."""
 
     @property
     def is_nothing(self) -> bool:
@@ -116,13 +117,13 @@ class Sizes:
 
     before: int
     rewritten: int
-    """Rewritten with all samples: free space in the file is not saved by compacting."""
+    """Size when rewritten with all samples: freeing unused space is not an effect of compacting."""
     after: int
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv, interrupted="samples were replaced all or none: the same command goes on")
+    return run_command(NAME, _run, argv, interrupted="samples are replaced all or none: run the command again")
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -150,10 +151,10 @@ def _parser() -> Parser:
         type=_age,
         required=True,
         metavar="AGE",
-        help="least age of the runs, in days or weeks, such as 180d or 26w",
+        help="minimum age of the runs, in days or weeks, such as 180d or 26w",
     )
     parser.add_argument("--dry-run", action="store_true", help="report the effect, measured on a copy; change nothing")
-    parser.add_argument("--yes", action="store_true", help="neither ask nor measure on a copy first")
+    parser.add_argument("--yes", action="store_true", help="skip the confirmation and the trial on a copy")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     add_database(parser)
     return parser
@@ -162,15 +163,15 @@ def _parser() -> Parser:
 def _age(text: str) -> timedelta:
     found = re.fullmatch(r"(\d{1,6})([dw])", text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"takes days or weeks such as 180d or 26w: got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected days or weeks such as 180d or 26w: got {text!r}")
     age = timedelta(days=int(found[1]) * DAYS[found[2]])
     if age > datetime.now() - datetime.min:
-        raise argparse.ArgumentTypeError(f"is older than the calendar: {text!r}")
+        raise argparse.ArgumentTypeError(f"expected an age within the calendar: got {text!r}")
     return age
 
 
 def _plan(arguments: argparse.Namespace, selection: Selection, before: datetime) -> tuple[list[str], Report]:
-    """The selected results, and what would become of their samples."""
+    """The selected results, and the report of what would happen to their samples."""
     with open_to_read(arguments) as warehouse:
         results = old_results(warehouse, before, selection)
         found = forecast(warehouse, results)
@@ -191,7 +192,7 @@ def _plan(arguments: argparse.Namespace, selection: Selection, before: datetime)
 
 
 def _check_terminal(arguments: argparse.Namespace) -> None:
-    """Raises UsageError where a confirmation is needed and there is no terminal."""
+    """Raises UsageError if confirmation is needed but stdin is not a terminal."""
     if not arguments.dry_run and not sys.stdin.isatty():
         raise UsageError(f"compacting {arguments.db_path} cannot be undone: check with --dry-run, then add --yes")
 
@@ -203,7 +204,7 @@ def _replace(report: Report, results: Sequence[str], arguments: argparse.Namespa
     with Warehouse.open(path, lock_timeout_s=wait_s) as warehouse:
         replace_samples(warehouse, results)
     if os.name == "nt" and not is_lake(path):
-        note(f"{NAME}: on Windows the file cannot be rewritten under its lock: later runs use its free space")
+        note(f"{NAME}: Windows cannot rewrite a locked file: its free space is used by later runs")
     else:
         found, after = Warehouse.compact(path, lock_timeout_s=wait_s)
         before = found if is_lake(path) else before
@@ -215,31 +216,31 @@ def _replace(report: Report, results: Sequence[str], arguments: argparse.Namespa
 def _lines(report: Report) -> list[str]:
     day = report["before"].replace("T", " ")
     if not report["rows"] and not report["arrivals"]:
-        return [f"nothing to replace in runs from before {day} UTC", *_rest(report)]
+        return [f"nothing to replace in runs before {day} UTC", *_rest(report)]
     samples, results, rows, quantiles = (_number(report[name]) for name in ("samples", "results", "rows", "quantiles"))
     lines = []
     if report["rows"]:
         lines = [
-            f"{samples} raw samples of {results} result{'s' * (report['results'] != 1)} of runs from before {day} UTC",
-            f"become {quantiles} quantiles: {report['quantiles_each']} for each launch and metric ({rows})",
+            f"{samples} raw samples of {results} result{'s' * (report['results'] != 1)} in runs before {day} UTC",
+            f"become {quantiles} quantiles: {report['quantiles_each']} per launch and metric ({rows})",
         ]
     if report["arrivals"]:
-        lines.append(f"{_number(report['arrivals'])} arrivals of tokens, whose gaps are among them, are left out")
+        lines.append(f"{_number(report['arrivals'])} token arrival times are dropped; their gaps are among the samples")
     lines.append(KEPT)
     sizes = report.get("measured_on_a_copy")
     if sizes is not None:
         change = _change(sizes["before_bytes"], sizes["after_bytes"])
-        lines.append(f"file: {change}, measured on a copy ({_mb(sizes['rewritten_bytes'])} by rewriting it only)")
+        lines.append(f"file: {change}, measured on a copy ({_mb(sizes['rewritten_bytes'])} by rewriting alone)")
     return [*lines, *_rest(report)]
 
 
 def _rest(report: Report) -> list[str]:
-    """What is left unchanged, in a line."""
+    """What is left unchanged, as a line or none."""
     parts = []
     if report["short_rows"]:
-        parts.append(f"{_number(report['short_rows'])} launches and metrics of fewer than {report['least']} samples")
+        parts.append(f"{_number(report['short_rows'])} launches and metrics with fewer than {report['least']} samples")
     if report["compacted_rows"]:
-        parts.append(f"{_number(report['compacted_rows'])} that have only quantiles")
+        parts.append(f"{_number(report['compacted_rows'])} compacted already")
     return [f"unchanged: {', '.join(parts)}"] if parts else []
 
 
@@ -256,18 +257,18 @@ def _number(value: int) -> str:
 
 
 def old_results(warehouse: Warehouse, before: datetime, selection: Selection) -> list[str]:
-    """Ids of the selected results of runs that started before the time (naive UTC)."""
+    """Ids of the selected results in runs that started before a time (naive UTC)."""
     sql = OLD_RESULTS.format(condition=selection.condition)
     return [str(row["result_id"]) for row in warehouse.query(sql, [before, *selection.values]).dicts()]
 
 
 def forecast(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
-    """The effect of `replace_samples` on the results."""
+    """What `replace_samples` would do to the results."""
     return Forecast(**warehouse.query(FORECAST, {"results": list(results)}).dicts()[0])
 
 
 def replace_samples(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
-    """Replace the samples of the results by their quantiles, all or none; gives what was replaced.
+    """Replace the samples of the results with quantiles, all or none; returns what was replaced.
 
     The file shrinks when it is rewritten: `Warehouse.compact`.
     """
@@ -283,7 +284,7 @@ def replace_samples(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
 
 
 def sizes(warehouse: Warehouse, results: Sequence[str]) -> Sizes:
-    """The sizes of the file, or of a lake as a file, measured on a temporary copy. Raises StorageError."""
+    """The sizes of the file, or of a lake copied into a file, measured on a temporary copy. Raises StorageError."""
     path = Path(tempfile.gettempdir(), "lake.duckdb") if warehouse.is_lake else Path(warehouse.path)
     with temporary_sibling(path) as copy, temporary_sibling(path) as rewritten:
         warehouse.backup(copy)

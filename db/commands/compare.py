@@ -1,13 +1,13 @@
-"""Compares two selections of results, or the values of one field, point by point, the worst first.
+"""Compares two selections of results, or the values of one field, point by point, worst change first.
 
 A selection is a run or session (id or unique prefix), a git commit, latest, or FIELD=VALUE,... with fields such as
-model, device, runtime, precision, tag.NAME, since; sql:CONDITION for anything else. Points match where everything that
-defines a series is equal, except for what both selections name and --across. With --by one selection is split by a
-field, and each value is compared with the first (or --baseline).
+model, device, runtime, precision, tag.NAME, since; sql:CONDITION for anything else. Two points match if everything that
+defines a series is equal, except the fields that both selections name and those of --across. With --by, one selection
+is split by a field, and each value is compared with the first (or --baseline).
 
-Sides that ran in turns (benchhouse ab, --interleave, runtimes of one command) are compared by rounds. Others need a
-history of at least five sessions to be judged by, else they are described only. The exit code says whether there is a
-verdict, not which.
+Sides that ran interleaved (benchhouse ab, --interleave, several runtimes in one command) are compared round by round.
+Other comparisons need a history of at least five sessions for a verdict; without it only the difference is shown. The
+exit code tells whether any point has a verdict, not which one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, choice, names, note, run_command
@@ -87,14 +87,18 @@ def _compare_profiles(arguments: argparse.Namespace) -> int:
 
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    what = parser.add_argument_group("what is compared")
+    what = parser.add_argument_group("sides to compare")
     what.add_argument(
         "selections", nargs="*", metavar="SELECTION", help="two selections; with --by one, or none for all results"
     )
     what.add_argument("--by", metavar="FIELD", help=f"field whose values are compared: {', '.join(BY)}")
-    what.add_argument("--baseline", metavar="VALUE", help="--by: the value to compare with (default: the first)")
     what.add_argument(
-        "--profile", action="store_true", help="the newest profiles of two selections, by layer, module and operator"
+        "--baseline", metavar="VALUE", help="value of --by to compare the others with (default: the first)"
+    )
+    what.add_argument(
+        "--profile",
+        action="store_true",
+        help="compare the newest profiles of two selections, by layer, module and operator",
     )
     what.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric (default: %(default)s)")
     what.add_argument(
@@ -102,22 +106,23 @@ def _parser() -> Parser:
         type=names,
         default=(),
         metavar="FIELD,...",
-        help="fields that may differ: hardware, runtime, precision, threads, ..., or all but the point: all",
+        help="fields that may differ between the sides: hardware, runtime, precision, threads, ...; "
+        "all for every field but the point",
     )
     output = parser.add_argument_group("output")
-    output.add_argument("--only-changes", action="store_true", help="leave out rows without a change")
+    output.add_argument("--only-changes", action="store_true", help="hide rows without a change")
     form = output.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="the comparison as JSON")
-    form.add_argument("--markdown", action="store_true", help="for a comment on a pull request")
+    form.add_argument("--json", action="store_true", help="comparison as JSON")
+    form.add_argument("--markdown", action="store_true", help="comparison as Markdown, for a pull request comment")
     add_database(parser)
     return parser
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Check the arguments before anything is opened. Raises UsageError."""
+    """Check the arguments before opening anything. Raises UsageError."""
     given = len(arguments.selections)
     if arguments.profile and (given != 2 or arguments.by is not None or arguments.markdown or arguments.only_changes):
-        raise UsageError("--profile takes two selections, and of the other flags --json")
+        raise UsageError("--profile takes two selections, and no other flag but --json")
     if arguments.by is not None:
         choice(arguments.by, BY, "field of --by")
         if given > 1:
@@ -160,7 +165,7 @@ def _print(comparison: Comparison, arguments: argparse.Namespace) -> None:
 
 def _why_empty(comparison: Comparison) -> str:
     if comparison.findings:
-        return "each point has its reason above"
+        return "the table above gives the reason for each point"
     if not comparison.after:
         return f"there is only {comparison.before}" if comparison.before else "no results are selected"
     sides = (("A", comparison.before, comparison.only_before), ("B", comparison.after, comparison.only_after))

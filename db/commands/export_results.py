@@ -1,9 +1,10 @@
 """Exports results in other tools' formats, or a model as ONNX or OpenVINO.
 
-Results: all, or those of SELECTION, as CSV, Parquet, run files, Markdown, ... Output appears only when it is complete,
-and never replaces a file. Formats that are a single text go to stdout unless --output names a file.
+Results: all of them, or those that SELECTION names, as CSV, Parquet, run files, Markdown and other formats. Output
+appears only when complete, and never replaces an existing file. Formats that are a single text go to stdout unless
+--output names a file.
 
-Models: with --format onnx or openvino, MODEL is exported to files that are checked against torch; the flags are those
+Models: with --format onnx or openvino, a model is exported and the files are checked against torch. The flags are those
 of export_to_onnx (benchhouse export --format onnx --help).
 """
 
@@ -15,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above the package is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, note, run_command
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_model_export(argv: Sequence[str]) -> bool:
-    """Whether a model is to be exported: by the format, or by the flag that only models have."""
+    """Whether to export a model: it has its own formats, and a flag that results do not have."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--format")
     parser.add_argument("--output-dir")
@@ -65,7 +66,7 @@ def _run(argv: Sequence[str]) -> int:
     arguments = _parser(known).parse_args(argv)
     exporter = known[arguments.format]
     if arguments.anonymous and not getattr(exporter, "can_be_anonymous", False):
-        raise UsageError(f"--anonymous: the format {exporter.name} holds names of hosts: export --format json")
+        raise UsageError(f"--anonymous: the format {exporter.name} contains host names: use --format json")
     request = ExportRequest(
         anonymous=arguments.anonymous,
         selection=selection_in(arguments, arguments.selection),
@@ -83,21 +84,23 @@ def _run(argv: Sequence[str]) -> int:
 
 def _parser(known: dict[str, Exporter]) -> Parser:
     formats = "\n".join(f"  {name:<25} {exporter.summary}" for name, exporter in known.items())
-    sections = (f"formats of results:\n{formats}", f"SELECTION: FIELD=VALUE,... with a FIELD of\n  {_fields()}")
+    sections = (f"formats of results:\n{formats}", f"SELECTION: FIELD=VALUE,..., where FIELD is one of\n  {_fields()}")
     parser = command_parser(NAME, __doc__, *sections, EXAMPLES, EXIT_CODES)
-    what = parser.add_argument_group("what is exported")
+    what = parser.add_argument_group("content")
     what.add_argument("selection", nargs="?", default="", metavar="SELECTION", help="results, see below (default: all)")
     what.add_argument("--format", required=True, choices=(*known, *MODEL_FORMATS), metavar="FORMAT", help="see below")
     what.add_argument(
         "--tables",
         choices=("results", "all"),
-        help="the results only, or everything down to the raw samples (default: by format)",
+        help="results only, or everything down to the raw samples (default: depends on the format)",
     )
     what.add_argument(
-        "--anonymous", action="store_true", help="leave the names of hosts and users out of run files (--format json)"
+        "--anonymous", action="store_true", help="omit host and user names from run files (--format json)"
     )
     output = parser.add_argument_group("output")
-    output.add_argument("--output", type=Path, metavar="FILE|DIR", help="new file or folder (default: by format)")
+    output.add_argument(
+        "--output", type=Path, metavar="FILE|DIR", help="new file or folder (default: depends on the format)"
+    )
     output.add_argument("--json", action="store_true", help="print the paths as JSON")
     add_database(parser)
     return parser
@@ -111,11 +114,11 @@ def _fields() -> str:
 
 
 def _tables(exporter: Exporter, chosen: Tables | None) -> Tables:
-    """How much is exported. Raises UsageError for what the format does not have."""
+    """The tables to export. Raises UsageError if the format does not support the choice."""
     if chosen is None:
         return exporter.tables[0]
     if chosen not in exporter.tables:
-        raise UsageError(f"--tables {chosen}: the format {exporter.name} has {' and '.join(exporter.tables)} only")
+        raise UsageError(f"--tables {chosen}: the format {exporter.name} supports only {' and '.join(exporter.tables)}")
     return chosen
 
 

@@ -1,7 +1,7 @@
-"""Shows series over time: one point for each run, in the order of the commits, with the changes of their level.
+"""Shows series over time: one point per run, in commit order, with the change points.
 
-A change is suspected until it survives the next run, then confirmed. Changes are computed from the stored results each
-time; --update stores them, for benchhouse regressions, benchhouse check and SQL.
+A change is suspected until it survives the next run, then confirmed. Changes are computed from the stored results on
+each call; --update stores them for benchhouse regressions, benchhouse check and SQL.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, note, positive_int, run_command
@@ -79,16 +79,16 @@ def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     add_selection(parser)
     parser.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric (default: %(default)s)")
-    parser.add_argument("--update", action="store_true", help="store the change points of all series first")
+    parser.add_argument("--update", action="store_true", help="first store the change points of all series")
     parser.add_argument(
         "--limit",
         type=positive_int,
         default=DEFAULT_LIMIT,
         metavar="N",
-        help="series shown (default: %(default)s)",
+        help="maximum number of series (default: %(default)s)",
     )
-    parser.add_argument("--only-changes", action="store_true", help="leave out series without a change")
-    parser.add_argument("--json", action="store_true", help="every point and change as JSON")
+    parser.add_argument("--only-changes", action="store_true", help="hide series without a change")
+    parser.add_argument("--json", action="store_true", help="points and changes as JSON")
     add_database(parser)
     return parser
 

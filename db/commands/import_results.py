@@ -1,6 +1,6 @@
 """Imports other tools' result files into the warehouse.
 
-The format of each file is recognized; a file that was imported before is skipped. --list-formats lists them.
+The format of each file is detected, and files that were imported before are skipped. --list-formats lists the formats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, choice, note, run_command, tag
@@ -50,12 +50,12 @@ WORDS = {
     "unknown": "unknown format",
     "refused": "refused",
 }
-"""The state of a file, in words."""
+"""State of a file -> words."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv, interrupted="what was stored is kept: the same command goes on")
+    return run_command(NAME, _run, argv, interrupted="stored files are kept: run the command again to continue")
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -74,19 +74,23 @@ def _run(argv: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    what = parser.add_argument_group("what is imported")
+    what = parser.add_argument_group("input")
     what.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE|FOLDER", help="result files; of a folder all files, at any depth"
+        "files", nargs="*", type=Path, metavar="FILE|FOLDER", help="result files, or folders to search at any depth"
     )
-    what.add_argument("--format", metavar="NAME", help="format of the files (default: recognized)")
-    what.add_argument("--list-formats", action="store_true", help="list the formats, and exit")
+    what.add_argument("--format", metavar="NAME", help="format of the files (default: detected)")
+    what.add_argument("--list-formats", action="store_true", help="list the formats and exit")
     what.add_argument("--dry-run", action="store_true", help="read the files and report their content; store nothing")
-    given = parser.add_argument_group("values that the files lack, or that replace theirs")
+    given = parser.add_argument_group("values missing from the files, or to override theirs")
     given.add_argument("--model-id", metavar="ID", help="model")
     given.add_argument("--device", metavar="DEVICE", help="device: cpu, cuda, cuda:1, rocm, mps, openvino:GPU, ...")
-    given.add_argument("--device-name", metavar="NAME", help='name by the vendor, such as "NVIDIA H100 80GB HBM3"')
+    given.add_argument(
+        "--device-name", metavar="NAME", help='device name as the vendor gives it, such as "NVIDIA H100 80GB HBM3"'
+    )
     given.add_argument("--precision", choices=PRECISIONS, help="precision of the computation")
-    given.add_argument("--date", type=_date, metavar="TIME", help="time of measurement (ISO 8601, UTC without a zone)")
+    given.add_argument(
+        "--date", type=_date, metavar="TIME", help="time of measurement, ISO 8601 (in UTC if it has no time zone)"
+    )
     given.add_argument(
         "--tag", action="append", default=[], type=tag, metavar="K=V", help="label of the runs; repeatable"
     )
@@ -101,7 +105,7 @@ def _date(text: str) -> datetime:
         time = datetime.fromisoformat(text)
         return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
     except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"takes a date or time in ISO 8601: got {text!r}") from None
+        raise argparse.ArgumentTypeError(f"expected a date or time in ISO 8601: got {text!r}") from None
 
 
 def _list_formats(*, as_json: bool) -> None:
@@ -113,7 +117,7 @@ def _list_formats(*, as_json: bool) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Check the arguments before anything is read. Raises UsageError."""
+    """Check the arguments before reading anything. Raises UsageError."""
     from benchmarking.core import plugins
 
     if not arguments.files:
@@ -151,13 +155,13 @@ def _given(arguments: argparse.Namespace) -> GivenValues:
 
 
 def _is_database(path: Path, database: str) -> bool:
-    """Whether the file is the database that is written to, or its log."""
+    """Whether the file is the database to write to, or its write-ahead log."""
     return not is_lake(database) and path.resolve() in (Path(database).resolve(), Path(f"{database}.wal").resolve())
 
 
 @contextmanager
 def _storing(arguments: argparse.Namespace) -> Iterator[Store]:
-    """What stores the runs of a file. The first file opens or creates the database; a dry run does not."""
+    """A function that stores the runs of a file. The first file opens or creates the database, except in a dry run."""
     opened: list[Warehouse] = []
 
     def store(runs: Sequence[Run], file: ForeignFile) -> int:
@@ -186,12 +190,12 @@ def _report(done: Sequence[Imported], arguments: argparse.Namespace) -> dict[str
 
 
 def _show(done: Sequence[Imported], arguments: argparse.Namespace) -> None:
-    """What was imported on stdout, what was refused on stderr."""
+    """Print imported files on stdout, and refused files on stderr."""
     from db.large_samples import MAX_RAW
 
     for one in done:
         if one.compacted:
-            too_many = f"more than {MAX_RAW} samples: statistics and quantiles are stored, the file keeps them"
+            too_many = f"more than {MAX_RAW} samples: stored without the samples, which the file keeps"
             note(f"{NAME}: {one.path}: {too_many}")
         if one.state == "refused":
             note(f"{NAME}: refused {_reason(one)}")
@@ -199,8 +203,8 @@ def _show(done: Sequence[Imported], arguments: argparse.Namespace) -> None:
             print(_line(one, "would import" if arguments.dry_run else "imported"))
     if nameless := sum(one.nameless for one in done if one.state == "imported"):
         note(
-            f"{NAME}: {_counted(nameless, 'run')} on hardware that the files do not name: "
-            "different machines count as one: give the name with --device-name"
+            f"{NAME}: {_counted(nameless, 'run')} on unnamed hardware, which all counts as one machine: "
+            "name it with --device-name"
         )
     print(_total(done) + (" (dry run: nothing was stored)" if arguments.dry_run else ""))
 
@@ -230,7 +234,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _reason(one: Imported) -> str:
-    """The reason, with the name of the file in front."""
+    """The reason, prefixed with the file name."""
     reason = one.reason or ""
     return reason if reason.startswith(str(one.path)) else f"{one.path}: {reason}"
 

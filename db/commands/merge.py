@@ -1,4 +1,7 @@
-"""Merges other warehouses into this one: each run, machine and series once; a contradicting file is refused."""
+"""Merges other warehouses into this one.
+
+What this one already has is skipped. A warehouse that contradicts it is refused.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, two above it are wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, note, run_command
@@ -28,7 +31,7 @@ examples:
   benchhouse merge laptop.duckdb --db-path "ducklake:postgres:dbname=bench host=lab-db"
 """
 EXIT_CODES = """
-exit codes: 0 merged; 1 a file was refused, and nothing of it was taken; 2 usage
+exit codes: 0 merged; 1 a warehouse was refused, and nothing of it was merged; 2 usage
 """
 WORDS = (
     ("benchmark_runs", "run", "runs"),
@@ -43,21 +46,23 @@ WORDS = (
     ("annotations", "annotation", "annotations"),
     ("profiles", "profile", "profiles"),
 )
-"""Table, and its rows in words; tables without new rows are not listed."""
+"""Table, singular and plural of its rows. Tables without new rows are not listed."""
 
 Report = dict[str, Any]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv, interrupted="the files merged so far are kept: the same command goes on")
+    return run_command(
+        NAME, _run, argv, interrupted="warehouses merged so far are kept: run the command again to continue"
+    )
 
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     for path in arguments.others:
         if not database_exists(path):
-            raise UsageError(f"{path} does not exist: give the file of a warehouse")
+            raise UsageError(f"{path} does not exist: give a warehouse to merge")
     with _open(arguments) as warehouse:
         report = _merge(warehouse, arguments)
     _show(report, arguments)
@@ -66,8 +71,10 @@ def _run(argv: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    parser.add_argument("others", nargs="+", metavar="OTHER.duckdb", help="warehouses to read, also DuckLakes")
-    parser.add_argument("--dry-run", action="store_true", help="count what each would add, and add nothing")
+    parser.add_argument(
+        "others", nargs="+", metavar="OTHER.duckdb", help="warehouses to merge: DuckDB files or ducklake:..."
+    )
+    parser.add_argument("--dry-run", action="store_true", help="count what each would add; change nothing")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     add_database(parser, "DuckDB file, or ducklake:..., to merge into")
     return parser
@@ -83,7 +90,7 @@ def _open(arguments: argparse.Namespace) -> Warehouse:
 
 
 def _merge(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
-    """Merge one file after the other; the others are merged even if one is refused."""
+    """Merge one warehouse after the other; a refused one does not stop the rest."""
     from db.upkeep.merge import ConflictError, merge
 
     report: Report = {"database": arguments.db_path, "dry_run": arguments.dry_run, "merged": [], "refused": []}
@@ -111,17 +118,17 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
 
 
 def _line(merged: Report) -> str:
-    """What was added, what was already stored, and whose raw samples were kept, in a line."""
+    """One line: what was added, what was already stored, and which raw samples were kept."""
     new = [_count(merged["added"][table], one, many) for table, one, many in WORDS if merged["added"][table]]
     parts = [", ".join(new) if new else "nothing new"]
     if merged["present"]:
         parts.append(f"{_count(merged['present'], 'run', 'runs')} already stored")
     if merged["samples_restored"]:
         results = _count(merged["samples_restored"], "result", "results")
-        parts.append(f"raw samples of {results} in place of quantiles")
+        parts.append(f"raw samples of {results} replaced quantiles here")
     if merged["samples_kept"]:
         results = _count(merged["samples_kept"], "result", "results")
-        parts.append(f"raw samples of {results} kept, not its quantiles")
+        parts.append(f"raw samples of {results} kept here instead of its quantiles")
     return "; ".join(parts)
 
 

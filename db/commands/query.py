@@ -1,7 +1,7 @@
-"""Answers a question in SQL, read-only; or prints the data dictionary.
+"""Runs a read-only SQL query, or prints the data dictionary.
 
-One statement, from the command line, a file (--file) or stdin ("-"). No other file can be read, and the time is
-limited. Times are UTC.
+The query is one statement from the command line, a file (--file) or stdin ("-"). It has a time limit and cannot read
+other files. Times are in UTC.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above the package is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, positive_int, positive_seconds, run_command, tag
@@ -34,7 +34,7 @@ examples:
   benchhouse query --describe hardware_comparison
 """
 EXIT_CODES = """
-exit codes: 0 answered; 1 the data or the file is at fault; 2 the statement is at fault; 124 time limit
+exit codes: 0 answered; 1 error in the data or the file; 2 error in the statement; 124 time limit
 """
 DEFAULT_TIMEOUT_S = 30.0
 EVERYTHING = ""
@@ -62,7 +62,7 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     what = parser.add_argument_group("question")
-    what.add_argument("sql", nargs="?", metavar="SQL", help="the statement, or - to read it from stdin")
+    what.add_argument("sql", nargs="?", metavar="SQL", help="statement, or - for stdin")
     what.add_argument("--file", type=Path, metavar="FILE", help="file with the statement")
     what.add_argument(
         "--param",
@@ -70,14 +70,14 @@ def _parser() -> Parser:
         default=[],
         type=tag,
         metavar="NAME=VALUE",
-        help="value of $NAME in the statement, as text or as a number where one is expected; repeatable",
+        help="value of $NAME in the statement, a number where one is expected and else text; repeatable",
     )
     what.add_argument(
         "--describe",
         nargs="?",
         const=EVERYTHING,
         metavar="TABLE",
-        help="print the data dictionary instead: all tables and views, or the columns of one with unit and meaning",
+        help="print the data dictionary instead: all tables and views, or the columns of TABLE with unit and meaning",
     )
     what.add_argument(
         "--timeout",
@@ -95,14 +95,14 @@ def _parser() -> Parser:
         type=positive_int,
         default=answers.DEFAULT_ROWS,
         metavar="N",
-        help="most rows of the formats table and vertical; the others print all (default: %(default)s)",
+        help="maximum rows in the formats table and vertical; the others print all (default: %(default)s)",
     )
     add_database(parser)
     return parser
 
 
 def _statement(arguments: argparse.Namespace) -> str:
-    """The statement, from the source that the arguments name. Raises UsageError and StorageError."""
+    """The statement, from the command line, a file or stdin. Raises UsageError and StorageError."""
     if (arguments.sql is None) == (arguments.file is None):
         raise UsageError('expected one statement: "SELECT ...", - for stdin, or --file FILE; or --describe')
     try:

@@ -1,10 +1,11 @@
-"""Recommends a device, runtime and batch size for a model, from its results: what meets the limits, and which is best.
+"""Recommends a device, runtime and batch size for a model: the best of its results that meet the limits.
 
-With --request-rate: which engine and machine serves so many requests a second within the limits, how many machines it
-takes and at what price, from loads in open loops.
+With --request-rate, recommends an engine and machine that serves that many requests per second within the limits, with
+the number of machines and their price, from open-loop load tests.
 
-Only valid and noisy results count, not invalid, throttled or simulated ones. Results with different tasks, sequence
-lengths and so on are not compared: each workload has a table. Batch sizes are compared, since they can be chosen.
+Only valid and noisy results count; invalid, throttled and simulated ones do not. Each workload (task, sequence length
+and so on) has its own table, because different workloads cannot be compared. Batch sizes share a table, because you can
+choose them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import (
@@ -55,27 +56,39 @@ prices.yaml, by type, name or hardware_id of the device:
 EXIT_CODES = """
 exit codes:
   0  something meets the limits
-  1  nothing does; the nearest is shown, with the limits it misses
+  1  nothing meets the limits; the nearest option is shown with the limits it misses
   2  usage
-  3  no results of the model can be compared
+  3  the model has no comparable results
 """
 LIMITS: Mapping[str, tuple[Quantity, str, str]] = {
     "--latency-ms": ("latency", "MS", "maximum median latency of a call, in ms"),
     "--latency-p99-ms": ("latency_p99", "MS", "maximum 99th percentile of latency, in ms"),
     "--ttft-ms": ("ttft", "MS", "maximum time to the first token, in ms"),
-    "--memory-mb": ("memory", "MB", "maximum peak memory, in MB (10^6 bytes), of the device where it was read"),
+    "--memory-mb": (
+        "memory",
+        "MB",
+        "maximum peak memory, in MB (10^6 bytes): of the device if measured, else of the process",
+    ),
     "--energy-j": ("energy", "J", "maximum energy per item (sequence, image, ...), in J"),
-    "--throughput": ("throughput", "RATE", "minimum tokens per second, or items of models without tokens"),
+    "--throughput": (
+        "throughput",
+        "RATE",
+        "minimum throughput, in tokens per second, or items per second for models without tokens",
+    ),
 }
 """Flag -> the quantity it limits, its unit, its help."""
 OF_REQUESTS: Mapping[str, Limit] = {"--ttft-ms": "ttft", "--tpot-ms": "tpot", "--latency-ms": "latency"}
-"""Flag -> the limit of each request with --request-rate."""
+"""Flag -> the limit that it sets for each request with --request-rate."""
 OF_CALLS = ("--latency-p99-ms", "--memory-mb", "--energy-j", "--throughput", "--prefer", "--batch")
-"""Flags that loads have no answer to."""
+"""Flags that do not apply to load tests."""
 SHARE = 0.99
 AIMS = ("latency", "throughput", "memory", "energy", "cost")
-POINT = {"--batch": "batch", "--sequence-length": "sequence", "--new-tokens": "new_tokens"}
-"""Flag -> field of a selection."""
+POINT = {
+    "--batch": ("batch", "batch size"),
+    "--sequence-length": ("sequence", "sequence length, in tokens"),
+    "--new-tokens": ("new_tokens", "tokens to generate"),
+}
+"""Flag -> field of a selection, help."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -112,15 +125,13 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.request_rate is None:
         wrong = [flag for flag in ("--tpot-ms", "--share") if _given(arguments, flag) is not None]
         if wrong:
-            raise UsageError(f"{' and '.join(wrong)}: of requests under load: give --request-rate too")
+            raise UsageError(f"{' and '.join(wrong)} applies to requests under load only: add --request-rate")
         return
     wrong = [flag for flag in OF_CALLS if _given(arguments, flag) is not None]
     if wrong:
-        raise UsageError(
-            f"{' and '.join(wrong)}: of calls: with --request-rate the limits are {', '.join(OF_REQUESTS)}"
-        )
+        raise UsageError(f"{' and '.join(wrong)} does not apply with --request-rate: use {', '.join(OF_REQUESTS)}")
     if arguments.share is not None and not 0 < arguments.share <= 1:
-        raise UsageError(f"--share: expected a share above 0, at most 1: got {arguments.share:g}")
+        raise UsageError(f"--share: expected a number above 0 and at most 1: got {arguments.share:g}")
 
 
 def _parser() -> Parser:
@@ -134,9 +145,8 @@ def _parser() -> Parser:
         "--request-rate",
         type=positive_number,
         metavar="RATE",
-        help="requests per second to serve: recommends an engine and machine from loads in open loops, in which "
-        "--ttft-ms, --tpot-ms and --latency-ms limit each request from its intended start (default: a single caller, "
-        "whose calls are compared)",
+        help="requests per second to serve, judged by open-loop load tests; --ttft-ms, --tpot-ms and --latency-ms then "
+        "limit each request, counted from its intended start (default: none, calls of a single caller are compared)",
     )
     load.add_argument(
         "--tpot-ms", type=non_negative_number, metavar="MS", help="maximum time per output token, in ms (default: none)"
@@ -145,19 +155,19 @@ def _parser() -> Parser:
         "--share",
         type=positive_number,
         metavar="SHARE",
-        help=f"share of the requests that must succeed within every limit (default: {SHARE})",
+        help=f"share of requests that must succeed within every limit, from 0 to 1 (default: {SHARE})",
     )
-    which = parser.add_argument_group("what is compared")
-    for flag, field in POINT.items():
-        which.add_argument(flag, type=positive_int, metavar="N", help=f"{field.replace('_', ' ')} (default: all)")
+    which = parser.add_argument_group("results to compare")
+    for flag, (_, text) in POINT.items():
+        which.add_argument(flag, type=positive_int, metavar="N", help=f"{text} (default: all)")
     which.add_argument("--among", default="", metavar="SELECTION", help=f"results: {SELECTION} (default: all)")
     which.add_argument(
         "--prefer",
         choices=AIMS,
-        help="what the recommended option is best in (default: cost with --price, else throughput, or latency "
-        "if only a throughput is required)",
+        help="quantity to optimize (default: cost with --price, else throughput, or latency if only a throughput is "
+        "required)",
     )
-    which.add_argument("--price", type=Path, metavar="FILE", help="YAML file with the price of an hour of each device")
+    which.add_argument("--price", type=Path, metavar="FILE", help="YAML file with the price per hour of each device")
     parser.add_argument("--json", action="store_true", help="the recommendation as JSON")
     add_database(parser)
     return parser
@@ -168,8 +178,8 @@ def _given(arguments: argparse.Namespace, flag: str) -> Any:
 
 
 def _selected(arguments: argparse.Namespace) -> str:
-    """The flags and --among as one selection, in which SQL comes last."""
-    words = [f"{field}={_given(arguments, flag)}" for flag, field in POINT.items() if _given(arguments, flag)]
+    """The flags and --among as one selection; SQL comes last."""
+    words = [f"{field}={_given(arguments, flag)}" for flag, (field, _) in POINT.items() if _given(arguments, flag)]
     return ",".join([*words, *([arguments.among] if arguments.among else [])])
 
 
@@ -182,7 +192,7 @@ def _prices(arguments: argparse.Namespace) -> Prices | None:
 
 
 def _options(arguments: argparse.Namespace, selection: Selection) -> dict[Workload, tuple[Option, ...]]:
-    """The options by workload; where there are none, the reason goes to stderr. Raises UsageError for a model without
+    """The options by workload; if there are none, the reason goes to stderr. Raises UsageError for a model without
     results."""
     from db.analysis.recommend.options import models, options_by_workload, why_no_options
 
@@ -214,7 +224,7 @@ def _servers(arguments: argparse.Namespace, selection: Selection) -> int:
         if not found:
             choice(arguments.model, models(warehouse), "model")
             why = why_no_servers(warehouse, arguments.model, selection)
-            note(f"{NAME}: not enough data: no load of {arguments.model} in an open loop can be compared: {why}")
+            note(f"{NAME}: not enough data: no open-loop load test of {arguments.model} can be compared: {why}")
             return EXIT_NOT_ENOUGH_DATA
     currency = None if prices is None else prices.currency
     if arguments.json:

@@ -1,7 +1,7 @@
-"""Lists regressions since a date, the worst first, with the commits between which the cause lies.
+"""Lists regressions since a date, worst first, with the range of commits that contains the cause.
 
-Reads the stored change points, as the view `regressions` does. Results that arrived since the last search are searched
-first; --no-update only reads.
+Reads the stored change points, as the view regressions does, after searching the results that arrived since the last
+search (unless --no-update is given).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, note, run_command
@@ -70,19 +70,19 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     add_selection(parser)
-    parser.add_argument("--since", metavar="DATE", help="changed on that day (YYYY-MM-DD) or later (default: ever)")
-    parser.add_argument("--until", metavar="DATE", help="changed on that day (YYYY-MM-DD) or earlier (default: ever)")
+    parser.add_argument("--since", metavar="DATE", help="earliest date of the change, YYYY-MM-DD (default: any)")
+    parser.add_argument("--until", metavar="DATE", help="latest date of the change, YYYY-MM-DD (default: any)")
     add_metrics(parser, "metrics")
     parser.add_argument("--no-update", action="store_true", help="only read the stored change points")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="the regressions as JSON")
-    form.add_argument("--markdown", action="store_true", help="the regressions as a page of Markdown")
+    form.add_argument("--json", action="store_true", help="regressions as JSON")
+    form.add_argument("--markdown", action="store_true", help="regressions as Markdown")
     add_database(parser)
     return parser
 
 
 def _dates(arguments: argparse.Namespace) -> str:
-    """The dates as a selection."""
+    """The range of dates as a selection."""
     return ",".join(f"{word}={date}" for word in ("since", "until") if (date := getattr(arguments, word)) is not None)
 
 

@@ -1,8 +1,8 @@
-"""Lists series, and joins the two series of one history: after a rename, or with a new setting.
+"""Lists series, and joins two series into one history, such as after a rename.
 
 A series is one model and point on one runtime, precision and hardware. Its id is a hash of these, so a renamed model or
-a new setting starts a new series. An alias makes every command read the old series as the new one. Nothing is
-rewritten: unalias removes the alias.
+a new setting starts a new series. An alias makes every command read the old series as the new one. No data is
+rewritten, and unalias removes the alias.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, note, run_command
@@ -66,13 +66,13 @@ def _parser() -> Parser:
     listing = commands.add_parser("list", help="list series")
     add_selection(listing)
     alias = commands.add_parser("alias", help="alias a series")
-    alias.add_argument("old", metavar="OLD", help="series id or unique prefix; the series that ended")
-    alias.add_argument("new", metavar="NEW", help="series id or unique prefix; the series that continues it")
-    alias.add_argument("--reason", required=True, metavar="TEXT", help="why the two are one history")
+    alias.add_argument("old", metavar="OLD", help="the series that ended: id or unique prefix")
+    alias.add_argument("new", metavar="NEW", help="the series that continues it: id or unique prefix")
+    alias.add_argument("--reason", required=True, metavar="TEXT", help="reason why the two are one history")
     unalias = commands.add_parser("unalias", help="remove the alias of a series")
     unalias.add_argument("old", metavar="OLD", help="series id or unique prefix")
     for command in (listing, alias, unalias):
-        command.add_argument("--json", action="store_true", help="the result as JSON")
+        command.add_argument("--json", action="store_true", help="print the result as JSON")
         add_database(command)
     return parser
 
@@ -117,7 +117,7 @@ def _change(arguments: argparse.Namespace) -> None:
     from db.analysis.history.histories import join_series, part_series
 
     if arguments.what == "alias" and not arguments.reason.strip():
-        raise UsageError("--reason is empty: give the reason why the two are one history")
+        raise UsageError("--reason is empty: say why the two are one history")
     with open_to_write(arguments) as warehouse:
         if arguments.what == "alias":
             done = join_series(warehouse, arguments.old, arguments.new, arguments.reason)

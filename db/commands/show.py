@@ -1,6 +1,6 @@
-"""Shows the newest result of each series, the newest first, with the trend of the series.
+"""Shows the newest result of each series, newest first, with the trend of the series.
 
-Failed and invalid results are shown as such; the trend has the results that a history has: valid and noisy ones.
+Failed and invalid results are shown too, marked as such. The trend contains valid and noisy results only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, note, positive_int, run_command
@@ -50,7 +50,7 @@ exit codes: 0 shown; 1 the database cannot be read; 2 usage; 3 nothing to show
 DEFAULT_LIMIT = 20
 TREND_WIDTH = 12
 SPARE = {"device_name": 2, "num_threads": 1}
-"""Subject -> how soon it is left out of a table that is too wide."""
+"""Subject -> order in which it is dropped from a table that is too wide."""
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 Row = Mapping[str, Any]
@@ -88,15 +88,19 @@ def _parser() -> Parser:
         "--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric of the trend (default: %(default)s)"
     )
     parser.add_argument(
-        "--limit", type=positive_int, default=DEFAULT_LIMIT, metavar="N", help="series shown (default: %(default)s)"
+        "--limit",
+        type=positive_int,
+        default=DEFAULT_LIMIT,
+        metavar="N",
+        help="maximum number of series (default: %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="the rows as JSON, with the values of each trend")
+    parser.add_argument("--json", action="store_true", help="rows as JSON, with the values of each trend")
     add_database(parser)
     return parser
 
 
 def _text(rows: Sequence[Row], metric: Metric) -> str:
-    """The table, with what all rows share above it, and the errors and a sentence for each kind of doubt below."""
+    """The table, with what all rows share above it, and errors and a sentence for each kind of doubt below it."""
     page = stdout_page()
     table = table_of(_columns(rows, metric), rows, page)
     failures = [f"{_place(row)}: {_state(row)}: {row['error']}" for row in rows if row["status"] != "ok"]
@@ -158,7 +162,7 @@ def _state(row: Row) -> str:
 
 
 def _kinds(row: Row) -> list[str]:
-    """The kinds of doubt that are more than information."""
+    """The kinds of doubt more severe than information."""
     return [kind for kind in row["doubts"] or () if kind not in KINDS or KINDS[kind].severity != "info"]
 
 
@@ -167,7 +171,7 @@ def _place(row: Row) -> str:
 
 
 def age(seconds: float) -> str:
-    """How long ago: "now", "5 min", "3 h", "12 d"."""
+    """A duration in one unit: "now", "5 min", "3 h", "12 d"."""
     if seconds < MINUTE_S:
         return "now"
     size, unit = next(

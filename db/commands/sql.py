@@ -1,9 +1,9 @@
-"""Opens DuckDB's own shell on the warehouse, read-only, greeted by the data dictionary.
+"""Opens the DuckDB shell on the warehouse, read-only, and prints the data dictionary first.
 
-No other file can be read or written. Without a terminal the statements are read from stdin, and the exit code is 1 if
-one of them failed. FROM columns_of('hardware_comparison') lists the columns of a table or view with their meaning,
-.help the commands of the shell. In a terminal the shell shows a copy of the database as it is when the shell is opened,
-so that runs can be stored meanwhile.
+No other file can be read or written. FROM columns_of('hardware_comparison') lists the columns of a table or view with
+their meaning; .help lists the commands of the shell. In a terminal, the shell works on a snapshot of the database, so
+runs can be stored while it is open. Without a terminal, statements are read from stdin, and the exit code is 1 if one
+of them failed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above the package is wanted
+if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, positive_seconds, run_command
@@ -46,7 +46,7 @@ def _run(argv: Sequence[str]) -> int:
         return EXIT_OK
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal and arguments.timeout is not None:
-        raise UsageError("--timeout limits statements read from stdin: in a terminal, Ctrl-C stops one")
+        raise UsageError("--timeout limits statements read from stdin: in a terminal, stop a statement with Ctrl-C")
     with _opened(arguments, is_terminal=is_terminal) as (greeting, views, file):
         command = shell_command(find_shell(), file, arguments.format, views)
         if is_terminal:
@@ -68,17 +68,17 @@ def _parser() -> Parser:
         metavar="SECONDS",
         help="time limit for statements read from stdin, in seconds (default: none)",
     )
-    parser.add_argument("--examples", action="store_true", help="print questions with their SQL, and exit")
+    parser.add_argument("--examples", action="store_true", help="print example questions with their SQL, and exit")
     add_database(parser)
     return parser
 
 
 @contextmanager
 def _opened(arguments: argparse.Namespace, *, is_terminal: bool) -> Iterator[tuple[str, str, str]]:
-    """The tables and views for people, the SQL of our views if those in the file are not ours, and the file; a copy
-    as it is now, until the end, of a lake, of what is being written, and for a terminal, which may stay open for long.
+    """The greeting, SQL that creates our views if the file has other ones, and the file to open.
 
-    Raises StorageError and its subclasses for a file that is not a warehouse.
+    The file is a snapshot for a lake, for a database that is being written, and for a terminal, which may stay open
+    for long. Raises StorageError and its subclasses for a file that is not a warehouse.
     """
     from benchmarking.core.terminal import stdout_page
     from db.migrate import temporary_views

@@ -66,7 +66,7 @@ def test_an_interrupted_ingest_keeps_what_was_stored_and_the_same_command_goes_o
     command = ["--ingest", "runs", "--db-path", "a.duckdb"]
     done = run(INGEST, int(number), 2, *command)
     assert done.returncode == 128 + number
-    assert done.stderr == "setup_benchmark_db: interrupted: what was stored is kept: the same command goes on\n"
+    assert done.stderr == "setup_benchmark_db: interrupted: stored runs are kept: run the command again to continue\n"
     assert stored("a.duckdb") == set(runs[:2])
     assert run(INGEST, int(number), 99, *command).returncode == 0
     assert stored("a.duckdb") == set(runs)
@@ -83,7 +83,7 @@ def test_an_interrupted_merge_adds_nothing_of_the_file_and_the_same_command_goes
     done = run(MERGE, int(signal.SIGTERM), "other.duckdb", "--db-path", "a.duckdb")
     assert done.returncode == 143
     assert done.stderr == (
-        "benchhouse merge: interrupted: the files merged so far are kept: the same command goes on\n"
+        "benchhouse merge: interrupted: warehouses merged so far are kept: run the command again to continue\n"
     )
     assert stored("a.duckdb") == {second.run_id}
     again = [sys.executable, "-m", "db.commands.merge", "other.duckdb", "--db-path", "a.duckdb"]

@@ -45,7 +45,7 @@ def listed(raised, capsys):
     return run
 
 
-def test_alerts_are_listed_with_what_they_are_about(listed, raised, capsys):
+def test_alerts_are_listed_with_their_subjects(listed, raised, capsys):
     first = listed()[1]
 
     assert (first["alert_id"], first["triage"], first["model_id"]) == ("a1fe5c2", "new", "bert-base-uncased")
@@ -77,7 +77,7 @@ def test_a_triage_is_set_by_prefix_with_a_note_that_stays(listed, raised, capsys
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("set", "a1fe5c", "noise"), "2 alerts have an id that begins with 'a1fe5c': give a longer prefix"),
         (("set", "a1fe5c1", "ffff", "noise"), "no alert has an id that begins with 'ffff'"),
@@ -90,17 +90,17 @@ def test_a_triage_is_set_by_prefix_with_a_note_that_stays(listed, raised, capsys
         (("raise", "--metric", "latency"), "unknown metric 'latency'"),
     ],
 )
-def test_invalid_requests_are_one_line_and_change_nothing(raised, listed, capsys, arguments, said):
+def test_invalid_requests_are_one_line_and_change_nothing(raised, listed, capsys, arguments, message):
     code = alert.main([*arguments, *(["--db-path", raised] if arguments else [])])
 
     error = capsys.readouterr().err
     assert code == 2
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
     assert len(listed("--triage", "new")) == 2
 
 
-def test_what_the_history_confirmed_is_raised_once_and_not_again(tmp_path, capsys, write_history):
+def test_a_confirmed_regression_of_the_history_raises_one_alert(tmp_path, capsys, write_history):
     path = str(tmp_path / "a.duckdb")
     with Warehouse.open(path) as warehouse:
         write_history(warehouse, [10.0] * 12 + [13.0] * 6)

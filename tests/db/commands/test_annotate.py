@@ -52,7 +52,7 @@ def test_a_prefix_is_enough_and_secrets_are_not_stored(noted, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["add", "ffffffff-none", "a"], "no run, result, series, machine or alert has an id that begins with"),
         (["add", "short", "a"], "expected an id or at least its first 8 characters"),
@@ -61,9 +61,9 @@ def test_a_prefix_is_enough_and_secrets_are_not_stored(noted, capsys):
         (["remove", "ffffffff"], "no note has an id that begins with 'ffffffff'"),
     ],
 )
-def test_what_cannot_be_noted_is_one_line(noted, arguments, said, capsys):
+def test_an_invalid_note_is_one_line(noted, arguments, message, capsys):
     path, _ = noted
     assert run(path, *arguments) == 2
     printed = capsys.readouterr().err
-    assert said in printed
+    assert message in printed
     assert printed.count("\n") == 1

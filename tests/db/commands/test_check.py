@@ -91,7 +91,7 @@ def test_a_run_like_the_others_is_fine(checked, history):
     assert alerts(history) == []
 
 
-def test_a_slower_run_is_regressed_and_becomes_one_alert_a_series(checked, history, stored, measured):
+def test_a_slower_run_has_regressed_and_raises_one_alert_per_series(checked, history, stored, measured):
     run = measured(20, 1.10)
     stored(run)
 
@@ -110,7 +110,7 @@ def test_a_slower_run_is_regressed_and_becomes_one_alert_a_series(checked, histo
     assert {row["triage"] for row in rows} == {"new"}
 
 
-def test_the_same_regression_is_raised_once_however_often_it_is_seen(checked, history, stored, measured):
+def test_a_regression_raises_one_alert_however_often_it_is_seen(checked, history, stored, measured):
     stored(measured(20, 1.10))
     checked()
     checked()
@@ -185,7 +185,7 @@ def test_a_series_without_history_does_not_fail_the_gate(checked, stored, measur
     assert document["counts"] == {"fine": 2, "not enough data": 1}
 
 
-def test_a_confirmed_change_point_begins_the_segment_anew(checked, history, stored, measured):
+def test_a_confirmed_change_point_starts_a_new_segment(checked, history, stored, measured):
     stored(measured(20, 1.10))
     with Warehouse.open(history) as warehouse, warehouse.transaction() as connection:
         connection.execute(
@@ -203,7 +203,7 @@ def test_a_confirmed_change_point_begins_the_segment_anew(checked, history, stor
     assert runs == {1: 10, 2: 12}
 
 
-def test_doubtful_results_are_neither_judged_nor_judged_against(checked, stored, measured):
+def test_doubtful_results_are_neither_judged_nor_part_of_a_baseline(checked, stored, measured):
     doubt = Doubt(kind="thermal_throttle", severity="throttled")
 
     def doubted(number):
@@ -221,7 +221,7 @@ def test_doubtful_results_are_neither_judged_nor_judged_against(checked, stored,
     assert [finding["judgement"]["n"] for finding in document["findings"]] == [12, 12]
 
 
-def test_what_was_measured_and_now_fails_is_failed(checked, history, stored, measured):
+def test_a_point_that_worked_before_and_now_fails_is_failed(checked, history, stored, measured):
     run = measured(20)
     failed = replace(
         run.results[0], status="failed", error="out of memory", validity=None, metrics={}, samples=(), launches=0
@@ -248,7 +248,7 @@ def test_the_table_has_the_value_and_the_expected_interval(history, stored, meas
     assert "2 regressed" in lines
 
 
-def test_junit_has_a_case_a_series_and_is_read_by_a_parser(history, stored, measured, tmp_path):
+def test_junit_has_one_case_per_series_and_parses(history, stored, measured, tmp_path):
     stored(measured(20, 1.10, model_id="bert-base-uncased"))
     path = tmp_path / "gate.xml"
 
@@ -331,7 +331,7 @@ def test_the_gate_stays_closed_until_the_alert_is_triaged(checked, history, stor
     assert checked()[0] == 1
 
 
-def test_a_percentile_of_all_launches_together_is_neither_judged_nor_judged_by(checked, stored, measured):
+def test_pooled_percentiles_are_neither_judged_nor_part_of_a_baseline(checked, stored, measured):
     def pooled(run, slower):
         results = [
             replace(one, pooled_quantiles=("latency_p90_ms",), metrics=raised(one, slower)) for one in run.results
@@ -357,7 +357,7 @@ HOSTILE = "::error::<img src=x> @team #12 https://evil.example www.evil.example 
 """A name that would be something in Markdown, HTML and a workflow's log."""
 
 
-def test_names_in_a_comment_and_in_annotations_are_text(history, stored, measured):
+def test_names_in_comments_and_annotations_are_escaped(history, stored, measured):
     stored(measured(20, 1.10))
     with Warehouse.open(history, read_only=True) as warehouse:
         metric = METRICS["latency_median_ms"]
@@ -399,14 +399,14 @@ def test_github_gets_a_comment_and_annotations(history, stored, measured, capsys
     assert "2 regressed" in text
 
 
-def test_a_comment_says_so_where_there_is_nothing_to_judge(empty_database, tmp_path, capsys):
+def test_a_comment_reports_that_there_is_nothing_to_judge(empty_database, tmp_path, capsys):
     path = shutil.copy(empty_database, tmp_path / "empty.duckdb")
     assert check.main(["--github", "-", "--db-path", str(path)]) == 3
     assert "not enough data" in capsys.readouterr().out
     assert check.main(["--github", "-", "--json", "--db-path", str(path)]) == 2
 
 
-def test_new_alerts_are_sent_once_and_a_deaf_server_does_not_fail_the_check(
+def test_new_alerts_are_sent_once_and_an_unresponsive_server_does_not_fail_the_check(
     checked, stored, measured, monkeypatch, capsys
 ):
     sent = []

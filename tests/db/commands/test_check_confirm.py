@@ -40,7 +40,7 @@ def at_level(run, level, hour):
     return replace(run, **ids, started_at=f"2026-01-01T{hour:02}:00:00Z", results=results, provenance=commit)
 
 
-def test_only_what_a_fresh_session_shows_too_is_regressed(playing, database, tmp_path, capfd):
+def test_a_regression_counts_only_if_a_fresh_session_shows_it_too(playing, database, tmp_path, capfd):
     playing(11.2)
     kept = ("--save", "--db-path", str(tmp_path / "other.duckdb"), "--output-dir", str(tmp_path / "runs"))
     point = ("--batch-sizes", "1", "--sequence-lengths", "32", "--profile", "quick", "--iterations", "30")

@@ -97,11 +97,11 @@ def test_old_long_rows_become_quantiles_and_every_statistic_stays(filled, capsys
     with Warehouse.open(filled) as warehouse:
         assert verify(warehouse) == []
     first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("1 200 raw samples of 1 result of runs from before ")
-    assert second == "become 63 quantiles: 21 for each launch and metric (3)"
+    assert first.startswith("1 200 raw samples of 1 result in runs before ")
+    assert second == "become 63 quantiles: 21 per launch and metric (3)"
 
 
-def test_the_steps_hold_every_quantile_that_a_result_has_and_are_finer_than_noise():
+def test_the_quantiles_include_every_stored_one_and_are_finer_than_noise():
     assert {0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0} <= set(QUANTILES)
     assert 1.36 / np.sqrt(739) > 1 / STEPS > 1.36 / np.sqrt(740)
     assert TAIL_MIN_SAMPLES[0.90] < MIN_SAMPLES == 42
@@ -119,7 +119,7 @@ def test_judging_sees_no_difference(filled):
     assert values() == before
 
 
-def test_one_view_tells_quantiles_whether_the_samples_are_there_or_not(filled):
+def test_raw_quantiles_are_the_same_before_and_after_compacting(filled):
     sql = "SELECT result_id, launch, quantile, value, sample_count FROM raw_quantiles ORDER BY ALL"
     before = rows(filled, sql)
     assert len(before) == 9 * 21
@@ -134,7 +134,7 @@ def test_a_second_time_changes_nothing(filled, capsys):
     capsys.readouterr()
     assert run(filled, "--yes") == 0
     assert filled.read_bytes() == before
-    assert "3 that have only quantiles" in capsys.readouterr().out
+    assert "3 compacted already" in capsys.readouterr().out
 
 
 def test_a_dry_run_measures_on_a_copy_and_changes_nothing(filled, capsys):
@@ -150,9 +150,7 @@ def test_a_dry_run_measures_on_a_copy_and_changes_nothing(filled, capsys):
     assert [entry.name for entry in filled.parent.iterdir()] == [filled.name]
 
 
-def test_arrivals_of_tokens_are_left_out_where_their_gaps_are_quantiles_and_the_load_still_merges(
-    filled, tmp_path, capsys
-):
+def test_token_arrivals_are_dropped_with_their_gaps_and_the_load_still_merges(filled, tmp_path, capsys):
     gaps = (make_samples("inter_token_latency", 60), make_samples("inter_token_latency", 30))
     loads = [with_samples(make_load(rates=(1.0,), **OLD), one) for one in gaps]
     for path in (filled, Path(shutil.copy(filled, tmp_path / "other.duckdb"))):
@@ -164,7 +162,7 @@ def test_arrivals_of_tokens_are_left_out_where_their_gaps_are_quantiles_and_the_
     times = "SELECT * EXCLUDE (chunks) FROM request_times ORDER BY ALL"
     before = rows(filled, times)
     assert run(filled, "--yes") == 0
-    assert "2 arrivals of tokens" in capsys.readouterr().out
+    assert "2 token arrival times are dropped" in capsys.readouterr().out
     assert rows(filled, times) == before
     kept = rows(filled, "SELECT result_id FROM requests WHERE len(token_ms) > 0")
     assert [row["result_id"] for row in kept] == [loads[1].results[0].result_id]
@@ -193,7 +191,7 @@ def test_a_selection_narrows_it(filled):
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, 6), ("n\n", 2, 9), ("", 2, 9)])
-def test_it_asks(filled, monkeypatch, capsys, answer, code, left):
+def test_it_asks_for_confirmation(filled, monkeypatch, capsys, answer, code, left):
     terminal = io.StringIO(answer)
     monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stdin", terminal)
@@ -207,11 +205,11 @@ def test_it_asks(filled, monkeypatch, capsys, answer, code, left):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--raw-older-than", "180"], 2, "takes days or weeks such as 180d or 26w: got '180'"),
+        (["--raw-older-than", "180"], 2, "expected days or weeks such as 180d or 26w: got '180'"),
         (["--raw-older-than", "-3d"], 2, "expected one argument"),
         ([], 2, "the following arguments are required: --raw-older-than"),
         (["--raw-older-than", "180d", "colour=red"], 2, "unknown selection 'colour'"),
-        (["--raw-older-than", "999999d"], 2, "older than the calendar"),
+        (["--raw-older-than", "999999d"], 2, "expected an age within the calendar: got '999999d'"),
         (["--raw-older-than", "180d", "--db-path", "gone.duckdb"], 1, "no database at gone.duckdb"),
         (["--raw-older-than", "180d"], 2, "check with --dry-run, then add --yes"),
         (["--raw-older-than", "180d", "--yes", "sql:1) OR (DROP TABLE series"], 2, "syntax error at or near"),
@@ -247,7 +245,7 @@ def test_verify_still_finds_faults_in_a_compacted_file(filled, fault, words):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_whenever_it_is_killed_samples_or_quantiles_are_whole(filled):
+def test_after_a_kill_a_row_has_all_samples_or_all_quantiles(filled):
     whole = rows(filled, f"SELECT {KEPT} FROM raw_benchmark_data ORDER BY ALL")
     for moment_s in (0.0, *(random.uniform(0.0, 0.6) for _ in range(3))):
         with subprocess.Popen([sys.executable, "-c", KILLED, str(filled)], stdout=subprocess.PIPE) as process:

@@ -92,7 +92,7 @@ def test_throughput_is_judged_and_more_of_it_is_better(capsys, stored):
     assert (first["verdict"], first["change"]) == ("slower", pytest.approx(1 / 1.5 - 1))
 
 
-def test_sides_without_turns_and_history_are_described_with_exit_code_3(capsys, stored, make_run):
+def test_sides_neither_interleaved_nor_with_a_history_are_described_with_exit_code_3(capsys, stored, make_run):
     with Warehouse.open(stored[1]) as warehouse:
         warehouse.ingest(tagged(make_run(slowdown=1.5, started_at="2026-01-09T03:04:07Z", **ONE), "b"))
     assert main(["tag.side=a", "since=2026-01-08", *stored]) == 3
@@ -102,7 +102,7 @@ def test_sides_without_turns_and_history_are_described_with_exit_code_3(capsys, 
     assert captured.err.count("\n") == 1
 
 
-def test_by_takes_one_selection_apart(capsys, stored):
+def test_by_splits_one_selection(capsys, stored):
     assert main(["--by", "runtime", "tag.side=a|c", "--json", *stored]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["before"], document["after"]) == ("eager", "openvino")
@@ -110,9 +110,9 @@ def test_by_takes_one_selection_apart(capsys, stored):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["tag.side=a", "tag.side=c"], "each point has its reason above"),
+        (["tag.side=a", "tag.side=c"], "the table above gives the reason for each point"),
         (["tag.side=a", "tag.side=nowhere"], "B (tag.side=nowhere) selects no results"),
         (["tag.side=a,batch=2", "tag.side=c"], "no point is on both sides"),
         (["--by", "device"], "there is only cpu"),
@@ -120,15 +120,15 @@ def test_by_takes_one_selection_apart(capsys, stored):
         (["--by", "runtime", "--baseline", "tensorrt"], "A (tensorrt) selects no results"),
     ],
 )
-def test_nothing_to_compare_is_exit_code_3_and_one_line(capsys, stored, arguments, said):
+def test_nothing_to_compare_is_exit_code_3_and_one_line(capsys, stored, arguments, message):
     assert main([*arguments, *stored]) == 3
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
-    assert said in captured.err
+    assert message in captured.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["latest"], "expected two selections, or one and --by FIELD: got 1"),
         (["a=1", "latest"], "unknown selection 'a'"),
@@ -140,11 +140,11 @@ def test_nothing_to_compare_is_exit_code_3_and_one_line(capsys, stored, argument
         (["latest", "latest", "--json", "--markdown"], "not allowed with"),
     ],
 )
-def test_usage_is_exit_code_2_and_one_line(capsys, arguments, said):
+def test_usage_errors_are_exit_code_2_and_one_line(capsys, arguments, message):
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert said in captured.err
+    assert message in captured.err
     assert captured.err.count("\n") == 1
 
 

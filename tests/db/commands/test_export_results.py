@@ -36,7 +36,7 @@ def test_paths_are_printed_as_json_too(command, tmp_path):
     assert json.loads(out) == {"format": "parquet", "made": [str(path)]}
 
 
-def test_what_was_left_out_is_listed_on_stderr(command):
+def test_skipped_results_are_listed_on_stderr(command):
     code, out, err = command("--format", "transformers_benchmark_v2")
     assert code == 0
     assert len(json.loads(out)) == 1
@@ -50,7 +50,7 @@ def test_what_was_left_out_is_listed_on_stderr(command):
         (["modle=x", "--format", "csv"], "did you mean model"),
         (["--format", "xml"], "invalid choice: 'xml'"),
         (["--format", "parquet"], "give a folder for them with --output"),
-        (["--format", "markdown", "--tables", "all"], "the format markdown has results only"),
+        (["--format", "markdown", "--tables", "all"], "the format markdown supports only results"),
         ([], "--format"),
     ],
 )
@@ -83,7 +83,7 @@ def test_an_export_of_a_model_is_recognized(argv, expected):
     assert _is_model_export(argv) is expected
 
 
-def test_models_are_handed_on_with_their_flags(command, monkeypatch):
+def test_model_exports_are_forwarded_with_their_flags(command, monkeypatch):
     handed = []
     monkeypatch.setattr("benchmarking.export_to_onnx.main", lambda argv: handed.append(argv) or 0)
     assert command("gpt2", "--format", "onnx", "--output-dir", "x", "--opset", "18")[0] == 0
@@ -93,6 +93,6 @@ def test_models_are_handed_on_with_their_flags(command, monkeypatch):
 def test_help_explains_both(command):
     code, out, _ = command("--help")
     assert code == 0
-    assert "--format onnx or openvino, MODEL is exported" in out
+    assert "--format onnx or openvino, a model is exported" in out
     assert "llama_bench_sql" in out
     assert command("--format", "onnx", "--help")[1].startswith("usage: export_to_onnx")

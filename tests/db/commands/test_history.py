@@ -118,7 +118,7 @@ def test_history_with_nothing_to_show_is_not_enough_data(asked):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("history", "--metric", "latency"), "unknown metric 'latency'"),
         (("history", "modell=gpt2"), "unknown selection 'modell'"),
@@ -131,10 +131,10 @@ def test_history_with_nothing_to_show_is_not_enough_data(asked):
         (("series", "rename"), "invalid choice"),
     ],
 )
-def test_invalid_requests_are_one_line_and_exit_code_2(asked, words, said):
+def test_invalid_requests_are_one_line_and_exit_code_2(asked, words, message):
     code, out, err = asked(*words)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert said in err
+    assert message in err
 
 
 def test_regressions_are_worst_first_and_since_a_date(asked):
@@ -201,7 +201,7 @@ def own(database, write_history, capsys):
     return run
 
 
-def test_own_metrics_are_gated_listed_and_alerted_of_in_their_direction(own, database):
+def test_custom_metrics_are_gated_listed_and_alerted_in_their_direction(own, database):
     gate = ("check", "--run", "bert-eager-12", "--json", "--no-alerts", "--metric")
     judged = {name: own(*gate, name) for name in ("score", "drafts")}
     verdicts = {name: [one["verdict"] for one in json.loads(out)["findings"]] for name, (_, out) in judged.items()}
@@ -281,7 +281,7 @@ def test_series_of_incomparable_numbers_are_not_joined(asked, filled):
     assert (code, "differ in metric_definition: their numbers are not comparable" in err) == (2, True)
 
 
-def test_percentiles_of_all_launches_together_are_not_in_the_history(filled, asked):
+def test_pooled_percentiles_are_not_in_the_history(filled, asked):
     with Warehouse.open(filled) as warehouse:
         warehouse.query("UPDATE benchmark_results SET latency_p90_ms = 2 * latency_median_ms")
         warehouse.query("""UPDATE benchmark_results SET pooled_quantiles = ['latency_p90_ms']

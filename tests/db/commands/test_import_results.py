@@ -41,7 +41,7 @@ def rows(database):
         return warehouse.query(RUNS).dicts()
 
 
-def test_a_folders_files_go_in_and_the_bad_one_is_named(database, folder, capsys):
+def test_the_files_of_a_folder_are_imported_and_the_bad_one_is_named(database, folder, capsys):
     assert run(database, folder) == 1
     said = capsys.readouterr()
     assert [row["origin_format"] for row in rows(database)] == ["llama_bench", "openvino_benchmark_app"]
@@ -83,14 +83,14 @@ def test_doubts_are_counted_in_json(database, capsys):
     assert told["counts"] == {"imported": 1, "present": 0, "nothing": 0, "unknown": 0, "refused": 0}
 
 
-def test_a_warehouse_is_sent_to_merge(database, tmp_path, capsys):
+def test_a_warehouse_is_refused_with_a_hint_to_merge(database, tmp_path, capsys):
     assert run(tmp_path / "other.duckdb", database) == 1
     assert "with benchhouse merge" in capsys.readouterr().err
 
 
 def test_unnamed_hardware_is_reported(database, capsys):
     run(database, REPORT)
-    assert "1 run on hardware that the files do not name" in capsys.readouterr().err
+    assert "1 run on unnamed hardware" in capsys.readouterr().err
 
 
 def test_a_dry_run_stores_nothing_and_makes_no_database(tmp_path, capsys):
@@ -99,7 +99,7 @@ def test_a_dry_run_stores_nothing_and_makes_no_database(tmp_path, capsys):
     assert not (tmp_path / "new.duckdb").exists()
 
 
-def test_our_own_run_file_is_sent_where_it_belongs(database, tmp_path, make_run, capsys):
+def test_a_run_file_is_refused_with_a_hint_to_ingest(database, tmp_path, make_run, capsys):
     (tmp_path / "run.json").write_text(dumps(make_run()))
     assert run(database, tmp_path / "run.json") == 1
     assert "load it with setup_benchmark_db --ingest" in capsys.readouterr().err
@@ -122,7 +122,7 @@ def test_formats_are_listed_with_what_they_read(capsys):
         ([], "no files: give result files, or folders of them"),
         (["missing.json"], "missing.json does not exist"),
         ([str(REPORT), "--format", "llama"], "unknown format 'llama': did you mean llama_bench?"),
-        ([str(REPORT), "--date", "yesterday"], "takes a date or time in ISO 8601: got 'yesterday'"),
+        ([str(REPORT), "--date", "yesterday"], "expected a date or time in ISO 8601: got 'yesterday'"),
     ],
 )
 def test_usage_errors_are_one_line(arguments, message, capsys):
@@ -137,7 +137,7 @@ def test_a_file_of_another_format_than_named_is_refused(database, capsys):
     assert f"{REPORT}: not a file of format llama_bench (llama.cpp's llama-bench" in capsys.readouterr().err
 
 
-def test_a_truncated_file_is_refused_with_the_place(database, tmp_path, capsys):
+def test_a_truncated_file_is_refused_with_the_position(database, tmp_path, capsys):
     (tmp_path / "cut.json").write_text(REPORT.read_text()[:40])
     assert run(database, tmp_path / "cut.json") == 1
     assert "cut.json: not JSON, or truncated:" in capsys.readouterr().err

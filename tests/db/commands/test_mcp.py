@@ -48,8 +48,8 @@ _said = {}
 def answers(asked_database):
     """Answers by the name of the question, and the tools, from one conversation."""
     if not _said:
-        said, tools = conversation(asked_database, *CALLS.values())
-        _said.update(answers=dict(zip(CALLS, said, strict=True)), tools=tools)
+        message, tools = conversation(asked_database, *CALLS.values())
+        _said.update(answers=dict(zip(CALLS, message, strict=True)), tools=tools)
     return _said["answers"], _said["tools"]
 
 
@@ -59,7 +59,7 @@ def document(answer):
     return json.loads(text)
 
 
-def test_tools_are_marked_as_reading_and_described(answers):
+def test_tools_are_marked_read_only_and_described(answers):
     _, tools = answers
     assert {tool.name for tool in tools} == {"contents", "dictionary", "query", "compare", "history", "recommend"}
     assert all(tool.annotations.read_only_hint and len(tool.description) > 40 for tool in tools)
@@ -104,7 +104,7 @@ def test_a_recommendation_that_nothing_meets_is_an_answer(answers):
         ("writing", "DELETE is not read-only"),
         ("file", "Cannot access file"),
         ("flag", "no statement"),
-        ("large", "at most 400000 are sent: narrow it"),
+        ("large", "the limit is 400000: narrow the request"),
         ("unknown", "nosuch"),
     ],
 )

@@ -64,7 +64,7 @@ def test_the_statement_may_come_from_stdin_or_a_file(command, tmp_path):
         (["SELECT 1", "--db-path", "there_is_no_such.duckdb"], 1, "no database at there_is_no_such.duckdb"),
     ],
 )
-def test_trouble_is_one_line_and_an_exit_code(command, arguments, code, words):
+def test_errors_are_one_line_and_an_exit_code(command, arguments, code, words):
     found, out, err = command("query", *arguments)
     assert (found, out) == (code, "")
     assert words in err
@@ -82,7 +82,7 @@ def test_the_dictionary_is_printed(command):
     }
 
 
-def test_a_reader_of_a_pipe_may_leave(asked_database):
+def test_a_closed_pipe_ends_the_command(asked_database):
     ask = [sys.executable, "-m", "db.commands.query", "SELECT * FROM range(1_000_000)", "--format", "csv"]
     with subprocess.Popen(
         [*ask, "--db-path", asked_database], stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -114,7 +114,7 @@ def test_the_table_has_cost_and_front(measured, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("bert-base-uncase",), 2, "unknown model 'bert-base-uncase': did you mean bert-base-uncased"),
         (("w",), 3, "no result of w can be compared: 1 results are selected, 1 invalid or throttled"),
@@ -124,11 +124,11 @@ def test_the_table_has_cost_and_front(measured, capsys, tmp_path):
         (("bert-base-uncased", "--latency-ms", "fast"), 2, "takes a number from 0"),
     ],
 )
-def test_invalid_requests_are_one_line(measured, capsys, arguments, code, said):
+def test_invalid_requests_are_one_line(measured, capsys, arguments, code, message):
     assert recommend.main([*arguments, "--db-path", measured]) == code
 
     captured = capsys.readouterr()
-    assert said in captured.err
+    assert message in captured.err
     assert captured.err.count("\n") == 1
     assert captured.out == ""
 

@@ -106,7 +106,7 @@ def test_the_cheapest_machines_that_serve_the_rate_come_first(asked, served, rat
     assert by_device["cpu"]["cost_per_million_requests"] == pytest.approx(0.5 * machines / 3600 / float(rate) * 1e6)
 
 
-def test_of_loads_without_requests_a_percentile_of_the_share_must_be_within_the_limit(asked):
+def test_without_stored_requests_the_percentile_of_the_share_must_meet_the_limit(asked):
     outcomes = [
         asked("--request-rate", "1", "--ttft-ms", "100", "--share", share, model="percentiles")
         for share in ("0.9", "0.99", "1")
@@ -124,18 +124,18 @@ def test_the_answer_names_machines_rate_and_price(served, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
-        ((MODEL, "--request-rate", "5", "--memory-mb", "10"), 2, "--memory-mb: of calls"),
-        ((MODEL, "--tpot-ms", "5"), 2, "--tpot-ms: of requests under load: give --request-rate too"),
-        ((MODEL, "--request-rate", "5", "--share", "2"), 2, "a share above 0, at most 1"),
+        ((MODEL, "--request-rate", "5", "--memory-mb", "10"), 2, "--memory-mb does not apply with --request-rate"),
+        ((MODEL, "--tpot-ms", "5"), 2, "--tpot-ms applies to requests under load only: add --request-rate"),
+        ((MODEL, "--request-rate", "5", "--share", "2"), 2, "expected a number above 0 and at most 1"),
         (("closed", "--request-rate", "5"), 3, "1 of closed loops, which no rate of requests is compared with"),
         ((MODEL,), 3, "of loads on a server, which --request-rate asks for"),
     ],
 )
-def test_what_cannot_be_answered_is_said_in_a_line(served, capsys, arguments, code, said):
+def test_requests_without_an_answer_are_one_line(served, capsys, arguments, code, message):
     assert recommend.main([*arguments, "--db-path", str(served)]) == code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 GOODPUT = "goodput_requests_per_sec"
@@ -198,7 +198,7 @@ def kinds(tmp_path_factory, empty_database):
 
 
 @pytest.mark.parametrize("command", [show.main, history.main, check.main])
-def test_kinds_of_load_at_the_same_rate_are_told_apart(kinds, command, capsys):
+def test_kinds_of_load_at_the_same_rate_are_distinguished(kinds, command, capsys):
     command(["--json", "--db-path", kinds])
     found = json.loads(capsys.readouterr().out)
     rows = found["findings"] if command is check.main else found

@@ -70,7 +70,7 @@ def test_a_selection_and_a_limit_narrow_it(show, asked_database):
     assert "5 of 6 series: narrow the selection, or raise --limit" in err
 
 
-def test_nothing_to_show_is_said(show, asked_database):
+def test_an_empty_selection_is_reported(show, asked_database):
     code, out, err = show(asked_database, "model=none")
     assert (code, out) == (EXIT_NOT_ENOUGH_DATA, "")
     assert "no results in model=none" in err

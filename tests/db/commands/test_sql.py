@@ -1,4 +1,4 @@
-"""`benchhouse sql`: DuckDB's own shell on the warehouse, piped and in a terminal."""
+"""`benchhouse sql`: the DuckDB shell on the warehouse, piped and in a terminal."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_time_limit_ends_the_script(sql):
     assert err == "benchhouse sql: error: not finished within 1 s: narrow the statements, or raise --timeout\n"
 
 
-def test_what_is_wrong_with_the_file_is_one_line(sql, tmp_path):
+def test_a_bad_file_is_one_line(sql, tmp_path):
     (tmp_path / "text.duckdb").write_text("This is no database.\n" * 1000)
     for name, words in (("none.duckdb", "no database at"), ("text.duckdb", "not a DuckDB database")):
         code, out, err = sql("SELECT 1;", database=tmp_path / name)
@@ -280,7 +280,7 @@ def test_a_terminal_is_greeted_by_the_dictionary_and_answered(terminal):
 
 def test_a_terminal_has_no_time_limit(terminal):
     _, read, _ = terminal("--timeout", "3")
-    assert "Ctrl-C stops one" in read("Ctrl-C stops one")
+    assert "stop a statement with Ctrl-C" in read("stop a statement with Ctrl-C")
 
 
 def test_a_script_that_takes_all_memory_ends_at_the_memory_limit(sql):

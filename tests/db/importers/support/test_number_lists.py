@@ -187,7 +187,7 @@ def test_of_more_values_than_are_kept_statistics_and_quantiles_are_stored(tmp_pa
     monkeypatch.setattr(building, "MAX_RAW", 50_000)
     path = written(tmp_path, [1.0, 2.0, 3.0] * 20_000)
     assert main([str(path), "--db-path", str(tmp_path / "a.duckdb")]) == 0
-    assert "statistics and quantiles are stored, the file keeps them" in capsys.readouterr().err
+    assert "stored without the samples, which the file keeps" in capsys.readouterr().err
     with Warehouse.open(tmp_path / "a.duckdb", read_only=True) as warehouse:
         (row,) = warehouse.query("SELECT samples, sample_count, median, sketch FROM raw_benchmark_data").dicts()
         (result,) = warehouse.query("SELECT latency_median_ms FROM all_results").dicts()
