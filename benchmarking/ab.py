@@ -1,13 +1,13 @@
-"""Measures two commands in alternating launches, and judges the difference.
+"""Compares two commands that are measured in alternating launches.
 
 A and B are run_hardware_benchmark or batch_benchmark commands, in quotes: with different flags, with VAR=value in
 front, with the interpreter of another environment (/venv/bin/run_hardware_benchmark ...), or in worktrees of two
 commits (--worktree-a, --worktree-b). Each round is one launch of each side, in a fresh process: A B, B A, A B, ... No
 shell is involved.
 
-After --rounds the difference is judged, by rounds, so that a drift of the machine cancels. While a point's interval
-reaches over 2 %, rounds are added, up to --max-rounds or --budget. Each look at the numbers makes the next one
-stricter, so that looking often does not find more changes where there are none.
+The difference is first tested after --rounds. Results are paired by round, so that drift of the machine cancels out.
+While the confidence interval of a point extends beyond 2 %, more rounds are measured, up to --max-rounds or --budget.
+The test corrects for these interim looks, so that they do not add false positives.
 
 The exit code does not depend on the verdict: 1 if a point failed, 3 if no point has a verdict.
 """
@@ -48,7 +48,7 @@ NAME = "benchhouse ab"
 DEFAULT_ROUNDS = 5
 MAX_ROUNDS = 20
 GROWTH = 1.6
-"""Of the number of rounds from look to look."""
+"""Growth of the number of rounds from one look to the next."""
 
 EXAMPLES = """\
 examples:
@@ -107,7 +107,7 @@ def output_options(arguments: argparse.Namespace, *, metric: str | None = None) 
 
 
 def planned_looks(rounds: int, most: int) -> tuple[int, ...]:
-    """The numbers of rounds after which the difference is judged: 5, 8, 13, 20."""
+    """The numbers of rounds after which the difference is tested: 5, 8, 13, 20."""
     looks = [rounds]
     while looks[-1] < most:
         looks.append(min(most, max(looks[-1] + 1, round(looks[-1] * GROWTH))))
@@ -128,9 +128,9 @@ class Compared:
 def compare_in_turns(
     arms: tuple[Arm, Arm], looks: Sequence[int], keep: OutputOptions, budget_s: float | None = None
 ) -> int:
-    """Measure both sides in turns until each point is decided, store their runs and print the comparison.
+    """Measure both sides in turns until every point has a verdict, store their runs and print the comparison.
 
-    `looks` are the numbers of rounds after which it is judged. Returns the exit code.
+    `looks` are the numbers of rounds after which the difference is tested. Returns the exit code.
     """
     found = compared_in_turns(arms, looks, keep, budget_s)
     _print(arms, found.run_ids, found.comparison, keep)
@@ -138,7 +138,7 @@ def compare_in_turns(
 
 
 def is_undecided(comparison: Json) -> bool:
-    """Whether the interval of a point reaches over 2 %."""
+    """Whether the interval of any point extends beyond 2 %."""
     document: Any = comparison
     judgements = [finding["judgement"] for finding in document["findings"]]
     return any(one["scope"] is not None and not one["is_decided"] for one in judgements)
@@ -155,7 +155,7 @@ def compared_in_turns(
 ) -> Compared:
     """Both sides, measured in turns while the comparison `goes_on` after a look, and stored.
 
-    `budget_s` is the time after which no rounds are added. With `keeps_part`, an error leaves what was measured so far.
+    No rounds are added after `budget_s`. With `keeps_part`, results measured before an error are kept.
     """
     name = uuid7()
     runs: dict[Letter, list[str]] = {letter: [] for letter in LETTERS}
@@ -278,13 +278,13 @@ def _parser() -> Parser:
     )
     sides = parser.add_argument_group("sides")
     sides.add_argument("a", metavar="A", help="command line of the baseline, in quotes")
-    sides.add_argument("b", metavar="B", help="command line that is compared with it, in quotes")
+    sides.add_argument("b", metavar="B", help="command line of the candidate, in quotes")
     for letter in LETTERS:
         sides.add_argument(
             f"--worktree-{letter}",
             type=Path,
             metavar="DIR",
-            help=f"run {letter.upper()} in DIR, importing modules from there first (default: this folder)",
+            help=f"folder to run {letter.upper()} in; its modules are imported first (default: this folder)",
         )
     add_measurement_flags(parser.add_argument_group("measurement"))
     output = parser.add_argument_group("output")
@@ -295,26 +295,26 @@ def _parser() -> Parser:
 
 
 def add_measurement_flags(how: argparse._ArgumentGroup) -> None:
-    """How many launches of each side there are, and which metric is compared."""
+    """The number of launches of each side, and the metric to compare."""
     how.add_argument(
         "--rounds",
         type=positive_int,
         default=DEFAULT_ROUNDS,
         metavar="N",
-        help="launches per side before the first look (default: %(default)s)",
+        help="launches per side before the first test of the difference (default: %(default)s)",
     )
     how.add_argument(
         "--max-rounds",
         type=positive_int,
         default=MAX_ROUNDS,
         metavar="N",
-        help="launches per side at most; equal to --rounds for a single look (default: %(default)s)",
+        help="maximum launches per side; equal to --rounds for a single look (default: %(default)s)",
     )
     how.add_argument(
         "--budget",
         type=non_negative_seconds,
         metavar="S",
-        help="seconds after which no rounds are added (default: no limit)",
+        help="seconds after which no more rounds are started (default: no limit)",
     )
     how.add_argument("--metric", metavar="COLUMN", help="metric to compare (default: latency_median_ms)")
 
@@ -325,7 +325,7 @@ INTERLEAVE = "--interleave"
 
 HOST_KEYS = ("cpu_model", "cpu_cores", "cpu_threads", "numa_nodes", "memory_class_bytes")
 
-"""The parts of a hardware id that describe the machine, not its device."""
+"""The parts of a hardware id that describe the machine rather than its device."""
 
 
 def add_comparison_flags(group: argparse._ArgumentGroup) -> None:
@@ -335,26 +335,24 @@ def add_comparison_flags(group: argparse._ArgumentGroup) -> None:
         metavar="RUN",
         help="with --save: compare with a stored run, given by id, commit, latest or tag.NAME=VALUE",
     )
-    group.add_argument(
-        INTERLEAVE, action="store_true", help=f"with {FLAG}: measure that run again, in turns with this one"
-    )
+    group.add_argument(INTERLEAVE, action="store_true", help=f"with {FLAG}: remeasure that run in turns with this one")
 
 
 def check_comparison_flags(arguments: argparse.Namespace) -> None:
     """Check that the stored run exists, before anything is measured. Raises UsageError, StorageError."""
     if arguments.interleave and arguments.compare_to is None:
-        raise UsageError(f"{INTERLEAVE} measures the run of {FLAG} in turns with this one: add {FLAG}")
+        raise UsageError(f"{INTERLEAVE} requires {FLAG}: add the run to measure in turns with this one")
     if arguments.compare_to is None:
         return
     if not (arguments.save or arguments.interleave):
-        raise UsageError(f"{FLAG} compares stored runs: add --save")
+        raise UsageError(f"{FLAG} requires --save, since it compares stored runs: add --save")
     if not stored_runs(arguments.compare_to, arguments.db_path):
         raise UsageError(f"{FLAG} {arguments.compare_to}: no results of that run in {arguments.db_path}")
 
 
 def show_comparison(show: session.Show, arguments: argparse.Namespace, run_ids: Sequence[str]) -> session.Show:
     """Shows the runs as before, then their comparison with the stored run."""
-    # Selected by id: by then "latest" is the new run.
+    # Selected by id, because "latest" is the new run by then.
     before = selection_of([run.run_id for run in stored_runs(arguments.compare_to, arguments.db_path)])
 
     def text(runs: Sequence[Run], page: Page) -> str:
@@ -372,9 +370,9 @@ def show_comparison(show: session.Show, arguments: argparse.Namespace, run_ids: 
 
 
 def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
-    """The stored run and this command, to be measured in turns. Raises UsageError if that is not possible.
+    """The two sides: the stored run and this command. Raises UsageError if they cannot be measured in turns.
 
-    The stored run is repeated from its stored fields, not from its command line, which may be any text.
+    The stored run is repeated from its stored fields. Its command line is never executed, since it may be any text.
     """
     runs = stored_runs(arguments.compare_to, arguments.db_path)
     try:
@@ -406,7 +404,9 @@ def _check_machine(run: MeasuredRun) -> None:
     differing = [name for name in HOST_KEYS if name in there and there[name] != here[name]]
     if differing:
         differences = "; ".join(f"{name}: {json.dumps(there[name])} / {json.dumps(here[name])}" for name in differing)
-        raise UsageError(f"{INTERLEAVE}: the stored run is of another machine ({differences}): measure there")
+        raise UsageError(
+            f"{INTERLEAVE}: the stored run is from another machine ({differences}): run this command there"
+        )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 DEVICES = "benchmarking.devices"
 ELSEWHERE = ("device", "runtime", "precision")
-"""Fields of a request that take a module away from where it is; with any of them a copy of it is measured."""
+"""Request fields that need a copy of the module, on another device, runtime or precision."""
 
 
 def benchmark_model(
@@ -75,24 +75,24 @@ def benchmark_model(
     """Measure a model and return the run; nothing is stored.
 
     A torch module is measured in this process, on its current device, with `inputs`: a tensor, a tuple of positional
-    arguments, or a mapping of named ones. With `device`, `runtime` or `precision` a copy of it is measured there, in
-    this process too, exported first where the runtime needs that (`rebuild`, `options` and `num_threads` then mean what
-    the flags of the same name mean). That is one launch, so its interval covers this process only. `name` is the
-    model's name in the run, by default its class.
+    arguments, or a mapping of keyword arguments. With `device`, `runtime` or `precision`, a copy is measured instead,
+    also in this process and exported first if the runtime needs it (`rebuild`, `options` and `num_threads` are as the
+    flags of the same names). This is a single launch, so the interval covers this process only. `name` is the model's
+    name in the run, by default its class.
 
-    A model id (hub name, folder, or catalog name) is measured in fresh processes, as by the command. `request` takes
+    A model id (hub name, folder, or catalog name) is measured in fresh processes, like by the command. `request` takes
     the other fields of `benchmarking.sweep.plan.request.Request` (device, precision, batch_sizes, sequence_lengths,
     new_tokens, ...), and `launches`.
 
-    `backend="remote"` measures a model id on `host` ("user@machine"), `use_slurm` in a job of Slurm, as True or as the
-    file of its configuration; `setup` (how benchhouse is started there) and `ssh_config` are as the flags of the same
-    name.
+    `backend="remote"` measures a model id on `host` ("user@machine"), `use_slurm` in a Slurm job (True, or the path of
+    its configuration). `setup` (the environment of benchhouse there) and `ssh_config` are as the flags of the same
+    names.
 
-    `sequence` is a file whose `get_sequence()` gives the stages of the build. `cache_dir` is the folder of builds; with
-    `lean_cache` those that this call makes are deleted at its end; with `build_only` they are made, and the points of
-    the run are skipped.
+    `sequence` is a file whose `get_sequence()` returns the build stages. `cache_dir` is the folder of builds. With
+    `lean_cache`, builds made by this call are deleted at its end. With `build_only`, the builds are made and all points
+    are skipped.
 
-    Raises UsageError for invalid arguments and other BenchhouseErrors for failures; a failed point of a model id is a
+    Raises UsageError for invalid arguments and other BenchhouseErrors for failures. A failed point of a model id is a
     failed result of the run. A script that calls this with a model id needs no main guard.
     """
     place = elsewhere(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
@@ -100,11 +100,11 @@ def benchmark_model(
     is_named = isinstance(model, str)
     if place.cluster is not None and (not is_named or build_only):
         what = "build_only" if is_named else "a module of this process"
-        raise UsageError(f"{what} is of this machine: other machines measure model ids and scripts")
+        raise UsageError(f"{what} works on this machine only: remove backend and use_slurm")
     if is_named and (inputs is not None or name is not None):
-        raise UsageError("inputs and name are for torch modules, not for a model id")
+        raise UsageError("inputs and name apply to torch modules only: remove them for a model id")
     if is_named and sequence is not None:
-        raise UsageError("sequence is for torch modules and scripts; a model id is exported as its family says")
+        raise UsageError("sequence applies to torch modules and scripts only: remove it for a model id")
     if not is_named and inputs is None:
         raise UsageError("a module needs inputs: pass a tensor, a tuple or a mapping")
     chosen = settings(
@@ -123,8 +123,8 @@ def benchmark_model(
             return _measure_copy(model, inputs, name, chosen, fields, stages, build_only=build_only)
         if request:
             raise UsageError(
-                f"{sorted(request)[0]} is for model ids, and for a module whose device or runtime is named; without "
-                "them a module is measured as it is, on its current device"
+                f"{sorted(request)[0]} applies to a module only with device, runtime or precision: give one of these, "
+                "or remove it"
             )
         return _measure_module(model, inputs, name, chosen, about)
 
@@ -160,13 +160,13 @@ def benchmark_script(
 ) -> ScriptReport:
     """Measure the models that Python scripts call, with the inputs that the scripts used; nothing is stored.
 
-    `input_script` is a file, or several ("example.py", "example.py::d5b1ab77"), in `search_dir` if that is given;
-    `benchmark_all` takes every script of that folder. Each is run in processes of its own, with `script_args`: words,
-    or one text that is split as a shell would, without a shell. Modules are found down to `max_depth` levels below
-    those that the script calls. `backend`, `host`, `use_slurm`, `setup` and `ssh_config` are as in `benchmark_model`;
-    the scripts must be at the same place on the other machine. `sequence` is a file whose `get_sequence()` gives the
-    stages of the builds. Each model has one run per device and runtime. What fails is in the report, and stops nothing
-    else. A script that calls this needs no main guard.
+    `input_script` is one or several files ("example.py", "example.py::d5b1ab77"), in `search_dir` if that is given;
+    `benchmark_all` takes every script of that folder. Each script runs in separate processes, with `script_args`: a
+    list of arguments, or a string that is split like by a shell, but without one. Modules are found down to `max_depth`
+    levels below those that the script calls. `backend`, `host`, `use_slurm`, `setup` and `ssh_config` are as in
+    `benchmark_model`; the scripts must have the same path on the other machine. `sequence` is a file whose
+    `get_sequence()` returns the build stages. Each model has one run per device and runtime. Failures are in the report
+    and do not stop the others. A script that calls this needs no main guard.
 
     Raises UsageError for invalid arguments, and UnsupportedError when nothing can be measured on the devices and
     runtimes that are named.
@@ -175,7 +175,9 @@ def benchmark_script(
 
     place = elsewhere(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
     if place.cluster is not None and (analyze_only or build_only or sequence is not None):
-        raise UsageError("analyze_only, build_only and sequence are of this machine: other machines measure")
+        raise UsageError(
+            "analyze_only, build_only and sequence work on this machine only: remove backend and use_slurm"
+        )
     plugins.check_measuring("measuring the models of a script")
     words = words_of(script_args) if isinstance(script_args, str) else tuple(script_args)
     wanted = targets(_words(input_script), None if search_dir is None else str(search_dir), everything=benchmark_all)
@@ -215,19 +217,19 @@ def benchmark_script(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptReport:
-    """What was found in scripts, and measured."""
+    """The models found in scripts, their runs, and the failures."""
 
     scripts: tuple[Analysis, ...]
     runs: tuple[Run, ...] = ()
     """One for each model, device and runtime."""
     failures: tuple[str, ...] = ()
-    """Scripts and models that could not be run, each with the reason."""
+    """Scripts and models that failed, each with the reason."""
     left_out: tuple[str, ...] = ()
-    """Combinations that cannot run, each with the reason; and builds that had become stale."""
+    """Unsupported combinations, each with the reason; and stale builds."""
 
 
 def _measured(models: Models, place: Place) -> tuple[Run, ...]:
-    """The runs of all plans, which are swept together."""
+    """The runs of all plans, measured in one sweep."""
     from benchmarking.sweep.run.session import measured
 
     runs = measured(models.plans, place)
@@ -238,7 +240,7 @@ def _measured(models: Models, place: Place) -> tuple[Run, ...]:
 
 @contextmanager
 def _cache(folder: str | Path | None, *, is_lean: bool) -> Iterator[None]:
-    """Inside, builds are in this folder; with `is_lean` those that are made inside are deleted."""
+    """Inside, this is the folder of builds; with `is_lean`, builds made inside are deleted at the end."""
     with ExitStack() as stack:
         if folder is not None:
             place = str(Path(folder).expanduser().absolute())
@@ -248,7 +250,7 @@ def _cache(folder: str | Path | None, *, is_lean: bool) -> Iterator[None]:
 
 
 def _silent(message: str) -> None:
-    """Progress, which a function does not print."""
+    """Ignore progress messages: a function prints nothing."""
 
 
 def _words(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
@@ -257,7 +259,7 @@ def _words(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
 
 
 def _in_place(module: Any, request: Mapping[str, Any], stages: BuildSequence | None) -> dict[str, Any]:
-    """The request with the module's own device and precision where it names none, and without aliases."""
+    """The request, completed by the module's own device and precision, without aliases."""
     from benchmarking.devices.support.kinds import device_named
     from benchmarking.runtimes.support.lookup import runtime_named
     from benchmarking.runtimes.support.torch.model_loading import describe
@@ -284,7 +286,7 @@ def _measure_copy(
     *,
     build_only: bool,
 ) -> Run:
-    """Measure a copy of a module where a request asks for it, in this process."""
+    """Measure a copy of a module on the requested device and runtime, in this process."""
     from benchmarking.runtimes.support.torch.session import arguments_of
     from benchmarking.sweep.plan.request import plan_points
     from benchmarking.sweep.run.preparation import has_build, needs_preparation, prepare_here
@@ -307,7 +309,9 @@ def _measure_copy(
     points = tuple(call.point for call in calls)
     plan = plan_points(request, uuid7(), workload, points, skipped={}, machine=Machine())
     if stages is not None and not has_build(plan.cell):
-        raise UnsupportedError(f"sequence: runtime {plan.cell.runtime} loads no build")
+        raise UnsupportedError(
+            f"sequence: runtime {plan.cell.runtime} uses no builds: remove it or choose another runtime"
+        )
     preparation = prepare_here(plan) if needs_preparation(plan.cell) else None
     if build_only:
         plan = _skipping(plan)
@@ -364,7 +368,7 @@ def _measure_model_id(
 
 
 def _built(plan: CellPlan) -> Preparation | None:
-    """What a plan's launches would load, built in a process of its own. Raises BenchhouseError when that fails."""
+    """The build that a plan's launches would load, made in a separate process. Raises BenchhouseError on failure."""
     from benchmarking.sweep.run.preparation import needs_preparation, prepare
     from benchmarking.sweep.run.process import LoadFailed
 
@@ -436,7 +440,7 @@ def _device_of(module: Any) -> tuple[Device, DeviceHandle]:
     place = next((parameter.device for parameter in module.parameters()), torch.device(str(processor().torch_type)))
     names = names_with(lambda kind: kind.torch_type == place.type)
     if not names:
-        raise UsageError(f"the module is on {place}, which is none of {', '.join(plugins.names(DEVICES))}")
+        raise UsageError(f"the module is on {place}: expected a device of kind {', '.join(plugins.names(DEVICES))}")
     found = [device for devices in probe_all(names).values() for device in devices if device.found]
     for device in found:
         plugin: DeviceKind = plugins.load(DEVICES, device.type)
@@ -445,7 +449,7 @@ def _device_of(module: Any) -> tuple[Device, DeviceHandle]:
             return device, handle
         handle.close()
     known = ", ".join(device.selector for device in found) or "nothing"
-    raise UsageError(f"the module is on {place}, but what was found is {known}")
+    raise UsageError(f"the module is on {place}, which was not found: found {known}")
 
 
 def _is_same(one: torch.device, other: torch.device) -> bool:
@@ -458,13 +462,13 @@ def _precision(dtypes: Json) -> Precision:
     for precision in PRECISIONS:
         if names in ([precision], []):
             return precision
-    raise UsageError(f"the module's parameters are {', '.join(names)}: one of {', '.join(PRECISIONS)} is needed")
+    raise UsageError(f"the module's parameters are {', '.join(names)}: expected one of {', '.join(PRECISIONS)}")
 
 
 def measure_file(path: str, argv: Sequence[str] | None = None) -> int:
-    """Measure the benchmarks of a file as `batch_benchmark --benches FILE` does; returns its exit code.
+    """Measure the benchmarks in a file, like `batch_benchmark --benches FILE`; returns the exit code.
 
-    For the end of the file: `if __name__ == "__main__": sys.exit(measure_file(__file__))`. `argv` are flags of
+    Use it at the end of the file: `if __name__ == "__main__": sys.exit(measure_file(__file__))`. `argv` are flags of
     batch_benchmark, by default those of the command line.
     """
     from benchmarking.batch_benchmark import main

@@ -64,7 +64,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    if arguments.models or arguments.model_list:  # people's own benchmarks may need none of it
+    if arguments.models or arguments.model_list:  # user-written benchmarks may not need these packages
         check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
     if arguments.turn is not None and not arguments.dry_run:
@@ -76,7 +76,7 @@ def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
 
 
 def _take_turn(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    """Measure one launch of each run in the folder: of a side of benchhouse ab, which stores them."""
+    """Measure one launch of each run in the folder, for benchhouse ab, which stores the runs."""
     command = (NAME, *without_turn_flag(argv))
     return take_turn(
         arguments.turn,
@@ -138,8 +138,8 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
 
 
 def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    """Continue the newest unfinished batch of the folder, or that of the command as it was typed before. What may not
-    go on is refused before a cluster is started for it."""
+    """Continue the newest unfinished batch in the folder, or the one with this command's settings. A batch that may not
+    be continued is refused before a cluster is started for it."""
     folder = Path(arguments.output_dir)
     found = manifests.unfinished(folder)
     if not found:
@@ -149,7 +149,7 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         manifest = _of_command(found, argv)
     else:
         if len(found) > 1:
-            note(f"{len(found)} unfinished batches: continuing the newest; --resume again for the next one")
+            note(f"{len(found)} unfinished batches: continuing the newest; repeat --resume for the next one")
         manifest = Manifest.read(found[0])
     about = manifest.about
     db_path = arguments.db_path or manifest.own_path(about.db_path, "--db-path", also=default_database())
@@ -169,20 +169,20 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
 
 
 def _of_command(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
-    """The newest unfinished batch that this command started. Raises UsageError where there is none."""
+    """The newest unfinished batch that this command started. Raises UsageError if there is none."""
     words = stored([word for word in argv if word != "--resume"])
     for path in paths:
         manifest = Manifest.read(path)
         if stored(list(manifest.about.command[1:])) == words:
             return manifest
     raise UsageError(
-        f"--resume: no unfinished batch of {paths[0].parent} was started with these settings: leave out all but "
-        "--output-dir to continue the newest one, or --resume to start another"
+        f"--resume: no unfinished batch in {paths[0].parent} was started with these settings: remove all flags but "
+        "--output-dir to continue the newest one, or remove --resume to start a new batch"
     )
 
 
 def _measure(batch: Batch, place: Engine, arguments: argparse.Namespace) -> int:
-    """Run a batch, from its start or from where it stopped, and show its results."""
+    """Start or resume a batch, and show its results."""
     with _logging(batch):
         try:
             done = batch.resume(place.machine, vars(arguments)) if arguments.resume else batch.start()
@@ -202,8 +202,8 @@ def _measure(batch: Batch, place: Engine, arguments: argparse.Namespace) -> int:
 
 
 def _check_report(path: str | None, plans: Sequence[CellPlan] = ()) -> None:
-    """Raise UsageError for a report that could not be written after the measuring, NotInstalledError without what
-    writes it."""
+    """Raise UsageError for a report that could not be written afterwards, NotInstalledError if a package for it is
+    missing."""
     if path is None:
         return
     check_installed("--report", ("duckdb", "jinja2"), "pip install benchhouse")
@@ -213,7 +213,7 @@ def _check_report(path: str | None, plans: Sequence[CellPlan] = ()) -> None:
 
 
 def _report(batch: Batch, done: BatchSummary, arguments: argparse.Namespace) -> None:
-    """Write the report: from the run files, or from the database where some of them were removed after storing."""
+    """Write the report from the run files, or from the database if some files were removed after storing."""
     from visualize.report.making import of_session
 
     files = [str(batch.folder / cell.run_file) for cell in done.cells if cell.run_file is not None]
@@ -240,7 +240,7 @@ def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
 
 
 def _needed_again(manifest: Manifest, arguments: argparse.Namespace) -> list[str]:
-    """The arguments that a later --resume takes from its command line only."""
+    """The arguments that a later --resume needs again on its command line."""
     about, words = manifest.about, list[str]()
     for flag, path, also in (("--db-path", about.db_path, default_database()), ("--report", about.report, None)):
         words += [flag, path] if path is not None and not manifest.owns(path, also) else []
@@ -250,7 +250,7 @@ def _needed_again(manifest: Manifest, arguments: argparse.Namespace) -> list[str
 
 
 def _note_weights(plans: Sequence[CellPlan]) -> None:
-    """Report each model whose weights are random although that was not requested, once."""
+    """Print a note, once per model, if its weights are random without being requested."""
     workloads = [plan.cell.workload for plan in plans]
     reasons = {(one.model_id, one.weights_reason): one.seed for one in workloads if one.weights_reason is not None}
     for (model_id, reason), seed in reasons.items():
@@ -278,12 +278,14 @@ class LogFormatter(logging.Formatter):
 
 @contextmanager
 def _logging(batch: Batch) -> Iterator[None]:
-    """Log messages of the libraries go to a file next to the runs, with times in UTC."""
+    """Inside, log messages go to a file next to the runs, with times in UTC."""
     path = batch.folder / f"batch_{batch.manifest.about.session_id}.log"
     try:
         stream = journal.opened(path, "a")
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}: remove it") from error
+        raise StorageError(
+            f"cannot write {path}: {error.strerror}: remove the file, or choose another --output-dir"
+        ) from error
     handler = logging.StreamHandler(stream)
     formatter = LogFormatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime

@@ -1,9 +1,8 @@
-"""Runs Python scripts that know nothing of this program, finds the torch models that they call, and measures those with
-the inputs that the scripts used.
+"""Measures the torch models that unmodified Python scripts call, with the inputs that the scripts use.
 
-Each script runs once in a process of its own, to see which models it calls; then each process that measures or builds
-runs it again, up to the call, and takes the model out of it. Nothing is pickled. The models are measured in eval mode
-on every device and in every runtime that is named.
+Each script first runs in a separate process that records which models it calls. Every process that measures or builds a
+model then runs the script again up to that call, and takes the model from it. Nothing is pickled. Models are measured
+in eval mode on every requested device and runtime.
 """
 
 from __future__ import annotations
@@ -83,12 +82,12 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _check_place(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for what is not done on another machine."""
+    """Raise UsageError for flags that do not work on another machine."""
     if arguments.cluster is None:
         return
     for flag in ("analyze_only", "build_only", "sequence_file"):
         if getattr(arguments, flag):
-            raise UsageError(f"--{flag.replace('_', '-')} is of this machine: leave --backend and --use-slurm out")
+            raise UsageError(f"--{flag.replace('_', '-')} works on this machine only: remove --backend and --use-slurm")
 
 
 def _build_or_measure(
@@ -122,7 +121,7 @@ def _build_or_measure(
 
 
 def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:
-    """What applies to every model."""
+    """The request that all models share."""
     return Request(
         model_id="",
         options=(options := options_in(vars(arguments))),
@@ -160,7 +159,7 @@ def _builds_json(models: Models, engines: Sequence[KeptEngine]) -> str:
 
 
 def _results_text(runs: Sequence[Run], page: Page) -> str:
-    """The tables of the runs, then a line each: latency and throughput with their units."""
+    """The tables of the runs, then a line per result with latency, throughput and their units."""
     lines = []
     for run in runs:
         where = f"{run.cell.subject} on {run.cell.device.selector} in {run.cell.runtime} ({run.cell.precision})"
@@ -189,28 +188,26 @@ def _parser() -> Parser:
         "script",
         nargs="*",
         metavar="SCRIPT",
-        help="Python script; ::HASH,HASH measures only the models with these hashes (default: all models)",
+        help="Python script, optionally only its models with these hashes (default: all models)",
     )
-    scripts.add_argument(
-        "-s", "--search-dir", metavar="DIR", help="folder of the scripts (default: the working folder)"
-    )
-    scripts.add_argument("--all", action="store_true", help="every script (*.py) of --search-dir")
+    scripts.add_argument("-s", "--search-dir", metavar="DIR", help="folder of the scripts (default: current folder)")
+    scripts.add_argument("--all", action="store_true", help="measure every script (*.py) in --search-dir")
     scripts.add_argument(
         "--script-args",
         default="",
         metavar="ARGS",
-        help='arguments of the scripts in one text: "--width 64" (default: none)',
+        help='arguments of the scripts as one string, such as "--width 64" (default: none)',
     )
     scripts.add_argument(
         "--max-depth",
         type=non_negative_int,
         default=0,
         metavar="N",
-        help="levels of sub-modules to measure below the models that the script calls (default: 0)",
+        help="levels of submodules to measure below the models that the script calls (default: 0)",
     )
     instead = parser.add_argument_group("instead of measuring").add_mutually_exclusive_group()
-    instead.add_argument("--analyze-only", action="store_true", help="list the models of the scripts, and stop")
-    instead.add_argument("--build-only", action="store_true", help="make the builds that the runtimes load, and stop")
+    instead.add_argument("--analyze-only", action="store_true", help="list the models of the scripts and exit")
+    instead.add_argument("--build-only", action="store_true", help="build what the runtimes load and exit")
     hardware = parser.add_argument_group("devices and runtimes")
     kinds = ", ".join(plugins.names("benchmarking.devices"))
     hardware.add_argument(
@@ -224,7 +221,7 @@ def _parser() -> Parser:
         "--runtime",
         type=names,
         metavar="R,R",
-        help="runtimes or their aliases (default: the device's own, else the default)",
+        help="runtimes or their aliases (default: the device's own, else eager)",
     )
     hardware.add_argument(
         "--precision",
@@ -240,7 +237,7 @@ def _parser() -> Parser:
     scripts.add_argument(
         "--sequence-file",
         metavar="FILE",
-        help="Python file whose get_sequence() gives the stages of the builds (default: the export alone)",
+        help="Python file whose get_sequence() returns the build stages (default: export only)",
     )
     output = parser.add_argument_group("output")
     flags.add_save(output)

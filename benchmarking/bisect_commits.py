@@ -1,14 +1,14 @@
-"""Finds the commit that made a command slower: git bisection by confirmed verdicts.
+"""Finds the commit that made a command slower, by git bisection with statistical verdicts.
 
-BAD is measured in turns with GOOD, in fresh processes, as benchhouse ab does. Where it differs, commits in between are
-measured in turns with GOOD until one is left, which is then measured in turns with its parent. A commit is judged as
-soon as its interval allows, after 5, 8, 13 or 20 rounds. One that fails or cannot be judged is skipped, as git bisect
-skip would. A BAD that is better is searched for in the same way.
+BAD and GOOD are first measured in alternating launches, as in benchhouse ab. If they differ, commits in between are
+compared with GOOD in the same way until one is left, which is then confirmed against its parent. A commit gets its
+verdict as soon as the confidence interval allows, after 5, 8, 13 or 20 rounds. Commits that fail or have no verdict are
+skipped, as with git bisect skip. Improvements are found in the same way as regressions.
 
-COMMAND is a run_hardware_benchmark or batch_benchmark command (with --benches, of your own benchmarks). It runs in
-folders of its own with the files of each commit, whose modules come first. No shell is involved. The repository is
-only read: its checkout, index and references stay as they are, and its hooks and configuration are not used. With --log
-FILE.json an interrupted bisection goes on where it was.
+COMMAND is a run_hardware_benchmark or batch_benchmark command (with --benches for your own benchmarks). It runs in a
+temporary checkout of each commit, whose modules are imported first. No shell is involved. The repository is only read:
+its working tree, index and references do not change, and its hooks and configuration are not used. With --log FILE.json
+an interrupted bisection resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ examples:
 """
 EXIT_CODES = """\
 exit codes:
-  0  the culprit was found, or BAD is equivalent to GOOD
+  0  culprit found, or BAD is equivalent to GOOD
   1  COMMAND failed at GOOD or BAD
   2  usage
-  3  no confirmed culprit: commits were skipped, or the change was too small to be sure of
+  3  no confirmed culprit: commits were skipped, or the change is too small
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv, interrupted="with --log FILE.json, the same command goes on where it was")
+    return run_command(NAME, _run, argv, interrupted="with --log FILE.json, the same command resumes where it stopped")
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -78,7 +78,7 @@ def _run(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(given[:split])
     command = tuple(given[split + 1 :])
     if not command:
-        raise UsageError("no command: give it behind --, as in: bisect GOOD BAD -- run_hardware_benchmark --model-id M")
+        raise UsageError("no command: put it after --, as in bisect GOOD BAD -- run_hardware_benchmark --model-id M")
     arm("a", shlex.join(command))  # raises UsageError for a program that does not exist
     _check_log(arguments.log)
     check_measuring("measuring")
@@ -102,14 +102,14 @@ def _bisect(bisection: _Bisection, *, as_json: bool) -> int:
 
 
 def _document(found: Conclusion, history: History) -> Json:
-    """The conclusion in JSON, with what people know its commits by."""
+    """The conclusion in JSON, with subject, author and time of its commits."""
     commits = [{"commit": one, **to_json(history.text(one))} for one in found.commits]
     document: Json = {**to_json(found), "commits": commits}
     return document
 
 
 class _Bisection:
-    """Measures commits, and keeps the log of it."""
+    """Measures commits and writes the log."""
 
     def __init__(self, arguments: argparse.Namespace, command: tuple[str, ...], history: History) -> None:
         self.history = history
@@ -129,8 +129,7 @@ class _Bisection:
         self._keep = replace(keep, json=True, tags=tags)
 
     def measure(self, role: Role, commit: str, against: str) -> Step:
-        """The step from the log, or measured now and added to it. Raises BenchhouseError where the other commit
-        fails, or BAD."""
+        """The step from the log, else measured now and logged. Raises BenchhouseError if `against` or BAD fails."""
         step = self.log.step(commit, against)
         if step is None:
             self.say(f"measuring {commit[:12]} in turns with {against[:12]}")
@@ -157,12 +156,12 @@ class _Bisection:
         except TurnError as error:
             if error.letter == "a" or role == "whole":
                 which = "BAD" if error.letter == "b" else "GOOD" if role != "culprit" else "the culprit's parent"
-                raise BenchhouseError(f"{which}: COMMAND does not measure there: {error}") from error
-            note(f"{commit[:12]} is skipped: {error}")
+                raise BenchhouseError(f"{which}: COMMAND failed: {error}") from error
+            note(f"skipping {commit[:12]}: {error}")
             return replace(plain, reason=f"COMMAND failed: {error}", seconds=monotonic() - begun)
 
     def _compared(self, plain: Step) -> Step:
-        """The step with its points and what they say."""
+        """The step with its points and its outcome."""
         wanted = {} if plain.role == "whole" else watched(self._whole.points)
 
         def goes_on(comparison: Json) -> bool:
@@ -195,7 +194,7 @@ class _Bisection:
 
 
 def _check_log(path: Path | None) -> None:
-    """Raise UsageError for a log that would replace something else."""
+    """Raise UsageError for a log that would overwrite another file."""
     if path is None:
         return
     if path.suffix != ".json":
@@ -215,14 +214,17 @@ def _parser() -> Parser:
         epilog=f"{EXAMPLES}\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    what = parser.add_argument_group("what is searched")
-    what.add_argument("good", metavar="GOOD", help="commit that is fine: hash, branch or tag, with ~N if needed")
-    what.add_argument("bad", metavar="BAD", help="later commit that has the change")
+    what = parser.add_argument_group("commits")
+    what.add_argument("good", metavar="GOOD", help="commit without the change: hash, branch or tag, optionally with ~N")
+    what.add_argument("bad", metavar="BAD", help="later commit with the change")
     how = parser.add_argument_group("measurement of each commit")
     ab.add_measurement_flags(how)
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--log", type=Path, metavar="FILE.json", help="log of the steps, also as FILE.txt; an existing one is continued"
+        "--log",
+        type=Path,
+        metavar="FILE.json",
+        help="log of the steps, also written as FILE.txt; an existing log is continued",
     )
     flags.add_save(output)
     flags.add_keeping(output)

@@ -16,7 +16,7 @@ COMMANDS = {
     "export_to_onnx": ("benchmarking.export_to_onnx", "export a model to ONNX or OpenVINO files, and verify them"),
     "profile_model": ("benchmarking.profile_model", "show where a call's time goes, by part, layer and operator"),
     "manage_cache": ("benchmarking.manage_cache", "list and delete cached exports, engines and compiled code"),
-    "benchit": ("benchmarking.benchit", "measure the models that any Python script calls"),
+    "benchit": ("benchmarking.benchit", "measure the models that a Python script calls"),
     "visualize_benchmarks": ("visualize.visualize_benchmarks", "draw charts from the warehouse or from run files"),
 }
 SHORT_NAMES = {
@@ -25,16 +25,16 @@ SHORT_NAMES = {
     "script": "benchit",
     "profile": "profile_model",
 }
-"""Names after `benchhouse` that differ from the names of the scripts."""
+"""Command names that differ from the names of the scripts."""
 ALIASES = {"integration_benchmark": "batch_benchmark"}
 """Further names, also of scripts."""
 HOUSE_COMMANDS = {
     "show": ("db.commands.show", "show the newest results, with the trend of each series"),
-    "load": ("benchmarking.load_server", "load a server as users do: latency, throughput and goodput at each rate"),
-    "top": ("benchmarking.top", "watch the sweeps that run on this machine: progress, results, use of devices"),
-    "worker": ("benchmarking.cluster.worker", "measure on this machine for batch_benchmark --cluster elsewhere"),
-    "ab": ("benchmarking.ab", "measure two commands in alternating launches, and judge the difference"),
-    "bisect": ("benchmarking.bisect_commits", "find the commit that changed a metric, by measuring commits in turns"),
+    "load": ("benchmarking.load_server", "load-test a server: latency, throughput and goodput at each rate"),
+    "top": ("benchmarking.top", "watch the sweeps running on this machine: progress, results, device use"),
+    "worker": ("benchmarking.cluster.worker", "make this machine a worker of batch_benchmark --cluster"),
+    "ab": ("benchmarking.ab", "compare two commands, measured in alternating launches"),
+    "bisect": ("benchmarking.bisect_commits", "find the commit that changed a metric, by measuring and bisecting"),
     "compare": ("db.commands.compare", "compare two selections of results, worst change first"),
     "history": ("db.commands.history", "show series over time, with their change points"),
     "regressions": ("db.commands.regressions", "list what got slower since a date"),
@@ -43,7 +43,7 @@ HOUSE_COMMANDS = {
     "alert": ("db.commands.alert", "list regression alerts, and record their triage"),
     "annotate": ("db.commands.annotate", "store notes about runs, series and machines"),
     "recommend": ("db.commands.recommend", "find the device, runtime and batch size that meet your limits"),
-    "import": ("db.commands.import_results", "import result files of other tools"),
+    "import": ("db.commands.import_results", "import result files from other tools"),
     "export": (
         "db.commands.export_results",
         "export results as CSV, Parquet, ..., or a model as ONNX or OpenVINO",
@@ -56,7 +56,7 @@ HOUSE_COMMANDS = {
     "publish": ("visualize.pages.publish", "write the pages as a static site"),
     "compact": ("db.commands.compact", "replace old raw samples with quantiles; statistics are kept"),
 }
-"""Commands without a script: their names are too common for a PATH."""
+"""Commands without a script, since their names are too common for a PATH."""
 WITHOUT_PANDAS = frozenset(
     f"db.commands.{name}"
     for name in (
@@ -64,7 +64,7 @@ WITHOUT_PANDAS = frozenset(
         *("query", "recommend", "regressions", "series", "show"),
     )
 )
-"""Commands that import nothing that takes pandas, as charts and the exporter to MLflow do."""
+"""Commands that need no package that uses pandas, unlike charts and the MLflow exporter."""
 EXAMPLES = """\
 examples:
   benchhouse run_hardware_benchmark --model-id bert-base-uncased --device cpu --save
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _printed(text: str, exit_code: int) -> int:
-    """Print the text as a command does: a reader of the pipe that has gone ("| head") is no error."""
+    """Print the text as a command does: a closed pipe ("| head") is not an error."""
     from benchmarking.core.command_line import run_command
 
     def command(_: Sequence[str]) -> int:
@@ -108,10 +108,10 @@ def _printed(text: str, exit_code: int) -> int:
 
 
 def _shown() -> dict[str, str]:
-    """What each command does, by its name behind `benchhouse`."""
+    """The summary of each command, by its name after `benchhouse`."""
     short = {name: short for short, name in SHORT_NAMES.items()}
     shown = {short.get(name, name): what for name, (_, what) in (COMMANDS | HOUSE_COMMANDS).items()}
-    return {**shown, "version": "show the version of this program"}
+    return {**shown, "version": "print the version"}
 
 
 def _help() -> str:

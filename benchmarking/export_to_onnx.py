@@ -1,8 +1,8 @@
-"""Exports a model to ONNX or OpenVINO files, runs them, and reports how closely they agree with the PyTorch model.
+"""Exports a model to ONNX or OpenVINO files, runs them, and reports the error relative to the PyTorch model.
 
-The folder gets one file per graph, its weights in a file next to it, and bundle.json, which describes the inputs of the
-graphs and how they work together: an encoder and a decoder, a prefill and its decode steps. With the model's
-configuration and tokenizer it is a model that other commands take: --model-id FOLDER --runtime onnxruntime.
+The output folder contains one file per graph with a separate weights file, and bundle.json, which describes the inputs
+of the graphs and how they are called together (encoder and decoder, or prefill and decode steps). It also contains the
+model's configuration and tokenizer, so other commands accept it: --model-id FOLDER --runtime onnxruntime.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ examples:
   export_to_onnx gpt2 --output-dir gpt2-openvino --format openvino --precision float16
 """
 DEFAULT_LENGTH = 16
-"""Tokens at which text models are checked by default; any number will do, since the graphs accept every length."""
+"""Default sequence length of the check. The graphs accept every length."""
 CHECKED_TOKENS = 4
 
 
@@ -75,25 +75,23 @@ def _parser() -> argparse.ArgumentParser:
     files.add_argument(
         "--output-dir",
         metavar="DIR",
-        help="folder of the files, new or empty; with --output-name the folder that theirs is in (default: a folder "
-        "named after model, precision and format)",
+        help="new or empty folder for the files; with --output-name its parent (default: a folder named after model, "
+        "precision and format)",
     )
-    files.add_argument("--output-name", metavar="NAME", help="name of the folder of the files (default: see above)")
+    files.add_argument("--output-name", metavar="NAME", help="name of the folder (default: see --output-dir)")
     files.add_argument("--format", choices=FORMATS, default="onnx", help="file format (default: %(default)s)")
     precisions = "; ".join(f"{name}: {', '.join(known)}" for name, known in EXPORTED_PRECISIONS.items())
     files.add_argument("--precision", default="float32", metavar="P", help=f"{precisions} (default: float32)")
-    files.add_argument(
-        "--opset", type=positive_int, metavar="N", help=f"version of ONNX's operators (default: {DEFAULT_OPSET})"
-    )
+    files.add_argument("--opset", type=positive_int, metavar="N", help=f"ONNX opset version (default: {DEFAULT_OPSET})")
     files.add_argument(
         "--max-length",
         type=positive_int,
         metavar="N",
-        help=f"length in tokens at which the files are checked (default: {DEFAULT_LENGTH})",
+        help=f"sequence length in tokens of the check (default: {DEFAULT_LENGTH})",
     )
     flags.add_cache_dir(parser.add_argument_group("builds"))
     output = parser.add_argument_group("output")
-    output.add_argument("--json", action="store_true", help="files and agreement on stdout as JSON (default: a table)")
+    output.add_argument("--json", action="store_true", help="files and error on stdout as JSON (default: a table)")
     output.add_argument("--quiet", action="store_true", help="no progress on stderr")
     return parser
 
@@ -106,12 +104,12 @@ def _export(arguments: argparse.Namespace) -> Export:
     if arguments.format == "openvino" and not is_installed("openvino"):
         raise NotInstalledError(f"--format openvino needs openvino: {how_to_install()}")
     if arguments.format == "openvino" and arguments.opset is not None:
-        raise UsageError("--opset is for ONNX files: leave it out with --format openvino")
+        raise UsageError("--opset applies to ONNX files only: remove it with --format openvino")
     workload = resolve(arguments.model, task=arguments.task, weights=arguments.weights)
     if workload.weights_reason is not None and not arguments.quiet:
         note(f"{workload.model_id}: random weights: {workload.weights_reason}")
     if workload.source == "file":
-        raise UnsupportedError(f"{workload.model_id} is in {format_of(workload)} already: there is no model to export")
+        raise UnsupportedError(f"{workload.model_id} is already in {format_of(workload)}: choose a PyTorch model")
     if (reason := why_not(workload)) is not None:
         raise UnsupportedError(f"{workload.model_id} ({workload.task}): {reason}")
     (device,) = processor().probe()
@@ -132,13 +130,15 @@ def _export(arguments: argparse.Namespace) -> Export:
 
 
 def _folder(arguments: argparse.Namespace, workload: Workload) -> Path:
-    """The folder of the files: "bert-base-uncased-onnx", "gpt2-int8-onnx". Raises UsageError for a name with folders in
-    it."""
+    """The folder of the files: "bert-base-uncased-onnx", "gpt2-int8-onnx". Raises UsageError for a name that is a
+    path."""
     name, parent = arguments.output_name, arguments.output_dir
     if name is None and parent is not None:
         return Path(parent)
     if name is not None and (Path(name).name != name or name in ("", ".", "..")):
-        raise UsageError(f"--output-name {name!r} is a name without folders: give those with --output-dir")
+        raise UsageError(
+            f"--output-name takes a name, not a path: got {name!r}: set the parent folder with --output-dir"
+        )
     model = Path(workload.model_id.rstrip("/")).name
     precision = "" if arguments.precision == "float32" else f"-{arguments.precision}"
     return Path(parent or ".") / (name or f"{model}{precision}-{arguments.format}")
@@ -150,7 +150,7 @@ def _point(workload: Workload, max_length: int | None) -> Point:
     axes = {name: values[0] for name, values in family.axes(workload).items()}
     default = axes.pop("sequence_length", None)
     if max_length is not None and default is None:
-        raise UsageError(f"--max-length {max_length}: {workload.model_id} takes no tokens: leave it out")
+        raise UsageError(f"--max-length {max_length}: {workload.model_id} has no token inputs: remove the flag")
     short = default if default is None or family.counts_image_tokens else min(int(default), DEFAULT_LENGTH)
     length = short if max_length is None else max_length
     point = Point(

@@ -26,7 +26,7 @@ from benchmarking.workloads.support.resolve import resolve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """A list, made when it is printed."""
+    """A list that is computed when it is printed."""
 
     text: Callable[[Page], str]
     document: Callable[[], Json]
@@ -39,7 +39,7 @@ def show(listing: Listing, *, as_json: bool) -> int:
 
 
 def devices() -> Listing:
-    """Every kind of device: found, or why not."""
+    """All device kinds: the devices found, or the reason for none."""
     from benchmarking.devices.support.select import probe_all
 
     found = probe_all()
@@ -47,12 +47,12 @@ def devices() -> Listing:
 
 
 def runtimes() -> Listing:
-    """Every runtime: installed, or what is missing."""
+    """All runtimes: installed, or what is missing."""
     return Listing(text=runtimes_text, document=runtimes_json)
 
 
 def models() -> Listing:
-    """The models of the catalog, in the hub's cache, and exported."""
+    """The models in the catalog and in the hub's cache, and exported models."""
     return Listing(text=models_text, document=models_json)
 
 
@@ -64,7 +64,7 @@ ABSENT_HEADINGS = ("not found", "why")
 
 
 def runtimes_text(page: Page = PLAIN) -> str:
-    """A table of the runtimes that can be used, then what is missing for each of the others."""
+    """A table of the usable runtimes, then what is missing for each of the others."""
     why_not = {name: plugin.unusable() for name, plugin in _runtimes().items()}
     found = {name: versions(plugin) for name, plugin in _runtimes().items() if why_not[name] is None}
     absent = {name: why for name, why in why_not.items() if why is not None}
@@ -106,7 +106,7 @@ Found = Mapping[str, tuple[Device, ...]]
 
 
 def devices_text(found: Found, page: Page = PLAIN) -> str:
-    """A table of the devices that were found, then the reason for each kind that was not."""
+    """A table of the devices found, then the reason for each kind that was not."""
     devices = _hardware(found)
     rows = tuple(_row(device) for device in devices if device.found)
     absent = tuple((device.type, str(device.why_not)) for device in devices if not device.found)

@@ -1,4 +1,4 @@
-"""The part of `benchhouse load` for a model in an engine of this machine: its flags, and what they ask for."""
+"""`benchhouse load` for a model on this machine: its flags, their checks, and the load that they request."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NEEDS_SERVER = {
     "ca_file": None,
     "http2": False,
 }
-"""What only the load on a server has, with its default: loadgen draws arrivals of its own, and every sample is one
+"""Flags of a load on a server only, with their defaults: loadgen draws its own arrivals, and every sample is the same
 prepared input."""
 NEEDS_MODEL = {
     "runtime": None,
@@ -55,33 +55,41 @@ NEEDS_MODEL = {
     "weights": "auto",
     "num_threads": None,
 }
-"""What only a model on this machine has, with its default."""
+"""Flags of a model on this machine only, with their defaults."""
 LIMITS = ({"e2e"}, {"ttft", "tpot"})
-"""What loadgen can hold a server to."""
+"""Combinations of limits that loadgen can enforce in its server scenario."""
 
 
 def add_flags(parser: Parser) -> None:
-    """The flags of a model on this machine."""
-    group = parser.add_argument_group("model on this machine, under MLPerf's scenarios")
+    """Add the flags of a model on this machine."""
+    group = parser.add_argument_group("model on this machine (MLPerf scenarios)")
     group.add_argument(
         "model_id",
         nargs="?",
         metavar="MODEL",
-        help="model to load in an engine of this machine, in place of --url: as in run_hardware_benchmark",
+        help="model to test on this machine instead of --url, named as in run_hardware_benchmark",
     )
-    group.add_argument("--scenario", choices=SCENARIOS, help="MLPerf's, by its own loadgen")
+    group.add_argument("--scenario", choices=SCENARIOS, help="MLPerf scenario, driven by MLPerf's loadgen")
     group.add_argument(
-        "--samples-per-query", type=positive_int, default=8, metavar="N", help="of multi-stream (default: %(default)s)"
+        "--samples-per-query",
+        type=positive_int,
+        default=8,
+        metavar="N",
+        help="samples per query of multi-stream (default: %(default)s)",
     )
     group.add_argument(
-        "--batch-size", type=positive_int, default=1, metavar="N", help="most samples of a call (default: %(default)s)"
+        "--batch-size",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="maximum samples per call (default: %(default)s)",
     )
-    group.add_argument("--loadgen-logs", metavar="DIR", help="folder that keeps loadgen's logs (default: none)")
+    group.add_argument("--loadgen-logs", metavar="DIR", help="folder for loadgen's logs (default: not kept)")
     flags.add_model(group)
     flags.add_device(group)
     group.add_argument("--runtime", metavar="R", help=runtime_help(several="one"))
     group.add_argument(
-        "--num-threads", type=positive_int, metavar="N", help="threads inside an operator (default: the runtime's)"
+        "--num-threads", type=positive_int, metavar="N", help="intra-op threads (default: the runtime's)"
     )
     flags.add_cache_dir(group)
     flags.add_rebuild(group)
@@ -89,45 +97,49 @@ def add_flags(parser: Parser) -> None:
 
 
 def check(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
-    """Raise UsageError for what a model on this machine cannot be asked for."""
+    """Raise UsageError for flags that do not apply to a model on this machine."""
     scenario, listed = arguments.scenario, ", ".join(SCENARIOS)
     if scenario is None:
         raise UsageError(
-            f"{arguments.model_id} takes --scenario ({listed}): the loops of --concurrency and --request-rate alone "
-            "speak to a server: start one that has the model and give its --url"
+            f"{arguments.model_id} requires --scenario ({listed}); to use --concurrency or --request-rate, start a "
+            "server with the model and pass its --url"
         )
     for name, default in NEEDS_SERVER.items():
         if getattr(arguments, name) != default:
-            raise UsageError(f"--{name.replace('_', '-')} takes --url: MLPerf's scenarios have queries of their own")
+            raise UsageError(f"--{name.replace('_', '-')} requires --url: MLPerf's scenarios define their own queries")
     if (arguments.request_rate is not None) != (scenario == "server"):
         raise UsageError(
-            "--scenario server takes --request-rate: queries per second"
+            "--scenario server requires --request-rate (queries per second)"
             if scenario == "server"
-            else f"--request-rate takes --scenario server: {scenario} has no rate"
+            else f"--request-rate requires --scenario server: {scenario} has no rate"
         )
     if scenario == "server" and set(limits) not in LIMITS:
-        raise UsageError("--scenario server takes --slo with e2e, such as e2e:100ms, or with ttft and tpot")
+        raise UsageError("--scenario server requires --slo with e2e, such as e2e:100ms, or with ttft and tpot")
     if scenario == "offline" and arguments.num_requests is None:
-        raise UsageError("--scenario offline takes --num-requests: samples that are sent at once (24576 by MLPerf)")
+        raise UsageError("--scenario offline requires --num-requests: the samples sent at once (24576 in MLPerf)")
     if None in (Lengths(arguments.input_length).fixed, Lengths(arguments.output_length).fixed):
-        raise UsageError("--scenario takes fixed --input-length and --output-length, such as 128")
+        raise UsageError(
+            "--scenario requires fixed lengths: set --input-length and --output-length to numbers such as 128"
+        )
     if arguments.precision not in (None, *PRECISIONS):
-        raise UsageError(f"--precision {arguments.precision} takes --url: a model here has {', '.join(PRECISIONS)}")
+        raise UsageError(f"--precision {arguments.precision} requires --url: use one of {', '.join(PRECISIONS)}")
     samples = (arguments.num_requests or 0) * (arguments.samples_per_query if scenario == "multi-stream" else 1)
     if samples > MOST_REQUESTS:
-        raise UsageError(f"{samples} samples are more than the {MOST_REQUESTS} of a repetition: use more --repetitions")
+        raise UsageError(
+            f"{samples} samples exceed the limit of {MOST_REQUESTS} per repetition: use more --repetitions"
+        )
 
 
 def check_server(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for what a server cannot be asked for."""
+    """Raise UsageError for flags that do not apply to a server."""
     given = [name for name, default in NEEDS_MODEL.items() if getattr(arguments, name) != default]
     for name in (*given, *options_in(vars(arguments))):
-        hint = ": --engine names what the server runs" if name == "runtime" else ": the server has settings of its own"
-        raise UsageError(f"--{name.replace('_', '-')} takes MODEL in place of --url{hint}")
+        hint = ": use --engine for the server's" if name == "runtime" else ": the server has its own settings"
+        raise UsageError(f"--{name.replace('_', '-')} requires MODEL instead of --url{hint}")
 
 
 def levels(arguments: argparse.Namespace) -> list[Level]:
-    """A level for each rate of a server; one for the other scenarios."""
+    """A level for each rate of the server scenario; a single level for the others."""
     number, duration_s = arguments.num_requests, arguments.duration
     if arguments.scenario == "server":
         return [Level(rate=float(rate), number=number, duration_s=duration_s) for rate in arguments.request_rate]
@@ -140,11 +152,11 @@ def load_of(
     command: tuple[str, ...],
     say: Callable[[str], None],
 ) -> ScenarioLoad:
-    """What is to be measured. Raises UsageError for what the engine does not support, or where loadgen is missing."""
+    """The load to measure. Raises UsageError if the runtime does not support it, or if loadgen is missing."""
     from benchmarking.load.scenarios import ScenarioLoad
 
     check_measuring("measuring a model")
-    where = 'pip install "benchhouse[load]" (for Python up to 3.13, and not for Linux on ARM)'
+    where = 'pip install "benchhouse[load]" (Python 3.13 or older, and not on ARM Linux)'
     check_installed("MLPerf's scenarios", ("mlperf_loadgen", "numpy"), where)
     if arguments.loadgen_logs is not None:
         _check_folder(arguments.loadgen_logs)
@@ -177,13 +189,13 @@ def load_of(
 
 
 def _check_folder(folder: str) -> None:
-    """Make the folder of loadgen's logs, and a file in it, before anything runs. Raises StorageError."""
+    """Create the folder of loadgen's logs and check that it is writable, before anything runs. Raises StorageError."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise StorageError(f"--loadgen-logs {folder} cannot be written: {error.strerror}: choose another") from error
+        raise StorageError(f"cannot write to --loadgen-logs {folder}: {error.strerror}: choose another path") from error
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Json]:

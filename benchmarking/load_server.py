@@ -1,11 +1,11 @@
-"""Loads an OpenAI-compatible server as users do, or a model on this machine under MLPerf's scenarios.
+"""Load-tests an OpenAI-compatible server, or a model on this machine under MLPerf's scenarios.
 
-With --request-rate requests start at times of their own, whether the server keeps up or not (open loop), and latencies
-count from the intended start. With --concurrency a fixed number is in flight (closed loop). The two are different
-series, which are never compared. Every level is a result, and every request a row, of the warehouse.
+With --request-rate, requests start on a schedule whether or not the server keeps up (open loop), and latency counts
+from the scheduled start. With --concurrency, a fixed number of requests is in flight (closed loop). Open and closed
+loops are separate series and are never compared. The warehouse gets a result per level and a row per request.
 
-A MODEL in place of --url is loaded in an engine of this machine, in a fresh process for each repetition, and MLPerf's
-own loadgen decides what is asked when, and whether the test is valid.
+A MODEL instead of --url is loaded on this machine, in a fresh process per repetition. MLPerf's loadgen issues the
+queries and decides whether the test is valid.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ examples:
   benchhouse load gpt2 --scenario single-stream --output-length 16 --duration 60
   benchhouse load bert-base-uncased --runtime onnxruntime --scenario server --request-rate 5,10 --slo e2e:200ms --save
 
-The key of the server, if it wants one, is read from $OPENAI_API_KEY.
+The API key of the server is read from $OPENAI_API_KEY.
 
 exit codes: 0 measured; 1 no request of a level succeeded, or storing failed; 2 usage; 3 no rate met the limits
 """
@@ -90,7 +90,7 @@ def _run(argv: Sequence[str]) -> int:
     levels = _levels(arguments) if arguments.model_id is None else load_model.levels(arguments)
     _check_size(levels, arguments.turns)
     if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
-        raise UsageError("--find-rate takes --slo and two rates to search between: --request-rate 1,32")
+        raise UsageError("--find-rate requires --slo and two rates to search between, such as --request-rate 1,32")
     say, command = notes(quiet=arguments.quiet), (*NAME.split(), *argv)
     load: ServerLoad | ScenarioLoad = (
         _server_load(arguments, limits, levels, say)
@@ -121,7 +121,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _results(load: ServerLoad | ScenarioLoad, levels: Sequence[Level], arguments: argparse.Namespace) -> list[Result]:
-    """The levels in their order, the knee marked, and what a search for the highest rate found as the last."""
+    """The levels in order with the knee marked; the result of a search for the highest rate comes last."""
     if not arguments.find_rate:
         return with_knee([load.measured(level) for level in levels])
     *measured, found = search(load.measured, levels[0], float(levels[-1].rate or 0), load.say)
@@ -133,35 +133,36 @@ def _has_found_nothing(result: Result) -> bool:
 
 
 def _check_subject(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
-    """Raise UsageError unless a server or a model is given, with flags of it."""
+    """Raise UsageError unless either a server or a model is given, with flags that apply to it."""
     if arguments.model_id is not None:
         if arguments.url is not None:
-            raise UsageError(f"{arguments.model_id} on this machine or --url {arguments.url}: give one of the two")
+            raise UsageError(f"MODEL {arguments.model_id} and --url {arguments.url} exclude each other: remove one")
         load_model.check(arguments, limits)
     elif arguments.url is None or arguments.model is None:
-        raise UsageError("takes a server (--url URL --model NAME), or MODEL with --scenario on this machine")
+        raise UsageError("nothing to load: give a server (--url URL --model NAME), or MODEL with --scenario")
     elif arguments.scenario is not None:
-        raise UsageError("--scenario takes MODEL in place of --url: loadgen tests a model on this machine")
+        raise UsageError("--scenario requires MODEL instead of --url: loadgen tests a model on this machine")
     else:
         load_model.check_server(arguments)
 
 
 def _check_size(levels: Sequence[Level], turns: int) -> None:
-    """Raise UsageError for a level whose requests are more than the memory is to hold."""
+    """Raise UsageError for a level with more requests than may be held in memory."""
     for one in levels:
         number = (one.requests if one.is_open else one.number or 0) * turns
         if number > MOST_REQUESTS:
             raise UsageError(
-                f"{one.words} for {number} requests: a level holds {MOST_REQUESTS}: use more --repetitions of fewer"
+                f"{one.words}: {number} requests exceed the limit of {MOST_REQUESTS} per level: use more --repetitions "
+                "of fewer requests"
             )
 
 
 def _check_prompts(traffic: Traffic, levels: Sequence[Level]) -> None:
-    """Raise UsageError for a level of an open loop whose prompts are more than the memory is to hold."""
+    """Raise UsageError for an open-loop level with more prompt words than may be held in memory."""
     for one in (level for level in levels if level.is_open):
         if (words := traffic.words(one.requests)) > MAX_WORDS:
             raise UsageError(
-                f"{one.words} with prompts of {words} words together: a level holds {MAX_WORDS}: use more "
+                f"{one.words}: prompts of {words} words exceed the limit of {MAX_WORDS} per level: use more "
                 "--repetitions of fewer requests"
             )
 
@@ -169,13 +170,13 @@ def _check_prompts(traffic: Traffic, levels: Sequence[Level]) -> None:
 def _server_load(
     arguments: argparse.Namespace, limits: Mapping[str, float], levels: Sequence[Level], say: Callable[[str], None]
 ) -> ServerLoad:
-    """What is to be measured of a server, with the generator on its processors and its capacity measured. Raises
-    UsageError and BenchhouseError for what no request could be sent with."""
+    """The load on a server, with the generator bound to its processors and its capacity measured. Raises UsageError
+    and BenchhouseError if no request could be sent."""
     traffic, target = _traffic(arguments), _target(arguments)
     _check_prompts(traffic, levels)
     needed = ("httptools", "numpy", *(("h2",) if target.http2 else ()))
     check_installed("load on a server", needed, 'pip install "benchhouse[load]"')
-    client_of(target)  # certificates that cannot be read are known before anything is sent
+    client_of(target)  # reports unreadable certificates before anything is sent
     before = own_processors() or []
     if arguments.cpu_list is not None:
         bind(arguments.cpu_list)
@@ -201,10 +202,10 @@ def _levels(arguments: argparse.Namespace) -> list[Level]:
     if arguments.request_rate:
         return [Level(rate=float(rate), **shared) for rate in arguments.request_rate]
     if arguments.trace is not None:
-        raise UsageError("--trace takes --request-rate: the mean rate that the trace is stretched or pressed to")
+        raise UsageError("--trace requires --request-rate: the mean rate to which the trace is scaled")
     if arguments.arrivals != "poisson":
         raise UsageError(
-            "--arrivals takes --request-rate: in a closed loop a request starts when another one has ended"
+            "--arrivals requires --request-rate: in a closed loop, a request starts when another one has ended"
         )
     return [Level(concurrency=one, **shared) for one in arguments.concurrency or (1,)]
 
@@ -213,11 +214,11 @@ def _traffic(arguments: argparse.Namespace) -> Traffic:
     if not 0 <= arguments.shared_prefix <= 1:
         raise UsageError(f"--shared-prefix takes a share from 0 to 1: got {arguments.shared_prefix:g}")
     if arguments.prompt_ids is not None and (arguments.endpoint != "completions" or arguments.turns > 1):
-        raise UsageError("--prompt-ids takes --endpoint completions and single requests: a chat is text")
+        raise UsageError("--prompt-ids requires --endpoint completions and no --turns: chat messages are text")
     for name, default in (("variation", 1.0), ("burst", 8)):
         arrivals = "gamma" if name == "variation" else name
         if getattr(arguments, name) != default and arguments.arrivals != arrivals:
-            raise UsageError(f"--{name} takes --arrivals {arrivals}")
+            raise UsageError(f"--{name} requires --arrivals {arrivals}")
     traffic = Traffic(
         arrivals="trace" if arguments.trace is not None else arguments.arrivals,
         variation=arguments.variation,
@@ -230,7 +231,7 @@ def _traffic(arguments: argparse.Namespace) -> Traffic:
         seed=arguments.seed,
         file=arguments.trace or arguments.sharegpt,
     )
-    next(traffic.requests())  # a file that cannot be read is known before anything is sent
+    next(traffic.requests())  # reports an unreadable file before anything is sent
     return traffic
 
 
@@ -239,7 +240,7 @@ def _target(arguments: argparse.Namespace) -> Target:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"--url takes an address such as http://127.0.0.1:8000/v1: got {arguments.url!r}")
     if parts.username or parts.password:
-        raise UsageError("--url with a name or password would be stored: give the key in $OPENAI_API_KEY")
+        raise UsageError("--url must not contain a user name or password, since it is stored: use $OPENAI_API_KEY")
     key = os.environ.get("OPENAI_API_KEY")
     return Target(
         url=arguments.url,
@@ -253,7 +254,7 @@ def _target(arguments: argparse.Namespace) -> Target:
 
 
 def _capacity(arguments: argparse.Namespace, others: Sequence[int], say: Callable[[str], None]) -> float | None:
-    """Requests per second that the generator itself can send, to a server on other processors where it is bound."""
+    """The maximum request rate of the generator, measured against a server on other processors if it is bound."""
     from benchmarking.load.capacity import capacity_per_s
 
     if arguments.capacity_seconds <= 0:
@@ -304,7 +305,7 @@ COLUMNS = (
 
 def _level_text(result: Result) -> str:
     if is_search(result):
-        return "the highest rate, again"
+        return "highest rate, confirmation"
     rate, scenario = result.point.axes.get("request_rate"), facts_of(result).get("scenario")
     level = f"{result.point.concurrency} in flight" if rate is None else f"{rate:g}/s"
     level = f"{scenario} {level}" if scenario == "server" else str(scenario or level)
@@ -331,15 +332,11 @@ def _print(run: Run, *, as_json: bool) -> None:
 
 
 def _search_text(found: Result) -> str:
-    """What a search found, in a sentence."""
+    """The outcome of a search in one sentence."""
     rate, failing = found.metrics.get(HIGHEST_RATE), facts_of(found).get("lowest_rate_not_met_per_s")
     if rate is None:
         return str(found.error)
-    rest = (
-        f"{failing:g} did not"
-        if isinstance(failing, int | float)
-        else "it is the highest that was tried: search higher"
-    )
+    rest = f"{failing:g} did not" if isinstance(failing, int | float) else "the highest tried: search higher"
     return f"highest rate within the limits: {rate:g} requests/s ({rest})"
 
 
@@ -370,34 +367,34 @@ def _parser() -> Parser:
 def _add_server(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("server")
     group.add_argument("--url", metavar="URL", help="address of the server, with /v1")
-    group.add_argument("--model", metavar="NAME", help="model as the server calls it")
+    group.add_argument("--model", metavar="NAME", help="name of the model on the server")
     group.add_argument(
-        "--endpoint", choices=("completions", "chat"), default="completions", help="default: %(default)s"
+        "--endpoint", choices=("completions", "chat"), default="completions", help="API endpoint (default: %(default)s)"
     )
     group.add_argument(
         "--engine",
         default="server",
         metavar="NAME",
-        help="what the server runs, for the column runtime (default: server)",
+        help="engine of the server, stored in the column runtime (default: server)",
     )
     group.add_argument(
         "--precision",
         choices=(*PRECISIONS, "other", "unknown"),
-        help="of the weights (default: unknown, of a model on this machine float32)",
+        help="precision of the weights (default: unknown for a server, float32 for MODEL)",
     )
     group.add_argument("--hardware", metavar="NAME", help="name of the server's device, such as 'NVIDIA H100'")
-    group.add_argument("--ca-file", metavar="FILE", help="certificates to trust (default: the system's)")
+    group.add_argument("--ca-file", metavar="FILE", help="file of trusted CA certificates, PEM (default: the system's)")
     group.add_argument(
         "--http2",
         action="store_true",
-        help="HTTP/2: negotiated over https, spoken from the start over http (default: HTTP/1.1)",
+        help="use HTTP/2: negotiated over https, with prior knowledge over http (default: HTTP/1.1)",
     )
     group.add_argument(
         "--timeout",
         type=positive_seconds,
         default=120.0,
         metavar="S",
-        help="time limit of a request in seconds (default: %(default)g)",
+        help="time limit per request in seconds (default: %(default)g)",
     )
 
 
@@ -411,18 +408,24 @@ def _add_levels(parser: argparse.ArgumentParser) -> None:
         "--request-rate", type=positive_numbers, metavar="R,...", help="open loop: mean requests per second"
     )
     group.add_argument(
-        "--find-rate", action="store_true", help="search the highest rate between the first and last that meets --slo"
+        "--find-rate",
+        action="store_true",
+        help="search for the highest rate between the first and the last that meets --slo",
     )
-    group.add_argument("--slo", metavar="LIMITS", help="limits for goodput, such as ttft:500ms,tpot:50ms,e2e:2s")
+    group.add_argument(
+        "--slo",
+        metavar="LIMITS",
+        help="latency limits for goodput, such as ttft:500ms,tpot:50ms,e2e:2s (default: none)",
+    )
     group.add_argument(
         "--duration",
         type=positive_seconds,
         default=30.0,
         metavar="S",
-        help="seconds in which requests of a level start (default: %(default)g)",
+        help="seconds per level during which requests start (default: %(default)g)",
     )
     group.add_argument(
-        "--num-requests", type=positive_int, metavar="N", help="requests of a level, instead of --duration"
+        "--num-requests", type=positive_int, metavar="N", help="requests per level, instead of --duration"
     )
     group.add_argument(
         "--repetitions",
@@ -430,16 +433,22 @@ def _add_levels(parser: argparse.ArgumentParser) -> None:
         type=positive_int,
         default=1,
         metavar="N",
-        help="of each level; of a model on this machine each in a fresh process (default: %(default)s)",
+        help="repetitions per level; for MODEL each in a fresh process (default: %(default)s)",
     )
     group.add_argument(
-        "--warmup-requests", type=non_negative_int, default=2, metavar="N", help="before a level (default: %(default)s)"
+        "--warmup-requests",
+        type=non_negative_int,
+        default=2,
+        metavar="N",
+        help="requests to warm up before each level (default: %(default)s)",
     )
 
 
 def _add_traffic(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("traffic")
-    group.add_argument("--arrivals", choices=ARRIVALS, default="poisson", help="of an open loop (default: %(default)s)")
+    group.add_argument(
+        "--arrivals", choices=ARRIVALS, default="poisson", help="arrival process of an open loop (default: %(default)s)"
+    )
     group.add_argument(
         "--variation",
         type=positive_number,
@@ -448,49 +457,69 @@ def _add_traffic(parser: argparse.ArgumentParser) -> None:
         help="coefficient of variation of gamma arrivals (default: %(default)g)",
     )
     group.add_argument(
-        "--burst", type=positive_int, default=8, metavar="N", help="requests of a burst (default: %(default)s)"
+        "--burst", type=positive_int, default=8, metavar="N", help="requests per burst (default: %(default)s)"
     )
     group.add_argument(
-        "--input-length", default="128", metavar="N", help="words of a prompt: 128, uniform:64-256 or normal:128+-32"
+        "--input-length",
+        default="128",
+        metavar="N",
+        help="words per prompt: 128, uniform:64-256 or normal:128+-32 (default: %(default)s)",
     )
     group.add_argument(
         "--prompt-ids",
         type=positive_int,
         metavar="N",
-        help="prompts of token ids below N, the size of the vocabulary, so that their length is exact (default: text)",
+        help="send prompts of exact length as token ids below N, the vocabulary size (default: text)",
     )
-    group.add_argument("--output-length", default="64", metavar="N", help="tokens to generate, in the same notation")
+    group.add_argument(
+        "--output-length",
+        default="64",
+        metavar="N",
+        help="tokens to generate per request, in the same notation (default: %(default)s)",
+    )
     group.add_argument(
         "--shared-prefix",
         type=non_negative_number,
         default=0.0,
         metavar="SHARE",
-        help="share of each prompt that is the same in all (default: 0)",
+        help="share of each prompt that all prompts have in common, 0 to 1 (default: 0)",
     )
-    group.add_argument(
-        "--turns", type=positive_int, default=1, metavar="N", help="turns of a conversation (default: 1)"
-    )
+    group.add_argument("--turns", type=positive_int, default=1, metavar="N", help="turns per conversation (default: 1)")
     files = group.add_mutually_exclusive_group()
     files.add_argument(
-        "--trace", type=Path, metavar="FILE", help="arrivals and lengths of a trace of Mooncake or Azure"
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="trace file with arrivals and lengths, in Mooncake's or Azure's format",
     )
-    files.add_argument("--sharegpt", type=Path, metavar="FILE", help="prompts and lengths from conversations (JSON)")
+    files.add_argument(
+        "--sharegpt",
+        type=Path,
+        metavar="FILE",
+        help="file with conversations to take prompts and lengths from (ShareGPT JSON)",
+    )
     group.add_argument(
-        "--seed", type=non_negative_int, default=0, metavar="N", help="of all that is drawn (default: 0)"
+        "--seed",
+        type=non_negative_int,
+        default=0,
+        metavar="N",
+        help="random seed of arrivals, lengths and prompts (default: 0)",
     )
 
 
 def _add_generator(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("generator")
     group.add_argument(
-        "--cpu-list", metavar="CPUS", help="processors of the generator, not the server's, such as 0-1; or of the MODEL"
+        "--cpu-list",
+        metavar="CPUS",
+        help="logical CPUs of the generator (not the server's), or of MODEL, such as 0-1 (default: all)",
     )
     group.add_argument(
         "--capacity-seconds",
         type=non_negative_number,
         default=1.0,
         metavar="S",
-        help="time to measure what the generator itself can send; 0 omits it (default: %(default)g)",
+        help="seconds for measuring the generator's own maximum rate; 0 skips it (default: %(default)g)",
     )
 
 

@@ -1,15 +1,15 @@
 """Lists and deletes cached artifacts: exports, engines, compiled code, reference outputs and FLOP counts of old runs.
 
-list    one line per build: kind, model, precision, size, when it was built and last used, digest; then one per model of
+list    one row per build: kind, model, precision, size, build time, last use, digest; then one per model of
         a script: inputs, runtimes, opset, number of results
-print   everything about one build: what it was made from, its files, and what a script's model was measured at
-stats   number and size of the builds of each kind, and the free space on the disk; of one script's model its results
-delete  builds by digest, kind, model or age, and what is kept of a script's model by its name; incomplete builds and
+print   everything about one build: its inputs, its files, and the results of a script's model
+stats   number and total size of builds by kind, and free disk space; for a script's model its results
+delete  builds by digest, kind, model or age, or a script's model by name; incomplete builds and
         stale locks are always deleted
-report  the list as CSV, with runtime, opset, inputs and latency of the builds of scripts
+report  the list as CSV, including runtime, opset, inputs and latency of script builds
 
-Nothing outside the cache folder is touched; symbolic links in it and builds in progress are skipped. A deleted build is
-made again when it is needed.
+Nothing outside the cache folder is touched; symbolic links in it and builds in progress are skipped. Deleted builds are
+rebuilt when needed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _print(root: Path, contents: Contents, arguments: argparse.Namespace) -> int
     (folder,) = select_builds(contents, Choice(digests=(arguments.build,)), confirmed=False)
     build = next((one.build for one in contents.builds if one.folder == folder), None)
     if build is None:
-        raise StorageError(f"{folder} has no valid record: delete it, and it is made again when it is needed")
+        raise StorageError(f"{folder} has no valid record: delete it, and it will be rebuilt when needed")
     print(json.dumps(to_json(build), indent=1) if arguments.json else build_text(build, folder))
     return EXIT_OK
 
@@ -99,7 +99,7 @@ def _stats(root: Path, contents: Contents, arguments: argparse.Namespace) -> int
 
 
 def _results(state: states.ScriptState, arguments: argparse.Namespace) -> int:
-    """The results that were measured of a script's model."""
+    """Print the results of a script's model."""
     if arguments.json:
         print(json.dumps([to_json(result) for result in state.results], indent=1))
     else:
@@ -108,15 +108,15 @@ def _results(state: states.ScriptState, arguments: argparse.Namespace) -> int:
 
 
 def _state(name: str, contents: Contents) -> states.ScriptState | None:
-    """The kept model of a script that a name means; None where it is the digest of a build. Raises UsageError for the
-    name of neither."""
+    """The state of the script's model with this name; None if it is the digest of a build. Raises UsageError if it is
+    neither."""
     folders = [*(one.folder for one in contents.builds), *(one.folder for one in contents.broken)]
     if name and any(folder.name.startswith(name) for folder in folders):
         return None
     try:
         return states.named(name)
     except UsageError as error:
-        raise UsageError(f"{error}; and no build has such a digest: the action list shows them") from error
+        raise UsageError(f"{error}; no build has this digest either: see manage_cache list") from error
 
 
 def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
@@ -172,16 +172,19 @@ def _parser() -> Parser:
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
     for name, action, what in (
         ("list", _list, "list every build"),
-        ("stats", _stats, "show number and size of the builds by kind, and the free space"),
+        ("stats", _stats, "show number and total size of builds by kind, and free disk space"),
     ):
         one = _action(actions, name, action, what)
         one.add_argument("--json", action="store_true", help="results on stdout as JSON (default: a table)")
         if name == "stats":
             one.add_argument(
-                "build", nargs="?", metavar="BUILD", help="script's model whose results to show (default: all builds)"
+                "build",
+                nargs="?",
+                metavar="BUILD",
+                help="model of a script whose results to show (default: all builds)",
             )
     shown = _action(actions, "print", _print, "show everything about one build")
-    shown.add_argument("build", metavar="BUILD", help="name of a script's model, or a digest; a unique prefix will do")
+    shown.add_argument("build", metavar="BUILD", help="name of a script's model, or digest, or a unique prefix")
     shown.add_argument("--json", action="store_true", help="results on stdout as JSON (default: text)")
     _add_choice(_action(actions, "delete", _delete, "delete builds"))
     report = _action(actions, "report", _report, "write the list as CSV")
@@ -198,7 +201,7 @@ def _action(actions: argparse._SubParsersAction[Parser], name: str, action: obje
 
 def _add_choice(parser: Parser) -> None:
     """The flags that select builds to delete."""
-    which = parser.add_argument_group("selection", "Builds that meet all of these conditions are deleted.")
+    which = parser.add_argument_group("selection", "A build is deleted if it meets all of these conditions.")
     which.add_argument(
         "digest",
         nargs="*",
@@ -206,14 +209,14 @@ def _add_choice(parser: Parser) -> None:
         help="digest or unique prefix, or the name of a script's model (default: any)",
     )
     which.add_argument("--kind", metavar="KIND", help="kind from the list, such as onnx or reference (default: any)")
-    which.add_argument("--model", metavar="MODEL", help="model that it was built from (default: any)")
+    which.add_argument("--model", metavar="MODEL", help="model the build was made from (default: any)")
     which.add_argument(
         "--older-than",
         type=non_negative_number,
         metavar="DAYS",
-        help="days since its last use, at least (default: any)",
+        help="minimum days since the last use (default: any)",
     )
-    which.add_argument("--all", action="store_true", help="every build; requires --yes")
+    which.add_argument("--all", action="store_true", help="all builds; requires --yes")
     which.add_argument("--yes", action="store_true", help="confirmation of --all")
 
 
@@ -301,7 +304,7 @@ def free_bytes(root: Path) -> int:
 
 
 def _row(one: KeptBuild, kept: Sequence[states.ScriptState] = ()) -> dict[str, Any]:
-    """A build; with what is kept of scripts, also what was measured with it."""
+    """A build as a row, with the latest results if it belongs to a script's model."""
     build = one.build
     used = [(state, engine) for state in kept for engine in state.engines if build.digest in engine.digests]
     measured = [
@@ -335,7 +338,7 @@ def _cells(one: KeptBuild) -> tuple[str, ...]:
 
 
 def build_text(build: Build, folder: Path) -> str:
-    """Everything that a build was made from, and what its maker found."""
+    """All inputs of a build, and the facts found while building it."""
     about: dict[str, Any] = {
         **build.parts,
         **build.facts,

@@ -1,8 +1,8 @@
 """Shows where the time and the memory of a model's call go: by part of the model, by layer and by operator.
 
-The model runs under its runtime's own profiler in a fresh process, in turns with calls without it, which tell what the
-profiler costs. Profiles are files and tables of their own and never mix with latency results; benchhouse compare
---profile finds the layer that got slower between two of them.
+The model runs under its runtime's profiler in a fresh process, alternating with unprofiled calls, which show the
+profiler's overhead. Profiles have their own files and tables and never mix with latency results. benchhouse compare
+--profile finds the layer that got slower between two profiles.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ examples:
   benchhouse profile bert-base-uncased --runtime onnxruntime --save --tag version=2
 """
 AXIS_FLAGS = ("batch_size", "sequence_length", "new_tokens")
-"""Axes with a flag, which takes one value here."""
+"""Axes with a flag, which takes a single value in this command."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,7 +84,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request:
-    """What the flags ask for."""
+    """The request of the flags."""
     return Request(
         model_id=arguments.model,
         device=arguments.device,
@@ -120,7 +120,7 @@ def _print(found: Sequence[Profiled], *, as_json: bool) -> None:
 
 
 def _keep(found: Sequence[Profiled], arguments: argparse.Namespace, ingest: Ingest | None) -> int:
-    """Write the files, and store the profiles; the exit code."""
+    """Write the files and store the profiles; returns the exit code."""
     folder, tensorboard = _folders(arguments)
     code = EXIT_OK
     if (place := folder or tensorboard) is None:
@@ -140,7 +140,7 @@ def _keep(found: Sequence[Profiled], arguments: argparse.Namespace, ingest: Inge
 
 
 def _folders(arguments: argparse.Namespace) -> tuple[Path | None, Path | None]:
-    """Of the profile's files, and of TensorBoard's."""
+    """The folders of the profile's files and of TensorBoard's log."""
     named = arguments.output or (flags.DEFAULT_OUTPUT_DIR if arguments.save else None), arguments.tensorboard
     output, tensorboard = (None if one is None else Path(one) for one in named)
     return output, tensorboard
@@ -162,7 +162,7 @@ def _parser() -> Parser:
     flags.add_named_model(parser.add_argument_group("model"))
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)
-    hardware.add_argument("--runtime", metavar="R", help=runtime_help(several="one with a profiler"))
+    hardware.add_argument("--runtime", metavar="R", help=runtime_help(several="must have a profiler"))
     flags.add_precision(hardware)
     flags.add_threads(hardware)
     add_runtime_options(parser)
@@ -173,25 +173,29 @@ def _parser() -> Parser:
 
 
 def _add_measuring(parser: argparse.ArgumentParser) -> None:
-    """The point, and how often it is called."""
-    group = parser.add_argument_group("what is profiled")
+    """Add the flags of the point and of the number of calls."""
+    group = parser.add_argument_group("point and calls")
     for name in AXIS_FLAGS:
         axis = AXES[name]
         default = 1 if name == "batch_size" else None
-        shown = "1" if default else "the first of the model's family"
+        shown = "1" if default else "the family's first default"
         flag = f"--{name.replace('_', '-')}"
         group.add_argument(
-            flag, type=positive_int, default=default, metavar="N", help=f"{axis.help} (default: {shown})"
+            flag,
+            type=positive_int,
+            default=default,
+            metavar="N",
+            help=f"{axis.help.partition(' (default')[0]} (default: {shown})",
         )
     group.add_argument(
         "--num-runs",
         type=positive_int,
         default=DEFAULT_RUNS,
         metavar="N",
-        help="calls under the profiler, and as many without it (default: %(default)s)",
+        help="calls under the profiler, and as many without (default: %(default)s)",
     )
     group.add_argument(
-        "--compare-onnx", action="store_true", help="profile the runtimes of exported graphs too, and compare them"
+        "--compare-onnx", action="store_true", help="also profile the runtimes of exported graphs, and compare"
     )
     group.add_argument(
         "--timeout",
@@ -209,7 +213,7 @@ def _add_builds(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    """What is written, stored and printed."""
+    """Add the flags of files, database and output."""
     group = parser.add_argument_group("output")
     group.add_argument(
         "--output",
@@ -217,8 +221,10 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help="folder of profiling_results_*.json, trace_*.json (Chrome, Perfetto) and onnx_comparison_*.json "
         f"(default: none, with --save {flags.DEFAULT_OUTPUT_DIR})",
     )
-    group.add_argument("--tensorboard", metavar="DIR", help="log folder that gets the trace for TensorBoard")
-    group.add_argument("--save", action="store_true", help="store the profile in the database too")
+    group.add_argument(
+        "--tensorboard", metavar="DIR", help="TensorBoard log folder to write the trace to (default: none)"
+    )
+    group.add_argument("--save", action="store_true", help="also store the profile in the database (default: no)")
     flags.add_database_and_labels(group)
     flags.add_output_format(group)
 

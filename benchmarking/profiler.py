@@ -1,4 +1,4 @@
-"""Profiles from Python, and their files: what `benchhouse profile` does.
+"""Profiling from Python, and the files of profiles; `benchhouse profile` is built on it.
 
 profiler = MLRuntimeProfiler("bert-base-uncased", device="cpu")
 profiler.profile_inference(["What takes the time?"], num_runs=20)
@@ -41,7 +41,7 @@ from benchmarking.sweep.show.profile_report import WORDS, kind_shares, profile_t
 
 DEFAULT_RUNS = 20
 TENSORBOARD_ENDING = ".pt.trace.json"
-"""What TensorBoard's plug-in for torch's profiler looks for: WORKER.TIME.pt.trace.json."""
+"""The file name that TensorBoard's torch profiler plug-in expects: WORKER.TIME.pt.trace.json."""
 Say = Callable[[str], None]
 
 
@@ -70,8 +70,8 @@ def profiled(
     texts: Sequence[str] = (),
     device_wait_s: float | None = None,
 ) -> Profiled:
-    """Profile a plan in a worker; the device's peak rates are those that the database has. A database that cannot be
-    read costs the profile these alone. Raises as `profile_cell` does."""
+    """Profile a plan in a worker, with the device's peak rates from the database. If the database cannot be read, the
+    profile lacks only these. Raises as `profile_cell` does."""
     peaks, why_none = _peaks(plan, db_path, say)
     with temporary_folder("benchhouse-profile") as folder:
         wanted = ProfileSettings(num_runs=num_runs, folder=str(folder), texts=tuple(texts))
@@ -81,7 +81,7 @@ def profiled(
 
 
 def _peaks(plan: CellPlan, db_path: str, say: Say) -> tuple[dict[str, float], str]:
-    """The measured peak rates of a plan's device, and why there are none where there are none."""
+    """The measured peak rates of a plan's device, or the reason why there are none."""
     try:
         return measured_peaks(plan.hardware.hardware_id, db_path), NOT_CALIBRATED
     except StorageError as error:
@@ -90,8 +90,8 @@ def _peaks(plan: CellPlan, db_path: str, say: Say) -> tuple[dict[str, float], st
 
 
 def on_exported(request: Request, profile: Callable[[CellPlan], Profiled], say: Say) -> list[Profiled]:
-    """The same request on each other runtime of exported graphs that has a profiler and can run it here; those that
-    cannot are reported with the reason."""
+    """The same request on each other runtime of exported graphs with a profiler. Runtimes that cannot run it here are
+    reported with the reason."""
     found, session_id = list[Profiled](), uuid7()
     for name in export_runtimes().values():
         if request.runtime is not None and runtime_named(request.runtime) == name:
@@ -105,8 +105,8 @@ def on_exported(request: Request, profile: Callable[[CellPlan], Profiled], say: 
 
 
 def check_folders(plan: CellPlan, folder: Path | None, tensorboard: Path | None) -> None:
-    """Make the folders of a profile's files. Raises StorageError, and UnsupportedError where there will be no trace for
-    TensorBoard."""
+    """Create the folders of a profile's files. Raises StorageError, and UnsupportedError if the profiler writes no
+    trace for TensorBoard."""
     runtime: Runtime = plugins.load(RUNTIMES, plan.cell.runtime)
     if tensorboard is not None and not runtime.profiler_traces:
         raise UnsupportedError(f"--tensorboard: the profiler of {runtime.name} writes no trace")
@@ -116,8 +116,8 @@ def check_folders(plan: CellPlan, folder: Path | None, tensorboard: Path | None)
 
 
 def save(found: Profiled, folder: Path, tensorboard: Path | None = None) -> dict[str, Path]:
-    """Write `profiling_results_*.json` and `trace_*.json` to a folder, and the trace once more for TensorBoard, if
-    there is one: kind of file -> path, the results first. Raises StorageError."""
+    """Write `profiling_results_*.json` and `trace_*.json` to a folder, and a copy of the trace for TensorBoard:
+    kind of file -> path, the results first. Raises StorageError."""
     name = _name(found.profile)
     for each in (folder, *(() if tensorboard is None else (tensorboard,))):
         spool.prepare(each)
@@ -181,10 +181,10 @@ def comparison_text(profiles: Sequence[Profile], page: Page = PLAIN) -> str:
 
 
 class MLRuntimeProfiler:
-    """Profiles one model on one device, in a process of its own each time."""
+    """Profiles one model on one device, in a new process each time."""
 
     def __init__(self, model_name: str, device: str = "auto", **fields: Any) -> None:
-        """`fields` are further ones of a request: runtime, precision, weights, options, num_threads, tags, ..."""
+        """`fields` are further fields of a request: runtime, precision, weights, options, num_threads, tags, ..."""
         self._fields = {"model_id": model_name, "device": device, "settings": settings("quick"), **fields}
         self._request: Request | None = None
         self._found: Profiled | None = None
@@ -224,13 +224,13 @@ class MLRuntimeProfiler:
         return self._last.profile
 
     def print_summary(self) -> None:
-        """Where the time of the last profile goes, and what to try."""
+        """Print where the time of the last profile goes, and what to try."""
         print(profile_text(self.profile, stdout_page()))
         if self._compared:
             print("\n" + comparison_text([self.profile, *(one.profile for one in self._compared)], stdout_page()))
 
     def save_results(self, path: str | Path) -> dict[str, Path]:
-        """Write the files of the last profile, and those it was compared with, to a folder: kind of file -> path."""
+        """Write the files of the last profile, and of those compared with it, to a folder: kind of file -> path."""
         folder = Path(path)
         paths = save(self._last, folder)
         for one in self._compared:
@@ -245,12 +245,12 @@ class MLRuntimeProfiler:
         of the model. Raises UsageError before the first profile, BenchhouseError when none of them runs here."""
         request, runs = self._request, self._num_runs
         if request is None:
-            raise UsageError("compare_onnx compares with a profile: call profile_inference first")
+            raise UsageError("compare_onnx needs a profile to compare with: call profile_inference first")
         self._compared = on_exported(
             request, lambda plan: profiled(plan, runs, default_database(), lambda message: None), note
         )
         if not self._compared:
-            raise BenchhouseError(f"nothing to compare {default_runtime()} with: the reasons are above")
+            raise BenchhouseError(f"no other runtime to compare {default_runtime()} with: see the reasons above")
         return comparison([self.profile, *(one.profile for one in self._compared)])
 
     @property
@@ -261,7 +261,7 @@ class MLRuntimeProfiler:
 
 
 def _sizes(axes: Mapping[str, Any]) -> dict[str, Any]:
-    """The axes of a point as fields of a request; a batch of one without another number."""
+    """The axes of a point as fields of a request; the batch size is 1 by default."""
     known = ("batch_size", "sequence_length", "new_token")
     named = {name.removesuffix("s"): value for name, value in axes.items()}
     if unknown := sorted(set(named) - set(known)):
@@ -272,7 +272,7 @@ def _sizes(axes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tokens(request: Request, texts: Sequence[str]) -> int:
-    """Tokens of the longest text: the model's limit at most."""
+    """Tokens of the longest text, at most the model's limit."""
     from benchmarking.workloads.support.processing import load, present, token_count
 
     workload = workload_of(request)
@@ -284,7 +284,7 @@ def _tokens(request: Request, texts: Sequence[str]) -> int:
 
 
 def _name(profile: Profile) -> str:
-    """What the names of a profile's files share; the end of the id keeps those of one second apart."""
+    """The common part of a profile's file names. The end of the id keeps profiles of the same second apart."""
     return f"{spool.file_name(profile.run.cell, profile.run.started_at)}_{profile.profile_id[-8:]}"
 
 

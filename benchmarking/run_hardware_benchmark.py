@@ -71,11 +71,11 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
             )
     _check_place(arguments)
     if arguments.benches is not None:
-        raise UsageError("--benches goes with --resume here: measure benchmarks with batch_benchmark --benches")
+        raise UsageError("--benches requires --resume: to measure benchmarks, use batch_benchmark --benches")
     if arguments.calibrate_device:
         return _calibrate(arguments, argv, show)
     if arguments.model_id is None:
-        raise UsageError("--model-id is needed: a name on the hub, a folder, or a name from --list-models")
+        raise UsageError("--model-id is required: a name on the hub, a folder, or a name from --list-models")
     if arguments.turn is not None and not arguments.dry_run:
         return take_turn(
             arguments.turn,
@@ -88,7 +88,7 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     if arguments.interleave and not arguments.dry_run:
         return _measure_in_turns(arguments, argv)
     if arguments.launches is None and (arguments.compare_to is not None or _compares(arguments)):
-        arguments.launches = ab.DEFAULT_ROUNDS  # what is compared needs launches rather than long ones
+        arguments.launches = ab.DEFAULT_ROUNDS  # a comparison needs many launches rather than long ones
     with engine(arguments, _devices(arguments)) as where:
         plans, show = _plans(arguments, argv, show, where.machine)
         if arguments.dry_run:
@@ -104,18 +104,18 @@ def _devices(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _check_place(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for what is not measured on another machine."""
+    """Raise UsageError for flags that do not work on another machine."""
     if arguments.cluster is None:
         return
     for flag in ("interleave", "turn", "calibrate_device", "benches"):
         if getattr(arguments, flag):
             raise UsageError(
-                f"--{flag.replace('_', '-')} measures on this machine: run it there, without --backend and --use-slurm"
+                f"--{flag.replace('_', '-')} works on this machine only: run it there without --backend and --use-slurm"
             )
 
 
 def _measure_in_turns(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    """Measure the stored run and this command in alternating launches, and judge the difference."""
+    """Measure the stored run and this command in alternating launches, and compare them."""
     rounds = arguments.launches or ab.DEFAULT_ROUNDS
     looks = ab.planned_looks(rounds, arguments.launches or ab.MAX_ROUNDS)
     return ab.compare_in_turns(ab.arms(arguments, argv), looks, ab.output_options(arguments))
@@ -138,7 +138,7 @@ def _plans(
     ]
     planned[0].tell(note)
     plans = [plan for one in planned for plan in one.plans]
-    # Several numbers of threads are several comparisons of runtimes, which the tables of a session are.
+    # With several numbers of threads there are several comparisons, which the session's tables show.
     show = show_runtimes(show, planned[0].refused) if len(planned) == 1 else show
     return flags.named_plans(arguments, plans), show
 
@@ -181,7 +181,7 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session
 
 
 def _database(arguments: argparse.Namespace) -> Ingest | None:
-    """What stores a run; None without --save. A resumed run was started with --save."""
+    """Stores runs; None without --save. A resumed run was started with --save."""
     if not (arguments.save or arguments.resume):
         return None
     return database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
@@ -225,28 +225,34 @@ def _parser() -> Parser:
     flags.add_keeping(output)
     flags.add_output_format(output)
     flags.add_log_level(output)
-    output.add_argument("--resume", action="store_true", help="finish and store the unfinished runs of --output-dir")
+    output.add_argument("--resume", action="store_true", help="finish and store the unfinished runs in --output-dir")
     output.add_argument(
         "--benches",
         metavar="DIR",
-        help="with --resume: folder of your own benchmarks, whose runs may be finished (default: none)",
+        help="with --resume: folder of your own benchmarks whose runs to finish (default: none)",
     )
     ab.add_comparison_flags(output)
     output.add_argument(
         "--turn",
         type=Path,
         metavar="DIR",
-        help="measure one launch of the run in DIR and leave the others for later turns, as benchhouse ab does",
+        help="measure one launch of the run in DIR, and leave the others for later (used by benchhouse ab)",
     )
     instead = parser.add_argument_group("instead of measuring a model")
     flags.add_dry_run(instead)
-    instead.add_argument("--list-devices", action="store_true", help="list every kind of device: found, or why not")
     instead.add_argument(
-        "--list-runtimes", action="store_true", help="list every runtime: installed, or what is missing"
+        "--list-devices", action="store_true", help="list all device kinds, with the reason for each that was not found"
     )
-    instead.add_argument("--list-models", action="store_true", help="list the models of the catalog and of the cache")
     instead.add_argument(
-        "--calibrate-device", action="store_true", help="measure the device's peak rates: matrix products and a copy"
+        "--list-runtimes",
+        action="store_true",
+        help="list all runtimes, with the missing packages of each that is not installed",
+    )
+    instead.add_argument("--list-models", action="store_true", help="list the models in the catalog and in the cache")
+    instead.add_argument(
+        "--calibrate-device",
+        action="store_true",
+        help="measure the device's peak rates (matrix multiplication and memory copy)",
     )
     return parser
 

@@ -1,9 +1,9 @@
-"""Which runtime runs which family, and on which device at which precision, as Markdown with the reasons in notes.
+"""The support table: runtimes by family, device and precision, as Markdown with the reasons in notes.
 
     python -m benchmarking.support_table [--write docs/runtimes-and-devices.md]
 
-The answers are the plugins' own, for devices that have everything their kind can have and with every package installed,
-so that the table is the same on every machine.
+Plugins are asked about fully equipped devices with every package installed, so that the table is the same on every
+machine.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ DEVICES: tuple[Device, ...] = tuple(
     for kind in kinds()
     for selector, name in kind.typical.items()
 )
-"""The typical devices of every kind, with all that they can have."""
+"""The typical devices of every kind, with every capability of the kind."""
 
 SLOTS = ("\N{BULLET}1", "\N{BULLET}2", "\N{BULLET}3")
-"""Where the name of a precision, a device and a task was in a note's text."""
+"""Placeholders for the names of a precision, a device and a task in the text of a note."""
 
 
 class Notes:
-    """Numbered notes. Reasons that differ in the name of a precision, device or task only are one note."""
+    """Numbered notes. Reasons that differ only in the name of a precision, device or task share a note."""
 
     def __init__(self) -> None:
         self._words: dict[str, list[dict[str, None]]] = {}
 
     def mark(self, reasons: Sequence[Reason]) -> str:
-        """The marks of some reasons, to stand behind a word; nothing without any."""
+        """The superscript marks of some reasons, to append to a word; empty without reasons."""
         numbers = set()
         for reason in reasons:
             places = self._words.setdefault(reason.template, [{} for _ in SLOTS])
@@ -73,14 +73,14 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why a pair does not go together, its names of precision, device and task taken out."""
+    """Why a combination is unsupported, with placeholders for the names of precision, device and task."""
 
     template: str
     words: tuple[str, str, str]
 
     @classmethod
     def of(cls, text: str, precision: str, device: Device, task: str) -> Reason:
-        """A plugin's reason. A device's name is taken out where the sentence is about its absence: "not on cuda"."""
+        """A plugin's reason. A device's name becomes a placeholder where the sentence says "not on cuda"."""
         precision_slot, device_slot, task_slot = SLOTS
         text = text.replace(task, task_slot).replace(precision, precision_slot)
         for start in ("not on ", "not of "):
@@ -89,7 +89,7 @@ class Reason:
 
 
 Answers = Mapping[str, Mapping[str, Mapping[Precision, Reason | None]]]
-"""Of one runtime: device -> family -> precision -> None, or why not."""
+"""The answers of a runtime: device -> family -> precision -> None if supported, else the reason."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -123,7 +123,7 @@ def table_text() -> str:
 
 
 def ask(runtime: Runtime) -> Answers:
-    """What a runtime says to each nominal device, family and precision, with every package installed."""
+    """The answers of a runtime for each nominal device, family and precision, with every package installed."""
     with all_assumed():
         return {
             device.selector: {
@@ -160,14 +160,14 @@ def tiny_workloads() -> Mapping[str, Workload]:
 
 
 def between_markers(text: str) -> str | None:
-    """What a Markdown text has between the markers, or None."""
+    """The text between the markers of a Markdown text, or None."""
     _, start, rest = text.partition(START)
     inside, end, _ = rest.partition(END)
     return inside.strip("\n") if start and end else None
 
 
 def _family_cell(answers: Answers, family: str, notes: Notes) -> str:
-    """Yes where the runtime runs the family on a device; the reason where it does not on others that it has."""
+    """Yes if the runtime runs the family on any device, with notes for the devices where it does not."""
     own = [of for of in answers.values() if any(map(_runs, of.values()))]
     refused = [of[family]["float32"] for of in own if not _runs(of[family])]
     word = "yes" if len(refused) < len(own) else "-"
@@ -175,7 +175,7 @@ def _family_cell(answers: Answers, family: str, notes: Notes) -> str:
 
 
 def _precision_cell(of: Mapping[str, Mapping[Precision, Reason | None]], notes: Notes) -> str:
-    """The precisions that every family has which the runtime runs on the device, and why there are no others."""
+    """The precisions that all families of the runtime support on the device, with notes about the others."""
     running = [answers for answers in of.values() if _runs(answers)]
     if not running:
         nothing = next(iter(of.values()))["float32"]
@@ -202,7 +202,9 @@ def _write(path: Path) -> None:
     try:
         text = path.read_text(encoding="utf-8")
         if between_markers(text) is None:
-            raise FormatError(f"{path}: no {START} followed by {END} in it: put these two lines where the table goes")
+            raise FormatError(
+                f"{path} does not contain {START} followed by {END}: add these two lines where the table goes"
+            )
         before, after = text.split(START)[0], text.split(END, 1)[1]
         path.write_text(f"{before}{START}\n{table_text()}\n{END}{after}", encoding="utf-8")
     except OSError as error:

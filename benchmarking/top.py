@@ -1,7 +1,7 @@
-"""Watches the sweeps that run on this machine: progress, time left, last results, and the use of their devices.
+"""Watches the sweeps running on this machine: progress, time left, latest results, and device use.
 
-On a terminal the picture is renewed until Ctrl-C; elsewhere there is a line for each change. Devices are sampled once a
-second while it runs, by a process of its own; a sweep that nobody watches is sampled by nobody.
+On a terminal the display refreshes until Ctrl-C; elsewhere a line is printed for each change. A separate process
+samples devices once a second, and only while this command runs, so an unwatched sweep is not disturbed.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ examples:
   benchhouse top --once
   benchhouse top --json
 
-exit codes: 0 shown, or Ctrl-C; 1 the folder of live statuses cannot be used; 2 usage;
-3 nothing runs (with --once or --json)
+exit codes: 0 shown, or Ctrl-C; 1 unusable folder of live statuses; 2 usage;
+3 no sweep is running (with --once or --json)
 """
 INTERVAL_S = 1.0
 FIRST_SAMPLES_S = 5.0
-"""A single picture waits so long, at most, for two samples of each device: a share of time needs two."""
+"""Maximum wait of --once and --json for two samples of each device, which a utilization needs."""
 POLL_S = 0.1
 BAR_WIDTH = 30
 FULL, REST = "\N{BOX DRAWINGS HEAVY HORIZONTAL}", "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 STYLES = {f"{FULL}+": "green", r"\d+ failed|failed: .*|crashed": "red", r"(?m)^\S.*: \d+ points?\b.*$": "bold"}
-"""Of parts of the picture on a terminal, by regular expressions."""
+"""Regular expression -> style of the matching text on a terminal."""
 COURSE_WIDTH = 24
 SECONDS_A_BAR = 5
 MOST_RESULTS = 6
 HOW_TO_START = (
-    "No sweep of this user runs on this machine. Start one, for example in another terminal:\n"
+    "No sweep of this user is running on this machine. Start one, for example in another terminal:\n"
     "  run_hardware_benchmark --model-id bert-base-uncased --save"
 )
 
@@ -106,10 +106,10 @@ def _parser() -> Parser:
         type=positive_seconds,
         default=INTERVAL_S,
         metavar="SECONDS",
-        help="time between two pictures, in seconds (default: %(default)g)",
+        help="seconds between two updates (default: %(default)g)",
     )
-    parser.add_argument("--once", action="store_true", help="one picture, after a second of samples")
-    parser.add_argument("--json", action="store_true", help="the same once as JSON, with all samples")
+    parser.add_argument("--once", action="store_true", help="print the state once, after about a second of sampling")
+    parser.add_argument("--json", action="store_true", help="print the state once as JSON, with all samples")
     return parser
 
 
@@ -123,7 +123,7 @@ def _show_once(watch: Watch, *, as_json: bool) -> int:
 
 
 def _with_samples(watch: Watch) -> Sight:
-    """What there is once every device has two samples, or says why it has none."""
+    """The state once every device has two samples, or a reason for having none."""
     deadline_s = time.monotonic() + FIRST_SAMPLES_S
     while True:
         sight = watch.look()
@@ -138,7 +138,7 @@ def _is_ready(meter: Meter) -> bool:
 
 
 def _redraw(watch: Watch, interval_s: float) -> None:
-    """Renew the picture on the terminal. Raises KeyboardInterrupt at its end."""
+    """Refresh the display on the terminal until KeyboardInterrupt."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -155,7 +155,7 @@ def _redraw(watch: Watch, interval_s: float) -> None:
 
 
 def _print_changes(watch: Watch, interval_s: float) -> None:
-    """Print a line for each sweep when its progress has changed. Raises KeyboardInterrupt at its end."""
+    """Print a line per sweep whenever its progress changes, until KeyboardInterrupt."""
     printed: dict[str, str] = {}
     has_noted = False
     while True:
@@ -173,7 +173,7 @@ def _print_changes(watch: Watch, interval_s: float) -> None:
 
 
 def picture(sight: Sight, page: Page) -> str:
-    """Everything, for a stream of this page. Texts of files are escaped."""
+    """The whole display as text for this page. Text from files is escaped."""
     parts = [_sweep(one, page, sight.at_s) for one in sight.running] or [HOW_TO_START]
     if sight.ended:
         ended = [wrapped(_ended_words(one, sight.at_s), page.text_width) for one in sight.ended]
@@ -201,7 +201,7 @@ def _sweep(one: Watched, page: Page, now_s: float) -> str:
 
 
 def _bar(one: Watched, page: Page) -> str:
-    """The finished share, and in words."""
+    """A progress bar, then the progress in words."""
     share = one.status.done / one.status.total if one.status.total else 0.0
     full, rest = ("#", "-") if page.is_ascii else (FULL, REST)
     filled = round(share * BAR_WIDTH)
@@ -226,11 +226,11 @@ def _doing(status: LiveStatus) -> str:
 
 def _since(status: LiveStatus, now_s: float) -> str:
     news_s = max(0.0, now_s - status.updated_s)
-    return f"running for {duration(max(0.0, now_s - status.started_s))}, last news {duration(news_s)} ago"
+    return f"running for {duration(max(0.0, now_s - status.started_s))}, last update {duration(news_s)} ago"
 
 
 def point_words(current: CurrentPoint) -> str:
-    """The point that is being measured, with its live numbers."""
+    """The point being measured, with its live numbers."""
     words = [current.cell, current.point, f"launch {current.launch}/{current.launches}"]
     if current.phase:
         calls = f", {current.calls} calls" if current.calls else ""
@@ -247,7 +247,7 @@ def _ended_words(one: Watched, now_s: float) -> str:
     ago = duration(max(0.0, now_s - status.updated_s))
     words = f"{status.words}: {_progress_words(one)}, {ago} ago"
     if one.state == "crashed":
-        words += f": its process (PID {status.owner.pid}) is gone"
+        words += f": its process (PID {status.owner.pid}) has died"
         words += f"; {status.resume_command}" if status.resume_command else ""
     elif one.state == "failed":
         words += f": {status.activity}"
@@ -292,7 +292,7 @@ def _state(one: PointResult) -> str:
 
 
 def _table(columns: Sequence[Column[Thing]], things: Sequence[Thing], page: Page) -> str:
-    """A table; what all its rows share above it. Empty without rows."""
+    """A table under a line with the values that all rows share; empty without rows."""
     if not things:
         return ""
     table = table_of(columns, things, page)
@@ -301,7 +301,7 @@ def _table(columns: Sequence[Column[Thing]], things: Sequence[Thing], page: Page
 
 
 def _meters(meters: Sequence[Meter], page: Page) -> str:
-    """The use of each device, and what cannot be read of it."""
+    """The use of each device, and the readings that are not available."""
     rows = [Gauged(device=meter.selector, course=course) for meter in meters for course in meter.courses]
     bars = bars_for(sys.stdout.encoding)
     columns = (
@@ -326,9 +326,9 @@ def _meter_note(meter: Meter) -> str:
     if meter.trouble is not None:
         return f"{meter.selector}: not sampled: {meter.trouble}"
     if not meter.courses:
-        return f"{meter.selector}: the first sample comes in a moment"
+        return f"{meter.selector}: waiting for the first sample"
     titles = [READINGS[name].title for name in meter.missing]
-    return f"{meter.selector}: without {', '.join(titles)}, which this machine does not tell" if titles else ""
+    return f"{meter.selector}: not available on this machine: {', '.join(titles)}" if titles else ""
 
 
 def _plain_page() -> Page:

@@ -1,4 +1,4 @@
-"""The command line of a batch: its flags, and the plans they make together with a list of models."""
+"""The command line of a batch: its flags, and the plans that they and a list of models request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ examples:
 """
 DEFAULT_BENCHES = "benches"
 OF_BENCHES = ("new_tokens",)
-"""Axes that a command may set for people's own benchmarks, too."""
+"""Axes that a command may set for user-written benchmarks too."""
 OF_MODELS = (
     "runtimes",
     "weights",
@@ -39,7 +39,7 @@ OF_MODELS = (
     "rebuild",
     *(key for key in BY_KEY if key not in OF_BENCHES),
 )
-"""Settings that people's own benchmarks do not have; no options of runtimes either."""
+"""Settings that user-written benchmarks do not have. They have no runtime options either."""
 
 
 def parser(name: str, description: str | None) -> Parser:
@@ -64,16 +64,16 @@ def parser(name: str, description: str | None) -> Parser:
         nargs="?",
         const=DEFAULT_BENCHES,
         metavar="DIR",
-        help=f"folder of Python files with your own benchmarks, or one file (default: ./{DEFAULT_BENCHES}, if there is "
-        "one and neither models nor --resume are given)",
+        help=f"folder of Python files with your own benchmarks, or a single file (default: ./{DEFAULT_BENCHES} if it "
+        "exists and neither models nor --resume are given)",
     )
     models.add_argument(
-        "--model-id", metavar="MODEL", help="model that the benchmarks load (default: the model_id of their configs)"
+        "--model-id", metavar="MODEL", help="model for the benchmarks to load (default: the model_id of their configs)"
     )
-    pattern = "the models, or with --benches the benchmarks, that match a pattern; repeatable"
-    models.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"only {pattern}")
-    models.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"without {pattern}")
-    models.add_argument("--enable-mock", action="store_true", help="also run benchmarks that are marked as mocks")
+    pattern = "the models (with --benches: the benchmarks) that match a pattern; repeatable"
+    models.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"measure only {pattern}")
+    models.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"skip {pattern}")
+    models.add_argument("--enable-mock", action="store_true", help="also run benchmarks marked as mocks")
     flags.add_weights(models)
     hardware = parser.add_argument_group("devices and runtimes")
     kinds = ", ".join(plugins.names("benchmarking.devices"))
@@ -93,20 +93,22 @@ def parser(name: str, description: str | None) -> Parser:
     add_cluster(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--no-save", action="store_true", help="keep no run files and store nothing (default: keep all)"
+        "--no-save",
+        action="store_true",
+        help="write no run files and store nothing in the database (default: save both)",
     )
     flags.add_keeping(output)
-    output.add_argument("--report", metavar="FILE", help="report of the batch: FILE.html for people, or FILE.md")
+    output.add_argument("--report", metavar="FILE", help="report of the batch to write: FILE.html or FILE.md")
     output.add_argument(
         "--resume",
         action="store_true",
-        help="continue the newest unfinished batch of --output-dir; with models, that of this command",
+        help="continue the newest unfinished batch in --output-dir; with models, the one with these settings",
     )
     output.add_argument(
         "--turn",
         type=Path,
         metavar="DIR",
-        help="measure one launch of each run in DIR and leave the others for later turns, as benchhouse ab does",
+        help="measure one launch of each run in DIR, and leave the others for later (used by benchhouse ab)",
     )
     flags.add_output_format(output)
     flags.add_log_level(output)
@@ -116,49 +118,47 @@ def parser(name: str, description: str | None) -> Parser:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check the flags against each other, and take ./benches where nothing else is named. Raises UsageError."""
+    """Check the combination of flags, and default to ./benches if nothing else is given. Raises UsageError."""
     models = arguments.models or arguments.model_list
     if not models and not arguments.resume and arguments.benches is None and Path(DEFAULT_BENCHES).is_dir():
         arguments.benches = DEFAULT_BENCHES
         note(f"benchmarks: ./{DEFAULT_BENCHES}")
     if arguments.resume and (arguments.no_save or arguments.dry_run):
-        raise UsageError("--resume continues a batch that was saved: leave --no-save and --dry-run out")
+        raise UsageError("--resume continues a saved batch: remove --no-save and --dry-run")
     if arguments.turn is not None:
         _check_turn(arguments)
     if not models and not arguments.benches and not arguments.resume:
-        raise UsageError("--models a,b, --model-list FILE or --benches DIR is needed")
+        raise UsageError("nothing to measure: give --models a,b, --model-list FILE or --benches DIR")
     if arguments.model_id is not None and not arguments.benches:
-        raise UsageError(f"--model-id {arguments.model_id} is for benchmarks: measure models with --models")
+        raise UsageError(f"--model-id {arguments.model_id} requires --benches: to measure models, use --models")
     settle(arguments)
     if arguments.cluster is None and (arguments.spread or arguments.require_same_versions):
-        raise UsageError("--spread and --require-same-versions are for a cluster: name it with --cluster")
+        raise UsageError("--spread and --require-same-versions require --cluster")
     if arguments.cluster is not None and arguments.benches:
-        raise UsageError("--benches runs code of this machine, and the workers of a cluster run plans only")
+        raise UsageError("--benches works on this machine only: cluster workers do not run your code")
     if not models and not arguments.resume:
         _check_benches_alone(arguments)
 
 
 def _check_turn(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for what a turn does not do: it is measured here, and whoever has its folder stores it."""
+    """Raise UsageError for flags that a turn ignores: it runs on this machine, and its caller stores the results."""
     for flag in ("resume", "cluster", "report", "no_save"):
         if getattr(arguments, flag):
-            raise UsageError(f"--turn measures one launch into its folder: leave --{flag.replace('_', '-')} out")
+            raise UsageError(f"--turn only measures one launch into its folder: remove --{flag.replace('_', '-')}")
 
 
 def _check_benches_alone(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for flags of models: a benchmark's configurations stand in its file."""
+    """Raise UsageError for flags of models: a benchmark's configurations are in its file."""
     for key in (*OF_MODELS, *runtime_options()):
         if getattr(arguments, key) is not None:
             flag = f"--{key.replace('_', '-')}"
-            raise UsageError(
-                f"{flag} is for models: the files of --benches hold the configurations of their benchmarks"
-            )
+            raise UsageError(f"{flag} applies to models only: set it in the configurations of your benchmarks")
 
 
 def plans(
     arguments: argparse.Namespace, command: tuple[str, ...], session_id: str, machine: Machine
 ) -> tuple[CellPlan, ...]:
-    """The plans of everything requested. Raises PlanError with every reason why something cannot run."""
+    """The plans of everything requested. Raises PlanError with the reasons if anything cannot run."""
     try:
         models = plan_all(cell_requests(_entries(arguments), _given(arguments), command), session_id, machine, note)
     except PlanError as error:
@@ -181,7 +181,7 @@ def _entries(arguments: argparse.Namespace) -> tuple[model_list.Entry, ...]:
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The settings that were given on the command line, by their keys in a list."""
+    """The settings given on the command line, by their keys in a list of models."""
     given = {key: getattr(arguments, key, None) for key in readers()}
     given["tags"] = dict(arguments.tag) or None
     return {key: value for key, value in given.items() if value is not None}
@@ -190,7 +190,7 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
 def _bench_plans(
     arguments: argparse.Namespace, command: tuple[str, ...], session_id: str, machine: Machine
 ) -> tuple[CellPlan, ...]:
-    """The plans of people's own benchmarks."""
+    """The plans of user-written benchmarks."""
     if arguments.benches is None:
         return ()
     from benchmarking.benches.discovery import discover

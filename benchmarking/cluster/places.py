@@ -46,18 +46,18 @@ def add_cluster(parser: Parser) -> None:
         "--cluster",
         metavar="CLUSTER",
         help="measure on the workers of a Dask cluster: tcp://HOST:PORT or tls://HOST:PORT of its scheduler; local:N "
-        "for N workers on this machine; ssh:HOSTFILE for one on each host of a file; slurm:CONFIG.yaml for jobs of "
-        "Slurm (default: measure here)",
+        "for N workers on this machine; ssh:HOSTFILE for one worker per host in a file; slurm:CONFIG.yaml for Slurm "
+        "jobs (default: measure on this machine)",
     )
     cluster.add_argument(
         "--spread",
         action="store_true",
-        help="launches of a cell on several workers with the same hardware (default: a cell on one worker)",
+        help="spread the launches of a cell over workers with the same hardware (default: one worker per cell)",
     )
     cluster.add_argument(
         "--require-same-versions",
         action="store_true",
-        help="refuse workers whose package versions or commit differ (default: each run stores its own)",
+        help="refuse workers whose package versions or commit differ (default: each run stores its worker's)",
     )
     add_elsewhere(parser)
     add_tls(parser)
@@ -65,37 +65,40 @@ def add_cluster(parser: Parser) -> None:
 
 def add_elsewhere(parser: Parser) -> None:
     """The flags of measuring on another machine."""
-    group = parser.add_argument_group("another machine")
+    group = parser.add_argument_group("remote machine")
     group.add_argument(
-        "--backend", choices=("local", "remote"), default="local", help="remote: measure on --host (default: local)"
+        "--backend",
+        choices=("local", "remote"),
+        default="local",
+        help="this machine, or the machine of --host (default: local)",
     )
     group.add_argument(
         "--host",
         action="append",
         metavar="USER@MACHINE",
-        help="machine of --backend remote, as ssh takes it; with a port MACHINE:PORT; repeatable",
+        help="SSH destination to measure on, with --backend remote; MACHINE:PORT for a port; repeatable",
     )
     group.add_argument(
         "--use-slurm",
         nargs="?",
         const="",
         metavar="CONFIG",
-        help="measure in jobs of Slurm; CONFIG is a YAML file (default: this machine; without CONFIG: one job with a "
-        "node of the default partition for itself)",
+        help="measure in Slurm jobs, configured by the YAML file CONFIG (default: this machine; without CONFIG: one "
+        "job with an exclusive node of the default partition)",
     )
     group.add_argument(
         "--setup",
         metavar="HOW",
-        help="how benchhouse is started on hosts and nodes: venv or venv:DIR, conda:NAME, docker:IMAGE; over SSH a "
-        "venv is made if it is missing (default: python3 of the host; on nodes of Slurm this Python)",
+        help="environment of benchhouse on hosts and nodes: venv or venv:DIR (created over SSH if missing), "
+        "conda:NAME, or docker:IMAGE (default: the host's python3; on Slurm nodes this Python)",
     )
     group.add_argument(
         "--setup-package",
         metavar="SPEC",
         default=PACKAGE,
-        help="what pip installs in a new venv (default: %(default)s)",
+        help="package that pip installs into a new venv (default: %(default)s)",
     )
-    group.add_argument("--ssh-config", metavar="FILE", help="configuration file of ssh (default: the user's)")
+    group.add_argument("--ssh-config", metavar="FILE", help="SSH configuration file (default: the user's)")
 
 
 def settle(arguments: argparse.Namespace) -> None:

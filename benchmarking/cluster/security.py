@@ -1,7 +1,7 @@
-"""Who may reach a cluster: TLS as Dask has it, and without TLS loopback only unless the user says otherwise.
+"""Security of cluster connections: Dask's TLS, and without TLS loopback only, unless the user asks for more.
 
-Dask's messages are pickles, so whoever can connect to a scheduler or worker can run code there. TLS with a certificate
-authority of one's own lets in only those who have a certificate of it.
+Dask's messages are pickles, so anyone who can connect to a scheduler or worker can run code there. TLS with a private
+certificate authority admits only peers that have one of its certificates.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from benchmarking.core.errors import UsageError
 
 ROLES = ("client", "worker", "scheduler")
 IN_MEMORY = "\n"
-"""What tells Dask the text of a certificate from the path of one."""
+"""By which Dask distinguishes the text of a certificate from a path."""
 MOST_CERTIFICATES = 100_000
 TLS_FLAGS = ("tls_ca_file", "tls_cert", "tls_key")
 
 
 def add_tls(parser: Parser) -> None:
-    """The flags of the connection."""
+    """Add the flags of the connection."""
     group = parser.add_argument_group("connection to the cluster")
     group.add_argument(
         "--tls-ca-file", metavar="FILE", help="certificate authority of the cluster, PEM (default: no TLS)"
     )
-    group.add_argument("--tls-cert", metavar="FILE", help="own certificate, PEM (default: no TLS)")
-    group.add_argument("--tls-key", metavar="FILE", help="key of the own certificate, PEM (default: no TLS)")
+    group.add_argument("--tls-cert", metavar="FILE", help="certificate of this machine, PEM (default: no TLS)")
+    group.add_argument("--tls-key", metavar="FILE", help="private key of --tls-cert, PEM (default: no TLS)")
     group.add_argument(
         "--insecure",
         action="store_true",
-        help="connect to other machines without TLS: everybody on that network can then run code on them "
+        help="connect to other machines without TLS, so that anyone on that network can run code on them "
         "(default: without TLS on this machine only)",
     )
 
 
 def check_exposure(address: str, arguments: argparse.Namespace) -> None:
-    """Raise UsageError for an address that is not one, TLS files that are incomplete or absent, and another machine
+    """Raise UsageError for an invalid address, for incomplete or missing TLS files, and for another machine
     without TLS."""
     scheme, host = _parts(address)
     given = {flag: getattr(arguments, flag) for flag in TLS_FLAGS}
@@ -50,19 +50,19 @@ def check_exposure(address: str, arguments: argparse.Namespace) -> None:
             raise UsageError(f"{address}: TLS needs {', '.join(absent)}")
         for path in given.values():
             if IN_MEMORY not in path and not Path(path).is_file():
-                raise UsageError(f"{address}: there is no file {path}")
+                raise UsageError(f"{address}: no file {path}: check the --tls flags")
         return
     if any(given.values()):
-        raise UsageError(f"{address} is without TLS: write tls:// for the certificates to be used")
+        raise UsageError(f"{address} does not use TLS, so certificates have no effect: write tls://")
     if not is_loopback(address) and not arguments.insecure:
         raise UsageError(
-            f"{address}: {host} is another machine, and without TLS everybody on the network between could run code on "
+            f"{address}: {host} is another machine, and without TLS anyone on the network in between could run code on "
             "both: use tls:// with certificates, an SSH tunnel, or --insecure on a network that you trust"
         )
 
 
 def read_certificates(stream: IO[str], arguments: argparse.Namespace) -> None:
-    """Set the files of TLS to texts that a line of JSON has, as Dask takes them, too. Raises UsageError."""
+    """Replace the TLS files by the texts in a line of JSON, which Dask accepts as well. Raises UsageError."""
     try:
         found = json.loads(stream.readline(MOST_CERTIFICATES))
         texts = {f"tls_{part}": found[part] for part in ("ca_file", "cert", "key")}
@@ -70,7 +70,7 @@ def read_certificates(stream: IO[str], arguments: argparse.Namespace) -> None:
         raise UsageError("--tls-stdin: expected one JSON object with ca_file, cert and key on stdin") from error
     for key, text in texts.items():
         if not isinstance(text, str) or IN_MEMORY not in text:
-            raise UsageError(f"--tls-stdin: {key.removeprefix('tls_')} is no text in PEM")
+            raise UsageError(f"--tls-stdin: {key.removeprefix('tls_')} is not in PEM format")
         setattr(arguments, key, text)
 
 
@@ -102,4 +102,4 @@ def _parts(address: str) -> tuple[str, str]:
             return parts.scheme, parts.hostname
     except ValueError:
         pass
-    raise UsageError(f"{address!r} is no address of a scheduler: write tcp://HOST:PORT or tls://HOST:PORT")
+    raise UsageError(f"invalid scheduler address {address!r}: expected tcp://HOST:PORT or tls://HOST:PORT")

@@ -1,7 +1,7 @@
-"""Makes this machine a worker of a Dask cluster: it measures the cells that batch_benchmark --cluster sends.
+"""Makes this machine a worker of a Dask cluster, which measures the cells sent by batch_benchmark --cluster.
 
-It offers each device that it finds, and measures one cell at a time on each, under the lock of the device. What it
-measures is on its own disk too, until the coordinator has the run. Ctrl-C ends it.
+The worker offers every device that it finds and measures one cell at a time on each, holding the device's lock. It
+keeps its results on disk until the coordinator has saved the run. Ctrl-C stops it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ INSTALL = 'pip install "benchhouse[cluster]"'
 DEFAULT_FOLDER = "worker_results"
 CONNECT_S = 30.0
 QUIET_DASK = {
-    # What wakes up on a timer would disturb what is measured on this machine.
+    # Timers would disturb measurements on this machine.
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.tick.limit": "30s",
@@ -42,7 +42,7 @@ QUIET_DASK = {
     "distributed.admin.system-monitor.disk": False,
     "distributed.admin.system-monitor.gil.enabled": False,
     "distributed.diagnostics.nvml": False,
-    # A model's memory is that of a child process, which the supervisor watches.
+    # The model is in a child process, whose memory the supervisor watches.
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
@@ -54,7 +54,7 @@ examples:
   benchhouse worker tcp://127.0.0.1:8786
   benchhouse worker tls://server:8786 --tls-ca-file ca.pem --tls-cert me.pem --tls-key me-key.pem
 
-exit codes: 0 ended by Ctrl-C; 1 no scheduler, or it went away; 2 usage
+exit codes: 0 stopped by Ctrl-C; 1 scheduler not reachable or lost; 2 usage
 """
 
 
@@ -85,8 +85,8 @@ def _run(argv: Sequence[str]) -> int:
         is_over = asyncio.run(_serve(arguments, site, own))
     if not is_over:
         raise WorkersLostError(
-            f"the scheduler {arguments.scheduler} went away: start this command again once it is back; "
-            f"what was measured is in {folder}"
+            f"lost the scheduler {arguments.scheduler}: run this command again once it is back; results so far are in "
+            f"{folder}"
         )
     return EXIT_OK
 
@@ -98,11 +98,13 @@ def _parser() -> Parser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("scheduler", metavar="ADDRESS", help="the Dask scheduler: tcp://HOST:PORT, or tls://HOST:PORT")
     parser.add_argument(
-        "--devices", type=names, metavar="D,D", help="devices to offer: kinds or single ones (default: all hardware)"
+        "scheduler", metavar="ADDRESS", help="address of the Dask scheduler: tcp://HOST:PORT or tls://HOST:PORT"
     )
-    parser.add_argument("--name", metavar="NAME", help="name in the cluster (default: the host's name and the PID)")
+    parser.add_argument(
+        "--devices", type=names, metavar="D,D", help="devices to offer, such as cuda or cuda:0 (default: all hardware)"
+    )
+    parser.add_argument("--name", metavar="NAME", help="name of the worker in the cluster (default: host name and PID)")
     parser.add_argument(
         "--spool-dir",
         default=DEFAULT_FOLDER,
@@ -114,30 +116,28 @@ def _parser() -> Parser:
     parser.add_argument(
         "--tls-stdin",
         action="store_true",
-        help="read certificate authority, certificate and key from stdin, as one JSON object (default: from files)",
+        help="read CA, certificate and key from stdin as one JSON object (default: from files)",
     )
-    parser.add_argument(
-        "--interface", metavar="NAME", help="network interface to listen on (default: the one that Dask finds)"
-    )
+    parser.add_argument("--interface", metavar="NAME", help="network interface to listen on (default: chosen by Dask)")
     parser.add_argument(
         "--listen-port", type=int, default=0, metavar="PORT", help="port to listen on (default: a free one)"
     )
     parser.add_argument(
         "--contact-address",
         metavar="ADDRESS",
-        help="address at which the scheduler reaches this worker, where a port is forwarded (default: its own)",
+        help="address at which the scheduler reaches this worker, if ports are forwarded (default: its own)",
     )
     parser.add_argument(
         "--scripts",
         metavar="DIR",
-        help="folder of scripts whose models may be measured here (default: none: no plan runs a script)",
+        help="folder of scripts that plans may run on this machine (default: none)",
     )
-    parser.add_argument("--quiet", action="store_true", help="only errors on stderr (default: a line per point)")
+    parser.add_argument("--quiet", action="store_true", help="only errors on stderr (default: one line per point)")
     return parser
 
 
 def offered(requested: Sequence[str] | None) -> tuple[Device, ...]:
-    """The devices of a worker: those requested that are here. Raises UnsupportedError where there is none."""
+    """The requested devices that this machine has. Raises UnsupportedError if there are none."""
     from benchmarking.devices.support.select import probe_all, select
 
     if requested is None:
@@ -161,7 +161,8 @@ def offered(requested: Sequence[str] | None) -> tuple[Device, ...]:
 
 
 async def _serve(arguments: argparse.Namespace, site: Site, own: Path) -> bool:
-    """Work until a signal (True), or until the scheduler goes away (False). Raises WorkersLostError without one."""
+    """Work until a signal (True) or until the scheduler is lost (False). Raises WorkersLostError if it is
+    unreachable."""
     import dask
     from distributed import Worker
 
@@ -173,7 +174,7 @@ async def _serve(arguments: argparse.Namespace, site: Site, own: Path) -> bool:
         resources={device.selector: 1 for device in site.devices},
         memory_limit=0,
         dashboard=False,
-        dashboard_address="127.0.0.1:0",  # Dask serves pages about the worker without it, too, and without TLS
+        dashboard_address="127.0.0.1:0",  # Dask serves its pages even with dashboard=False, without TLS
         host="127.0.0.1" if is_loopback(arguments.scheduler) and arguments.interface is None else None,
         interface=arguments.interface,
         port=arguments.listen_port,
@@ -188,7 +189,7 @@ async def _serve(arguments: argparse.Namespace, site: Site, own: Path) -> bool:
     except (TimeoutError, OSError, RuntimeError, ValueError) as error:
         await worker.close(nanny=False)
         raise WorkersLostError(
-            f"no scheduler answers at {arguments.scheduler} ({type(error).__name__}): start one with: "
+            f"no scheduler at {arguments.scheduler} ({type(error).__name__}): start one with "
             "dask scheduler --host HOST --port PORT"
         ) from error
     has = ", ".join(device.selector for device in site.devices)

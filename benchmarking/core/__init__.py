@@ -1,1 +1,1 @@
-"""The ground floor: records, contracts, tables and helpers for all rooms. Imports none of them."""
+"""Records, contracts, tables and helpers for all other packages, none of which it imports."""

@@ -21,7 +21,7 @@ class Axis:
     kind: type[int] | type[float] = int
     """int: whole numbers from 1; float: numbers above 0."""
     other_flags: tuple[str, ...] = ()
-    """Further names of the flag."""
+    """Other names of the flag."""
     is_field: bool = False
     """Whether it is a field of `Point` and `Request` rather than a key of their `axes`."""
     of_every_model: bool = False
@@ -55,7 +55,7 @@ class Axis:
         return f"--{self.key.replace('_', '-')}"
 
     def in_words(self, value: float) -> str:
-        """A value in words: "sequence 128", "image 224 px", "1 document"."""
+        """A value with its name or unit: "sequence 128", "image 224 px", "1 document"."""
         words = self.value.format(value)
         return words.removesuffix("s") if value == 1 else words
 
@@ -127,7 +127,7 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="image px",
                 unit="px",
                 value="image {:,} px",
-                title="Image size (pixels a side)",
+                title="Image size (pixels per side)",
                 help="image width and height in pixels (default: the model's own)",
             ),
             Axis(
@@ -178,7 +178,7 @@ POINT_FIELDS: tuple[str, ...] = tuple(name for name, axis in AXES.items() if axi
 FURTHER: Mapping[str, Axis] = MappingProxyType({name: axis for name, axis in AXES.items() if not axis.is_field})
 """Axes in `Point.axes` with a column; axes that are not in the table are stored in the column `axes` only."""
 POINT_COLUMNS: tuple[str, ...] = (*POINT_FIELDS, "axes")
-"""The columns of a whole point; `axes` is JSON."""
+"""All columns of a point; `axes` is JSON."""
 BY_KEY: Mapping[str, Axis] = MappingProxyType({axis.key: axis for axis in AXES.values()})
 
 

@@ -43,7 +43,7 @@ def environment(further: Mapping[str, str] | None = None, *, first: Path | None 
 
 @contextmanager
 def environment_variable(name: str, value: str) -> Iterator[None]:
-    """Inside, the environment of this process, and so of its children, has a variable; afterwards as it was before."""
+    """Inside, the environment of this process and its children has a variable; afterwards it is restored."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -65,9 +65,9 @@ def start(
     only: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> subprocess.Popen[str]:
-    """Start a child that runs concurrently; the caller ends it. A stream of None is this process's own.
+    """Start a child that runs concurrently; the caller must end it. A stream of None is inherited.
 
-    Its environment is `environment(further)`, or `only` as it is; `folder` is its working folder.
+    Its environment is `environment(further)`, or exactly `only`; `folder` is its working folder.
     """
     return subprocess.Popen(  # noqa: S603 - the one place that starts programs: words, never a shell's line
         list(command),
@@ -83,13 +83,13 @@ def start(
 
 
 def program(name: str, path: str | None = None) -> str | None:
-    """The path of a program of the system, None without one; never one in the working folder. `path` replaces PATH."""
+    """The path of a system program, or None; never one in the working folder. `path` replaces PATH."""
     import shutil
 
     path = os.environ.get("PATH", os.defpath) if path is None else path
     folders = filter(os.path.isabs, path.split(os.pathsep))
     found = shutil.which(name, path=os.pathsep.join(folders))
-    # Windows looks in the working folder first, and gives a relative path for what it finds there.
+    # Windows looks in the working folder first, and returns a relative path for a match there.
     return found if found is not None and os.path.isabs(found) else None
 
 
@@ -105,7 +105,7 @@ class Finished:
 
     @property
     def last_line(self) -> str:
-        """The last line on stderr, where a failing child gives its reason; empty for none."""
+        """The last line on stderr, which states why a child failed; empty if there is none."""
         lines = self.stderr.strip().splitlines()
         return lines[-1].strip() if lines else ""
 
@@ -183,8 +183,8 @@ def ask(
 def hand_over(
     command: Sequence[str], *, limit_s: float | None = None, memory_bytes: int | None = None, is_terminal: bool
 ) -> int | None:
-    """Run another program with this process's stdin, stdout and stderr: its exit code, or None when it was killed at
-    its time limit. `memory_bytes` limits its address space, on Linux.
+    """Run another program with this process's stdin, stdout and stderr. Returns its exit code, or None if it was killed
+    at its time limit. `memory_bytes` limits its address space on Linux.
 
     In a terminal, Ctrl-C reaches the other program and only it reacts; otherwise Ctrl-C ends both.
     """

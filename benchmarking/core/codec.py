@@ -43,7 +43,7 @@ def to_json(record: Any) -> Any:
         return record
     if isinstance(record, float):
         if not math.isfinite(record):
-            raise FormatError(f"a record may not hold {record}: store None and a reason instead")
+            raise FormatError(f"a record must not contain {record}: store None and a reason instead")
         return record
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return {f.name: to_json(getattr(record, f.name)) for f in dataclasses.fields(record)}
@@ -64,7 +64,7 @@ def from_json(kind: type[Record], data: Any, where: str = "") -> Record:
 def dumps(record: Any) -> str:
     """The record as one line of JSON."""
     text = json.dumps(to_json(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # The bytes of a file name that is not UTF-8, which Python reads as surrogates: files and pipes take their escapes.
+    # Python reads a file name that is not UTF-8 as surrogates, which are written as escapes.
     return text if text.isascii() else SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -1,4 +1,4 @@
-"""What commands share: one line for an expected error, exit codes, and argparse types."""
+"""Shared by all commands: one-line errors, exit codes, and argparse types."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ PLACE_ERRORS = {
     errno.ENAMETOOLONG: "choose a shorter path",
     errno.ELOOP: "choose another path",
 }
-"""Errors of a place, which are of the user's machine and no bug -> what to do."""
+"""OS errors that are caused by the user's machine rather than by a bug -> what to do."""
 
 MAX_MESSAGE_LENGTH = 10_000
-"""Characters of an error that are shown: about as many as lists of all that is known have."""
+"""Maximum characters of an error message: enough for lists of all known names."""
 
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
 ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
-"""Signals that end a command as Ctrl-C does: of `kill`, of a service manager, of a terminal that closes."""
+"""Signals that end a command like Ctrl-C: sent by `kill`, a service manager, or a closing terminal."""
 REPEAT_S = 2.0
-"""A service manager or terminal may send both signals, and to every process: within this time the first one counts, and
-cleaning up goes on. A later one interrupts the cleaning too."""
+"""A service manager or terminal may send several signals to every process. Within this time only the first one counts,
+so that cleanup can finish. A later one interrupts the cleanup too."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,9 +54,9 @@ def run_command(
 ) -> int:
     """Run a command and return its exit code; a `BenchhouseError` becomes one line on stderr.
 
-    Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt in the command, so that it cleans up; `interrupted` says what is
-    kept then, and how to go on, where the command itself does not. Any other exception is a bug and keeps its
-    traceback; BENCHHOUSE_TRACEBACK=1 shows the traceback of all of them.
+    Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt in the command, so that it cleans up. `interrupted` is a message
+    about what was saved and how to continue, for commands that do not print their own. Any other exception is a bug and
+    keeps its traceback; BENCHHOUSE_TRACEBACK=1 shows the tracebacks of expected errors too.
     """
     with guarded_streams(), _signals_interrupt() as received:
         try:
@@ -69,7 +69,7 @@ def run_command(
 
 
 def shows_tracebacks() -> bool:
-    """Whether BENCHHOUSE_TRACEBACK=1 asks for the tracebacks of expected errors, too."""
+    """Whether BENCHHOUSE_TRACEBACK=1 requests the tracebacks of expected errors too."""
     return os.environ.get("BENCHHOUSE_TRACEBACK") == "1"
 
 
@@ -98,9 +98,9 @@ def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequenc
 
 @contextmanager
 def _signals_interrupt() -> Iterator[list[int]]:
-    """Inside, the first ending signal raises Interrupted in the main thread; gives the list of those received.
+    """Inside, the first signal that ends a command raises Interrupted in the main thread; yields the received signals.
 
-    A signal that is ignored (nohup) or handled by a caller stays so. Windows has no such signals.
+    Signals that are ignored (nohup) or handled by a caller are left alone. Windows has none of these signals.
     """
     received: list[int] = []
     last_s = -REPEAT_S
@@ -128,7 +128,7 @@ def _signals_interrupt() -> Iterator[list[int]]:
 
 
 def _leave_closed_terminal() -> None:
-    """Send further output to nowhere where it went to a terminal that has closed: writing there raises an error."""
+    """Discard further output to a closed terminal, where writing would raise an error."""
     for descriptor in (1, 2):
         try:
             os.write(descriptor, b"")
@@ -137,8 +137,8 @@ def _leave_closed_terminal() -> None:
 
 
 def leave_out(package: str) -> None:
-    """Make an optional package count as not installed in this process, which a command may that never uses it: DuckDB
-    imports pandas to see whether a value is of it, which takes half a second."""
+    """Hide an optional package from this process, for commands that never use it: DuckDB imports pandas to check the
+    types of values, which takes half a second."""
     if package not in sys.modules:
         sys.meta_path.insert(0, _LeftOut(package))
 
@@ -158,7 +158,7 @@ def one_line(text: str) -> str:
 
 
 def clipped(message: str) -> str:
-    """The message without the middle of a very long one: what was given may have any length."""
+    """The message, without the middle part if it is very long, since user input may have any length."""
     if len(message) <= MAX_MESSAGE_LENGTH:
         return message
     shown = MAX_MESSAGE_LENGTH // 2
@@ -166,12 +166,12 @@ def clipped(message: str) -> str:
 
 
 def note(message: str) -> None:
-    """Print a remark, in one line, on stderr: neither a result nor an error."""
+    """Print a one-line remark on stderr: neither a result nor an error."""
     print(visible(message), file=sys.stderr, flush=True)
 
 
 def notes(*, quiet: bool) -> Callable[[str], None]:
-    """What writes progress to stderr: `note`, or nothing with --quiet."""
+    """The function that prints progress on stderr: `note`, or none with --quiet."""
     return (lambda message: None) if quiet else note
 
 

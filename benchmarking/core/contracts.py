@@ -1,4 +1,4 @@
-"""The contract of a runtime plugin, and what it and an architecture family hand to the measuring loop.
+"""The contract of runtime plugins, and the operations that runtimes and families pass to the measuring loop.
 
 A module in `benchmarking/runtimes/` has a `PLUGIN` of type `Runtime`; `model_contracts` has the contract of families.
 A worker process uses them in this order:
@@ -10,7 +10,7 @@ A worker process uses them in this order:
     operation.run(mark)                            the timed call, many times
 
 Default methods describe the ordinary case, so a plugin overrides only what differs. `supports`, `check`, `missing` and
-`problem` return None when all is well, else the reason in words. `device_contracts` has the contract of devices,
+`problem` return None if there is no problem, else the reason. `device_contracts` has the contract of devices,
 `model_contracts` that of exported graphs.
 """
 
@@ -90,7 +90,7 @@ class FamilyOperation(ABC):
 
     @abstractmethod
     def problem(self, output: Any) -> str | None:
-        """What is wrong with an output (NaN, Inf, token count), or None. Called outside the timed region."""
+        """The problem of an output (NaN, Inf, token count), or None. Called outside the timed region."""
 
     def readings(self, output: Any) -> Readings:
         """Numbers of a call besides its times: audio_seconds_per_call, active_parameter_count, expert_load_imbalance,
@@ -99,8 +99,8 @@ class FamilyOperation(ABC):
         return Readings()
 
     def metrics(self) -> Sequence[CustomMetric]:
-        """Numbers of its own, with unit and direction: one value of each for a launch, read once after the timed calls
-        and outside of any timed region."""
+        """Custom metrics with unit and direction: one value each per launch, read once after the timed calls and
+        outside any timed region."""
         return ()
 
     @abstractmethod
@@ -110,7 +110,7 @@ class FamilyOperation(ABC):
 
 
 class Operation(FamilyOperation):
-    """What is timed: one call at one point, as a runtime makes it.
+    """The timed call at one point, as made by a runtime.
 
     The flags are read before the timed calls, so an operation pays nothing for what it does not use.
     """
@@ -119,7 +119,7 @@ class Operation(FamilyOperation):
     """Requests that run at the same time while they are measured (`keep_in_flight`). A call (`run`) is always one, and
     items, tokens and FLOPs are those of one."""
     times_itself: bool = False
-    """Whether a call measures its own time: `own_times_ns` then replaces the clock's readings."""
+    """Whether a call measures its own time; `own_times_ns` then replaces the clock's readings."""
     marks_itself: bool = False
     """Whether a call that times itself also records when its parts ended: `own_marks_ns` then replaces `mark`."""
     has_runtime_clock: bool = False
@@ -171,12 +171,12 @@ class Operation(FamilyOperation):
         return None
 
     def process_ids(self) -> Sequence[int]:
-        """The other processes that do the work: their waits for a CPU and their page faults count as the call's."""
+        """The other processes that do the work. Their waits for a CPU and page faults count towards the call."""
         return ()
 
     def profiler(self, folder: Path, synchronize: Callable[[], None]) -> CallProfiler | None:
         """What profiles single calls of it: times by module and operator. Its files go to `folder`, the last trace
-        under the name `TRACE_FILE`; `synchronize` waits for the device. None where nothing sees inside the calls."""
+        under the name `TRACE_FILE`; `synchronize` waits for the device. None if no profiler sees inside the calls."""
         return None
 
     def close(self) -> None:
@@ -222,7 +222,7 @@ class Option:
     name: str
     """The key in the settings of a run and in a YAML list; the flag with `-` for `_`."""
     help: str
-    """A noun phrase: what the option chooses. Equal in all runtimes that share the option."""
+    """A noun phrase for what the option chooses; equal in all runtimes that share the option."""
     values: tuple[str, ...] = ()
     """The accepted values, the default first; empty for any value."""
     default: str | None = None
@@ -290,9 +290,9 @@ class Runtime(ABC):
 
     name: str
     aliases: tuple[str, ...] = ()
-    """Further names, by which people who come from other tools know it."""
+    """Aliases, such as its names in other tools."""
     is_default: bool = False
-    """Whether it is used when none is named, and others are compared with it. True for exactly one runtime."""
+    """Whether it is the default and the baseline of comparisons. True for exactly one runtime."""
     runs_models: bool = True
     """Whether it runs models; False for user-written benchmarks and scripts, which `--list-runtimes` omits."""
     reference: str | None = None
@@ -300,7 +300,7 @@ class Runtime(ABC):
     point_per_process: bool = False
     """Whether each point needs a fresh process, because one point changes what is compiled for the next."""
     builds_only: bool = False
-    """Whether it makes builds that it cannot run: it is refused unless nothing but builds is asked for."""
+    """Whether it makes builds that it cannot run, so that it is refused unless only builds are requested."""
     prepares: bool = False
     """Whether it loads builds (exports, engines) that `prepare` makes from the model."""
     export_format: str | None = None
@@ -308,8 +308,8 @@ class Runtime(ABC):
     runs_on_several: bool = False
     """Whether it can use several devices together (`devices.support.handles`)."""
     concurrency_flag: str | None = None
-    """The flag that puts several requests in flight ("--hint throughput"), whose number must then be given; "" when it
-    needs none; None when it never has more than one."""
+    """The flag that enables several requests in flight ("--hint throughput"), whose number is then required; "" if no
+    flag is needed; None if it never has more than one."""
     needs_no_torch: bool = False
     """Whether it drives devices itself, so that its process needs no torch. GPUs are then opened with
     `DeviceKind.watch`, and its calls wait for the device themselves."""
@@ -332,12 +332,12 @@ class Runtime(ABC):
         return None
 
     def unusable(self) -> str | None:
-        """None, or why it cannot be used with its default options, which may need more than what is `missing`:
-        `--list-runtimes` shows it as not found."""
+        """None, or why it cannot be used with its default options, which may need more packages than `missing` checks;
+        `--list-runtimes` then shows it as not found."""
         return self.missing()
 
     def why_not_on(self, device: Device) -> str | None:
-        """None, or why it never runs on a device of this kind, whatever is installed: said before what is `missing`."""
+        """None, or why it never runs on a device of this kind, whatever is installed; reported before `missing`."""
         return None
 
     @abstractmethod
@@ -379,7 +379,7 @@ class Runtime(ABC):
         return self.prepares
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-        """Make sure that `store` holds what `open` will load for these points, and describe it: `Preparation.build`.
+        """Build what `open` will load for these points unless `store` has it, and describe it (`Preparation.build`).
 
         Called for cells with a build, in a process of its own before the first launch, so that building costs the
         measurement neither time nor memory. Raises BenchhouseError when the model cannot be built.

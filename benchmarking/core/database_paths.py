@@ -1,4 +1,4 @@
-"""What `--db-path` may name: a DuckDB file, or a DuckLake, whose catalog is a file or a PostgreSQL database."""
+"""Values of `--db-path`: a DuckDB file, or a DuckLake with its catalog in a file or a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SECRET = re.compile(r"(?:^|[\s'])(?:ssl)?password\s*=", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakePlace:
-    """Where a DuckLake is. Its name holds no secret."""
+    """The location of a DuckLake. Its name contains no secret."""
 
     name: str
-    """As it was given: in messages."""
+    """As given by the user, for messages."""
     catalog: str
     """A PostgreSQL connection string, or the absolute path of a file."""
     is_postgres: bool
@@ -35,14 +35,14 @@ class LakePlace:
         catalog, _, data = text.removeprefix(LAKE).partition(DATA_PATH)
         if SECRET.search(text) or "://" in catalog:
             raise UsageError(
-                "--db-path: a DuckLake's PostgreSQL is named by key=value words without a password, which others could "
-                "read in the list of processes: use PGPASSWORD, ~/.pgpass or a service file"
+                "--db-path: expected key=value pairs without a password for a DuckLake's PostgreSQL database, since "
+                "other users can read command lines: use PGPASSWORD, ~/.pgpass or a service file"
             )
         if "://" in data and re.search(r"[?@]", data):
             raise UsageError(
-                "--db-path: the data of a DuckLake are named by a URL without credentials and parameters, which others "
-                "could read in the list of processes: use AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a secret "
-                "that DuckDB has stored"
+                "--db-path: expected a URL without credentials and parameters for a DuckLake's data, since other users "
+                "can read command lines: use AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a persistent DuckDB "
+                "secret"
             )
         is_postgres = catalog.startswith(POSTGRES)
         catalog = catalog.removeprefix(POSTGRES).strip()
@@ -51,7 +51,7 @@ class LakePlace:
         if not is_postgres:
             catalog = os.path.abspath(catalog)
             beside = f"{catalog}.files"
-            # A catalog may have been moved with them, or name others.
+            # A catalog may have been moved together with its data, or refer to other data.
             data = data or (beside if os.path.isdir(beside) or not os.path.exists(catalog) else "")
         return cls(name=text, catalog=catalog, is_postgres=is_postgres, data_path=_absolute_folder(data))
 
@@ -62,12 +62,12 @@ class LakePlace:
 
 
 def is_lake(database: str | os.PathLike[str]) -> bool:
-    """Whether a name of `--db-path` is that of a DuckLake."""
+    """Whether a value of `--db-path` is the name of a DuckLake."""
     return os.fspath(database).startswith(LAKE)
 
 
 def database_exists(database: str) -> bool:
-    """Whether there is a file; a PostgreSQL database is taken to be there. Raises UsageError."""
+    """Whether the file exists; a PostgreSQL database is assumed to exist. Raises UsageError."""
     if not is_lake(database):
         return os.path.exists(database)
     place = LakePlace.parse(database)
@@ -75,7 +75,7 @@ def database_exists(database: str) -> bool:
 
 
 def absolute_database(database: str) -> str:
-    """The name for a process in another working folder. Raises UsageError."""
+    """The name for use by a process in another working folder. Raises UsageError."""
     if not is_lake(database):
         return os.path.abspath(database)
     place = LakePlace.parse(database)
@@ -90,7 +90,7 @@ def _absolute_folder(text: str) -> str | None:
 
 
 def without_place(database: str) -> str:
-    """What a database is called where hosts and folders are left out: the name of a file, or a lake's in PostgreSQL."""
+    """The name of a database without host and folder: that of the file or of the PostgreSQL database."""
     if not is_lake(database):
         return Path(database).name
     place = LakePlace.parse(database)

@@ -29,7 +29,7 @@ PEAK_NAMES = ("device_allocated_peak_bytes", "device_reserved_peak_bytes")
 IN_USE_NAMES = ("device_process_bytes", "device_used_bytes")
 """Memory in use by this process and by all processes."""
 CONDITION_NAMES = ("temperature_c", "clock_hz", "memory_clock_hz")
-"""What decides how fast the device can be."""
+"""Conditions that determine how fast the device can be."""
 MACHINE_NAMES = ("machine_percent", "machine_used_bytes")
 """Of a processor: its use by all programs of the machine, and the memory that they use."""
 STATE_NAMES = (
@@ -76,18 +76,18 @@ class KernelTracer(ABC):
 
     @abstractmethod
     def spans(self, work: Callable[[], None]) -> Sequence[Span]:
-        """When the device worked while `work` ran, which waits for the device itself: a span for each kernel and copy.
-        Raises BenchhouseError where the tracer cannot start or sees nothing."""
+        """A span for each kernel and copy that the device executed while `work` ran; `work` waits for the device.
+        Raises BenchhouseError if the tracer cannot start or records nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdCache:
-    """A way to empty a device's last cache."""
+    """A way to flush a device's last-level cache."""
 
     flush: Callable[[], None]
-    """Evicts what calls have left in the cache; may return before the device is done."""
+    """Evicts the data of earlier calls from the cache; may return before the device is done."""
     size_bytes: int
-    """What is written for it."""
+    """Bytes written to flush it."""
 
 
 class DeviceHandle:
@@ -99,7 +99,7 @@ class DeviceHandle:
     torch_name: str | None = None
     """The device's name in torch ("cpu", "cuda:0"); None when torch cannot use it."""
     is_accelerator: bool = True
-    """Whether it is not the machine's processor: its clocks rise later."""
+    """Whether it is an accelerator rather than the CPU; its clocks take longer to rise."""
     has_queue: bool = False
     """Whether calls may return before the device is done, so that further ones can wait in its queue."""
     has_scripted_clock: bool = False
@@ -129,13 +129,13 @@ class DeviceHandle:
         return True
 
     def tracer(self) -> KernelTracer | None:
-        """What records the device's kernels; None where nothing does."""
+        """A recorder of the device's kernels; None if there is none."""
         return None
 
     def cold_cache(self) -> AbstractContextManager[ColdCache]:
-        """Inside, calls can be made to find nothing of the calls before them in the last-level cache; the memory for it
-        is released afterwards. Raises UnsupportedError where `DeviceKind.flushes_cache` does not hold."""
-        raise UnsupportedError("--cold-cache: nothing empties the cache of this device")
+        """Inside, the last-level cache can be flushed before each call; its memory is released afterwards. Raises
+        UnsupportedError if `DeviceKind.flushes_cache` is false."""
+        raise UnsupportedError("--cold-cache: the cache of this device cannot be flushed: remove the flag")
 
     def empty_cache(self) -> None:
         """Return the allocator's cached memory to the device."""
@@ -181,7 +181,7 @@ class DeviceHandle:
 
 
 class Gauge:
-    """Reads a device's use for another process, the one that uses the device. The defaults tell nothing."""
+    """Reads a device's use while another process uses it. The defaults return no readings."""
 
     def read(self) -> Readings:
         """The use now (`USE_NAMES`), with `resident_bytes` where the processes' own memory is meant. A share of time
@@ -203,7 +203,7 @@ class DeviceKind(ABC):
     name: str
     """The kind's name for `--device`; equal to the module's name."""
     aliases: tuple[str, ...] = ()
-    """Further names, by which people who come from other tools know it."""
+    """Aliases, such as its names in other tools."""
     implied_runtime: str | None = None
     """The runtime used when none is named; None for the default runtime."""
     probes_in_process: bool = False
@@ -213,7 +213,7 @@ class DeviceKind(ABC):
     typical: Mapping[str, str] = MappingProxyType({})
     """Typical devices of the kind, selector -> name: the columns of the table of support."""
 
-    # Where the kind is listed and when `--device auto` picks it.
+    # Listing, and selection by `--device auto`.
     is_hardware: bool = True
     """Whether `--list-devices` probes it; if not, it can only be named."""
     is_processor: bool = False
@@ -222,7 +222,7 @@ class DeviceKind(ABC):
     """When `--device auto` tries the kind: (rank, prefix) pairs. Ranks are compared among all kinds, lowest first; the
     prefix limits a rank to some units ("GPU"; "" for any). Empty: never."""
 
-    # What it can do.
+    # Capabilities.
     memory: Memory = "unknown"
     can_be_several: bool = False
     """Whether several devices of the kind can run one model together."""
@@ -250,7 +250,7 @@ class DeviceKind(ABC):
     """The same vendor's PCI id, for GPUs that Windows drives through DirectX 12."""
 
     container_flags: tuple[str, ...] = ()
-    """What docker run needs so that a container sees its devices."""
+    """Arguments of docker run that give a container access to its devices."""
 
     @property
     def runs_torch(self) -> bool:
@@ -286,8 +286,8 @@ class DeviceKind(ABC):
         return False
 
     def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
-        """Reads the use of a device that the processes use; called in a process of its own, which opens no context on
-        the device. Raises BenchhouseError when the device is no longer there."""
+        """Reads the device's use by these processes. Called in a separate process, which opens no context on the
+        device. Raises BenchhouseError if the device is no longer there."""
         return Gauge()
 
     def lock_name(self, device: Device) -> str | None:

@@ -1,9 +1,9 @@
 """The kinds of doubt: how severe each one is, what it means and what to do about it.
 
-Results with an "invalid" doubt are not ranked, "throttled" and "noisy" ones are shown with a mark: something disturbed
-the measurement. "info" is for information only, also that a number is imprecise (few samples, a missed target): its
-interval says so. A stored doubt keeps the severity that it was stored with. Importers may raise kinds that are not in
-this table; their evidence explains them.
+"invalid" results are not ranked. "throttled" and "noisy" results, whose measurement was disturbed, are marked. "info"
+is for information only, including that a number is imprecise (few samples, a missed target), which its interval already
+shows. A stored doubt keeps its stored severity. Importers may raise kinds that are not in this table; their evidence
+explains them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from benchmarking.core.text import listed
 SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
 """From mild to severe."""
 MAX_PLACES = 3
-"""Places that are listed with a kind of doubt; the others are counted."""
+"""Places listed with a kind of doubt; further ones are only counted."""
 UNKNOWN = "See the evidence in the run file."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind of reason not to take a number at face value."""
+    """A kind of reason not to take a number at face value."""
 
     name: str
     severity: Severity
@@ -55,8 +55,8 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     (
         "correlated",
         "noisy",
-        "slow calls come in runs, as when another program takes turns with this one",
-        "look for programs that run now and then, or use more --launches",
+        "slow calls come in clusters, as when another program runs intermittently",
+        "look for programs that run intermittently, or use more --launches",
     ),
     (
         "severe_outliers",
@@ -97,8 +97,8 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     (
         "coarse_clock",
         "noisy",
-        "the clock's step is more than 1% of the call, so the median is off by up to half a step",
-        "measure a larger batch, or set the browser or system to a finer clock",
+        "the clock's resolution is coarser than 1% of the call, so the median is off by up to half a step",
+        "measure a larger batch, or enable a finer clock in the browser or system",
     ),
     (
         "wrong_output",
@@ -176,7 +176,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "launch_failed",
         "noisy",
         "at least one launch failed, and the result is from the others",
-        "read the error in the evidence before relying on the result",
+        "see the error in the evidence before relying on the result",
     ),
     (
         "launch_spread",
@@ -187,7 +187,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     (
         "peak_below_weights",
         "invalid",
-        "the peak memory read from the device is smaller than the weights, so the model was not all on it",
+        "the peak device memory is smaller than the weights, so part of the model was not on the device",
         "check in the run file which device the model ran on",
     ),
     (
@@ -200,7 +200,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "not_as_requested",
         "invalid",
         "the calls did not run as requested (with another attention kernel, for example)",
-        "read in the evidence what ran instead, and request that or change what prevents it",
+        "see in the evidence what ran instead, then request that or remove the obstacle",
     ),
     (
         "output_differs",
@@ -212,13 +212,13 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "not_compared",
         "info",
         "the output was not compared with the eager float32 reference",
-        "read the reason in the evidence, and check the output in another way",
+        "see the reason in the evidence, and check the output in another way",
     ),
     (
         "not_verified",
         "info",
-        "it could not be read back whether the calls ran as requested",
-        "read the reason in the evidence, and check with a profiler of the vendor what ran",
+        "whether the calls ran as requested could not be verified",
+        "see the reason in the evidence, and check with the vendor's profiler what ran",
     ),
     (
         "governor",
@@ -254,7 +254,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "power_capped",
         "info",
         "the device reached its power limit",
-        "treat the result as specific to this limit, or raise the limit",
+        "treat the result as specific to this limit, or raise it",
     ),
     (
         "random_routing",
@@ -266,7 +266,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "timed_by_itself",
         "info",
         "the benchmark measured its own times",
-        "check in its code what the times include, and that it waits for the device",
+        "check in its code what the times include and that it synchronizes with the device",
     ),
     (
         "mig",
@@ -308,37 +308,37 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "emulated_precision",
         "invalid",
         "the runtime converts the weights to another precision before computing",
-        "request the precision in which it computes",
+        "request the precision that it computes in",
     ),
     (
         "simulator",
         "info",
         "an emulator ran in place of the device",
-        "measure on the device itself, since an emulator's time says nothing about it",
+        "measure on real hardware, since an emulator's times say nothing about it",
     ),
     (
         "clock_set_back",
         "info",
-        "the machine's clock was set back during the run, so when it started and ended is not certain",
-        "keep the clock synchronised (durations are taken from another clock and are right)",
+        "the system clock was set back during the run, so its start and end times are unreliable",
+        "keep the clock synchronized (durations use a monotonic clock and are correct)",
     ),
     (
         "late_generator",
         "invalid",
-        "requests were sent later than intended by more than 1% of the time to first token",
-        "give the generator processors of its own with --cpu-list, or lower the rate",
+        "requests were sent late, by more than 1% of the time to first token",
+        "give the generator dedicated processors with --cpu-list, or lower the rate",
     ),
     (
         "rate_not_achieved",
         "invalid",
-        "requests were sent at less than 98% of the rate that was asked for",
-        "give the generator processors of its own with --cpu-list, or lower the rate",
+        "requests were sent at less than 98% of the requested rate",
+        "give the generator dedicated processors with --cpu-list, or lower the rate",
     ),
     (
         "slow_generator",
         "invalid",
-        "the load was more than half of what the generator itself can send, so its own queue is part of the latencies",
-        "give it processors of its own with --cpu-list, or divide the load among several machines",
+        "the load exceeded half of the generator's own capacity, so its queueing adds to the latencies",
+        "give it dedicated processors with --cpu-list, or spread the load over several machines",
     ),
     (
         "shared_processors",
@@ -349,56 +349,56 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     (
         "over_saturated",
         "invalid",
-        "requests queued up at the server without end, so the latencies depend on how long the load lasted",
+        "the server's queue kept growing, so the latencies depend on how long the load lasted",
         "lower the rate",
     ),
     (
         "level_full",
         "info",
-        "the level ended before its time was over, because a level holds at most 200000 requests",
+        "the level ended early, because a level holds at most 200000 requests",
         "choose a shorter --duration or --num-requests",
     ),
     (
         "failed_requests",
         "invalid",
-        "more than 1% of the requests failed, and the latencies are of the others",
-        "read the kinds of errors in the evidence, and lower the load",
+        "more than 1% of the requests failed, and the latencies cover only the others",
+        "see the kinds of errors in the evidence, and lower the load",
     ),
     (
         "some_requests_failed",
         "info",
-        "some requests failed, and the latencies are of the others",
-        "read the kinds of errors in the evidence",
+        "some requests failed, and the latencies cover only the others",
+        "see the kinds of errors in the evidence",
     ),
     (
         "mlperf_invalid",
         "invalid",
-        "MLPerf's loadgen calls the test invalid",
-        "read its reasons in the evidence: most often the rate is too high for the limits, or the test too short",
+        "MLPerf's loadgen considers the test invalid",
+        "see its reasons in the evidence: usually the rate is too high for the limits, or the test is too short",
     ),
     (
         "early_stopping_unmet",
         "invalid",
-        "there were too few queries for MLPerf's early stopping to be sure of the percentile",
-        "use a longer --duration or more --num-requests: the evidence has how many loadgen wants",
+        "there were too few queries for MLPerf's early stopping to estimate the percentile",
+        "use a longer --duration or more --num-requests: the evidence shows how many loadgen needs",
     ),
     (
         "prefix_cache_hit",
         "invalid",
-        "the server took 1% or more of the prompts from its prefix cache although they share nothing",
-        "switch its prefix cache off, start it anew, or change --seed",
+        "the server took at least 1% of the prompts from its prefix cache although they share no prefix",
+        "disable its prefix cache, restart it, or change --seed",
     ),
     (
         "chunks_not_tokens",
         "info",
-        "the server sent another number of chunks than of tokens, so gaps between chunks are not those between tokens",
-        "rely on the time per output token, which uses the server's own count",
+        "the numbers of chunks and tokens differ, so gaps between chunks are not inter-token latencies",
+        "rely on the time per output token, which uses the server's token count",
     ),
     (
         "other_output_length",
         "noisy",
-        "the server did not generate as many tokens as it was asked for",
-        "check whether it knows ignore_eos, and how long a context it takes",
+        "the server did not generate the requested number of tokens",
+        "check whether it supports ignore_eos, and its context length",
     ),
     (
         "software_adapter",

@@ -101,7 +101,7 @@ class LockedError(StorageError):
 
 
 class WorkersLostError(BenchhouseError):
-    """The scheduler of a cluster is gone, or no worker that could go on has come back."""
+    """The scheduler of a cluster was lost, or no worker is left to continue."""
 
 
 class UnreadableError(StorageError):
@@ -109,7 +109,7 @@ class UnreadableError(StorageError):
 
 
 class FormatError(StorageError):
-    """A file is truncated, of another format, or written by a newer program."""
+    """A file is truncated, has an unknown format, or was written by a newer version."""
 
 
 def first_line(error: BaseException) -> str:
@@ -124,7 +124,7 @@ def is_out_of_memory(error: BaseException | str) -> bool:
 
 
 def is_device_lost(error: BaseException | str | None) -> bool:
-    """Whether an error, one that it was raised from, or its message means that the process can no longer use its
+    """Whether an error, its cause, or its message means that the process can no longer use its
     device, as after an illegal memory access on a GPU."""
     if error is None:
         return False
@@ -134,7 +134,7 @@ def is_device_lost(error: BaseException | str | None) -> bool:
 
 
 def out_of_memory(doing: str, error: BaseException) -> OutOfMemoryError:
-    """Our error for a failed allocation, with the first line of the library's message."""
+    """The OutOfMemoryError for a failed allocation, with the first line of the library's message."""
     return OutOfMemoryError(f"out of memory while {doing}: {first_line(error) or type(error).__name__}")
 
 
@@ -158,6 +158,6 @@ def always_after(close: Callable[[], object]) -> Iterator[None]:
         try:
             close()
         except Exception as second:  # noqa: BLE001 - the first error is the reason; this one is kept with it
-            error.add_note(f"and then, while cleaning up: {type(second).__name__}: {second}")
+            error.add_note(f"during cleanup: {type(second).__name__}: {second}")
         raise
     close()

@@ -1,8 +1,8 @@
-"""The live status of a sweep: a small file that its command rewrites, and that `benchhouse top` and the page Live read.
+"""The live status of a sweep: a small file that its command rewrites for `benchhouse top` and the page Live.
 
-The files lie in a folder of this user that nobody else can write to. They are written whole and renamed, without
-waiting for the disk. A file that does not belong to this user, is a link, is too large or is not ours in every field is
-not shown, and said to be there. A status whose process is gone is that of a crashed command.
+The files are in a folder that only this user can write to. They are replaced atomically, without syncing to disk. A
+file that belongs to another user, is a link, is too large or has invalid fields is not shown but reported. A status
+whose process is gone belongs to a crashed command.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from benchmarking.core.untrusted.input_files import parse_json
 
 FOLDER_VARIABLE = "BENCHHOUSE_LIVE_DIR"
 BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S108 - its owner is checked
-"""Not what TMPDIR names on POSIX: that may differ between the command and the one that watches it."""
+"""On POSIX not $TMPDIR, which may differ between the command and its watcher."""
 FORMAT, VERSION = "benchhouse-live", 1
 SUFFIX = ".live.json"
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MAX_BYTES = 400_000
 MOST_FILES = 64
-"""Files of the folder that are read, the newest."""
+"""Maximum number of files to read, newest first."""
 KEPT_ENDED = 5
-"""Ended commands whose status stays."""
+"""Number of finished commands whose status is kept."""
 KEPT_S = 24 * 3600.0
 
 State = Literal["running", "finished", "failed", "interrupted", "crashed"]
@@ -43,11 +43,11 @@ State = Literal["running", "finished", "failed", "interrupted", "crashed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellProgress:
-    """A model on a device with a runtime and a precision."""
+    """The progress of a model on a device with a runtime and a precision."""
 
     name: str
     total: Count
-    """Points to measure, over all launches; so are the others."""
+    """Points to measure, over all launches, as in the other counts."""
     done: Count
     """Finished or given up."""
     failed: Count
@@ -58,22 +58,22 @@ DeviceState = Literal["idle", "measuring", "lost", "left"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineProgress:
-    """A device of a worker of a cluster."""
+    """The progress of a device of a cluster worker."""
 
     worker: str
     host: str
     device: str
     state: DeviceState
     activity: str = ""
-    """The cell and point that it measures."""
+    """The cell and point being measured."""
     done: Count = 0
-    """Points that it has settled, over all launches and cells."""
+    """Points that it has finished or given up, over all launches and cells."""
     failed: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentPoint:
-    """What is being measured."""
+    """The point being measured."""
 
     cell: str
     point: str
@@ -91,7 +91,7 @@ class CurrentPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointResult:
-    """A point of a launch that is finished."""
+    """A finished point of a launch."""
 
     cell: str
     point: str
@@ -103,28 +103,28 @@ class PointResult:
     median_ms: Number | None = None
     error: str | None = None
     doubts: tuple[str, ...] = ()
-    """Kinds that are more than information."""
+    """Kinds of doubt above severity info."""
     use: Mapping[str, Number] = field(default_factory=dict)
-    """The device's use over the monitored calls (utilization_mean_percent, power_max_w, ...); empty without any."""
+    """Device use over the monitored calls (utilization_mean_percent, power_max_w, ...); empty if not monitored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveStatus:
-    """A command that measures, as of `updated_s`."""
+    """The state of a measuring command at `updated_s`."""
 
     owner: Owner
     words: str
-    """What it measures."""
+    """What it measures, in words."""
     command: tuple[str, ...]
-    """As typed, without secrets."""
+    """The command line as typed, without secrets."""
     folder: str | None
-    """Where its runs are saved; None where they are not."""
+    """The folder where its runs are saved; None if they are not saved."""
     state: Literal["running", "finished", "failed", "interrupted"] = "running"
     started_s: Number
     updated_s: Number
-    """In Unix seconds, as `started_s`."""
+    """Unix seconds, like `started_s`."""
     activity: str = ""
-    """What it does, or how it ended."""
+    """What it is doing, or how it ended."""
     total: Count
     done: Count
     failed: Count
@@ -133,20 +133,20 @@ class LiveStatus:
     cells: tuple[CellProgress, ...] = ()
     cells_left_out: Count = 0
     machines: tuple[MachineProgress, ...] = ()
-    """Of a sweep on a cluster."""
+    """The devices of a sweep on a cluster; empty for a sweep on this machine."""
     results: tuple[PointResult, ...] = ()
     """The newest, the newest first."""
     devices: tuple[Device, ...] = ()
-    """What it measures on; nothing for a cluster."""
+    """The devices it measures on; empty for a cluster."""
 
     @property
     def key(self) -> str:
-        """Different for each command that runs, also one after the other."""
+        """Unique for each command, even for consecutive ones."""
         return f"{self.owner.pid}-{self.owner.created_s:.2f}-{self.started_s:.3f}"
 
     @property
     def resume_command(self) -> str | None:
-        """What continues it from the last finished point, if it did not end by itself; None where nothing is saved."""
+        """The command that resumes it at the last finished point; None if it finished or saves nothing."""
         if self.folder is None or self.state_now() not in ("crashed", "interrupted"):
             return None
         if self.machines:  # the cluster is named in the command
@@ -155,11 +155,11 @@ class LiveStatus:
         return f"run_hardware_benchmark --resume --output-dir {home}{shlex.quote(self.folder.removeprefix(home))}"
 
     def state_now(self) -> State:
-        """Its state, by whether its process is still there."""
+        """Its state, taking into account whether its process is still running."""
         return "crashed" if self.state == "running" and not self.owner.is_alive() else self.state
 
 
-# What somebody who watches sees: statuses, and the use of the devices, which is sampled while somebody watches.
+# The state shown to watchers: statuses, and device use, which is sampled only while someone watches.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +169,9 @@ class Reading:
     title: str
     unit: str
     factor: float = 1.0
-    """From the reading's own unit to the one that is shown."""
+    """Factor from the reading's unit to the displayed unit."""
     scale: tuple[float, float] | None = None
-    """Of its chart, in the unit that is shown; None for the smallest and largest value."""
+    """Range of its chart in the displayed unit; None for the range of the values."""
 
 
 READINGS: Mapping[str, Reading] = {
@@ -185,7 +185,7 @@ READINGS: Mapping[str, Reading] = {
     "machine_percent": Reading(title="utilization, all programs", unit="%", scale=(0.0, 100.0)),
     "machine_used_bytes": Reading(title="memory, all programs", unit="MB", factor=1e-6),
 }
-"""The readings of monitors, in the order in which they are shown."""
+"""The readings of monitors, in display order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +195,7 @@ class Course:
     name: str
     values: tuple[float, ...]
     ages_s: tuple[float, ...]
-    """Of each value, in seconds before now; falling."""
+    """Age of each value in seconds, descending."""
 
     @property
     def reading(self) -> Reading:
@@ -204,15 +204,15 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meter:
-    """A device of a command that runs."""
+    """The sampled use of a device of a running command."""
 
     selector: str
     name: str
     courses: tuple[Course, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Why a reading has no value, by its name."""
+    """Name of a reading -> why it has no value."""
     trouble: str | None = None
-    """Why nothing is sampled; None where it is, or will be in a moment."""
+    """Why nothing is sampled; None if sampling works or is about to start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +233,7 @@ class Sight:
     ended: tuple[Watched, ...]
     """The newest, the newest first."""
     ignored: tuple[str, ...]
-    """Why a file is not shown, a line for each."""
+    """Why a file is not shown, one line per file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +278,7 @@ def usable_folder(*, create: bool) -> Path | None:
         found = os.stat(folder, follow_symlinks=False)
     except FileNotFoundError:
         if create:
-            raise StorageError(f"cannot use {folder} for live statuses: no folder {folder.parent}") from None
+            raise StorageError(f"cannot use {folder} for live statuses: no folder {folder.parent}: create it") from None
         return None
     except OSError as error:
         raise StorageError(f"cannot use {folder} for live statuses: {error.strerror}: {_other_folder()}") from error
@@ -288,14 +288,14 @@ def usable_folder(*, create: bool) -> Path | None:
 
 
 def _problem(found: os.stat_result) -> str | None:
-    """Why somebody else may write into a folder; None if nobody can."""
+    """Why another user may write to a folder; None if none can."""
     if not stat.S_ISDIR(found.st_mode):
         return "is not a folder"
     if os.name != "posix":
         return None
     if found.st_uid != os.geteuid():
         return "belongs to another user"
-    return "can be written to by others" if found.st_mode & OTHERS_MAY_WRITE else None
+    return "is writable by other users" if found.st_mode & OTHERS_MAY_WRITE else None
 
 
 def read_all() -> Found:
@@ -319,7 +319,7 @@ def read_all() -> Found:
 
 
 def read(path: Path) -> LiveStatus:
-    """A status. Raises FormatError for a file that is not ours in every field, StorageError for one that is not this
+    """A status. Raises FormatError for a file with invalid fields, StorageError for one that is not this
     user's or no file, OSError."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
     try:
@@ -327,30 +327,29 @@ def read(path: Path) -> LiveStatus:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise StorageError(f"{path.name} is not read: {error.strerror}") from error
+        raise StorageError(f"{path.name}: {error.strerror}") from error
     try:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
-            raise StorageError(f"{path.name} is not read: it is no regular file")
+            raise StorageError(f"{path.name}: not a regular file")
         if os.name == "posix" and about.st_uid != os.geteuid():
-            raise StorageError(f"{path.name} is not read: it belongs to another user")
+            raise StorageError(f"{path.name}: it belongs to another user")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             content = file.read(MAX_BYTES + 1)
     finally:
         os.close(descriptor)
     if len(content) > MAX_BYTES:
-        raise FormatError(f"{path.name} is not read: larger than {MAX_BYTES // 1000} kB")
+        raise FormatError(f"{path.name}: larger than {MAX_BYTES // 1000} kB")
     data = parse_json(content, path.name)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise FormatError(f"{path.name} is not read: it is no live status")
+        raise FormatError(f"{path.name}: not a live status")
     if data.get("version") != VERSION:
-        raise FormatError(f"{path.name} is not read: version {data.get('version')!r} is not {VERSION}")
+        raise FormatError(f"{path.name}: expected version {VERSION}, found {data.get('version')!r}")
     return from_json(LiveStatus, data.get("status"), path.name)
 
 
 def remove_old(folder: Path) -> None:
-    """Delete the files of commands that have ended, but for the newest few of the last day, and drafts of killed
-    ones."""
+    """Delete the files of finished commands, except the newest few of the last day, and drafts of killed commands."""
     now_s = time.time()
     ended = 0
     for path in _newest_first(folder, most=None):
@@ -370,7 +369,7 @@ def remove_old(folder: Path) -> None:
 
 
 def _newest_first(folder: Path, most: int | None = MOST_FILES) -> Iterator[Path]:
-    """The files of a folder that may be statuses by their names."""
+    """The files of a folder whose names are those of statuses."""
     found: list[tuple[float, Path]] = []
     with suppress(OSError):
         for path in folder.glob(f"[!.]*{SUFFIX}"):
@@ -384,4 +383,4 @@ def _user_id() -> str:
 
 
 def _other_folder() -> str:
-    return f"name another one with {FOLDER_VARIABLE}"
+    return f"choose another folder with {FOLDER_VARIABLE}"

@@ -1,8 +1,8 @@
-"""What makes the load of an open loop invalid: one rule each, for loads of our own and for those of other tools.
+"""Rules that make an open-loop load invalid, for our own loads and imported ones.
 
-Another tool's file says less than our own records: some have no times of requests, most have no schedule. A rule is
-applied to what there is, and says nothing about what is not there. Sources: MLPerf's inference rules, GuideLLM
-(lateness, over-saturation), inference-perf (achieved rate).
+Imported files contain less than our own records: some have no request times, most have no schedule. A rule is applied
+only where its data exist. Sources: MLPerf's inference rules, GuideLLM (lateness, over-saturation), inference-perf
+(achieved rate).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from benchmarking.core.records import Doubt, Json, Requests
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
 
 MOST_LATE = 0.01
-"""Share of the median time to first token that p95 of the lateness may be."""
+"""Maximum p95 of the lateness, as a share of the median time to first token."""
 LEAST_ACHIEVED = 0.98
 MOST_CACHED = 0.01
 SIGNIFICANT_T = 3.09
-"""One-sided .001: requests after each other are not independent, and a curve has many levels."""
+"""One-sided p = 0.001, since successive requests are not independent and a curve has many levels."""
 LEAST_RISE = 0.5
-"""Of a fitted line over a level, of its middle: less is no over-saturation, however significant."""
+"""Minimum rise of a fitted line over a level, as a share of its middle; a smaller rise is not over-saturation."""
 MS_PER_S = 1000.0
 
 
@@ -42,31 +42,30 @@ def rate_not_achieved(requested_per_s: float, achieved_share: float, *, by_chanc
 
 
 def drawn_shortfall(requests: int, variation: float = 1.0) -> float:
-    """By how much, as a share, the mean rate of so many drawn arrivals falls below the one that was asked for by chance
-    (one-sided .001). `variation` is the coefficient of variation of the gaps: 1 for Poisson arrivals, 0 for constant
-    ones."""
+    """The relative shortfall of the mean rate of this many random arrivals that can occur by chance (one-sided
+    p = 0.001). `variation` is the coefficient of variation of the gaps: 1 for Poisson arrivals, 0 for constant ones."""
     return SIGNIFICANT_T * variation / math.sqrt(max(requests, 1))
 
 
 def prefix_cache_hit(cached_tokens: float, prompt_tokens: float) -> Sequence[Doubt]:
-    """The doubt about prompts that share nothing and yet came from the server's prefix cache."""
+    """The doubt about prompts without a common prefix that the server took from its prefix cache."""
     share = cached_tokens / prompt_tokens if prompt_tokens else 0.0
     return (doubt("prefix_cache_hit", cached_share=share),) if share >= MOST_CACHED else ()
 
 
 def over_saturated(requests: Requests) -> Sequence[Doubt]:
-    """The doubt about requests that queued up at the server without end."""
+    """The doubt about a server whose queue kept growing."""
     evidence = over_saturation(requests)
     return () if evidence is None else (doubt("over_saturated", **evidence),)
 
 
 def lateness(requests: Requests) -> list[float]:
-    """By how much each request was sent later than intended, in ms."""
+    """The delay of each request behind its schedule, in ms."""
     return [sent - at for at, sent in zip(requests.intended_ms, requests.sent_ms, strict=True) if sent is not None]
 
 
 def achieved_share(requests: Requests) -> float | None:
-    """The rate at which requests were sent over the rate at which they were to be; None for fewer than 2 moments."""
+    """The achieved rate as a share of the scheduled rate; None for fewer than 2 distinct times."""
     sent = [one for one in requests.sent_ms if one is not None]
     wanted = max(requests.intended_ms) - min(requests.intended_ms)
     if len(sent) < 2 or wanted <= 0:
@@ -76,15 +75,15 @@ def achieved_share(requests: Requests) -> float | None:
 
 
 def sent_per_s(requests: Requests) -> float | None:
-    """The mean rate at which requests were sent; None for fewer than 2 moments."""
+    """The mean rate at which requests were sent; None for fewer than 2 distinct times."""
     sent = [one for one in requests.sent_ms if one is not None]
     took_s = (max(sent) - min(sent)) / MS_PER_S if sent else 0.0
     return (len(sent) - 1) / took_s if took_s > 0 else None
 
 
 def over_saturation(requests: Requests) -> dict[str, Json] | None:
-    """The evidence that requests queue up without end: both the number in flight and the time to first token rise over
-    the level, significantly and by half of their middle. None without."""
+    """The evidence that the server's queue kept growing: both the number in flight and the time to first token rise
+    over the level, significantly and by half of their middle. None if they do not."""
     rows = [
         (at, answer - at)
         for at, first, end, error in zip(
@@ -108,7 +107,7 @@ def over_saturation(requests: Requests) -> dict[str, Json] | None:
 
 
 def _rise(rows: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """t of the slope of a line through the points, and its rise over all of them as a share of their mean."""
+    """The t statistic of the slope of a regression line, and its total rise as a share of the mean."""
     n = len(rows)
     x, y = fmean(a for a, _ in rows), fmean(b for _, b in rows)
     spread = sum((a - x) ** 2 for a, _ in rows)

@@ -43,8 +43,8 @@ def bytes_to_mb(size_bytes: float) -> float:
 
 
 Source = Literal["samples", "reading", "first_call", "verified", "load_memory", "load_time", "derived", "custom"]
-"""Where a launch's value comes from: raw samples; one reading (`Measurement.metrics`); the first call; what an
-operation or session read back (`verified`); memory or time of the load (`LaunchLoad`). A derived metric is computed
+"""Where a launch's value comes from: raw samples; one reading (`Measurement.metrics`); the first call; values read back
+by an operation or session (`verified`); memory or time of the load (`LaunchLoad`). A derived metric is computed
 from the result's median latency and a reading or another column. A custom one is a `CustomMetric`, without a column."""
 Statistic = Literal[
     "mean", "median", "sd", "mad", "min", "p25", "p75", "p90", "p95", "p99", "max", "ci_low", "ci_high", "rate"
@@ -52,17 +52,17 @@ Statistic = Literal[
 OverLaunches = Literal["median", "most"]
 Direction = Literal["lower", "higher"]
 
-NO_EXPERTS = "no experts to choose from"
-NOT_READ_BACK = "the runtime has nothing of this kind to read back"
+NO_EXPERTS = "not a mixture of experts"
+NOT_READ_BACK = "the runtime does not report it"
 
 
 PER_SECOND = re.compile(r"_((tokens|samples)_)?per_sec$")
-"""Endings of a column that its unit says again."""
+"""Suffixes of a column that repeat its unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One number of a result."""
+    """A metric of a result."""
 
     column: str
     """The column in benchmark_results and the key in `Result.metrics`."""
@@ -73,7 +73,7 @@ class Metric:
     """How a launch's samples are summarized: a field of `sample_statistics.Statistics`; or "rate", work per second,
     inversely proportional to their mean."""
     over_launches: OverLaunches = "median"
-    """How the launches' readings are combined; of samples `sample_statistics.over_launches` decides."""
+    """How the launches' readings are combined; samples are combined by `sample_statistics.over_launches`."""
     unit: str = ""
     """Unit of the values; empty for counts and ratios."""
     better: Direction | None = None
@@ -94,17 +94,18 @@ class Metric:
 
     @property
     def is_of_single_calls(self) -> bool:
-        """Whether it describes single calls, which timing in blocks hides: the means of blocks vary less than calls."""
+        """Whether it describes single calls, and so is unknown with timing in blocks, whose means vary less."""
         return self.of == "latency_wall" and self.statistic not in ("mean", "median", "ci_low", "ci_high", "rate")
 
     @property
     def is_percentile(self) -> bool:
-        """Whether it is a percentile above the quartiles, which a result may have of its launches' samples together."""
+        """Whether it is a percentile above the quartiles, which may be computed from the pooled samples of all
+        launches."""
         return self.source == "samples" and self.statistic in PERCENTILES
 
     @property
     def words(self) -> str:
-        """Its name with its unit, for people: "latency p99 (ms)"."""
+        """Its name with its unit, for display: "latency p99 (ms)"."""
         if self.title:
             return self.title
         name = PER_SECOND.sub("", self.column.removesuffix(f"_{self.unit.lower()}")).replace("_", " ")
@@ -337,23 +338,23 @@ ENERGY_PARTS: Mapping[str, str] = MappingProxyType(
 )
 """What each of them covers."""
 OF_SINGLE_CALLS: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.is_of_single_calls)
-"""Columns without a value where calls are timed in blocks. The mean is then that of the calls, the median that of the
-blocks' means."""
+"""Columns without a value if calls are timed in blocks. The mean is then over calls, the median over the means of
+blocks."""
 LATENCY: Mapping[str, Statistic] = MappingProxyType(
     {m.column: m.statistic for m in _ALL if m.of == "latency_wall" and m.statistic != "rate"}
 )
-"""The columns that describe the calls' wall times, with the statistic in each."""
+"""Columns about the wall time of calls -> their statistic."""
 DESCRIBED: Mapping[str, tuple[Metric, ...]] = MappingProxyType(
     {
         name: tuple(m for m in _ALL if m.source == "samples" and m.of == name and m.statistic != "rate")
         for name in dict.fromkeys(m.of for m in _ALL if m.statistic == "ci_low")
     }
 )
-"""Raw metric -> its statistics, of the raw metrics whose median has an interval."""
+"""Raw metric -> its statistics, for the raw metrics whose median has an interval."""
 JUDGED: Mapping[str, Metric] = MappingProxyType(
     {metric.column: metric for metric in (*_ALL, LOAD_TIME) if metric.is_judged}
 )
-"""Those by which results are compared, by column of the view all_results."""
+"""The metrics by which results are compared, by column of the view all_results."""
 DEFAULT_METRIC = "latency_median_ms"
 
 
@@ -363,35 +364,35 @@ def from_source(source: Source) -> dict[str, Metric]:
 
 
 LOAD_RATES = {"throughput_samples_per_sec": "requests_per_sec", "throughput_tokens_per_sec": "output_tokens_per_sec"}
-"""Rates of a load by column -> a repetition's own, among its readings: requests overlap, so that a rate does not follow
-from how long they take."""
+"""Column of a rate -> the reading that a repetition of a load has for it. Requests overlap, so their rate does not
+follow from their latency."""
 CUSTOM_METRICS = "custom_metrics"
 """The key, in a measurement's and a result's details, of units and directions: name -> {"unit", "better"}."""
 CUSTOM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-"""A name can be a column of a table, a key of JSON and a word of a command without quotes."""
+"""Names are valid unquoted as a column, a JSON key and a command-line word."""
 MAX_UNIT_CHARACTERS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomMetric:
-    """A number of a launch that no column exists for, of a user-written benchmark or a workload.
+    """A metric of a launch without a column, from a user-written benchmark or a workload.
 
-    Stored in `other_metrics` under its name, as the median over the launches. With a direction it is compared, gated
+    Stored in `other_metrics` under its name, as the median over the launches. With a direction, it is compared, gated
     and followed over time as the metrics with a column are. Raises UsageError for an invalid value.
     """
 
     name: str
-    """Lower case, digits and "_"; no column of ours."""
+    """Lower-case letters, digits and "_"; not the name of a column."""
     value: float
-    """Finite. Comparisons are ratios, so only values above 0 are judged."""
+    """Finite. Only values above 0 are compared, since comparisons are ratios."""
     unit: str = ""
     """Empty for counts and ratios."""
     better: Direction | None = None
-    """Which direction is better; None for a neutral fact, which is shown and never judged."""
+    """The better direction; None for a neutral fact, which is shown but never compared."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not CUSTOM_NAME.fullmatch(self.name):
-            raise UsageError(f"a metric's name has lower-case letters, digits and _, at most 63: got {self.name!r}")
+            raise UsageError(f"a metric's name takes at most 63 lower-case letters, digits and _: got {self.name!r}")
         if self.name in METRICS or self.name == LOAD_TIME.column:
             raise UsageError(f"metric {self.name} is measured by benchhouse: choose another name")
         if isinstance(self.value, bool) or not isinstance(self.value, int | float) or not math.isfinite(self.value):
@@ -419,10 +420,10 @@ UNITS_BY_ENDING: Mapping[str, tuple[str, Direction]] = MappingProxyType(
         "_w": ("W", "lower"),
     }
 )
-"""Ending of a name -> unit and direction, for numbers of other tools, whose files have neither. The first match."""
+"""Suffix of a name -> unit and direction, for other tools' metrics, whose files have neither. The first match wins."""
 
 
 def metric_by_ending(name: str) -> Metric | None:
-    """The metric of a number that is stored without unit and direction, as its name tells; None where it does not."""
+    """The metric of a number stored without unit and direction, derived from its name; None if that is not possible."""
     found = next((each for ending, each in UNITS_BY_ENDING.items() if name.endswith(ending)), None)
     return None if found is None else custom_metric(name, *found)

@@ -1,4 +1,4 @@
-"""The contracts of models: of an architecture family, and between exported graphs and the runtimes that run them.
+"""The contracts of architecture families, and of exported graphs and the runtimes that run them.
 
 A module in `benchmarking/workloads/` has a `PLUGIN` of type WorkloadFamily. Default methods describe the ordinary case,
 so a family overrides only what differs. `check` and `why_not_architecture` return None when all is well, else the
@@ -26,7 +26,7 @@ ExportPlan = Literal["forward", "decoder", "recurrent", "picture-prompt", "seque
 """How a model is split into graphs; `graphs/export/` has a function for each."""
 
 BundleKind = Literal["forward", "decoder", "encoder-decoder", "denoiser"]
-"""How the graphs are called; described in `graphs/bundle.py`."""
+"""How the graphs are called; see `graphs/bundle.py`."""
 
 BUNDLE_KINDS: Mapping[ExportPlan, BundleKind] = {
     "forward": "forward",
@@ -39,7 +39,7 @@ BUNDLE_KINDS: Mapping[ExportPlan, BundleKind] = {
 }
 
 TRANSFORMERS_EXPORTER, TORCH_EXPORTER = "transformers.exporters", "torch.onnx"
-"""The first knows how to trace transformers models, the second exports any torch module."""
+"""The first can trace transformers models, the second exports any torch module."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +51,11 @@ class Recipe:
     """Names in `Point.axes` whose values are constants in the graphs; other values need another export."""
     exporter: str = TRANSFORMERS_EXPORTER
     start_tokens: tuple[int, ...] = ()
-    """First tokens of a decoder with an encoder; empty for the start token in the model's configuration."""
+    """First tokens of the decoder of an encoder-decoder model; empty for the start token in its configuration."""
     block_size: int = 0
     """Positions that the model computes together; 0 for a model without blocks."""
     shortest_prompt: int | None = None
-    """A short prompt that takes another path through the model, where the graphs are compared with torch as well."""
+    """A short prompt that takes another path through the model, at which the graphs are also compared with torch."""
     torch_facts: tuple[str, ...] = ()
     """Readings of the torch operation that graphs cannot give, stored in the bundle's facts."""
     is_of_one_point: bool = False
@@ -76,7 +76,7 @@ class Recipe:
 Placed = Any
 """A tensor where the runtime needs it: an OrtValue on the device, an openvino.Tensor, a numpy array."""
 States = Any
-"""What a graph passes from one call to the next; a runtime may keep it inside (OpenVINO's stateful models)."""
+"""The state that a graph passes from call to call; a runtime may keep it internally (OpenVINO's stateful models)."""
 
 
 class GraphRunner(ABC):
@@ -139,8 +139,8 @@ class WorkloadFamily(ABC):
     rank: int = 100
     """Its place in tables and charts; families of equal rank go by name."""
     catalog: tuple[Mapping[str, Json], ...] = ()
-    """Models of the catalog in the form of the folder catalog's files, besides those in the family's own file there.
-    One without a hub ("hub": False) is tiny: tests and the support table use it."""
+    """Models of the catalog besides those in the family's file in the folder catalog, in the same format. Those not on
+    the hub ("hub": False) are tiny, for tests and the support table."""
     model_types: frozenset[str]
     """The `model_type`s of transformers' configurations that belong to the family."""
     tasks: tuple[str, ...]
@@ -152,15 +152,15 @@ class WorkloadFamily(ABC):
     modalities: tuple[Modality, ...] = ()
     """The models' inputs, and so the processors they may have; empty when nothing is preprocessed (latents)."""
     unsupported_model_types: frozenset[str] = frozenset()
-    """Well-known `model_type`s of the family that are not supported, so that the error can name the family."""
+    """Well-known unsupported `model_type`s of the family, for the error message."""
     has_routed_experts: bool = False
     """Whether a router sends each token to a few experts, a choice that rounding can change."""
     has_attention_cache: bool = True
-    """Whether its models keep keys and values that grow with the text."""
+    """Whether its models have a key-value cache that grows with the text."""
     can_split_batch: bool = True
-    """Whether the rows of a batch are independent, so that several devices can each take some."""
+    """Whether the rows of a batch are independent, so that it can be split over several devices."""
     unit: str = "samples"
-    """What `items_per_call` counts, in words."""
+    """The unit of `items_per_call`."""
 
     @abstractmethod
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:

@@ -44,7 +44,7 @@ def family_names() -> tuple[str, ...]:
 
 
 def check_family(name: str | None, where: str) -> None:
-    """Raise FormatError for the name of a family that there is no plugin of; None stands for no family."""
+    """Raise FormatError for a family without a plugin; None means no family."""
     if name is not None and name not in family_names():
         raise FormatError(f"{where}: expected one of {', '.join(family_names())}, found {name!r}")
 
@@ -58,24 +58,24 @@ def is_installed(module: str) -> bool:
 
 
 MEASURING = ("torch", "transformers", "huggingface_hub", "safetensors")
-"""Modules without which nothing is measured. What only some runtimes or models need is checked with them."""
+"""Modules that every measurement needs. Further modules are checked by the runtimes and models that need them."""
 OTHER_EXTRAS = {"kernels": "kernels"}
-"""Module -> the extra that it is in, where that is not `measure`."""
+"""Module -> its extra, if that is not `measure`."""
 
 
 def how_to_install(*modules: str) -> str:
-    """The command that installs modules of the extras, those of `measure` unless they are in another one."""
+    """The command that installs the extras of these modules, by default `measure`."""
     extras = sorted({OTHER_EXTRAS.get(module, "measure") for module in modules} or {"measure"}, reverse=True)
     return f'pip install "benchhouse[{",".join(extras)}]"'
 
 
 def check_measuring(what: str = "measuring a model") -> None:
-    """Raise NotInstalledError where the packages that measure are not installed, or not all of them."""
+    """Raise NotInstalledError if a package that every measurement needs is not installed."""
     check_installed(what, MEASURING, how_to_install())
 
 
 def check_installed(what: str, modules: Sequence[str], how: str) -> None:
-    """Raise NotInstalledError, with the command that installs them, where one of the modules is not installed."""
+    """Raise NotInstalledError, with the install command, if one of the modules is not installed."""
     absent = [name for name in modules if not is_installed(name)]
     if absent:
         are = "is" if len(absent) == 1 else "are"
@@ -83,8 +83,8 @@ def check_installed(what: str, modules: Sequence[str], how: str) -> None:
 
 
 def version_of(distribution: str) -> str | None:
-    """The installed version of a distribution (its name on the package index), None where it is not installed."""
-    from importlib import metadata  # 15 ms, which `--help` must not pay
+    """The installed version of a distribution (by its name on the package index); None if not installed."""
+    from importlib import metadata  # takes 15 ms, which would slow down --help
 
     try:
         return metadata.version(distribution)
@@ -99,8 +99,8 @@ def are_all_assumed() -> bool:
 
 @contextmanager
 def all_assumed() -> Iterator[None]:
-    """Treat every package as installed, in the variant that each device needs: for support tables, which must not
-    depend on the machine that makes them."""
+    """Treat every package as installed, in the variant that each device needs, so that support tables do not depend on
+    the machine."""
     token = _ALL_ASSUMED.set(True)
     try:
         yield

@@ -1,8 +1,8 @@
 """Profiles: where the time and the memory of a call go, by module and by operator.
 
-A profile is kept apart from latency results: it is measured under a profiler, which slows calls, and it is a file and
-tables of its own. All times are means over the profiled calls, in ms per call, unless a field says otherwise. The
-exclusive times of all modules, with `OUTSIDE`, sum to `Breakdown.host_ms`.
+Profiles are separate from latency results, with their own files and tables, because a profiler slows calls down. All
+times are means over the profiled calls, in ms per call, unless a field states otherwise. The exclusive times of all
+modules, including `OUTSIDE`, sum to `Breakdown.host_ms`.
 
 Format versions
     1  first published format
@@ -24,17 +24,16 @@ FORMAT, FORMAT_VERSION = "benchhouse-profile", 1
 EMBEDDING, ATTENTION, FEED_FORWARD, NORMALISATION = "embedding", "attention", "feed_forward", "normalisation"
 MIXER, CONVOLUTION, HEAD, OTHER = "mixer", "convolution", "head", "other"
 KINDS = (EMBEDDING, ATTENTION, FEED_FORWARD, NORMALISATION, MIXER, CONVOLUTION, HEAD, OTHER)
-"""What a module is for; a mixer is what a state-space model has in the place of attention. `other` is what neither its
-type, its name nor its place says."""
+"""The role of a module. A mixer replaces attention in state-space models; `other` is a module without a known role."""
 
 TRACE_FILE = "trace.json"
 """Name of the trace of the last profiled call, in a profiler's folder."""
 
 COMPILE_S = "compile_s"
-"""Key of a breakdown's details: the seconds that a compiler took before the calls that are profiled."""
+"""Key of a breakdown's details: the compile time in seconds before the profiled calls."""
 
 OUTSIDE = ""
-"""The path of time in no module: the call's own code, such as the loop of a generation."""
+"""The path of time outside all modules, in the call's own code, such as a generation loop."""
 Bound = Literal["compute", "memory"]
 COMPUTE: Bound = "compute"
 MEMORY: Bound = "memory"
@@ -42,21 +41,21 @@ MEMORY: Bound = "memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleTime:
-    """What a module took of a call, over all its calls."""
+    """The time and memory of a module in a call, over all its calls."""
 
     module: str
-    """Its path in the model ("encoder.layer.0.attention"); `OUTSIDE` for none."""
+    """Its path in the model ("encoder.layer.0.attention"), or `OUTSIDE`."""
     class_name: str | None = None
     kind: str
     layer: str | None = None
     """The path of the layer it is in: up to the first numbered part. None outside of layers."""
     calls: Number
     inclusive_ms: Number
-    """On the host, with the modules inside it; a module inside itself counts once."""
+    """On the host, including nested modules; a module nested in itself counts once."""
     exclusive_ms: Number
-    """On the host, without the modules inside it."""
+    """On the host, excluding nested modules."""
     outside_operators_ms: Number | None = None
-    """Of the exclusive time, what no operator ran in: Python, and the framework between operators."""
+    """The part of the exclusive time outside operators: Python, and the framework between operators."""
     device_inclusive_ms: Number | None = None
     """On an accelerator: the times of the kernels that it launched. None on a processor."""
     device_exclusive_ms: Number | None = None
@@ -65,18 +64,18 @@ class ModuleTime:
     allocations: Number | None = None
     """Allocations by the module itself."""
     allocated_bytes: Number | None = None
-    """Bytes of these, also if they were freed again."""
+    """Bytes of these allocations, including freed ones."""
     peak_bytes: Number | None = None
-    """Most bytes allocated above what was in use when it began, with the modules inside it."""
+    """Peak bytes allocated above the use at its start, including nested modules."""
     flops: Number | None = None
-    """Counted FLOPs of its own operators, two for each multiply-add."""
+    """Counted FLOPs of its own operators, two per multiply-add."""
     bytes_accessed: Number | None = None
     """Bytes that its own operators read and write, without any cache between them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTime:
-    """What an operator took in one module, over all its calls there."""
+    """The time of an operator in one module, over all its calls there."""
 
     module: str
     operator: str
@@ -87,17 +86,17 @@ class OperatorTime:
     """Where it ran, as the runtime says: "cpu", "cuda", "CPUExecutionProvider"."""
     calls: Number
     exclusive_ms: Number
-    """On the host, without the operators inside it."""
+    """On the host, excluding nested operators."""
     inclusive_ms: Number
     device_ms: Number | None = None
     """The times of the kernels that it launched itself; None on a processor."""
     device_inclusive_ms: Number | None = None
-    """Of the kernels that it and the operators inside it launched."""
+    """The times of the kernels launched by it and by nested operators."""
     flops: Number | None = None
-    """Counted FLOPs; None for an operator without a formula, as element-wise ones are."""
+    """Counted FLOPs; None for an operator without a formula, such as an element-wise one."""
     bytes_accessed: Number | None = None
     bound: Bound | None = None
-    """Whether its FLOPs or its bytes take longer at the device's measured peak rates; None where they are unknown."""
+    """Whether it is limited by FLOPs or bytes at the device's measured peak rates; None if these are unknown."""
 
     @property
     def work_ms(self) -> float:
@@ -107,7 +106,7 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """What a profiler says of the profiled calls."""
+    """A profiler's breakdown of the profiled calls."""
 
     host_ms: Number
     """A call by the profiler's clock."""
@@ -119,14 +118,14 @@ class Breakdown:
     """operator_calls, kernel_launches, device_busy_ms, device_idle_ms, largest_gap_ms, peak_bytes, allocated_bytes,
     allocations, graph_count, graph_break_count, flops, bytes_accessed."""
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Metric -> why it is not known."""
+    """Metric -> why it is unknown."""
     details: Mapping[str, Json] = field(default_factory=dict)
     """Phases of the call, reasons of graph breaks, how operators were matched to modules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallProfile:
-    """What a worker reports: calls with and without the profiler, in turns."""
+    """The report of a worker: alternating calls with and without the profiler."""
 
     profiler: str = ""
     """The profiler, as the runtime names it."""
@@ -134,14 +133,14 @@ class CallProfile:
     latency_ms: tuple[Number, ...]
     """Calls without the profiler."""
     profiled_ms: tuple[Number, ...]
-    """Calls with it, by the same clock, without starting the profiler and reading it."""
+    """Calls with it, by the same clock, excluding the start and readout of the profiler."""
     tokenize_ms: tuple[Number, ...] = ()
-    """Making the inputs of one call; empty without a tokenizer or processor."""
+    """Preparing the inputs of one call; empty without a tokenizer or processor."""
     missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def total_ms(self) -> tuple[float, ...]:
-        """Making the inputs and the call, of each round; empty where nothing is tokenized."""
+        """Input preparation plus call, per round; empty if nothing is tokenized."""
         return tuple(a + b for a, b in zip(self.tokenize_ms, self.latency_ms, strict=True)) if self.tokenize_ms else ()
 
 
@@ -150,9 +149,9 @@ class ProfileSettings:
     """How a worker profiles."""
 
     num_runs: PositiveCount
-    """Rounds of a call without and one with the profiler."""
+    """Rounds, each of one call without and one with the profiler."""
     folder: str
-    """Where its traces go."""
+    """Folder of its traces."""
     texts: tuple[str, ...] = ()
     """Texts to tokenize in place of the built-in one."""
 
@@ -166,7 +165,7 @@ class Profile:
     profile_id: str
     """UUIDv7."""
     run: Run
-    """What was profiled, where and with which versions: a run without results."""
+    """A run without results: what was profiled, where, and with which versions."""
     point: Point
     call: CallProfile
     peaks: Mapping[str, Number] = field(default_factory=dict)
@@ -178,12 +177,12 @@ class CallProfiler(ABC):
 
     @abstractmethod
     def run(self, *, is_kept: bool = True) -> int:
-        """One call under the profiler, to its end: its nanoseconds, without starting the profiler and reading it. A
-        call that is not kept has no part in the breakdown."""
+        """Run one complete call under the profiler. Returns its nanoseconds, excluding the start and readout of the
+        profiler. Calls that are not kept are excluded from the breakdown."""
 
     @abstractmethod
     def breakdown(self) -> Breakdown:
-        """What the calls that were kept spent. Called once, after them."""
+        """The breakdown of the kept calls. Called once, after them."""
 
 
 def profile_from_json(data: Any, where: str) -> Profile:
@@ -192,7 +191,7 @@ def profile_from_json(data: Any, where: str) -> Profile:
         raise FormatError(f'{where}: not a benchhouse profile (no "format": "{FORMAT}")')
     version = data.get("format_version")
     if version != FORMAT_VERSION:
-        raise FormatError(f"{where}: format_version is {version!r}: this program knows {FORMAT_VERSION}")
+        raise FormatError(f"{where}: expected format_version {FORMAT_VERSION}, found {version!r}: upgrade benchhouse")
     return from_json(Profile, data, where)
 
 

@@ -1,4 +1,4 @@
-"""Ids, time stamps, owners of files, the commit and versions of a run, and what is needed to measure it again."""
+"""Ids, timestamps, owners of files, the commit and versions of a run, and the fields needed to repeat it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Owner:
 
     def is_here(self) -> bool:
         """Whether it runs or ran on this machine."""
-        return self.host in (_host(), platform.node())  # the name itself stands in older files
+        return self.host in (_host(), platform.node())  # older files contain the plain name
 
     def is_alive(self) -> bool:
         """Whether the process is running on this machine."""
@@ -69,7 +69,7 @@ class Owner:
             return False
         try:
             process = psutil.Process(self.pid)
-            # A killed process whose parent has not asked for its end is still listed.
+            # A killed process is listed until its parent has waited for it.
             return process.create_time() == self.created_s and process.status() != psutil.STATUS_ZOMBIE
         except (psutil.Error, ValueError, OverflowError):  # the last two: a file may hold any number
             return False
@@ -83,7 +83,7 @@ def this_process() -> Owner:
 
 
 def _host() -> str:
-    """What identifies this machine to itself, and does not name it to others."""
+    """An identifier of this machine that does not reveal its name."""
     return hashlib.sha256(platform.node().encode()).hexdigest()[:16]
 
 
@@ -117,12 +117,12 @@ NOT_REPEATABLE = MappingProxyType(
         "import": "another tool measured it: run that tool again",
     }
 )
-"""Source of the model -> why no command can measure it again."""
+"""Source of the model -> why no command can repeat the measurement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """What a stored run was measured with: enough to request the same measurement again.
+    """The fields of a stored run that are needed to request the same measurement.
 
     The stored command line is not part of it; it is never executed.
     """
@@ -133,7 +133,7 @@ class MeasuredRun:
     task: str
     weights: WeightsKind
     device: str
-    """The device that ran, also when "auto" was requested."""
+    """The device that was used, also if "auto" was requested."""
     runtime: str
     runtime_mode: Mapping[str, Scalar]
     """The runtime's options by name."""
@@ -143,13 +143,13 @@ class MeasuredRun:
     settings: Mapping[str, Json]
     tags: Mapping[str, str]
     origin_format: str | None
-    """The format it was imported from; None for our own runs."""
+    """The format that it was imported from; None for our own runs."""
     hashed_keys: Mapping[str, Json]
-    """What its hardware id is computed from."""
+    """The values from which its hardware id is computed."""
     points: tuple[Point, ...]
     has_skipped_points: bool
 
     @property
     def why_not_repeatable(self) -> str | None:
-        """Why no command can measure it again; None when one can."""
+        """Why no command can repeat it; None if one can."""
         return NOT_REPEATABLE.get("import" if self.origin_format is not None else self.model_source)

@@ -1,14 +1,14 @@
-"""The records that all rooms share: what was requested, what was found, what was measured, what is doubtful.
+"""The records shared by all packages: requests, devices, measurements, results and doubts.
 
-Records are frozen and keyword-only, hold JSON values, and go to JSON and back without loss (`to_json`, `from_json`).
-A value that could not be measured is None, or absent from a mapping, with its reason under `missing`; never 0, NaN
-or -1.
+Records are frozen and keyword-only, hold JSON values, and convert to JSON and back without loss (`to_json`,
+`from_json`). A value that could not be measured is None, or absent from a mapping, with its reason under `missing`;
+never 0, NaN or -1.
 
 Format versions
     1  first published format
 
 2026-11-21: a torch module passed to `benchmark_model` has weights "given" and, unless its configuration names one, no
-family. Calling it pretrained, or a member of the nearest family, would be a guess stored as a fact.
+family. Recording it as pretrained, or under the nearest family, would store a guess as a fact.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FORMAT_VERSION = 1
 Json = None | bool | int | float | str | list[Any] | dict[str, Any]
 Scalar = bool | int | float | str
 
-# The numbers of the records, in the ranges of the warehouse's columns.
+# Number types of the records, with the ranges of the warehouse's columns.
 INT32_MOST, INT64_MOST = 2**31 - 1, 2**63 - 1
 Count = Annotated[int, Range(0, INT32_MOST)]
 PositiveCount = Annotated[int, Range(1, INT32_MOST)]
@@ -44,11 +44,11 @@ PositiveSize = Annotated[int, Range(1, INT64_MOST)]
 Whole = Annotated[int, Range(-INT64_MOST, INT64_MOST)]
 NUMBER_RANGE = Range(-1e300, 1e300)
 Number = Annotated[float, NUMBER_RANGE]
-"""A measured number. The sum of any samples is finite then too, and so are their statistics."""
+"""A measured number, limited so that sums and statistics of any samples are finite too."""
 AxisValue = Annotated[int | float, NUMBER_RANGE]
 
 Family = str
-"""The name of an architecture family: that of its plugin."""
+"""The name of an architecture family, which is the name of its plugin."""
 Precision = Literal["float32", "tf32", "bfloat16", "float16", "float8_e4m3", "int8", "int4", "other", "unknown"]
 Status = Literal["ok", "failed", "skipped", "timed_out"]
 Validity = Literal["valid", "noisy", "throttled", "invalid"]
@@ -67,20 +67,20 @@ UNAVAILABLE: Mapping[str, str] = MappingProxyType(
         "nvfp4": "torchao has its kernels as a prototype only, for GPUs of compute capability 10.0 with mslk",
     }
 )
-"""Precisions by name that are asked for and cannot be had: why not."""
+"""Known but unavailable precision -> the reason."""
 
 
 def available(precision: str) -> str:
-    """The name of a precision, unchanged. Raises UsageError with the reason for one that cannot be had."""
+    """Returns the precision unchanged. Raises UsageError with the reason if it is known but unavailable."""
     if precision in UNAVAILABLE:
-        raise UsageError(f"precision {precision}: {UNAVAILABLE[precision]}; take {' or '.join(PRECISIONS)}")
+        raise UsageError(f"precision {precision}: {UNAVAILABLE[precision]}; use one of {', '.join(PRECISIONS)}")
     return precision
 
 
 WEIGHTS_CHOICES: tuple[WeightsChoice, ...] = get_args(WeightsChoice)
 REBUILDS: tuple[Rebuild, ...] = get_args(Rebuild)
 
-# Why a value is missing. Detail may follow after a colon: "no_permission: /sys/class/powercap".
+# Reasons for a missing value. A detail may follow after a colon: "no_permission: /sys/class/powercap".
 NOT_SUPPORTED = "not_supported"
 NO_PERMISSION = "no_permission"
 NOT_APPLICABLE = "not_applicable"
@@ -90,16 +90,16 @@ FAILED = "failed"
 COUNTER_STALE = "counter_stale"
 
 LOOP = "loop"
-"""The key of a load in `Cell.runtime_mode`: "open" for requests at times of their own, "closed" for a fixed number in
-flight. Open and closed loops are never one series. The other keys of a load are there too, the offered rate is in the
+"""The key of a load in `Cell.runtime_mode`: "open" for requests on a schedule, "closed" for a fixed number in flight.
+Open and closed loops are separate series. The other keys of a load are there too; the offered rate is in the
 point's axes as `REQUEST_RATE`."""
 REQUEST_RATE = "request_rate"
 SCENARIO = "scenario"
-"""The key of a load by MLPerf's rules in `Cell.runtime_mode`: single-stream, multi-stream, offline or server."""
+"""The key of an MLPerf scenario in `Cell.runtime_mode`: single-stream, multi-stream, offline or server."""
 MOST_REQUESTS = 200_000
-"""Requests of a level and repetition, which are held in memory, at about 1 kB each with 64 tokens."""
+"""Maximum requests per level and repetition, which are held in memory at about 1 kB each with 64 tokens."""
 MOST_ARRIVALS = 4_000_000
-"""Arrivals of chunks of a level and repetition that are kept; with more, only the first of each request is."""
+"""Maximum chunk arrivals kept per level and repetition; beyond it, only the first of each request is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class Readings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device that was found, or the reason why it was not."""
+    """A device that was found, or the reason why it was not found."""
 
     type: str
     """The name of the device plugin."""
@@ -129,7 +129,7 @@ class Device:
     """The value of `--device` that selects exactly this device: "cpu", "cuda:0", "openvino:GPU"."""
     found: bool
     why_not: str | None = None
-    """What is missing and what to do about it; None when found."""
+    """What is missing and how to fix it; None when found."""
     name: str | None = None
     """The vendor's model name: "NVIDIA H100 80GB HBM3"."""
     vendor: str | None = None
@@ -140,7 +140,7 @@ class Device:
     memory_bytes: Size | None = None
     """Device memory; for a CPU or unified memory, the machine's memory or its cgroup's lower limit."""
     simulated: bool = False
-    """True for an emulator, whose numbers are never ranked as the device's."""
+    """True for an emulator, whose results are never ranked."""
     facts: Readings = field(default_factory=Readings)
     """Further facts: compute capability, power cap, MIG, capabilities, backends."""
     precisions: tuple[Precision, ...] = ()
@@ -171,7 +171,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is run, independent of device and runtime: a model's configuration, its architecture family, a task."""
+    """The work to run, independent of device and runtime: a model's configuration, its architecture family, a task."""
 
     model_id: str
     """As requested: hub name, folder, or catalog name."""
@@ -188,7 +188,7 @@ class Workload:
     config_hash: str
     """SHA-256 of the configuration's canonical JSON."""
     weights: WeightsKind
-    """Pretrained when found or required, else seeded random; "given" for a torch module or user-written benchmark."""
+    """Pretrained if found or required, else seeded random; "given" for a torch module or user-written benchmark."""
     weights_reason: str | None = None
     """Why the weights are random without a request for it."""
     seed: Whole = 0
@@ -231,7 +231,7 @@ class Point:
 
     @property
     def stated(self) -> dict[str, int]:
-        """Its values on the axes that are fields, without None and implied values."""
+        """Its values on the axes that are fields, excluding None and implied values."""
         values = {name: getattr(self, name) for name in POINT_FIELDS}
         return {name: value for name, value in values.items() if value not in (None, AXES[name].implied)}
 
@@ -254,13 +254,14 @@ class Cell:
     """The runtime's settings that distinguish a series: attention, cache, compile mode, ..."""
     precision: Precision = "float32"
     num_threads: PositiveCount | None = None
-    """Requested intra-op threads; None leaves the choice to the runtime (the run records it)."""
+    """Requested intra-op threads; None leaves the choice to the runtime, which the run records."""
     cpu_list: str | None = None
     """Logical processors that the process is bound to, in Linux's notation ("0-3,8"); None without a binding."""
 
     @property
     def subject(self) -> str:
-        """What is measured, for tables: the model id, with the variant of a user-written benchmark in brackets."""
+        """The name of the measured subject in tables: the model id, with the variant of a user-written benchmark in
+        brackets."""
         variant = self.runtime_mode.get("variant")
         return self.workload.model_id if variant is None else f"{self.workload.model_id} [{variant}]"
 
@@ -285,42 +286,42 @@ class Samples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """The requests of one launch under load, a tuple for each field, all of the same length, in the order in which the
-    requests were meant to start.
+    """The requests of one launch under load, as one tuple per field, all of the same length, in the order of the
+    scheduled starts.
 
-    Times are in ms from `started_at`, by the generator's clock. A time is None for what did not happen.
+    Times are in ms from `started_at`, by the generator's clock. The time of an event that did not happen is None.
     """
 
     launch: Count
     phase: Phase
     started_at: str
-    """UTC, ISO 8601, of the time 0."""
+    """UTC, ISO 8601, at time 0."""
     intended_ms: tuple[Number, ...]
-    """When a request was to be sent: by the schedule of an open loop; in a closed loop, when its place became free."""
+    """Scheduled time in an open loop; in a closed loop, the time at which the previous request ended."""
     sent_ms: tuple[Number | None, ...]
     first_token_ms: tuple[Number | None, ...]
     """Arrival of the first chunk with output."""
     token_ms: tuple[tuple[Number, ...], ...]
-    """Arrival of each chunk with output. A chunk is not always one token: `tokens_out` is the server's count. Empty
-    where the arrivals were too many to keep."""
+    """Arrival of each chunk with output. A chunk is not always one token: `tokens_out` is the server's count. Empty if
+    there were too many arrivals to keep."""
     end_ms: tuple[Number | None, ...]
-    """End of the reply, or of the attempt."""
+    """End of the response, or of the failed attempt."""
     tokens_in: tuple[Size | None, ...]
-    """Tokens of the prompt, as the server counts them; None without a count."""
+    """Prompt tokens as counted by the server; None without a count."""
     tokens_out: tuple[Size | None, ...]
-    """Tokens of the output, as the server counts them; None without a count."""
+    """Output tokens as counted by the server; None without a count."""
     cached_tokens: tuple[Size | None, ...]
-    """Tokens of the prompt that the server took from its prefix cache; None where it does not say."""
+    """Prompt tokens that the server took from its prefix cache; None if it does not report them."""
     error: tuple[str | None, ...]
     """Kind of the error: refused, http_429, truncated, ...; None for a request that succeeded."""
     detail: tuple[str | None, ...]
-    """The error in words."""
+    """The error message."""
     meets_limits: tuple[bool | None, ...]
-    """Whether it succeeded within every limit of the SLO; None without one."""
+    """Whether it succeeded within every limit of the SLO; None without an SLO."""
     conversation: tuple[Count | None, ...]
-    """Number of the conversation that it is a turn of; None for a single request."""
+    """Number of the conversation that it belongs to; None for a single request."""
     turn: tuple[Count | None, ...]
-    """Its place in the conversation, from 0; None for a single request."""
+    """Its position in the conversation, from 0; None for a single request."""
 
     def __len__(self) -> int:
         return len(self.intended_ms)
@@ -328,7 +329,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """A reason not to take a number at face value, with the evidence; `core.doubts` has the kinds."""
+    """A reason not to take a number at face value, with the evidence; the kinds are in `core.doubts`."""
 
     kind: str
     severity: Severity
@@ -337,7 +338,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
-    """What was prepared for a cell before its first launch, in a process of its own."""
+    """The artifacts prepared for a cell before its first launch, in a separate process."""
 
     build: Mapping[str, Json] = field(default_factory=dict)
     """The build that the launches load: kind, digest, build_s, size_bytes, is_new, exporter, ...; empty for a runtime
@@ -350,7 +351,7 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchLoad:
-    """What one fresh worker process spent on loading, before its first point."""
+    """The time and memory that a fresh worker process spent on loading, before its first point."""
 
     launch: Count
     stages_s: Mapping[str, Number]
@@ -367,7 +368,7 @@ class LaunchLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One launch at one point: what a worker reports."""
+    """The report of a worker on one launch at one point."""
 
     point: Point
     launch: Count
@@ -380,7 +381,7 @@ class Measurement:
     first_call_ms: Number | None = None
     warmup_calls: int = 0
     steady: bool | None = None
-    """Whether the warm-up became steady; None when the calls are too slow to decide."""
+    """Whether the warm-up reached a steady state; None if the calls are too slow to decide."""
     stop_reason: str | None = None
     """Why the timed calls ended: target, max_samples, max_time, plateau or fixed; None without a measurement."""
     relative_half_width: float | None = None
@@ -397,12 +398,12 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Performance:
-    """The headline of a result: how long a call takes, and how much goes through."""
+    """The headline numbers of a result: latency and throughput."""
 
     mean_latency: Number | None
     """Mean over the calls; None without a measurement."""
     throughput: Number | None
-    """Items (sequences, images, rows of a batch) over time, in calls one after the other."""
+    """Items (sequences, images, rows of a batch) per second, in consecutive calls."""
     latency_units: str = "milliseconds"
     throughput_units: str = "items per second"
 
@@ -427,16 +428,17 @@ class Result:
     stop_reason: str | None = None
     """The launches' common stop reason, or "mixed"."""
     ci_scope: Literal["between", "within"] | None = None
-    """Whether the confidence interval covers the spread between launches (3 or more), or speaks of the calls of these
-    processes only ("within")."""
+    """Whether the confidence interval covers the variation between launches (3 or more), or only the variation of calls
+    within these processes ("within")."""
     pooled_quantiles: tuple[str, ...] = ()
-    """The metrics whose percentile is that of the samples of all launches together, since one launch has too few."""
+    """The metrics whose percentile is computed from the pooled samples of all launches, since one launch has too
+    few."""
     metrics: Mapping[str, Number] = field(default_factory=dict)
     """The point's numbers by column name (latency_median_ms, throughput_samples_per_sec, ...)."""
     missing: Mapping[str, str] = field(default_factory=dict)
     samples: tuple[Samples, ...] = ()
     requests: tuple[Requests, ...] = ()
-    """Of a load on a server; empty for calls of a model."""
+    """The requests of a load on a server; empty for calls of a model."""
     extra: Mapping[str, Json] = field(default_factory=dict)
     """Details and evidence: each launch's windows, statistics and errors."""
 
@@ -451,7 +453,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Where a run comes from: command, host, commit, versions, tags."""
+    """The origin of a run: command, host, commit, versions, tags."""
 
     tool_version: str
     command: tuple[str, ...]
@@ -471,29 +473,29 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The source of results that another tool measured."""
+    """The source of results measured by another tool."""
 
     format: str
     """Name of the file format."""
     tool_version: str | None = None
     definition: str
-    """Name of the definitions that the metrics follow. Results with different definitions are never one series."""
+    """Name of the definitions of the metrics. Results with different definitions are separate series."""
     definitions: Mapping[str, str] = field(default_factory=dict)
-    """Metric -> its meaning in that tool, in words."""
+    """Metric -> its meaning in that tool."""
     kept: Mapping[str, Json] = field(default_factory=dict)
-    """Fields of the file that have no place in the records, under their own names."""
+    """Fields of the file without an equivalent in the records, under their original names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One cell measured over its grid: the content of one run file."""
+    """A cell measured over its grid: the content of a run file."""
 
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
     run_id: str
     """UUIDv7."""
     session_id: str
-    """UUIDv7 of the command that made it; all runs of a batch share it."""
+    """UUIDv7 of the command that made the run; shared by all runs of a batch."""
     status: Status
     error: str | None = None
     started_at: str
@@ -507,7 +509,7 @@ class Run:
     environment: Readings = field(default_factory=Readings)
     """The machine's state at the start: governor, turbo, affinity, quota, relevant environment variables."""
     preparation: Preparation | None = None
-    """None for a cell that needs none: the reference itself, or one without an output to compare."""
+    """None for a cell that needs no preparation: the reference itself, or a cell without comparable output."""
     loads: tuple[LaunchLoad, ...] = ()
     results: tuple[Result, ...] = ()
     origin: Origin | None = None
@@ -528,13 +530,13 @@ class Run:
 
     @property
     def is_load(self) -> bool:
-        """Whether it is a load on a server, rather than calls of a model."""
+        """Whether it is a load on a server rather than calls of a model."""
         return LOOP in self.cell.runtime_mode
 
     @property
     def is_simulated(self) -> bool:
-        """Whether an emulator, software adapter or script ran in the device's place, as found before or read back
-        during the run. Such numbers are never ranked as the device's."""
+        """Whether an emulator, software adapter or script ran instead of the device, as found before or read back
+        during the run. Such results are never ranked."""
         return self.cell.device.simulated or any(load.verified.get("is_simulated") is True for load in self.loads)
 
 
@@ -547,9 +549,7 @@ def run_from_json(data: Any, where: str) -> Run:
     if not isinstance(version, int) or version < 1:
         raise FormatError(f"{where}: format_version is {version!r}, expected a number from 1 to {FORMAT_VERSION}")
     if version > FORMAT_VERSION:
-        raise FormatError(
-            f"{where}: format {version} is newer than this program knows ({FORMAT_VERSION}): upgrade benchhouse"
-        )
+        raise FormatError(f"{where}: format {version} is newer than the supported {FORMAT_VERSION}: upgrade benchhouse")
     run = from_json(Run, data, where)
     plugins.check_family(run.cell.workload.family, f"{where}.cell.workload.family")
     return run

@@ -1,6 +1,6 @@
 """Statistics of the samples of a launch, and across launches, in the samples' own unit.
 
-numpy is imported inside functions: the supervisor uses this module at the end of a run but must start fast.
+numpy is imported inside functions, since the supervisor uses this module only at the end of a run and must start fast.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ INTERVAL_REACH = 0.98
 
 
 def tail_min_samples(q: float) -> int:
-    """Smallest n of independent values whose largest exceeds the quantile with 95 % probability, or whose smallest lies
-    below it where q < 0.5: n >= log(0.05) / log(q). With fewer, the extreme value would often stand for a percentile
-    that lies beyond it."""
+    """Smallest n of independent values whose largest exceeds the quantile with 95 % probability, or for q < 0.5 whose
+    smallest lies below it: n >= log(0.05) / log(q). With fewer values, the extreme value often falls short of the
+    percentile."""
     return math.ceil(math.log(0.05) / math.log(max(q, 1 - q)))
 
 
@@ -51,7 +51,7 @@ FAR_MADS = 14.8
 """|x - median| / MAD above which a value is far: 10 sigma of a normal distribution (MAD = 0.6745 sigma)."""
 
 BLOCK = 1 << 20
-"""Values of a series that are transformed at once: 48 MB of memory. Longer series are read in blocks of so many."""
+"""Values of a series that are transformed at once, using 48 MB of memory. Longer series are processed in blocks."""
 MAX_LAG = 1 << 16
 """Largest lag of a correlation in a series longer than BLOCK, in samples."""
 
@@ -139,7 +139,8 @@ def quantile(values: Sequence[float], q: float) -> float:
 
 
 def _quantile(ordered: Floats | Sequence[float], q: float) -> float:
-    """The quantile of sorted values by linear interpolation, to the last bit that of numpy.quantile, which copies."""
+    """The quantile of sorted values by linear interpolation, bit-identical to numpy.quantile, which copies its
+    input."""
     place = (len(ordered) - 1) * q
     low = math.floor(place)
     below, above = float(ordered[low]), float(ordered[min(low + 1, len(ordered) - 1)])
@@ -175,7 +176,7 @@ def tail_quantile(values: Sequence[float], q: float) -> float | None:
 
 
 def count_outliers(values: Sequence[float]) -> Outliers:
-    """Outliers by Tukey's fences (1.5 and 3 IQR beyond the quartiles), and values far from the median in MADs."""
+    """Outliers by Tukey's fences (1.5 and 3 IQR beyond the quartiles), and values many MADs from the median."""
     import numpy as np
 
     return _outliers(np.sort(np.asarray(values, dtype=np.float64)))
@@ -266,7 +267,7 @@ def _long_covariance(x: Floats, ordered: Floats) -> Floats:
     size = 1 << (BLOCK + MAX_LAG - 1).bit_length()
     for start in range(0, len(x), BLOCK):
         part = x[start : start + BLOCK + MAX_LAG]
-        order = np.argsort(part)  # searching for sorted values takes a tenth of the time
+        order = np.argsort(part)  # searching sorted values takes a tenth of the time
         sought, centred = part[order], np.empty(len(part))
         below, up_to = np.searchsorted(ordered, sought, "left"), np.searchsorted(ordered, sought, "right")
         centred[order] = (below + up_to + 1) / 2 - (len(x) + 1) / 2
@@ -314,7 +315,7 @@ def median_error(statistics: Statistics) -> float:
     """
     if statistics.median <= 0:
         return 0.0
-    few = max(1.0, statistics.n / max(1.0, statistics.n - 1.2))  # the MAD of a few values is too small
+    few = max(1.0, statistics.n / max(1.0, statistics.n - 1.2))  # corrects the bias of the MAD of few values
     sigma = SIGMA_PER_MAD * few * statistics.mad / statistics.median
     return MEDIAN_ERROR * sigma * math.sqrt(statistics.tau / statistics.n)
 
@@ -342,17 +343,16 @@ class LaunchStatistics:
     """By field of `Statistics`, without those for which there are too few samples: the median over the launches, of
     minimum and maximum the extreme."""
     pooled: frozenset[str]
-    """The percentiles among them that are those of all launches' samples together."""
+    """The percentiles computed from the pooled samples of all launches."""
     scope: IntervalScope | None
-    """Whether ci_low and ci_high cover the spread between launches, or speak of the calls inside them only."""
+    """Whether ci_low and ci_high cover the variation between launches, or only that of calls within launches."""
 
 
 def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Statistics]) -> LaunchStatistics:
-    """The statistics of each launch's samples, which are `described` in the same order, as those of a result.
+    """The statistics of a result from the samples of its launches; `described` are those of each launch, in order.
 
-    If one launch has too few samples for a percentile, it is that of all launches' samples together. This is the
-    percentile of the calls of any launch: where launches differ it holds their spread, too, and is above the median of
-    their own.
+    If a launch has too few samples for a percentile, the percentile is computed from the pooled samples of all
+    launches. Where launches differ, it then includes their spread, and exceeds the median of their own percentiles.
     """
     names = ("mean", "sd", "mad", "p25", "median", "p75", *PERCENTILES)
     own = {name: [value for one in described if (value := getattr(one, name)) is not None] for name in names}
@@ -372,7 +372,7 @@ def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Stati
 
 
 def _together(launches: Sequence[Sequence[float]], q: float) -> float | None:
-    """The quantile of all launches' samples, by the rule of `tail_quantile`."""
+    """The quantile of the pooled samples of all launches, by the rule of `tail_quantile`."""
     import numpy as np
 
     x = np.concatenate([np.asarray(values, dtype=np.float64) for values in launches])
@@ -380,7 +380,7 @@ def _together(launches: Sequence[Sequence[float]], q: float) -> float | None:
 
 
 def _interval(described: Sequence[Statistics]) -> tuple[float | None, float | None, IntervalScope | None]:
-    """The 95 % interval of the median: between launches where there are enough of them, else the hull of their own."""
+    """The 95 % interval of the median: between launches if there are enough, else the hull of their own intervals."""
     medians = [each.median for each in described]
     if len(medians) >= MIN_LAUNCHES_FOR_BETWEEN and min(medians) > 0:
         return *between_launches_interval(medians), "between"
@@ -391,7 +391,7 @@ def _interval(described: Sequence[Statistics]) -> tuple[float | None, float | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """The last third of a series against the first."""
+    """The change from the first third of a series to the last."""
 
     relative_change: float
     """Of the median."""
@@ -400,7 +400,7 @@ class Drift:
 
 
 def drift(values: Sequence[float]) -> Drift | None:
-    """How far the last third is from the first. None below 9 samples or for a first third whose median is 0."""
+    """The drift of a series. None below 9 samples, or if the median of the first third is 0."""
     import numpy as np
 
     third = len(values) // 3
@@ -419,9 +419,9 @@ def drift(values: Sequence[float]) -> Drift | None:
 
 
 def clock_step(values: Sequence[float]) -> float | None:
-    """The smallest step between values that mostly repeat, as those of a coarse clock do; None where they do not.
+    """The smallest step between values that mostly repeat, like those of a coarse clock; None if they do not repeat.
 
-    A clock of nanoseconds seldom reads the same duration twice.
+    A nanosecond clock rarely returns the same duration twice.
     """
     import numpy as np
 

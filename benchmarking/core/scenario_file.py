@@ -1,13 +1,13 @@
-"""The JSON of benchmark_v2's first layout: a model's name, and a scenario for each result with its times in seconds.
+"""The JSON of benchmark_v2's first layout: the name of a model, and a scenario per result with times in seconds.
 
     {"model_name": ..., "benchmark_scenarios": [
         {"scenario_name": ..., "metadata": {timestamp, commit_id, hardware_info, config},
          "measurements": {"latency": {measurements, mean, median, std, min, max, p25, ..., p99, unit}, ...},
          "gpu_metrics": {gpu_utilization_mean, ..., gpu_memory_used_mean, ..., sample_count, gpu_monitoring_status}}]}
 
-Its statistics are over all iterations together, its standard deviation is the population's, its memory is in MiB, and
-its time per output token is the latency over all tokens, the first one included: as its own code computes them. It has
-no field for launches, validity or doubts: they are in the metadata, under "benchhouse".
+As in benchmark_v2 itself, statistics cover all iterations together, the standard deviation is the population's, memory
+is in MiB, and the time per output token is the latency divided by all tokens, including the first. The layout has no
+fields for launches, validity and doubts; they are in the metadata, under "benchhouse".
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ GPU_SERIES = {
     "gpu_utilization": ("utilization", 1.0),
     "gpu_memory_used": ("memory_device_used", BYTES_PER_MB / BYTES_PER_MIB),
 }
-"""Its name -> the raw metric, and its unit over the metric's."""
+"""Name in the file -> the raw metric, and the factor between their units."""
 NO_GPU = {"gpu_monitoring_status": "disabled", "gpu_monitoring_reason": "no_gpus_available"}
 NO_SAMPLES = {"gpu_monitoring_status": "failed", "gpu_monitoring_reason": "no_samples_collected"}
 
 
 def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dict[str, Any]:
-    """The document of results that have raw samples of their latency; others are left out."""
+    """The document of the results that have raw latency samples; others are omitted."""
     scenarios = [_scenario(run, result) for run, result in results if raw_values(result, "latency_wall")]
     return {"model_name": model_name, "benchmark_scenarios": scenarios}
 
@@ -106,7 +106,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def gpu_metrics(result: Result) -> dict[str, Any]:
-    """Use of the GPU over the monitored calls, memory in MiB; why not where there is none."""
+    """GPU use over the monitored calls, memory in MiB; the reason if there is none."""
     found = {name: [value * by for value in raw_values(result, metric)] for name, (metric, by) in GPU_SERIES.items()}
     if not _has_gpu(result):
         return dict(NO_GPU)
@@ -123,7 +123,7 @@ def gpu_metrics(result: Result) -> dict[str, Any]:
 
 
 def _has_gpu(result: Result) -> bool:
-    """Whether it was measured on a device with memory of its own, which only such devices report."""
+    """Whether it was measured on a device with its own memory, since only such devices report it."""
     is_of_device = any(name.startswith("memory_device_") for name in result.metrics)
     return is_of_device or bool(raw_values(result, "memory_device_used"))
 

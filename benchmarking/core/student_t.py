@@ -1,7 +1,7 @@
-"""Student's t distribution, by which intervals and verdicts are judged.
+"""Student's t distribution, for confidence intervals and verdicts.
 
 Its tail is half an incomplete beta function, by the continued fraction of Abramowitz and Stegun (26.5.8, 26.7.1).
-scipy has the same to ten digits, but would be a fifth of all that the warehouse needs installed.
+scipy agrees to ten digits, but would be a fifth of the installed size of the warehouse.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from functools import lru_cache
 from statistics import NormalDist
 
 EPSILON = 1e-15
-"""Relative change of the fraction at which it ends."""
+"""Relative change at which the continued fraction has converged."""
 CLOSE = 1e-7
-"""Relative step of the quantile after which the next one would be its square."""
+"""Relative step of the quantile at which Newton's method ends, since the next step would be its square."""
 TINY = 1e-300
 MOST_TERMS = 100_000
-"""The fraction takes about the square root of the degrees of freedom."""
+"""The continued fraction needs about the square root of the degrees of freedom in steps."""
 MOST_STEPS = 100
 LARGE = 50.0
-"""Half the degrees of freedom from which differences of log gamma lose digits, and its series has them all."""
+"""Half the degrees of freedom above which differences of log gamma lose digits, and its series is exact."""
 
 
 def cumulative(t: float, degrees: float) -> float:
@@ -34,7 +34,7 @@ def cumulative(t: float, degrees: float) -> float:
 def quantile(p: float, degrees: float) -> float:
     """The value that has the probability `p`, between 0 and 1, below it."""
     if not 0 < p < 1:
-        raise ValueError(f"a probability between 0 and 1: got {p}")
+        raise ValueError(f"expected a probability between 0 and 1, got {p}")
     if p == 0.5:
         return 0.0
     tail = min(p, 1 - p)

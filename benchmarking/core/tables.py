@@ -1,10 +1,10 @@
-"""Tables as text, at most 100 columns wide: plain in a file or a pipe, drawn by rich on a terminal.
+"""Text tables at most 100 columns wide: plain in a file or a pipe, drawn by rich on a terminal.
 
-Columns are chosen first: what is the same in all rows goes above the table, and columns that may be spared are left
-out. Numbers are never cut or folded. Where what is left is still too wide, words and headings are folded; then the
-table continues below, with its key columns repeated.
+Columns are chosen first: values that all rows share go above the table, and dispensable columns are dropped. Numbers
+are never cut or folded. If the table is still too wide, words and headings are folded; then the table continues below,
+with its key columns repeated.
 
-2026-11-22: column widths are computed here and passed to rich, which would shorten all columns alike, numbers too.
+2026-11-22: column widths are computed here and passed to rich, which would shorten all columns equally, even numbers.
 Plain text that fits is laid out without rich, which needs 0.1 ms per cell.
 """
 
@@ -25,14 +25,14 @@ NOTHING = "-"
 """A cell without a value."""
 GAP = "  "
 NARROW, LONG_WORD = 12, 24
-"""Widths down to which a text column is narrowed: its usual minimum, and the longest word that is not broken."""
+"""Minimum widths of a text column: the usual one, and the longest word that is not broken."""
 FAILURES = ("failed", "timed out", "out of memory", "invalid", "regressed", "slower", "unfit", "worse", "broken")
 FINE = ("ok", "fine", "valid", "equivalent", "faster", "improved", "better", "confirmed", NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows under headings. Cells may hold untrusted text: control characters are shown as escapes."""
+    """Rows under headings. Cells may contain untrusted text; control characters are escaped."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -43,9 +43,9 @@ class Table:
     keys: int = 1
     """Number of columns, from the left, that identify a row."""
     shared: tuple[str, ...] = ()
-    """Headings and values of the key columns that are not shown because all rows have the same: "batch 1"."""
+    """Headings and values of the key columns that are hidden because all rows share their value: "batch 1"."""
     left_out: tuple[str, ...] = ()
-    """Headings of the columns that did not fit."""
+    """Headings of the columns dropped for lack of space."""
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: with them Column[Thing](...) fails in Python 3.11
@@ -59,7 +59,7 @@ class Column(Generic[Thing]):
     is_state: bool = False
     is_key: bool = False
     spare: int = 0
-    """Columns are left out where the table is too wide, those with the highest number first; 0: never."""
+    """Priority for dropping the column from a table that is too wide, highest first; 0: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +74,8 @@ class Slot:
 def table_of(columns: Sequence[Column[Thing]], things: Sequence[Thing], page: Page = PLAIN) -> Table:
     """A row per thing, with the columns in which any thing has a value.
 
-    If the page has a width they are chosen for `TEXT_WIDTH`. On a narrower page they are the same, and `table_text`
-    divides the table.
+    If the page has a width, they are chosen for `TEXT_WIDTH`. A narrower page gets the same columns, and `table_text`
+    splits the table.
     """
     room = math.inf if page.width is None else TEXT_WIDTH
     filled = [_Filled(column, tuple(map(column.text, things))) for column in columns]
@@ -109,7 +109,7 @@ class _Filled(NamedTuple):
 
 
 def _shared(columns: Sequence[_Filled]) -> list[_Filled]:
-    """The key columns with the same value in several rows; one of the key columns always stays."""
+    """The key columns with the same value in all rows, except one if all key columns would be hidden."""
     keys = [each for each in columns if each.column.is_key]
     same = [each for each in keys if len(each.texts) > 1 and len(set(each.texts)) == 1]
     return same if len(same) < len(keys) else same[1:]
@@ -141,7 +141,7 @@ def table_text(table: Table, page: Page = PLAIN) -> str:
 
 
 def narrowed(slots: Sequence[Slot], room: int | None) -> list[int]:
-    """The widths at which the columns fit into the room, as far as possible; the most flexible column shrinks first."""
+    """The column widths that fit into the room as far as possible; the most flexible column shrinks first."""
     widths = [slot.width for slot in slots]
     while room is not None and (over := total_width(widths) - room) > 0:
         spare, widest = max(
@@ -184,7 +184,7 @@ def drawn(
 
 
 def state_style(text: str) -> str:
-    """The style of a verdict or of doubts, by the first words."""
+    """The style of a verdict or of doubts, chosen by the first words."""
     if text.startswith(FAILURES):
         return "red"
     return "" if not text or text.startswith(FINE) else "yellow"
@@ -258,7 +258,7 @@ def _by_rich(
     out = StringIO()
     console = Console(
         file=out,
-        # A table that cannot be narrowed further is wrapped by the terminal, where no digit is lost.
+        # The terminal wraps a table that cannot be narrowed further, without losing digits.
         width=max(page.width or 0, total_width(widths)),
         force_terminal=page.has_styles,
         color_system="standard" if page.has_styles else None,

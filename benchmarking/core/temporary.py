@@ -1,7 +1,8 @@
-"""Temporary files and folders, and those that killed processes left behind.
+"""Temporary files and folders, and cleanup after killed processes.
 
-Who makes one holds a lock of the operating system on it, which ends with the process. So one that nobody holds was left
-by a kill, and the next command in that place removes it. Windows has no such locks: there nothing is removed.
+The creator of a temporary file or folder holds an operating-system lock on it, which ends with the process. One without
+a lock was left behind by a killed process, and the next command in that place removes it. On Windows, which lacks such
+locks, nothing is removed.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ FOLDER = re.compile(rf"(?:\.|benchhouse-).+\.{UUID7}\.new")
 LOCKED_FILE = re.compile(r"\..+\.json\.tmp")
 """Name of a file that is written under its lock, then renamed."""
 UNLOCKED_FILE = re.compile(rf"\.(?:.+\.)?{UUID7}\.new(?:\.wal)?|\.\d+\.probe")
-"""Name of a file that is written without a lock of ours: drafts, and databases in the making of older versions."""
+"""Name of a file written without our lock: a draft, or an unfinished database of an older version."""
 UNLOCKED_AGE_S = 3600.0
-"""Age from which such a file is a leftover; it is used for moments, or locked by DuckDB."""
+"""Age from which such a file is a leftover; it is in use only briefly, or locked by DuckDB."""
 
 
 @contextmanager
@@ -39,7 +40,7 @@ def temporary_folder(name: str, place: Path | None = None) -> Iterator[Path]:
     """A new folder in `place`, deleted at the end; `name` begins with a dot, or for the system's folder (None) with
     "benchhouse-".
 
-    What killed processes left in the place is removed first. Raises OSError.
+    Leftovers of killed processes in the same place are removed first. Raises OSError.
     """
     place = Path(tempfile.gettempdir()) if place is None else place
     remove_leftovers(place)
@@ -54,20 +55,20 @@ def temporary_name(name: str) -> str:
 
 @contextmanager
 def held_folder(folder: Path) -> Iterator[Path]:
-    """The folder, made and locked, and deleted at the end. Raises OSError."""
+    """Inside, the folder exists and is locked; it is deleted at the end. Raises OSError."""
     lock = _made(folder)
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # what stays is a leftover
+        shutil.rmtree(folder, ignore_errors=True)  # the rest is a leftover
         if lock is not None:
             os.close(lock)
 
 
 def locked_file(path: Path) -> IO[str]:
-    """A text file, emptied and open for writing, that is no leftover before it is closed. Raises OSError.
+    """A text file, truncated and open for writing, that is not a leftover until it is closed. Raises OSError.
 
-    A link in its place, which could lead to any file, is removed.
+    A link in its place, which could point to any file, is removed.
     """
     while True:
         if path.is_symlink():
@@ -83,7 +84,7 @@ def locked_file(path: Path) -> IO[str]:
 
 
 def remove_leftovers(place: Path) -> None:
-    """Delete what killed processes of this user left in a folder, if it can be written."""
+    """Delete leftovers of this user's killed processes from a folder, if it is writable."""
     for entry in _candidates(place):
         with _unheld(entry) as is_left, suppress(OSError):
             if is_left and entry.is_dir():
@@ -93,7 +94,7 @@ def remove_leftovers(place: Path) -> None:
 
 
 def leftovers(place: Path) -> list[Path]:
-    """What killed processes of this user left in a folder."""
+    """Leftovers of this user's killed processes in a folder."""
     found = []
     for entry in _candidates(place):
         with _unheld(entry) as is_left:
@@ -102,7 +103,7 @@ def leftovers(place: Path) -> list[Path]:
 
 
 def _made(folder: Path) -> int | None:
-    """Make the folder; gives the lock on it, None where there are no locks."""
+    """Create the folder and return the lock on it; None on systems without locks."""
     while True:
         folder.mkdir(mode=0o700)
         if sys.platform == "win32":
@@ -111,7 +112,7 @@ def _made(folder: Path) -> int | None:
             lock = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:
             continue  # removed as a leftover before it was locked
-        with suppress(OSError):  # a file system without locks: there nobody takes it for a leftover
+        with suppress(OSError):  # a file system without locks, where nothing is removed as a leftover
             fcntl.flock(lock, fcntl.LOCK_EX)
         if _is_named(lock, folder):
             return lock
@@ -119,7 +120,7 @@ def _made(folder: Path) -> int | None:
 
 
 def _candidates(place: Path) -> list[Path]:
-    """The entries of a folder that may be leftovers by their names."""
+    """The entries of a folder whose names are those of temporary files."""
     if sys.platform == "win32":
         return []
     try:
@@ -132,7 +133,7 @@ def _candidates(place: Path) -> list[Path]:
 
 @contextmanager
 def _unheld(path: Path) -> Iterator[bool]:
-    """Whether an entry is a leftover of this user, which stays so inside. Links are not followed."""
+    """Yields whether an entry is a leftover of this user, which remains true inside. Links are not followed."""
     if sys.platform == "win32":
         yield False
         return

@@ -1,10 +1,10 @@
-"""What a stream can show (width, colours, rewritten lines), what may be sent to it, and the progress display.
+"""Capabilities of a stream (width, colours, rewritable lines), escaping of its output, and the progress display.
 
-Names, errors and other contents may hold control characters, which could steer a terminal. While a command runs, stdout
-and stderr show them as escapes; only the progress display and the styles of tables are sent as they are.
+Names, errors and other contents may contain control characters, which could control a terminal. While a command runs,
+stdout and stderr escape them; only the progress display and the styles of tables are sent unescaped.
 
-2026-11-22: progress is drawn only when its caller has news. rich's own refresh is a thread that wakes ten times a
-second, also while something is being measured on this machine; this process sleeps instead.
+2026-11-22: progress is drawn only when there is something new. rich's own refresh thread wakes ten times a second, even
+during measurements on this machine; this process sleeps instead.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 DEFAULT_WIDTH = 80
 """Columns of a terminal that does not report its width."""
 TEXT_WIDTH = 100
-"""Columns that tables and notes take at most, also in a file or a pipe: wider ones cannot be read side by side with
+"""Maximum columns of tables and notes, even in a file or a pipe: wider ones cannot be read side by side with
 code, in a mail or in a CI log."""
 REDRAW_S = 0.2
-"""People read no faster, and each drawing takes a millisecond of a processor."""
+"""Readers need no more, and each redraw takes a millisecond of CPU time."""
 BAR_WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The stream that text is written for."""
+    """The capabilities of an output stream."""
 
     width: int | None = None
     """Columns of text; None without a limit."""
     is_terminal: bool = False
-    """Whether a person looks at it now; a file or a pipe may be read by a program."""
+    """Whether a person is reading it; a file or a pipe may be read by a program."""
     has_styles: bool = False
     """Whether it shows bold and colours."""
     is_ascii: bool = False
@@ -62,7 +62,7 @@ class Page:
 
 
 PLAIN = Page()
-"""Text without a limit of width."""
+"""A stream of unlimited width."""
 
 
 def page_of(stream: TextIO) -> Page:
@@ -80,7 +80,7 @@ def stdout_page() -> Page:
 
 
 def can_rewrite(stream: TextIO) -> bool:
-    """Whether a line on the stream can be rewritten: on a terminal that obeys control sequences."""
+    """Whether lines on the stream can be rewritten, as on a terminal that supports control sequences."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
@@ -108,17 +108,17 @@ def _can_encode(stream: TextIO) -> bool:
 
 
 _styled_lines: set[str] = set()
-"""Lines that this program styled itself."""
+"""Lines styled by this program."""
 
 
 def styled(text: str) -> str:
-    """The text, whose lines guarded streams from now on send as they are: all contents in it must be escaped."""
+    """Returns the text; guarded streams will not escape its lines, so all contents in it must be escaped already."""
     _styled_lines.update(line for line in text.split("\n") if not line.isprintable())
     return text
 
 
 class GuardedStream:
-    """A text stream on which control characters are shown as escapes, except line ends and tabs."""
+    """A text stream that escapes control characters, except line ends and tabs."""
 
     def __init__(self, stream: TextIO, *, leaves_out_secrets: bool) -> None:
         self.unguarded = stream
@@ -141,7 +141,7 @@ class GuardedStream:
 
 @contextmanager
 def guarded_streams() -> Iterator[None]:
-    """A context in which stdout and stderr are guarded, and stderr has no secrets; a traceback at its end too."""
+    """Inside, stdout and stderr are guarded, and secrets are removed from stderr, including a final traceback."""
     before = sys.stdout, sys.stderr
     sys.stdout = cast(TextIO, GuardedStream(unguarded(sys.stdout), leaves_out_secrets=False))
     sys.stderr = cast(TextIO, GuardedStream(unguarded(sys.stderr), leaves_out_secrets=True))
@@ -153,12 +153,12 @@ def guarded_streams() -> Iterator[None]:
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """The stream itself, for what draws on it and escapes all contents."""
+    """The underlying stream, for code that escapes all contents itself."""
     return stream.unguarded if isinstance(stream, GuardedStream) else stream
 
 
 def data_stream() -> TextIO:
-    """stdout for a format that programs read, byte by byte; guarded on a terminal, where a person reads it."""
+    """stdout for machine-readable output, unmodified; guarded on a terminal, where a person reads it."""
     return sys.stdout if sys.stdout.isatty() else unguarded(sys.stdout)
 
 
@@ -169,21 +169,21 @@ def _print_traceback(kind: type[BaseException], error: BaseException, place: Tra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """How much of some work is done."""
+    """The progress of some work."""
 
     done: int
     total: int
     unit: str
-    """What is counted: "points"."""
+    """The counted unit: "points"."""
     text: str
-    """The current activity in one or two lines; what exceeds the width is cut."""
+    """The current activity in one or two lines, cut at the width of the terminal."""
     left_s: float | None = None
     """Estimated seconds left; None while there is no estimate."""
 
 
 class Display:
-    """Progress on a stream (stderr by default): on a terminal a bar with the time left and the current activity below
-    it, elsewhere only the lines that are written with `say`."""
+    """Progress on a stream (stderr by default): on a terminal, a bar with the time left and the current activity below
+    it; elsewhere, only the lines written with `say`."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = unguarded(sys.stderr) if stream is None else stream
@@ -192,7 +192,7 @@ class Display:
         self._bar: _Bar | None = None
 
     def show(self, state: State, *, is_news: bool = True) -> None:
-        """Draw the state; one that is not news at most five times a second. Does nothing off a terminal."""
+        """Draw the state; unless it `is_news`, at most five times a second. Does nothing if not on a terminal."""
         now_s = time.monotonic()
         if not self.is_drawn or (not is_news and now_s - self._drawn_s < REDRAW_S):
             return
@@ -202,7 +202,7 @@ class Display:
         self._bar.draw(state)
 
     def say(self, line: str) -> None:
-        """Write a permanent line, above the bar if there is one."""
+        """Print a permanent line, above the bar if there is one."""
         text = visible(without_secrets(line))
         if self._bar is not None:
             self._bar.print_above(text)
@@ -259,7 +259,7 @@ class _Bar:
             redirect_stderr=False,
         )
         self._live.start()
-        self._console.show_cursor(True)  # a killed process must not leave a terminal without its cursor
+        self._console.show_cursor(True)  # a killed process must not leave the cursor hidden
 
     def draw(self, state: State) -> None:
         left = "" if not state.left_s else f"  about {duration(state.left_s)} left"

@@ -1,4 +1,4 @@
-"""Text for people: numbers, durations, sizes and times in words, untrusted text made safe, Markdown tables."""
+"""Formatting of numbers, durations, sizes and times, escaping of untrusted text, and Markdown tables."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from itertools import pairwise
 from textwrap import wrap
 
 TINY, HUGE = 1e-9, 1e15
-"""Numbers outside this range are shown with an exponent, since their zeros would not fit a column."""
+"""Numbers outside this range are shown with an exponent, since their zeros would not fit in a column."""
 SIZE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""Spreadsheets execute text that begins so, or that does after a tab or line end was dropped."""
+"""Characters at the start of text that spreadsheets execute, possibly after dropping a tab or line end."""
 MARKUP = re.compile(r"([\\`*_\[\]|~])")
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-~=+*#"
 LEAST_RANGE = 0.1
-"""Of the median: smaller variation is drawn nearly flat in a sparkline."""
+"""Variation, relative to the median, below which a sparkline is drawn nearly flat."""
 DELETE = "\x7f"
-"""The control character that ends ASCII."""
+"""The last control character of ASCII."""
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
@@ -53,16 +53,16 @@ def duration(seconds: float) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with control characters, which could steer a terminal or break a line, as escapes: "\\n", "\\x1b"."""
+    """The text with escaped control characters, which could control a terminal or break a line: "\\n", "\\x1b"."""
     if text.isprintable():
         return text
     return "".join(_escape(character) for character in text)
 
 
 def shown(text: str) -> str:
-    """The text for a terminal: control characters as escapes, except tabs.
+    """The text for a terminal, with escaped control characters except tabs.
 
-    Those beyond ASCII are escaped as in JSON, so that a JSON document is the same document.
+    Those beyond ASCII are escaped as in JSON, so that a JSON document keeps its meaning.
     """
     if text.isprintable():
         return text
@@ -70,12 +70,12 @@ def shown(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """The text with control characters as escapes, except line ends."""
+    """The text with escaped control characters, except line ends."""
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def wrapped(text: str, width: int | None) -> str:
-    """The text with lines of at most `width` columns, and control characters as escapes; None: as long as they are.
+    """The text wrapped at `width` columns (None: unwrapped), with escaped control characters.
 
     Continued lines are indented. Words are never broken: they may be names or paths.
     """
@@ -90,7 +90,7 @@ def _in_lines(line: str, width: int) -> list[str]:
 
 
 def command_lines(command: str, width: int | None) -> str:
-    """A command of a shell, or a text that ends with one, in lines that the shell joins again (" \\" at each end)."""
+    """A shell command, or text ending with one, wrapped into lines that a shell joins again (ending in " \\")."""
     line, lines = "", []
     for word in re.findall(r"(?:[^\s'\"]|'[^']*'|\"[^\"]*\")+", visible(command)):
         if line and width is not None and len(f"{line} {word} \\") > width:
@@ -107,9 +107,9 @@ def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
 
 
 def spreadsheet_safe(text: str) -> str:
-    """The text of a CSV cell; behind an apostrophe if a spreadsheet would execute it: "=1+1" becomes "'=1+1".
+    """The text of a CSV cell, prefixed with an apostrophe if a spreadsheet would execute it: "=1+1" becomes "'=1+1".
 
-    Numbers stay as they are.
+    Numbers are unchanged.
     """
     return f"'{text}" if text.startswith(FORMULA_STARTS) and not _is_number(text) else text
 
@@ -167,9 +167,9 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, ri
 def sparkline(
     values: Sequence[float], width: int, bars: str = BARS, *, scale: tuple[float, float] | None = None
 ) -> str:
-    """One bar for each value; of more values than `width`, one for the median of each of `width` equal parts.
+    """One bar per value; for more than `width` values, one bar per median of `width` equal parts.
 
-    `scale` are the values of the lowest and the highest bar; None for those that there are.
+    `scale` is the values of the lowest and the highest bar; None for the range of the values.
     """
     from statistics import median
 

@@ -55,12 +55,16 @@ def test_a_model_id_is_measured_in_fresh_processes(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "fields", "message"),
     [
-        (("tiny-bert", torch.zeros(1)), {}, "inputs and name are for torch modules"),
+        (("tiny-bert", torch.zeros(1)), {}, "inputs and name apply to torch modules only"),
         (("tiny-bert",), {"device": "null", "colour": 1}, "colour"),
         (("tiny-bert",), {"device": "null", "batch_sizes": (0,)}, "batch_size takes whole numbers from 1: got 0"),
         (("tiny-bert",), {"device": "null", "profile": "fast"}, "unknown profile 'fast'"),
         ((torch.nn.Linear(2, 2),), {}, "pass a tensor"),
-        ((torch.nn.Linear(2, 2), torch.zeros(1, 2)), {"batch_sizes": (1,)}, "batch_sizes is for model ids"),
+        (
+            (torch.nn.Linear(2, 2), torch.zeros(1, 2)),
+            {"batch_sizes": (1,)},
+            "batch_sizes applies to a module only with device, runtime or precision",
+        ),
         ((torch.nn.Linear(2, 2), "text"), {}, "no tensor with a batch dimension"),
         ((torch.nn.Linear(2, 2).double(), torch.zeros(1, 2).double()), {}, "parameters are float64"),
     ],

@@ -165,7 +165,7 @@ def test_what_is_unsupported_can_be_stored_as_skipped_beside_the_others(tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "--models a,b, --model-list FILE or --benches DIR is needed"),
+        ([], "nothing to measure: give --models a,b, --model-list FILE or --benches DIR"),
         (["--models", "a", "--model-list", "b"], "not allowed with argument"),
         (["--models", "tiny-bert,tiny-bert"], "--models: tiny-bert is listed twice"),
         (["--models", "tiny-bert", "--image-sizes", "32"], "no model of the batch has an axis image_size"),
@@ -173,9 +173,9 @@ def test_what_is_unsupported_can_be_stored_as_skipped_beside_the_others(tmp_path
         (["--models", "tiny-bert", "--report", "a.pdf"], "expected a name that ends with .html or .md"),
         (["--models", "tiny-bert", "--include", "x*"], "no model matches 'x*'"),
         (["--models", "tiny-bert", "--benches", "none"], "--benches none: no such folder"),
-        (["--benches", "none", "--batch-sizes", "2"], "--batch-sizes is for models"),
+        (["--benches", "none", "--batch-sizes", "2"], "--batch-sizes applies to models only"),
         (["--resume"], "no unfinished batch in benchmark_results"),
-        (["--resume", "--no-save"], "--resume continues a batch that was saved"),
+        (["--resume", "--no-save"], "--resume continues a saved batch"),
         (["--model-list", "none.yaml"], "cannot read none.yaml"),
     ],
 )

@@ -192,7 +192,7 @@ def test_an_interrupted_bisection_goes_on_from_its_log(repository, played, capsy
 
     monkeypatch.setattr(ab, "compared_in_turns", interrupted)
     assert bisect(first, "main", "--log", str(path)) == 130
-    assert "with --log FILE.json, the same command goes on where it was" in capsys.readouterr().err
+    assert "with --log FILE.json, the same command resumes where it stopped" in capsys.readouterr().err
     assert len(json.loads(path.read_text())["steps"]) == 2
     monkeypatch.setattr(ab, "compared_in_turns", played)
     assert bisect(first, "main", "--log", str(path)) == 0
@@ -210,8 +210,8 @@ def test_an_interrupted_bisection_goes_on_from_its_log(repository, played, capsy
     [
         (["main", "main", *COMMAND], "are the same commit"),
         (["main", "main~1", *COMMAND], "is an ancestor of GOOD"),
-        (["main~1", "main"], "no command: give it behind --"),
-        (["none", "main", *COMMAND], "'none' is no commit, branch or tag"),
+        (["main~1", "main"], "no command: put it after --"),
+        (["none", "main", *COMMAND], "'none' is not a commit, branch or tag"),
         (["main~1", "main", "--", "/nowhere/tool"], "/nowhere/tool does not exist"),
         (["main~1", "main", "--log", "log.txt", *COMMAND], "expected a file FILE.json"),
         (["main~1", "main", "--log", "ms.json", *COMMAND], "not a log of benchhouse bisect"),
@@ -229,7 +229,7 @@ def test_a_command_that_fails_at_good_or_bad_ends_it(repository, played, capsys)
     commit(repository, "first", 1.0, broken="")
     commit(repository, "second", 1.0)
     assert bisect_commits.main(["main~1", "main", *COMMAND]) == 1
-    assert "GOOD: COMMAND does not measure there: A ended with exit code 1: build failed" in capsys.readouterr().err
+    assert "GOOD: COMMAND failed: A ended with exit code 1: build failed" in capsys.readouterr().err
 
 
 MEASURE = """

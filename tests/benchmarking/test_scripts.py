@@ -479,9 +479,9 @@ def test_scripts_measured_from_python_give_runs_and_a_failing_one_stops_no_other
 def test_other_machines_measure_scripts_and_model_ids_and_no_module_of_this_process():
     with pytest.raises(UsageError, match="--backend remote needs --host"):
         benchmark_script("net.py", backend="remote")
-    with pytest.raises(UsageError, match="analyze_only, build_only and sequence are of this machine"):
+    with pytest.raises(UsageError, match="analyze_only, build_only and sequence work on this machine only"):
         benchmark_script("net.py", use_slurm=True, analyze_only=True)
-    with pytest.raises(UsageError, match="a module of this process is of this machine"):
+    with pytest.raises(UsageError, match="a module of this process works on this machine only"):
         benchmark_model(torch.nn.Linear(2, 2), torch.ones(1, 2), backend="remote", host="lab")
 
 
@@ -536,7 +536,7 @@ def test_a_name_of_no_build_is_refused(cache, capsys):
     for name in ("none", ""):
         assert cli.main(["cache", "print", name]) == 2
         assert f"no build of a script is named {name!r}" in (said := capsys.readouterr().err)
-        assert "and no build has such a digest: the action list shows them" in said
+        assert "no build has this digest either: see manage_cache list" in said
 
 
 def test_a_state_that_cannot_be_read_is_named_and_can_be_deleted(cache, capsys):
@@ -559,7 +559,9 @@ def test_version_is_a_command(capsys):
 def test_a_runtime_that_only_builds_is_refused_unless_only_builds_are_asked_for(monkeypatch):
     monkeypatch.setattr(plugins.load("benchmarking.runtimes", "null"), "builds_only", True)
     asked = Request(model_id="tiny-bert", device="null", settings=PROFILES["quick"])
-    with pytest.raises(UnsupportedError, match="runtime null makes builds and cannot run them: benchhouse script"):
+    with pytest.raises(
+        UnsupportedError, match="runtime null only makes builds and cannot run them: use benchhouse script"
+    ):
         plan_cell(asked, "session")
     assert plan_cell(replace(asked, build_only=True), "session").cell.runtime == "null"
 

@@ -100,7 +100,7 @@ def test_where_nothing_runs_it_says_how_to_start_and_what_crashed(folder, capsys
     assert main(["--once"]) == 3
     text = " ".join(capsys.readouterr().out.split())
     assert "3/8 points, crashed" in text
-    assert "is gone; run_hardware_benchmark --resume --output-dir results" in text
+    assert "has died; run_hardware_benchmark --resume --output-dir results" in text
 
 
 def test_a_folder_that_others_can_write_to_is_one_line(folder, capsys):

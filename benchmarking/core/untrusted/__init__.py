@@ -1,1 +1,1 @@
-"""What is read of files, folders and texts that others made: within limits, and without running anything."""
+"""Reading untrusted files, folders and text: within limits, and without running anything."""

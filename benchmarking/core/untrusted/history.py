@@ -1,8 +1,8 @@
-"""The commits of a repository and their trees, read so that nothing of it runs and nothing in it is written.
+"""The commits of a repository and their trees, read without running or writing anything in it.
 
-git works in repositories of our own, which borrow the objects of the real one (objects/info/alternates, as
-`git clone --shared` does) and have none of its configuration, hooks and filters. A tree is checked out into such a
-repository, so it is at its commit for whatever runs there. Files of Git LFS stay pointers, submodules stay empty.
+git works in our own repositories, which borrow the objects of the real one (objects/info/alternates, like
+`git clone --shared`) and have none of its configuration, hooks and filters. A tree is checked out into such a
+repository, so that programs running there see its commit. Git LFS files remain pointers, submodules remain empty.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ from benchmarking.core.untrusted.repository import (
 )
 
 LIMIT_S = 600.0
-"""Of one command of git: a checkout of a large tree takes minutes, a longer one hangs."""
+"""Time limit of a git command. The checkout of a large tree takes minutes; a longer one hangs."""
 REVISION = re.compile(r"(?P<name>[^~^:@{}\\\s-][^~^:@{}\\\s]*|@)(?P<steps>(?:[~^][0-9]*)*)")
-"""A commit as people write it: a name or hash, and how many commits before it (HEAD~3, v1.2^)."""
+"""A revision: a name or hash, optionally with a number of commits before it (HEAD~3, v1.2^)."""
 ABBREVIATED = re.compile(r"[0-9a-f]{4,64}")
 PLACES = ("refs/", "refs/tags/", "refs/heads/", "refs/remotes/")
-"""Where a name is looked for, in git's order."""
+"""Where a name is looked up, in git's order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitText:
-    """What people know a commit by."""
+    """Subject, author and time of a commit."""
 
     subject: str
     author: str
     time: str
-    """Of the commit, ISO 8601."""
+    """Commit time, ISO 8601."""
 
 
 class History:
     """The commits of one repository."""
 
     def __init__(self, folder: Path, own: Path) -> None:
-        """`folder` is in the repository; `own` is an empty folder of ours, for git to work in.
+        """`folder` is in the repository; `own` is an empty folder for git to work in.
 
         Raises UsageError outside a repository, without git, and for a repository without a commit.
         """
         place = Place.above(folder)
         if place is None:
-            raise UsageError(f"{folder} is not in a git repository: run this in the working tree of one")
+            raise UsageError(f"{folder} is not in a git repository: run this in a working tree")
         if program("git") is None:
-            raise UsageError("git is not installed, or not in PATH")
+            raise UsageError("git is not installed or not on PATH: install git")
         head = repository_state(place.tree).commit
         if head is None:
-            raise UsageError(f"{place.tree}: the repository has no commit")
+            raise UsageError(f"{place.tree}: the repository has no commits: commit something first")
         self._place = place
         self._head = head
         self._git_folder = own / ".git"
@@ -76,7 +76,7 @@ class History:
         base = self._named(found["name"])
         done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}{found['steps']}^{{commit}}")
         if done.exit_code != 0:
-            raise UsageError(f"{revision!r} is no commit of {self._place.tree}: see git log")
+            raise UsageError(f"{revision!r} is not a commit of {self._place.tree}: see git log")
         return done.stdout.strip()
 
     def text(self, commit: str) -> CommitText:
@@ -86,18 +86,18 @@ class History:
         return CommitText(subject=visible(subject.strip()), author=visible(author), time=visible(time))
 
     def parents(self, commit: str) -> tuple[str, ...]:
-        """The commits before it: several of a merge, none of a root."""
+        """The parents of a commit: several for a merge, none for a root."""
         return tuple(self._answer("rev-list", "--parents", "--max-count=1", commit, "--").split()[1:])
 
     def merge_bases(self, one: str, other: str) -> tuple[str, ...]:
-        """The best common ancestors; none of unrelated histories. Of an ancestor and its descendant: the ancestor."""
+        """The best common ancestors; none for unrelated histories, and the ancestor itself for a descendant."""
         done = self._git("merge-base", "--all", one, other)
         return tuple(done.stdout.split()) if done.exit_code == 0 else ()
 
     def suspects(self, bad: str, good: tuple[str, ...]) -> tuple[str, ...]:
-        """The commits that may be the first bad one, `bad` among them: those it has and no good one has.
+        """The commits that may be the first bad one, including `bad`: its history without that of the good ones.
 
-        Ordered as git bisect tries them: the first divides the others most evenly.
+        In the order of git bisect: the first splits the others most evenly.
         """
         listed = self._answer("rev-list", "--bisect-all", bad, "--not", *good, "--")
         return tuple(line.split()[0] for line in listed.splitlines() if line)
@@ -113,17 +113,17 @@ class History:
         return tree
 
     def _borrow(self, folder: Path, commit: str) -> None:
-        """Make the folder a repository with the objects of the real one."""
+        """Make the folder a repository that borrows the objects of the real one."""
         folder.mkdir()
         write_empty_repository(folder, commit)
         (folder / "objects" / "info").mkdir(parents=True)
         common = self._place.common.resolve()
         (folder / "objects" / "info" / "alternates").write_text(f"{common / 'objects'}\n", encoding="utf-8")
-        if (common / "shallow").is_file():  # a clone without the oldest commits, as CI makes
+        if (common / "shallow").is_file():  # a shallow clone, as in CI
             (folder / "shallow").write_bytes((common / "shallow").read_bytes())
 
     def _named(self, name: str) -> str:
-        """The hash, or its beginning, that a name stands for."""
+        """The hash or hash prefix of a name."""
         if name in ("HEAD", "@"):
             return self._head
         short = name.removeprefix("refs/")
@@ -132,7 +132,7 @@ class History:
                 return found
         if ABBREVIATED.fullmatch(name):
             return name
-        raise UsageError(f"{name!r} is no commit, branch or tag of {self._place.tree}: see git log")
+        raise UsageError(f"{name!r} is not a commit, branch or tag of {self._place.tree}: see git log")
 
     def _answer(self, *arguments: str) -> str:
         done = self._git(*arguments)
@@ -143,7 +143,7 @@ class History:
     def _git(self, *arguments: str, folder: Path | None = None, tree: Path | None = None) -> Finished:
         git = program("git")
         if git is None:
-            raise UsageError("git is not installed, or not in PATH")
+            raise UsageError("git is not installed or not on PATH: install git")
         own = folder or self._git_folder
         return run_program(
             (git, *safe_settings(self._place, own), *arguments),

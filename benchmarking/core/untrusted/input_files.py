@@ -1,7 +1,7 @@
-"""Reads files that others made, within limits that are checked before anything is parsed or unpacked.
+"""Reads untrusted files, within limits that are checked before anything is parsed or unpacked.
 
-The limits lie far above every file that this program or a tool it imports from writes, and far below what would stop
-the machine: a file beyond one is refused in a line.
+The limits are far above any file written by this program or by the tools it imports from, and far below what would
+exhaust the machine. A file beyond a limit is refused with a one-line error.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Any, NoReturn
 from benchmarking.core.errors import FormatError, UnreadableError
 
 MAX_DEPTH = 64
-"""Levels of lists and objects. Configurations of models have about ten; Python recurses into each."""
+"""Nesting levels of lists and objects. Model configurations have about ten; Python recurses into each."""
 MAX_DIGITS = 300
-"""Of a whole number: every float has fewer, and longer ones take time and fit no column."""
+"""Maximum digits of an integer: every float has fewer, and longer ones are slow and fit no column."""
 MAX_VALUES = 10_000_000
-"""Values of a JSON text; as Python objects they take up to a gigabyte."""
+"""Maximum values of a JSON text, which take up to a gigabyte as Python objects."""
 MAX_CONTAINERS = 1_000_000
-"""Lists and objects of a JSON text, which take more memory than its other values."""
+"""Maximum lists and objects of a JSON text, which take more memory than other values."""
 MAX_EXPANSION = 100
-"""Ratio of a gzip file's content to the file; result files reach about 20."""
+"""Maximum expansion of a gzip file; result files reach about 20."""
 ALWAYS_UNPACKED_BYTES = 16_000_000
-"""Content that may be unpacked whatever the ratio."""
+"""Bytes that may be unpacked regardless of the ratio."""
 GZIP_MAGIC = b"\x1f\x8b"
 
 STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
@@ -42,8 +42,8 @@ BLOCK_BYTES = 1 << 20
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[BufferedReader]:
-    """A regular file, open for reading. Raises UnreadableError for anything else: a pipe or a device may wait forever,
-    or do something when it is opened."""
+    """A regular file, open for reading. Raises UnreadableError for anything else, since a pipe or device may block
+    forever, or have side effects when it is opened."""
     no_wait = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
     try:
         _check_regular(path, os.stat(path))
@@ -62,7 +62,7 @@ def read_text(path: Path, max_bytes: int) -> str:
     """The text of a file in UTF-8, without a byte order mark. Raises UnreadableError; FormatError for one that is
     larger or not text."""
     try:
-        with path.open("rb") as opened:  # may be a pipe: it was named on the command line
+        with path.open("rb") as opened:  # may be a pipe, since it was given on the command line
             content = opened.read(max_bytes + 1)
     except OSError as error:
         raise UnreadableError(f"cannot read {path}: {error.strerror}") from error
@@ -95,7 +95,7 @@ def read_unpacked(opened: BufferedReader, path: Path, max_bytes: int) -> bytes |
         return content
     if limit == max_bytes:
         return None
-    raise FormatError(f"{path}: a gzip file that expands more than {MAX_EXPANSION} times: unpack it, and look at it")
+    raise FormatError(f"{path}: gzip file expands more than {MAX_EXPANSION} times: unpack it and check its content")
 
 
 def unpacked_digest(path: Path) -> str:
@@ -164,7 +164,7 @@ def _refuse(where: str, problem: str) -> NoReturn:
 
 def _whole(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise ValueError(f"a whole number of {len(digits)} digits, at most {MAX_DIGITS} are read")
+        raise ValueError(f"an integer of {len(digits)} digits, more than the limit of {MAX_DIGITS}")
     return int(digits)
 
 
@@ -177,7 +177,7 @@ def _check_unicode(value: Any, where: str) -> None:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         found = error.object[error.start].encode("unicode_escape").decode()
-        raise FormatError(f"{where}: text that is not Unicode: half of a surrogate pair ({found})") from error
+        raise FormatError(f"{where}: invalid Unicode: half of a surrogate pair ({found})") from error
 
 
 def _check_regular(path: Path, status: os.stat_result) -> None:

@@ -1,10 +1,10 @@
-"""What is left out of everything that is stored or printed: secrets, the home folder, and on request host and user.
+"""Redaction of everything stored or printed: secrets, the home folder, and on request host and user names.
 
-A secret is recognised by the name of its value (HF_TOKEN=..., --api-key ..., a tag "password"), and by its shape: the
-published formats of tokens in `SHAPES`, logins and parameters of URLs, and credentials of HTTP headers. Its value
-becomes `***`, and a login of a URL disappears.
+A secret is recognised by its name (HF_TOKEN=..., --api-key ..., a tag "password") or by its format: the published token
+formats in `SHAPES`, logins and parameters of URLs, and credentials in HTTP headers. Its value becomes `***`; the login
+of a URL is removed.
 
-Paths in the home folder begin with `~` instead. An anonymous record has neither the host's name nor the user's.
+The home folder in paths becomes `~`. An anonymous record contains neither host nor user name.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SHAPES = re.compile(
 
 URL_LOGIN = re.compile(r"(?<=://)[^/@\s'\"<>?#]+@")
 URL_PARAMETERS = re.compile(r"(://[^\s'\"<>?#]{0,500}\?)[^\s'\"<>#]+")
-"""All parameters: signed addresses have secrets under many names."""
+"""All URL parameters, since signed URLs have secrets under many names."""
 
 ASSIGNMENT = re.compile(
     r"""(?<![\w.-])(?P<name>-{0,2}[A-Za-z_][\w.-]{0,100})(?P<sign>\s?=\s?)(?P<value>"[^"]*"|'[^']*'|[^\s,;&"']+)"""
@@ -55,10 +55,10 @@ FIELD = re.compile(
     r"""(?i)(?<![\w-])(?P<name>[\w-]{0,64}?(?:authorization|passw(?:or)?d|passphrase|secret|api[-_]?key|[-_]token|cookie))"""
     r"""(?P<sign>["']?\s?:\s?)(?P<value>"[^"]*"|'[^']*'|[^\s,;&"']+(?:\ \*\*\*)?)"""
 )
-"""`password: value`, as in headers, YAML and JSON; of names that are hardly anything else than a secret's."""
+"""`password: value`, as in headers, YAML and JSON, for names that almost always belong to a secret."""
 
 PLAIN_VALUE = re.compile(r"(?i)[\d.]{1,6}|none|null|true|false")
-"""Counts and switches, which names with "token" or "key" have in error texts."""
+"""Counts and switches, which are values of names with "token" or "key" in error messages."""
 NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 ALWAYS_SECRET = ("secret", "password", "passwd", "passphrase", "credential", "credentials", "authorization", "apikey")
 SECRET_AT_THE_END = (*ALWAYS_SECRET, "token", "key", "pass", "pwd", "auth", "cookie", "bearer", "signature", "pat")
@@ -67,17 +67,17 @@ NO_SECRET_TOKENS = (
     *("first", "last", "next", "new", "per", "output", "input", "prompt", "time", "image", "audio", "video", "start"),
     *("end", "bos", "eos", "pad", "unk", "sep", "cls", "mask", "special", "tokens"),
 )
-"""What stands before "token" in the words of language models."""
+"""Words before "token" in the vocabulary of language models."""
 
 NAMED_VALUES = frozenset({"tags", "environment_variables", "kept"})
-"""Fields with names that others gave."""
+"""Fields whose keys are chosen by users."""
 FOREIGN_TEXTS = frozenset({"config"})
-"""A model's configuration, whose texts are parts of the model: only shapes are left out."""
+"""A model's configuration, whose texts are parts of the model: only secrets with a known format are removed."""
 
 HOMES = re.compile(
     r"(?<!\w)(?:/(?:home|Users|export/home)/|[A-Za-z]:\\Users\\)[^/\\\s\"':,;)]+|(?<![\w/])/root(?=$|[/\s\"':,;)])"
 )
-"""Home folders of any user."""
+"""The home folder of any user."""
 FOLDERS = re.compile(
     r"""
     (?<![\w.…/\\-])(?:
@@ -90,20 +90,20 @@ FOLDERS = re.compile(
 """The folders of a path without spaces in them."""
 QUOTED_FOLDERS = re.compile(r"""(?<=["'`])(?:~|[A-Za-z]:)?[/\\][^"'`\n]*[/\\](?=[^"'`\n/\\]+["'`])""")
 WHOLE_PATH = re.compile(r"(?P<flag>--?[\w-]+=)?(?:~|[A-Za-z]:)?[/\\][^\n]*[/\\](?P<name>[^/\\\n]+)")
-"""A text that is a path, or an argument with one; it may have spaces."""
+"""Text that is a path or an argument with a path, possibly with spaces."""
 SENTENCE = re.compile(r"[:;,]\s")
-"""In a text that begins with a path and goes on."""
+"""A path at the beginning of a longer text."""
 SHORT = "…/"
-"""In the place of folders."""
+"""Replacement of folders."""
 FOREIGN_BYTE = re.compile(r"\\x([89a-f][0-9a-f])")
 MIN_NAME_LENGTH = 3
-"""Shorter names of hosts and users occur in other words."""
+"""Minimum length of redacted host and user names, since shorter ones occur in other words."""
 
 
 def is_secret_name(name: str) -> bool:
     """Whether the value of this name is a secret: HF_TOKEN, api-key, dbPassword; not new_tokens or eos_token."""
     words = [word.lower() for word in NAME_WORDS.findall(name)]
-    if words in ([], ["key"]):  # "key=value" is nobody's key
+    if words in ([], ["key"]):  # "key=value" is not a secret
         return False
     if words[-1] == "token" and len(words) > 1 and words[-2] in NO_SECRET_TOKENS:
         return False
@@ -115,7 +115,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """The text without what is recognised as a secret."""
+    """The text without recognised secrets."""
     text = _without_shapes(text)
     if "=" in text:
         text = ASSIGNMENT.sub(_without_value, text)
@@ -123,7 +123,7 @@ def without_secrets(text: str) -> str:
 
 
 def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command without secrets: the values of `--api-key VALUE`, NAME=VALUE and known shapes."""
+    """Command-line arguments without secrets: the values of `--api-key VALUE`, NAME=VALUE and known formats."""
     kept: list[str] = []
     for position, argument in enumerate(arguments):
         name, equals, _ = argument.partition("=")
@@ -138,13 +138,13 @@ def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def from_home(text: str) -> str:
-    """The text with the home folder at the beginning of paths as `~`."""
+    """The text with `~` for the home folder at the beginning of paths."""
     pattern = _home_pattern(os.path.expanduser(HOME))
     return text if pattern is None else pattern.sub(HOME, text)
 
 
 def to_home(text: str) -> str:
-    """A path as `stored_name` writes it, in this user's home folder."""
+    """A path written by `stored_name`, with `~` expanded to this user's home folder."""
     path = os.path.expanduser(text) if text == HOME or text.startswith(("~/", "~\\")) else text
     if "\\x" not in path or not os.path.isabs(path) or os.path.exists(path):
         return path
@@ -163,7 +163,7 @@ def readable(text: str) -> str:
 
 
 def restored(value: Any) -> Any:
-    """Stored JSON values with the paths in this user's home folder: to continue what `stored` has written."""
+    """JSON values written by `stored`, with `~` expanded to this user's home folder."""
     if isinstance(value, str):
         return to_home(value)
     if isinstance(value, dict):
@@ -172,12 +172,12 @@ def restored(value: Any) -> Any:
 
 
 def stored(value: Any, *, anonymous: bool = False) -> Any:
-    """JSON values as they may be stored: without secrets, with `~`; when anonymous, without host and user."""
+    """JSON values for storage: without secrets and with `~`; if anonymous, without host and user names."""
     return _stored(value, "", "", anonymous)
 
 
 def stored_record(record: Record, *, anonymous: bool = False) -> Record:
-    """A record as it may be stored or shown."""
+    """A record for storage or display."""
     cleaned: Record = from_json(type(record), stored(to_json(record), anonymous=anonymous))
     return cleaned
 
@@ -192,7 +192,7 @@ def without_names(text: str) -> str:
 
 
 def without_folders(text: str) -> str:
-    """The text with `…/` for the folders of each absolute path: they say who works on what, and where."""
+    """The text with `…/` for the folders of each absolute path, which may reveal who works on what, and where."""
     if "/" not in text and "\\" not in text:
         return text
     whole = WHOLE_PATH.fullmatch(text)
@@ -202,7 +202,7 @@ def without_folders(text: str) -> str:
 
 
 def _stored(value: object, field: str, name: str, anonymous: bool) -> object:
-    """`field` is the innermost of the fields with a rule of their own that the value is in."""
+    """`field` is the innermost enclosing field that has its own rule."""
     if isinstance(value, str):
         if field in NAMED_VALUES and is_secret_name(name):
             return LEFT_OUT

@@ -1,9 +1,9 @@
-"""Commit, branch and state of the repository that a folder belongs to, read so that nothing of it runs.
+"""Commit, branch and state of the repository that contains a folder, read without running anything in it.
 
-A repository's configuration and attributes may name programs that git starts (fsmonitor, hooks, filters, a signature's
-checker, remote helpers), and its environment variables may name others. So git never sees them: it works in an empty
-repository of our own, which borrows the objects and the index of the real one. What cannot be known without the
-repository's configuration is None.
+A repository's configuration and attributes may name programs that git starts (fsmonitor, hooks, filters, signature
+checkers, remote helpers), and so may environment variables. Therefore git never sees them: it works in our own empty
+repository, which borrows the objects and the index of the real one. Facts that depend on the repository's configuration
+are None.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from benchmarking.core.child_process import Finished, program, run_program
 
 TIME_LIMIT_S = 5.0
 MAX_BYTES = 64 << 20
-"""Of a file of references that is read."""
+"""Maximum size of a file of references."""
 HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 REFERENCE = re.compile(r"refs/[^\x00-\x20\x7f~^:?*\[\\]+")
 SAFE_SETTINGS = tuple(
     f"core.{name}" for name in ("autocrlf", "eol", "filemode", "ignorecase", "precomposeunicode", "symlinks")
 )
-"""Settings of the repository that decide whether a file counts as changed, and that name no program."""
+"""Repository settings that decide whether a file counts as changed, and cannot name a program."""
 SAFE_VALUE = re.compile(r"[a-z0-9]{1,8}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryState:
-    """A repository at one moment. None for what is not known."""
+    """The state of a repository; unknown fields are None."""
 
     commit: str | None = None
     branch: str | None = None
-    """"HEAD" where no branch is checked out."""
+    """"HEAD" if no branch is checked out."""
     is_dirty: bool | None = None
-    """Whether a tracked file differs from the commit; submodules count by their commit."""
+    """Whether a tracked file differs from the commit; of submodules only the commit counts."""
     commit_time: str | None = None
     """UTC, ISO 8601."""
 
@@ -55,7 +55,7 @@ def repository_state(folder: Path) -> RepositoryState:
     branch = "HEAD" if name is None else name.removeprefix("refs/heads/")
     from benchmarking.core.temporary import (
         temporary_folder,
-    )  # it takes ids from `provenance`, which imports this module
+    )  # imported here, since `provenance`, which it uses, imports this module
 
     with temporary_folder("benchhouse-git") as empty:
         git = _Git(place, empty, commit)
@@ -88,7 +88,7 @@ class Place:
 
 
 def commit_named(place: Place, name: str) -> str | None:
-    """The commit that a reference names, in its own file or in the list of packed ones; links of references too."""
+    """The commit that a reference points to, as a file or packed reference, following symbolic references."""
     for _ in range(5):
         if REFERENCE.fullmatch(name) is None or ".." in name:
             return None
@@ -114,7 +114,7 @@ def _hash(text: str) -> str | None:
 
 
 def _text(path: Path) -> str | None:
-    """A file's text; None for a missing one, a pipe, or one of absurd size."""
+    """The text of a file; None if it is missing, a pipe, or too large."""
     try:
         if not path.is_file() or path.stat().st_size > MAX_BYTES:
             return None
@@ -145,7 +145,7 @@ class _Git:
         return None if found is None else datetime.fromtimestamp(int(found[1]), UTC).isoformat().replace("+00:00", "Z")
 
     def is_dirty(self) -> bool | None:
-        """Whether tracked files differ; None where all that differ have a filter, which is not run to find out."""
+        """Whether tracked files differ; None if all that differ have a filter, since filters are not run."""
         shown = ("--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=dirty")
         done = self._run("status", *shown)
         if done is None:
@@ -162,7 +162,7 @@ class _Git:
         return bool(fields) and not {"unspecified", "unset"} & set(fields[2::3])
 
     def _run(self, *arguments: str, question: str | None = None) -> Finished | None:
-        """git's answer; None without git, after the time limit, and when it fails."""
+        """The result of a git command; None without git, at the time limit, and on failure."""
         git = program("git")
         if git is None:
             return None
@@ -177,7 +177,7 @@ class _Git:
 
 
 def write_empty_repository(folder: Path, commit: str) -> None:
-    """Make the folder a repository without objects, at the commit, whose length says which hash it uses."""
+    """Make the folder an empty repository at the commit, whose length determines the hash function."""
     is_sha256 = len(commit) == 64
     (folder / "refs").mkdir()
     (folder / "HEAD").write_text(f"{commit}\n")
@@ -197,7 +197,7 @@ OUTSIDE = {
     "GIT_TERMINAL_PROMPT": "0",
     "LC_ALL": "C",
 }
-"""Variables that keep git from all configuration but its command line, from writing, and from any remote."""
+"""Environment of git: no configuration except from the command line, no writing, and no remotes."""
 
 
 def without_git(variables: Mapping[str, str]) -> dict[str, str]:
@@ -205,7 +205,7 @@ def without_git(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def safe_settings(place: Place, empty: Path) -> tuple[str, ...]:
-    """Arguments with the repository's settings that matter and are safe, and none of its others."""
+    """Arguments with the relevant, safe settings of the repository, and no others."""
     ours = ("core.fsmonitor=false", f"core.hooksPath={empty}", f"core.attributesFile={os.devnull}")
     words = [word for setting in ours for word in ("-c", setting)]
     git = program("git")

@@ -1,4 +1,4 @@
-"""Flags that several commands have, in one place: the same flag means the same everywhere."""
+"""Flags shared by several commands, so that a flag means the same everywhere."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEFAULT_OUTPUT_DIR = "benchmark_results"
 
 
 def add_named_model(group: argparse._ArgumentGroup) -> None:
-    """A model as the command's own argument, and what is loaded under its name."""
+    """The model as a positional argument, with its task and weights."""
     group.add_argument(
         "model",
         metavar="MODEL",
@@ -47,7 +47,7 @@ def add_named_model(group: argparse._ArgumentGroup) -> None:
 
 
 def add_model(group: argparse._ArgumentGroup) -> None:
-    """What is loaded under a model's name."""
+    """The task and the weights of a model."""
     group.add_argument("--task", help="Hugging Face task name (default: the model's own)")
     add_weights(group)
 
@@ -90,9 +90,9 @@ def add_threads(group: argparse._ArgumentGroup, *, several: bool = False) -> Non
         "--num-threads",
         type=positive_ints if several else positive_int,
         metavar="N,N" if several else "N",
-        help=f"threads inside an operator{'; each number is a run of its own' * several} (default: the runtime's)",
+        help=f"intra-op threads{'; each value is a separate run' * several} (default: the runtime's)",
     )
-    group.add_argument("--cpu-list", metavar="LIST", help="logical processors to run on, such as 0-3,8 (default: all)")
+    group.add_argument("--cpu-list", metavar="LIST", help="logical CPUs to run on, such as 0-3,8 (default: all)")
 
 
 def add_grid(parser: argparse.ArgumentParser) -> None:
@@ -103,7 +103,7 @@ def add_grid(parser: argparse.ArgumentParser) -> None:
         for runtime in runtimes()
         if runtime.concurrency_flag is not None
     ]
-    notes = {"concurrency": f"; more than 1 takes {' or '.join(at_once)}"}
+    notes = {"concurrency": f"; more than 1 requires {' or '.join(at_once)}"}
     for axis in AXES.values():
         read, metavar = (positive_numbers, "S,S") if axis.kind is float else (positive_ints, "N,N")
         shown = f" (default: {','.join(map(str, axis.default))})" if axis.default else ""
@@ -133,18 +133,18 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
         "--warmup-iterations",
         type=non_negative_int,
         metavar="N",
-        help="untimed calls before them (default: until latency is steady)",
+        help="untimed calls before the timed ones (default: until latency is steady)",
     )
     group.add_argument(
         "--launches",
         type=positive_int,
         metavar="N",
-        help=f"fresh processes per point (default: {launches}; 5 for what is compared)",
+        help=f"fresh processes per point (default: {launches}; 5 for comparisons)",
     )
     group.add_argument(
         "--cold-cache",
         action="store_true",
-        help="empty the device's last-level cache before each timed call, as a series of its own",
+        help="flush the device's last-level cache before each timed call; results are a separate series",
     )
     group.add_argument(
         "--timeout",
@@ -166,7 +166,7 @@ def add_builds(parser: argparse.ArgumentParser) -> None:
     add_cache_dir(group)
     add_rebuild(group)
     group.add_argument(
-        "--lean-cache", action="store_true", help="delete the artifacts that this command built when it ends"
+        "--lean-cache", action="store_true", help="delete the artifacts built by this command when it ends"
     )
 
 
@@ -191,17 +191,18 @@ def add_cache_dir(group: argparse._ArgumentGroup) -> None:
 
 
 def use_cache_dir(cache_dir: str | None) -> None:
-    """Make the folder this process's cache and its workers'. Raises UsageError for a path that is no folder."""
+    """Use the folder as the cache of this process and its workers. Raises UsageError for a path that is not a
+    folder."""
     if cache_dir is None:
         return
     path = Path(cache_dir).expanduser().absolute()
     if path.exists() and not path.is_dir():
-        raise UsageError(f"--cache-dir {cache_dir}: is a file: choose a folder")
+        raise UsageError(f"--cache-dir {cache_dir} is a file: choose a folder")
     os.environ[CACHE_VARIABLE] = str(path)
 
 
 def add_keeping(group: argparse._ArgumentGroup) -> None:
-    """Where run files and the database are, and what runs are labelled with."""
+    """Where run files and the database are, and the labels of runs."""
     group.add_argument(
         "--output-dir", default=DEFAULT_OUTPUT_DIR, metavar="DIR", help="folder of run files (default: %(default)s)"
     )
@@ -209,7 +210,7 @@ def add_keeping(group: argparse._ArgumentGroup) -> None:
 
 
 def add_database_and_labels(group: argparse._ArgumentGroup) -> None:
-    """Where the database is, and what runs are labelled with."""
+    """Where the database is, and the labels of runs."""
     group.add_argument(
         "--db-path",
         default=default_database(),
@@ -220,18 +221,18 @@ def add_database_and_labels(group: argparse._ArgumentGroup) -> None:
         "--lock-timeout",
         type=non_negative_seconds,
         metavar="S",
-        help="seconds to wait for what another process uses (default: "
+        help="seconds to wait for a database or device that another process uses (default: "
         f"{DATABASE_WAIT_S:g} for a database, {WAIT_S:g} for a device)",
     )
     group.add_argument(
         "--tag", type=tag, action="append", default=[], metavar="K=V", help="label of the run; repeatable"
     )
-    group.add_argument("--description", metavar="TEXT", help="a sentence about the run")
-    group.add_argument("--anonymous", action="store_true", help="leave the names of host and user out of what is kept")
+    group.add_argument("--description", metavar="TEXT", help="description of the run")
+    group.add_argument("--anonymous", action="store_true", help="omit host and user names from everything saved")
 
 
 def add_save(group: argparse._ArgumentGroup) -> None:
-    """Whether runs are kept."""
+    """Whether runs are saved."""
     group.add_argument(
         "--save", action="store_true", help="write run files and store them in the database (default: print only)"
     )
@@ -252,15 +253,15 @@ def add_log_level(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--log-level",
         choices=LOG_LEVELS,
-        help="log what happens on stderr from this severity on; debug also shows what the measuring processes print "
+        help="minimum severity of log messages on stderr; debug includes the output of the measuring processes "
         "(default: no log)",
     )
 
 
 @contextmanager
 def logging_to_stderr(level: str | None) -> Iterator[None]:
-    """Inside, what our packages log at this level or above goes to stderr, a line each, with control characters as
-    escapes: what a model or benchmark prints is not ours. Nothing does without a level."""
+    """Inside, log messages of our packages at this level or above go to stderr, one per line, with control characters
+    escaped, since they may include the output of a model or benchmark. Without a level nothing is logged."""
     if level is None:
         yield
         return
@@ -285,23 +286,23 @@ def logging_to_stderr(level: str | None) -> Iterator[None]:
 
 
 def add_dry_run(group: argparse._ArgumentGroup) -> None:
-    """Whether only the plan is wanted."""
+    """Whether to print the plan only."""
     group.add_argument("--dry-run", action="store_true", help="print the plan and measure nothing")
 
 
 def axes(arguments: argparse.Namespace) -> dict[str, tuple[float, ...]]:
-    """The values that were given for further axes, by axis."""
+    """The values given for further axes, by axis."""
     given = {name: getattr(arguments, axis.key) for name, axis in FURTHER.items()}
     return {axis: values for axis, values in given.items() if values is not None}
 
 
 def named_plans(arguments: argparse.Namespace, plans: Iterable[CellPlan]) -> tuple[CellPlan, ...]:
-    """The plans, anonymous if that was requested."""
+    """The plans, anonymous if requested."""
     return tuple(plan.anonymous() if arguments.anonymous else plan for plan in plans)
 
 
 def chosen_settings(arguments: argparse.Namespace) -> Settings:
-    """The settings that the measuring flags choose."""
+    """The settings chosen by the measurement flags."""
     return settings(
         arguments.profile,
         iterations=arguments.iterations,
@@ -312,15 +313,14 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
 
 
 def requests(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> tuple[Request, ...]:
-    """What the flags of a command that measures one model ask for, its runtime left open: a request for each number of
-    threads."""
+    """The requests of a command that measures one model, one per number of threads; the runtime is not set yet."""
     given = arguments.num_threads
     first = _request(arguments, model_id, command)
     return tuple(replace(first, num_threads=count) for count in (given if isinstance(given, tuple) else (given,)))
 
 
 def request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> Request:
-    """The request of a command that takes one number of threads."""
+    """The request of a command with a single number of threads."""
     (only,) = requests(arguments, model_id, command)
     return only
 

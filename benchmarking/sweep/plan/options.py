@@ -33,9 +33,10 @@ def runtimes() -> list[Runtime]:
 
 
 def add_runtime_options(parser: argparse.ArgumentParser) -> None:
-    """A flag for each option, in a group of their own."""
+    """Add a flag for each option, in a separate group."""
     group = parser.add_argument_group(
-        "runtime options", "Each names the runtimes that have it; different values are never compared as one series."
+        "runtime options",
+        "Runtimes that support an option are in brackets. Runs with different values are separate series.",
     )
     for by_runtime in runtime_options().values():
         option = next(iter(by_runtime.values()))
@@ -43,7 +44,7 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
 
 
 def help_text(by_runtime: Mapping[str, Option]) -> str:
-    """The help of a flag: what it chooses, and the values it takes in each runtime."""
+    """The help of a flag: what it chooses, and its values in each runtime."""
     values = (f"{words} [{', '.join(names)}]" for words, names in runtimes_by_values(by_runtime).items())
     separator = ": " if any(option.values for option in by_runtime.values()) else " "
     return f"{what_is_chosen(by_runtime)}{separator}{'; '.join(values)}".replace("%", "%%")
@@ -71,7 +72,7 @@ def runtime_help(*, several: str, otherwise: str | None = None) -> str:
 
 
 def options_in(given: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
-    """The options of runtimes among arguments or settings by name, less those that are not set."""
+    """The runtime options that are set among the given arguments or settings."""
     return {name: value for name in runtime_options() if (value := given.get(name)) is not None}
 
 

@@ -236,7 +236,7 @@ def _why_not(request: Request, device: Device, workload: Workload) -> str | None
     if (missing := runtime.missing()) is not None:
         return f"runtime {name}: {missing}"
     if runtime.builds_only and not request.build_only:
-        return f"runtime {name} makes builds and cannot run them: benchhouse script --build-only makes one"
+        return f"runtime {name} only makes builds and cannot run them: use benchhouse script --build-only"
     if request.precision not in device.precisions:
         has = ", ".join(device.precisions) or "none"
         return f"{device.selector} ({device.name}) has no {request.precision}; it has {has}"

@@ -82,7 +82,7 @@ def test_an_option_of_one_model_is_not_excused_by_anothers_runtime(capsys, tmp_p
 
 def test_wishes_for_builds_are_not_for_peoples_own_benchmarks(capsys, tmp_path):
     assert main(["--benches", str(tmp_path), "--rebuild", "always"]) == 2
-    assert "--rebuild is for models" in capsys.readouterr().err
+    assert "--rebuild applies to models only" in capsys.readouterr().err
 
 
 def test_all_runtimes_are_those_that_can_be_and_the_others_are_said(capsys, tmp_path):

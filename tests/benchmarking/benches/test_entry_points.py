@@ -218,7 +218,7 @@ def test_a_benchmark_is_measured_in_turns_of_one_launch_each(write, tmp_path, mo
     assert "--turn" not in run["provenance"]["command"]
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".duckdb"] == []
     assert batch_benchmark.main([*command, "--turn", "side", "--report", "a.html"]) == 2
-    assert "--turn measures one launch into its folder: leave --report out" in capsys.readouterr().err
+    assert "--turn only measures one launch into its folder: remove --report" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def test_an_error_while_closing_is_a_note_of_the_first_error():
 
     with pytest.raises(ValueError, match="first") as caught, always_after(close):
         raise ValueError("first")
-    assert caught.value.__notes__ == ["and then, while cleaning up: KeyError: 'second'"]
+    assert caught.value.__notes__ == ["during cleanup: KeyError: 'second'"]
 
 
 def test_an_error_while_closing_is_raised_if_it_is_the_only_one():
@@ -93,7 +93,7 @@ def test_a_device_lost_before_an_error_is_found_behind_it():
     raised.__cause__ = RuntimeError("CUDA error: device-side assert triggered")
     assert is_device_lost(raised)
     noted = ValueError("shapes")
-    noted.add_note("and then, while cleaning up: RuntimeError: CUDA error: an illegal memory access was encountered")
+    noted.add_note("during cleanup: RuntimeError: CUDA error: an illegal memory access was encountered")
     assert is_device_lost(noted)
 
 

@@ -68,7 +68,9 @@ def test_of_ended_commands_the_newest_few_stay_and_running_ones_always(folder):
 def test_a_folder_in_which_others_may_write_is_not_used(folder):
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(StorageError, match="can be written to by others: name another one with BENCHHOUSE_LIVE_DIR"):
+    with pytest.raises(
+        StorageError, match="is writable by other users: choose another folder with BENCHHOUSE_LIVE_DIR"
+    ):
         usable_folder(create=True)
     folder.rmdir()
     folder.symlink_to(folder.parent)
@@ -81,7 +83,7 @@ def test_a_folder_or_file_of_another_user_is_not_read(folder):
     file = write_status().path
     os.chown(file, 65534, 65534)
     assert read_all().statuses == ()
-    assert read_all().ignored == (f"{file.name} is not read: it belongs to another user",)
+    assert read_all().ignored == (f"{file.name}: it belongs to another user",)
     os.chown(folder, 65534, 65534)
     with pytest.raises(StorageError, match="belongs to another user"):
         read_all()
@@ -129,5 +131,5 @@ def test_a_file_that_is_no_status_is_named_in_a_line_and_the_others_are_read(fol
 def test_a_disk_without_room_is_the_folders_error(folder, monkeypatch):
     file = write_status()
     monkeypatch.setattr(file, "path", folder / "missing" / "x")
-    with pytest.raises(StorageError, match=r"cannot write .*: name another one"):
+    with pytest.raises(StorageError, match=r"cannot write .*: choose another folder"):
         file.write({})

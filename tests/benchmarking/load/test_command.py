@@ -202,7 +202,7 @@ def of_night(run, night, rate):
 
 def test_the_search_is_said_in_a_sentence(stored, capsys):
     load_server._print(stored[3], as_json=False)
-    said = "highest rate within the limits: 80 requests/s (it is the highest that was tried: search higher)"
+    said = "highest rate within the limits: 80 requests/s (the highest tried: search higher)"
     assert said in " ".join(capsys.readouterr().out.split())
 
 
@@ -213,18 +213,21 @@ def test_the_search_is_said_in_a_sentence(stored, capsys):
         (["--url", "http://me:secret@host/v1"], r"\$OPENAI_API_KEY"),
         (["--url", "http://x/v1", "--output-length", "ten"], "a length is 128"),
         (["--url", "http://x/v1", "--output-length", "0"], "a length is 128"),
-        (["--url", "http://x/v1", "--input-length", "5000000", "--request-rate", "4"], "a level holds 100000000"),
-        (["--url", "http://x/v1", "--find-rate"], "--find-rate takes --slo and two rates"),
-        (["--url", "http://x/v1", "--trace", "nowhere", "--concurrency", "2"], "--trace takes --request-rate"),
+        (
+            ["--url", "http://x/v1", "--input-length", "5000000", "--request-rate", "4"],
+            "exceed the limit of 100000000 per level",
+        ),
+        (["--url", "http://x/v1", "--find-rate"], "--find-rate requires --slo and two rates"),
+        (["--url", "http://x/v1", "--trace", "nowhere", "--concurrency", "2"], "--trace requires --request-rate"),
         (["--url", "http://x/v1", "--shared-prefix", "2"], "a share from 0 to 1"),
-        (["--url", "http://x/v1", "--arrivals", "gamma"], "--arrivals takes --request-rate"),
-        (["--url", "http://x/v1", "--request-rate", "2", "--variation", "2"], "--variation takes --arrivals gamma"),
-        (["--url", "http://x/v1", "--runtime", "llamacpp"], "--runtime takes MODEL in place of --url: --engine names"),
-        (["--url", "http://x/v1", "--batch-size", "2"], "--batch-size takes MODEL in place of --url"),
+        (["--url", "http://x/v1", "--arrivals", "gamma"], "--arrivals requires --request-rate"),
+        (["--url", "http://x/v1", "--request-rate", "2", "--variation", "2"], "--variation requires --arrivals gamma"),
+        (["--url", "http://x/v1", "--runtime", "llamacpp"], "--runtime requires MODEL instead of --url: use --engine"),
+        (["--url", "http://x/v1", "--batch-size", "2"], "--batch-size requires MODEL instead of --url"),
         (["--url", "https://x/v1", "--ca-file", "nowhere.pem"], r"nowhere\.pem"),
         (
             ["--url", "http://x/v1", "--request-rate", "9000", "--turns", "2", "--duration", "12"],
-            "a level holds 200000",
+            "exceed the limit of 200000 per level",
         ),
     ],
 )

@@ -125,7 +125,7 @@ def test_a_folder_for_loadgens_logs_that_cannot_be_made_is_refused_before_the_st
     (tmp_path / "file").touch()
     flags = ["tiny-gpt2", "--device", "cpu", "--scenario", "single-stream", "--input-length", "8"]
     assert load_server.main([*flags, "--loadgen-logs", str(tmp_path / "file" / "logs")]) == 1
-    assert capsys.readouterr().err.endswith("logs cannot be written: Not a directory: choose another\n")
+    assert capsys.readouterr().err.endswith("logs: Not a directory: choose another path\n")
 
 
 @pytest.fixture(scope="module")
@@ -208,23 +208,23 @@ def test_a_call_that_fails_is_a_failed_level_with_its_reason_and_ends_the_worker
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([], "takes a server"),
-        (["gpt2"], "takes --scenario .* start one that has the model"),
-        (["gpt2", "--url", "http://x/v1", "--scenario", "offline"], "give one of the two"),
-        (["--url", "http://x/v1", "--model", "m", "--scenario", "offline"], "--scenario takes MODEL"),
-        (["gpt2", "--scenario", "server", "--slo", "e2e:1s"], "--scenario server takes --request-rate"),
-        (["gpt2", "--scenario", "server", "--request-rate", "1"], "takes --slo with e2e"),
-        (["gpt2", "--scenario", "server", "--request-rate", "1", "--slo", "ttft:1s"], "takes --slo with e2e"),
-        (["gpt2", "--scenario", "offline"], "takes --num-requests"),
-        (["gpt2", "--scenario", "single-stream", "--concurrency", "2"], "--concurrency takes --url"),
+        ([], "nothing to load"),
+        (["gpt2"], "requires --scenario .* start a server with the model"),
+        (["gpt2", "--url", "http://x/v1", "--scenario", "offline"], "exclude each other: remove one"),
+        (["--url", "http://x/v1", "--model", "m", "--scenario", "offline"], "--scenario requires MODEL"),
+        (["gpt2", "--scenario", "server", "--slo", "e2e:1s"], "--scenario server requires --request-rate"),
+        (["gpt2", "--scenario", "server", "--request-rate", "1"], "requires --slo with e2e"),
+        (["gpt2", "--scenario", "server", "--request-rate", "1", "--slo", "ttft:1s"], "requires --slo with e2e"),
+        (["gpt2", "--scenario", "offline"], "requires --num-requests"),
+        (["gpt2", "--scenario", "single-stream", "--concurrency", "2"], "--concurrency requires --url"),
         (["gpt2", "--scenario", "single-stream", "--request-rate", "2"], "single-stream has no rate"),
-        (["gpt2", "--scenario", "single-stream", "--find-rate"], "--find-rate takes --slo and two rates"),
-        (["gpt2", "--scenario", "single-stream", "--engine", "vllm"], "--engine takes --url"),
+        (["gpt2", "--scenario", "single-stream", "--find-rate"], "--find-rate requires --slo and two rates"),
+        (["gpt2", "--scenario", "single-stream", "--engine", "vllm"], "--engine requires --url"),
         (["gpt2", "--scenario", "offline", "--num-requests", "10000000"], "200000"),
-        (["gpt2", "--scenario", "single-stream", "--input-length", "uniform:1-9"], "fixed --input-length"),
+        (["gpt2", "--scenario", "single-stream", "--input-length", "uniform:1-9"], "fixed lengths: set --input-length"),
         (
             ["--url", "http://x/v1", "--model", "m", "--request-rate", "9000", "--duration", "99"],
-            "a level holds 200000",
+            "exceed the limit of 200000 per level",
         ),
     ],
 )

@@ -200,9 +200,9 @@ def test_a_model_without_sequences_has_no_legend_to_read(make_run, figures, see)
 @pytest.mark.parametrize(
     ("family", "title", "entries"),
     [
-        ("vision", "Image size (pixels a side)", ["224", "384"]),
+        ("vision", "Image size (pixels per side)", ["224", "384"]),
         ("speech", "Audio in each input (s)", ["5", "30"]),
-        ("diffusion", "Image size (pixels a side)", ["256", "512"]),
+        ("diffusion", "Image size (pixels per side)", ["256", "512"]),
         ("multimodal", "Sequence length (tokens)", ["32", "128"]),
         ("rag", "", ["sequence 32, top-2", "sequence 32, top-8", "sequence 128, top-2", "sequence 128, top-8"]),
     ],

@@ -180,6 +180,6 @@ def test_a_folder_of_statuses_that_others_can_write_to_is_a_page_that_says_so(wa
     try:
         answer = watching.get("/live")
         assert answer.status == 500
-        assert "can be written to by others" in answer.text
+        assert "is writable by other users" in answer.text
     finally:
         folder.chmod(0o700)

@@ -232,9 +232,9 @@ def test_export_to_openvino_agrees_with_torch(command, tmp_path):
             ("tiny-gpt2", "--format", "openvino", "--precision", "int8"),
             "openvino files are written in float32, float16",
         ),
-        (("tiny-gpt2", "--format", "openvino", "--opset", "18"), "--opset is for ONNX files"),
+        (("tiny-gpt2", "--format", "openvino", "--opset", "18"), "--opset applies to ONNX files only"),
         (("tiny-gpt2", "--max-length", "100000"), "100000"),
-        (("tiny-vit", "--max-length", "8"), "takes no tokens"),
+        (("tiny-vit", "--max-length", "8"), "has no token inputs"),
         (("no such model", "--task", "x"), "no such model"),
     ],
 )

@@ -56,7 +56,7 @@ def test_without_a_usable_folder_a_sweep_says_so_once_and_goes_on(folder, null_t
         observer.waiting("the device is in use")
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("no live status: ")
-    assert "name another one with BENCHHOUSE_LIVE_DIR" in first
+    assert "choose another folder with BENCHHOUSE_LIVE_DIR" in first
     assert second == "the device is in use"
 
 

@@ -124,7 +124,7 @@ def a_run(point, **others):
         (Point(batch_size=0), {}, "row 1: batch_size is 0, expected 1 to 2147483647"),
         (Point(batch_size=1, sequence_length=2**31), {}, "sequence_length is 2147483648"),
         (Point(batch_size=1), {"num_threads": 0}, "num_threads is 0"),
-        (Point(batch_size=1), {"kept": {"a": float("inf")}}, "row 1: a record may not hold inf"),
+        (Point(batch_size=1), {"kept": {"a": float("inf")}}, "row 1: a record must not contain inf"),
         (Point(batch_size=1), {"host": "\ud800"}, "an unpaired surrogate"),
     ],
 )
