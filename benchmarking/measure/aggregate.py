@@ -1,7 +1,7 @@
-"""One `Result` of a point from the measurements of its launches.
+"""Combines the measurements of a point's launches into one `Result`.
 
-Every statistic is computed per launch and then combined over launches, mostly by the median; only minimum and maximum
-are over all calls, and percentiles for which one launch has too few.
+Every statistic is computed per launch and then combined over launches, mostly by the median. Minimum and maximum are
+over all calls, and so are percentiles for which one launch has too few calls.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def summarise(
     *,
     context: Sequence[Doubt] = (),
 ) -> Result:
-    """The point's result. `loads` may be those of all launches of the cell; `context` holds the run's own doubts.
+    """The point's result. `loads` may cover all launches of the cell; `context` holds doubts about the whole run.
 
-    One measured launch is enough for status ok; failures of the others are then a doubt.
+    One measured launch is enough for status ok; failures of other launches then become a doubt.
     """
     measured = [one for one in measurements if one.status == "ok" and LATENCY_WALL in measured_series(one)]
     if not measured:
@@ -99,16 +99,16 @@ def summarise(
 
 
 def _custom(measured: Sequence[Measurement]) -> tuple[dict[str, Json], dict[str, str]]:
-    """Unit and direction of each custom metric; and why some have no value."""
+    """Unit and direction of each custom metric, and why some have no value."""
     given = [stated for one in measured if isinstance(stated := one.extra.get(CUSTOM_METRICS), dict)]
     custom: dict[str, Json] = {name: about for stated in given for name, about in stated.items()}
-    why = f"{NOT_SUPPORTED}: its unit or direction differs between the launches"
+    why = f"{NOT_SUPPORTED}: its unit or direction differs between launches"
     unlike = {name: why for stated in given for name, about in stated.items() if about != custom[name]}
     return {name: about for name, about in custom.items() if name not in unlike}, unlike
 
 
 def _without_numbers(result_id: str, point: Point, measurements: Sequence[Measurement]) -> Result:
-    """The result of a point that no launch measured: the launches' common status, or failed when they differ."""
+    """The result of a point that no launch measured: the launches' common status, or failed if they differ."""
     statuses = {one.status for one in measurements if one.status != "ok"}
     status: Status = statuses.pop() if len(statuses) == 1 else "failed" if statuses else "skipped"
     errors = [one.error for one in measurements if one.error and one.status == status]
@@ -130,8 +130,8 @@ def _inner_loops(measured: Sequence[Measurement]) -> int:
 
 
 def _described(measured: Sequence[Measurement], scope: IntervalScope | None) -> dict[str, LaunchStatistics]:
-    """The statistics of the raw metrics beside the latency. An interval of another scope than the latency's, the one
-    that is stored, is left out."""
+    """Statistics of the raw metrics other than latency. Intervals are dropped if their scope differs from that of the
+    latency interval, since only the latter is stored."""
     found: dict[str, LaunchStatistics] = {}
     for name in DESCRIBED.keys() - {LATENCY_WALL}:
         launches = [values for one in measured if (values := measured_series(one).get(name))]
@@ -147,7 +147,7 @@ def _without_interval(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _columns(described: Mapping[str, LaunchStatistics], hidden: Sequence[str]) -> dict[str, float]:
-    """Statistics in ms by column; blocks of calls hide those of single calls."""
+    """Statistics in ms by column, without those (`hidden`) that blocks of calls do not have."""
     return {
         metric.column: one.values[metric.statistic]
         for name, one in described.items()
@@ -157,7 +157,7 @@ def _columns(described: Mapping[str, LaunchStatistics], hidden: Sequence[str]) -
 
 
 def _pooled(described: Mapping[str, LaunchStatistics], metrics: Mapping[str, float]) -> tuple[str, ...]:
-    """The columns whose percentile is of all launches' samples together."""
+    """The columns whose percentile is taken over the samples of all launches."""
     of = {name: one.pooled for name, one in described.items()}
     return tuple(
         column for column, m in METRICS.items() if column in metrics and m.is_percentile and m.statistic in of[m.of]
@@ -165,7 +165,7 @@ def _pooled(described: Mapping[str, LaunchStatistics], metrics: Mapping[str, flo
 
 
 def _combined(source: Source, launches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The metrics from a source, by column and in the column's unit, from each launch's values by name."""
+    """The metrics of a source by column, in the column's unit, from each launch's values by name."""
     values: dict[str, float] = {}
     for metric in from_source(source).values():
         read = [float(value) for launch in launches if _is_number(value := launch.get(metric.of))]
@@ -180,13 +180,13 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def _verified(measurement: Measurement) -> Mapping[str, Json]:
-    """What a launch's calls really ran on; empty when the runtime does not report it."""
+    """What a launch's calls actually ran on; empty if the runtime does not report it."""
     verified = measurement.extra.get("verified")
     return verified if isinstance(verified, dict) else {}
 
 
 def _verified_by_launch(measured: Sequence[Measurement], loads: Sequence[LaunchLoad]) -> list[Mapping[str, Json]]:
-    """What was read back in each launch: for the point, else for the launch's load."""
+    """The verification of each launch: of the point, else of the launch's load."""
     of_load = {load.launch: load.verified for load in loads}
     return [{**of_load.get(one.launch, {}), **_verified(one)} for one in measured]
 
@@ -214,7 +214,7 @@ def _device_memory(measurement: Measurement, weights_bytes: int | None) -> tuple
 
 
 def _reasons(measured: Sequence[Measurement], loads: Sequence[LaunchLoad], described: Iterable[str]) -> dict[str, str]:
-    """Why columns are absent: the launches' own reasons, and what the number and kind of samples do not allow."""
+    """Why columns are absent: the launches' own reasons, and limits from the number and kind of samples."""
     blocks = _inner_loops(measured)
     few = {metric.column: TOO_FEW_SAMPLES for name in described for metric in DESCRIBED[name]}
     why = f"{NOT_APPLICABLE}: timed in blocks of {blocks} calls"
@@ -228,18 +228,18 @@ def _reasons(measured: Sequence[Measurement], loads: Sequence[LaunchLoad], descr
 
 
 def _columns_of(name: str) -> tuple[str, ...]:
-    """The columns computed from a raw metric or reading; its own name when there is none."""
+    """The columns computed from a raw metric or reading, or its own name if there are none."""
     made = (metric for metric in METRICS.values() if metric.of == name and metric.source != "derived")
     return tuple(metric.column for metric in made) or (name,)
 
 
 def _by_column(missing: Mapping[str, str]) -> dict[str, str]:
-    """Reasons of raw metrics and readings, by the columns computed from them. A column may also be named itself."""
+    """Reasons by column, from the reasons of raw metrics and readings. Keys may also be columns."""
     return {column: why for name, why in missing.items() for column in _columns_of(name)}
 
 
 def _complete(metrics: Mapping[str, float], reasons: Mapping[str, str], default: str = NOT_RUN) -> dict[str, str]:
-    """A reason for every column without a value; a derived column has the reason of its reading."""
+    """A reason for every column without a value; a derived column takes the reason of its reading."""
     absent = dict.fromkeys((name for name in METRICS if name not in metrics), default)
     known = {name: why for name, why in reasons.items() if name not in metrics}
     made = from_source("derived").items()
@@ -254,7 +254,7 @@ def _common(reasons: Sequence[str | None]) -> str | None:
 def _extra(
     measurements: Sequence[Measurement], measured: Sequence[Measurement], statistics: Sequence[Statistics]
 ) -> dict[str, Json]:
-    """What is stored in addition to the columns: each launch's statistics, window and single readings."""
+    """Stored in addition to the columns: each launch's statistics, window and single readings."""
     described = {id(one): asdict(each) for one, each in zip(measured, statistics, strict=True)}
     facts: list[Json] = []
     for one in measurements:
@@ -263,7 +263,7 @@ def _extra(
 
 
 def _launch_facts(measurement: Measurement) -> dict[str, Any]:
-    """A launch without its raw samples."""
+    """The facts of a launch, without raw samples."""
     if measurement.status != "ok":
         return {"launch": measurement.launch, "status": measurement.status, "error": measurement.error}
     return {

@@ -1,4 +1,4 @@
-"""What every pass over a point works with: the operation, the device, the settings, and progress reports."""
+"""The context of every measuring pass: the operation, the device, the settings, and progress reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.measure.settings import Settings
 
 CompileCount = Callable[[], int | None]
-"""Graphs or kernels that the runtime has compiled so far in this process."""
+"""Returns the number of graphs or kernels that the runtime has compiled in this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +25,10 @@ class Bench:
     compile_count: CompileCount | None = None
     """None for a runtime that compiles nothing."""
     flush: Callable[[], None] | None = None
-    """Empties the device's caches before each timed call; None for calls with warm ones."""
+    """Empties the device's caches before each timed call; None for calls with warm caches."""
 
     def compiles(self) -> int:
-        """Compilations so far; constant when nothing compiles."""
+        """Compilations so far; constant if nothing compiles."""
         return 0 if self.compile_count is None else self.compile_count() or 0
 
     def sleep(self, duration_s: float) -> None:
@@ -37,7 +37,7 @@ class Bench:
 
 
 MIN_INTERVAL_S = 0.25
-"""People read no faster, and every report wakes another process."""
+"""Minimum time between reports: people read no faster, and each report wakes another process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +45,14 @@ class Live:
     """Progress of a point while it is measured."""
 
     phase: str
-    """first_call, warmup, measure, cooldown, pipeline, energy, memory, monitor, count, trace."""
+    """One of first_call, warmup, measure, cooldown, pipeline, energy, memory, monitor, count, trace."""
     calls: int
-    """Timed samples of the phase so far."""
+    """Timed samples so far in this phase."""
     elapsed_s: float
-    """Since the start of the point, by the machine's clock."""
+    """Time since the start of the point, by the machine's clock."""
     median_ms: float | None = None
     low_ms: float | None = None
-    """95 % interval of the median, ignoring correlation; None below 6 samples."""
+    """95 % interval of the median, ignoring correlation; None with fewer than 6 samples."""
     high_ms: float | None = None
 
 
@@ -60,7 +60,7 @@ Report = Callable[[Live], None]
 
 
 class Reporter:
-    """Passes reports on: the first of each phase, then at most 4 per second. Does nothing without a receiver."""
+    """Forwards reports: the first of each phase, then at most 4 per second. Does nothing without a receiver."""
 
     def __init__(self, report: Report | None, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._report = report

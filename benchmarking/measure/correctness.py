@@ -1,22 +1,23 @@
-"""How far an output is from the reference: that of the eager float32 model on the same inputs and weights.
+"""Differences between an output and the reference, which is the output of the eager float32 model for the same inputs
+and weights.
 
-With x the reference and y the output, all values of an array together:
+With x the reference and y the output, over all values of an array:
 
     max abs error   max |y - x|
     relative L2     ||y - x|| / ||x||
     cosine          x.y / (||x|| ||y||)
-    equal tokens    share of the generated tokens that are the same, up to and beyond the first that differs
+    equal tokens    share of generated tokens that are equal, counting beyond the first difference
 
-2026-11-21: tokens are compared at float32 only. At lower precisions, tf32 included, two nearly equal logits may change
-places, after which every token differs, however good the runtime is; there only the prompt's logits are compared. (Of
-50 000 logits the two largest are closer than 1e-3 of their spread in about 1 of 100 steps.)
+2026-11-21: tokens are compared at float32 only. At lower precisions, including tf32, two nearly equal logits may swap
+ranks, after which every token differs even with a perfect runtime; there only the prompt's logits are compared. (Among
+50 000 logits, the two largest are closer than 1e-3 of their spread in about 1 of 100 steps.)
 
 2026-11-21: models with routed experts have a wider tolerance below float32. The router's logits may tie as well, and a
-token that goes to another expert has another, equally legitimate output. Seen with random weights, 2 experts of 4 to 16
-per token, 2 to 12 layers: at bfloat16 one position in 5 to 250 was off by more than 6 %, at float16 one in 80 or none,
-the worst by 25 %; the median position was off as in a dense model. An output may be a single position (the prompt's
-last, in a batch of 1), so each position must pass; wrong computations, which are off by 100 % and more, are still
-found. Trained routers tie less often.
+token routed to another expert has a different, equally legitimate output. With random weights, 2 of 4 to 16 experts per
+token and 2 to 12 layers, the error exceeded 6 % at one position in 5 to 250 at bfloat16 and at no more than one in 80
+at float16, with a maximum of 25 %; the median position was as close as in a dense model. An output may be a single
+position (the prompt's last, in a batch of 1), so every position must pass. Wrong computations, with errors of 100 % and
+more, are still detected. Trained routers tie less often.
 """
 
 from __future__ import annotations
@@ -33,62 +34,62 @@ if TYPE_CHECKING:
     import numpy as np
 
 TOKENS = "tokens"
-"""The name of the array with the generated tokens, batch x new tokens."""
+"""Name of the array of generated tokens, of shape batch x new tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """The largest differences that a precision explains. Beyond them the runtime computed something else."""
+    """The largest differences that a precision can explain. Beyond them the runtime computed something else."""
 
     relative_l2: float
     cosine: float
-    """At least."""
+    """Lower limit."""
     equal_tokens: float | None
-    """At least; None where tokens are not compared."""
+    """Lower limit; None if tokens are not compared."""
 
 
 TOLERANCES: Mapping[Precision, Tolerance] = {
-    # Another order of summation costs float32 some 1e-6 an operation, and graph rewrites (fused GELU, fast exp) 1e-5.
+    # A different order of summation costs about 1e-6 per operation, and graph rewrites (fused GELU, fast exp) 1e-5.
     "float32": Tolerance(relative_l2=1e-3, cosine=0.999999, equal_tokens=0.9),
-    # 10 bits of mantissa inside products, as float16 has, but the sums in float32.
+    # 10 bits of mantissa inside products, as in float16, with sums in float32.
     "tf32": Tolerance(relative_l2=1e-2, cosine=0.9999, equal_tokens=None),
-    # The same bits, and sums that may be rounded to them: 0.05 to 0.08 % seen on two layers of nine families, 0.2 % on
-    # 24. Less would refuse runtimes that also normalise at float16; that the weights are float16 is read back.
+    # The same mantissa, but sums may be rounded to it: 0.05 to 0.08 % seen on two layers of nine families, 0.2 % on 24.
+    # A lower limit would reject runtimes that also normalise at float16. The weights' type is verified separately.
     "float16": Tolerance(relative_l2=2e-2, cosine=0.9998, equal_tokens=None),
-    # 7 bits of mantissa: 0.5 to 0.8 % seen on two layers, 1.2 % on 12, 1.6 % on 24: the root of the depth.
+    # 7 bits of mantissa: 0.5 to 0.8 % seen on two layers, 1.2 % on 12, 1.6 % on 24. It grows as the root of the depth.
     "bfloat16": Tolerance(relative_l2=6e-2, cosine=0.998, equal_tokens=None),
     # 3 bits of mantissa in both operands of a product: 1 to 8 % with random weights on two layers of four families,
     # 3 to 12 % on 24, by rows and by tensors alike.
     "float8_e4m3": Tolerance(relative_l2=0.25, cosine=0.96, equal_tokens=None),
-    # 8 bits of weights with a scale a row: 0.5 to 2.5 % with random weights; with MiniLM's own 3 % on OpenVINO, 7 % on
-    # torchao, and 18 % on ONNX Runtime, which has one scale for all activations, whose outliers leave the other values
-    # few steps. That is the format's own loss, not an error; the result records it.
+    # 8-bit weights with a scale per row: 0.5 to 2.5 % with random weights. With MiniLM's own weights 3 % on OpenVINO,
+    # 7 % on torchao, and 18 % on ONNX Runtime, which has one scale for all activations, so outliers leave few steps for
+    # the other values. That is the loss of the format rather than an error; the result records it.
     "int8": Tolerance(relative_l2=0.30, cosine=0.95, equal_tokens=None),
-    # 4 bits of weights, by groups of 32 or by rows: 9 to 48 % with random weights on 12 to 48 layers, 23 to 31 % with
-    # MiniLM's own.
+    # 4-bit weights with a scale per group of 32 or per row: 9 to 48 % with random weights on 12 to 48 layers, 23 to
+    # 31 % with MiniLM's own weights.
     "int4": Tolerance(relative_l2=0.60, cosine=0.82, equal_tokens=None),
 }
-"""The largest loss observed for each format. An unrelated output has a cosine of 0 and an error of 1.4, which every
-tolerance excludes. The cosine is that of two outputs of equal length at that error: 1 - error^2 / 2."""
+"""The largest loss observed for each format. An unrelated output has a cosine of 0 and an error of 1.4, beyond every
+tolerance. The cosine corresponds to the error for two outputs of equal length: 1 - error^2 / 2."""
 ROUTED = Tolerance(relative_l2=0.40, cosine=0.92, equal_tokens=None)
-"""The least tolerance of models with routed experts, at every precision but float32."""
+"""Minimum tolerance for models with routed experts, at every precision but float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The differences between an output and the reference. None: there is no array of that kind."""
+    """The differences between an output and the reference. None if there is no array of that kind."""
 
     max_abs_error: float | None = None
     relative_l2: float | None = None
     cosine: float | None = None
     equal_token_share: float | None = None
     problem: str | None = None
-    """Why the two cannot be compared (names, shapes, NaN); this counts as a difference."""
+    """Why they cannot be compared (names, shapes, NaN), which counts as a difference."""
     by_array: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """The three numbers of each array."""
 
     def readings(self) -> Readings:
-        """As metrics of a measurement, with the reasons for those that do not apply."""
+        """The differences as metrics of a measurement, with reasons for those that do not apply."""
         named: dict[str, float | None] = {
             "output_max_abs_error": self.max_abs_error,
             "output_error": self.relative_l2,
@@ -103,14 +104,14 @@ class Comparison:
 
 
 def tolerance_of(precision: Precision, family: Family | None) -> Tolerance:
-    """How far an output of a family may be off at a precision."""
+    """The tolerance for an output of a family at a precision."""
     tolerance, plugin = TOLERANCES[precision], family_named(family)
     is_routed = plugin is not None and plugin.has_routed_experts and precision != "float32"
     return ROUTED if is_routed and tolerance.relative_l2 < ROUTED.relative_l2 else tolerance
 
 
 def compare(output: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> Comparison:
-    """The differences between an output and the reference; for several arrays, each number is the worst."""
+    """The differences between an output and the reference; with several arrays, the worst of each number."""
     if (problem := _problem(output, reference)) is not None:
         return Comparison(problem=problem)
     errors = {name: _errors(output[name], array) for name, array in reference.items() if name in set(output) - {TOKENS}}
@@ -134,7 +135,7 @@ def _problem(output: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarra
         return f"the output has no {', '.join(missing)}"
     for name, array in ((name, reference[name]) for name in sorted(needed)):
         if output[name].shape != array.shape:
-            return f"{name} has shape {output[name].shape}, the reference {array.shape}"
+            return f"{name} has shape {output[name].shape}, expected {array.shape}"
         if not np.isfinite(output[name]).all():
             return f"{name} has NaN or Inf"
     return None
@@ -145,7 +146,7 @@ def _equal_share(output: np.ndarray, reference: np.ndarray) -> float | None:
 
 
 def _errors(output: np.ndarray, reference: np.ndarray) -> dict[str, float]:
-    """Computed in float64, so that sums over large arrays add no error of their own."""
+    """The errors, computed in float64 so that sums over large arrays add no error of their own."""
     import numpy as np
 
     x, y = reference.astype(np.float64).ravel(), output.astype(np.float64).ravel()
@@ -153,7 +154,7 @@ def _errors(output: np.ndarray, reference: np.ndarray) -> dict[str, float]:
     both_zero = length_x == 0 and length_y == 0
     return {
         "max_abs_error": float(np.abs(y - x).max(initial=0.0)),
-        # Relative to a reference of zeros every error is infinite; 1 is the error of an all-wrong output.
+        # Any error relative to a reference of zeros is infinite; 1 is the error of a completely wrong output.
         "relative_l2": float(difference / length_x) if length_x > 0 else float(not both_zero),
         "cosine": float(x @ y / (length_x * length_y)) if length_x > 0 and length_y > 0 else float(both_zero),
     }

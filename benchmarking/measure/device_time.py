@@ -1,8 +1,8 @@
-"""What a device does apart from the host: its kernels' own time, and throughput with calls queued behind each other.
+"""Device time without the host: the time of a call's kernels, and throughput with queued calls.
 
-Both are passes of their own, after the timed calls, on devices with a queue. An event pair around a call counts the
-gaps between kernels as device time, since its first event is recorded before the first kernel reaches the empty queue.
-The spans of the kernels, as a tracer sees them, do not; what is left of a call's wall time is the host's.
+Both are separate passes after the timed calls, on devices with a queue. A pair of events around a call counts gaps
+between kernels as device time, since the first event is recorded before the first kernel reaches the empty queue. The
+kernels' spans from a tracer exclude the gaps; the rest of the call's wall time belongs to the host.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from benchmarking.measure.memory import PassResult, no_mark
 HOST_GAP = "host_gap_ms"
 TRACED_CALLS = 3
 LONG_CALL_NS = NS_PER_S // 10
-"""A longer call is traced once: a generation of many tokens launches hundreds of thousands of kernels, and a trace of
-each takes a kilobyte."""
+"""Longer calls are traced once: generating many tokens launches hundreds of thousands of kernels, with a kilobyte of
+trace for each."""
 
 PIPELINED = "throughput_pipelined"
 ROUNDS = 3
-"""Of which the median is taken."""
+"""Rounds, of which the median is taken."""
 ROUND_S = 0.5
 MIN_QUEUED, MAX_QUEUED = 10, 10_000
-"""Calls in a round: fewer, and its ends would weigh more than a tenth; more only hold the host's memory."""
+"""Calls in a round: with fewer, the ends of the round would weigh more than a tenth; more only use host memory."""
 
 
 def host_gap_pass(bench: Bench, launch: int, call_ns: float) -> PassResult:
-    """`host_gap_ms`: the wall time of a call, `call_ns`, less the time in which any kernel or copy ran. In the first
-    launch only, since a tracer stays attached to its process."""
+    """`host_gap_ms`: the wall time of a call (`call_ns`) minus the time in which any kernel or copy ran. Measured in
+    the first launch only, since a tracer stays attached to its process."""
     tracer = bench.handle.tracer()
     why_not = _why_not_alone(bench) or _why_not_traced(bench, tracer)
     if why_not is not None or tracer is None:
@@ -46,10 +46,10 @@ def host_gap_pass(bench: Bench, launch: int, call_ns: float) -> PassResult:
     calls = 1 if call_ns > LONG_CALL_NS else TRACED_CALLS
     try:
         spans = tracer.spans(lambda: _traced_calls(bench, calls))
-    except Exception as error:  # noqa: BLE001 - whatever a profiler raises, it costs the gap and not the point
+    except Exception as error:  # noqa: BLE001 - a profiler may raise anything; only this metric is lost
         return PassResult(missing={HOST_GAP: f"{FAILED}: {first_line(error)}"})
     busy_ns = covered_ns(spans) / calls
-    # A tracer may slow a kernel down a little: a device that never waits has no gap, not a negative one.
+    # A tracer may slow kernels down a little, so a device that never waits could show a negative gap.
     gap_ms = ns_to_ms(max(0.0, call_ns - busy_ns))
     kernels = len(spans) / calls
     return PassResult(
@@ -59,7 +59,7 @@ def host_gap_pass(bench: Bench, launch: int, call_ns: float) -> PassResult:
 
 
 def covered_ns(spans: Iterable[Span]) -> float:
-    """The time that at least one of the spans covers: kernels of several streams overlap."""
+    """The time covered by at least one span: kernels of several streams overlap."""
     total, end = 0.0, -math.inf
     for begin, until in sorted(spans):
         total += max(0.0, until - max(begin, end))
@@ -68,8 +68,8 @@ def covered_ns(spans: Iterable[Span]) -> float:
 
 
 def pipelined_pass(bench: Bench, call_ns: float) -> PassResult:
-    """`throughput_pipelined`: items per second of calls that are queued one after the other, with one wait at the end.
-    `call_ns` is the wall time of a call that is waited for."""
+    """`throughput_pipelined`: items per second when calls are queued one after another with a single wait at the end.
+    `call_ns` is the wall time of a synchronized call."""
     why_not = _why_not_alone(bench) or _why_not_queued(bench)
     if why_not is not None:
         return PassResult(missing={PIPELINED: why_not})
@@ -82,7 +82,7 @@ def pipelined_pass(bench: Bench, call_ns: float) -> PassResult:
 
 
 def _queued(bench: Bench, calls: int) -> int:
-    """Nanoseconds until calls that do not wait for each other are all done."""
+    """Nanoseconds until all of the queued calls are done."""
     operation, handle = bench.operation, bench.handle
     handle.synchronize()
     started = handle.now_ns()
@@ -103,25 +103,25 @@ def _traced_calls(bench: Bench, calls: int) -> None:
 
 
 def _why_not_alone(bench: Bench) -> str | None:
-    """Why neither pass says anything about these calls."""
+    """Why neither pass applies to these calls."""
     if bench.operation.times_itself:
         return f"{NOT_APPLICABLE}: the call times itself"
     if bench.operation.requests_in_flight > 1:
-        return f"{NOT_APPLICABLE}: {bench.operation.requests_in_flight} requests are in flight already"
+        return f"{NOT_APPLICABLE}: {bench.operation.requests_in_flight} requests are already in flight"
     if bench.settings.cold_cache:
-        return f"{NOT_APPLICABLE}: between calls with a cold cache the device works for the flush"
+        return f"{NOT_APPLICABLE}: with a cold cache the device also works on the flush between calls"
     return None
 
 
 def _why_not_traced(bench: Bench, tracer: KernelTracer | None) -> str | None:
     if not bench.handle.is_accelerator:
-        return f"{NOT_APPLICABLE}: the device is the host itself"
-    return None if tracer is not None else f"{NOT_SUPPORTED}: nothing traces what runs on this device"
+        return f"{NOT_APPLICABLE}: the host is the device"
+    return None if tracer is not None else f"{NOT_SUPPORTED}: no kernel tracer for this device"
 
 
 def _why_not_queued(bench: Bench) -> str | None:
     if not bench.handle.has_queue:
-        return f"{NOT_APPLICABLE}: a call ends when its work is done, so none waits in a queue"
+        return f"{NOT_APPLICABLE}: calls are synchronous, so there is no queue"
     if bench.operation.new_tokens is not None:
-        return f"{NOT_APPLICABLE}: generated tokens wait for the device"
+        return f"{NOT_APPLICABLE}: each generated token waits for the device"
     return None

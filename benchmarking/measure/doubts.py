@@ -1,6 +1,6 @@
-"""Raises doubts about results: pure functions of the measured numbers, with thresholds and evidence.
+"""Raises doubts about results: pure functions of the measurements, with thresholds and evidence.
 
-`core.doubts` has the meaning and severity of each kind.
+`core.doubts` defines the meaning and severity of each kind.
 """
 
 from __future__ import annotations
@@ -28,64 +28,67 @@ from benchmarking.devices.support.kinds import kind_of
 from benchmarking.workloads.support.families import family_named
 
 LEVEL = 0.01
-"""The chance at which a healthy machine may raise a doubt about samples; each threshold is widened by what so many
+"""False-positive rate of doubts about samples on a healthy machine; each threshold is widened by what that number of
 samples can show by chance."""
 Z_LEVEL = 2.3263
-"""The normal quantile of `LEVEL`, one-sided."""
+"""The one-sided normal quantile of `LEVEL`."""
 NOISY_IQR = 0.10
-"""Of the median. An idle machine stays below 2-3 %; at 10 % a difference of 5 % between two results is noise."""
+"""Interquartile range over median. Idle machines stay below 2-3 %; at 10 % a difference of 5 % between two results is
+noise."""
 VERY_NOISY_IQR = 0.25
 CORRELATED_TAU = 5.0
-"""Samples. Above it slow and fast phases take turns, and even the widened interval covers less than 95 %."""
+"""Correlation time in samples. Above it slow and fast phases alternate, and even the widened interval covers less than
+95 %."""
 MATERIAL_IQR = 0.02
-"""Of the median. Below it phases are too alike to change what a comparison says."""
+"""Spread over median. Below it the phases are too similar to change the outcome of a comparison."""
 LAUNCH_SPREAD = 0.10
-"""(Largest - smallest) / median of the launch medians: more than memory layout and the choice of cores explain."""
+"""(Largest - smallest) / median of the launch medians: more than memory layout and the choice of cores can explain."""
 LAUNCH_SPREAD_ERRORS = 4.6
-"""Standard errors of a median that the spread of five equal launches exceeds once in a hundred times."""
+"""Spread in standard errors of a median that five equal launches exceed in 1 of 100 cases."""
 CPU_PRESSURE = 0.10
-"""Share of the 10 s before the pass in which some task waited for a CPU: other programs are busy."""
+"""Share of the 10 s before the pass in which some task waited for a CPU, which shows that other programs are busy."""
 RUN_QUEUE_WAIT_SINGLE = 0.02
-"""Of wall time, with one busy thread, which has a core to itself unless another program takes it."""
+"""Share of wall time with a single busy thread, which has a core to itself unless another program takes it."""
 RUN_QUEUE_WAIT_EACH = 0.025
-"""The same for each of several threads, which delay each other a little at every barrier."""
+"""The same per thread with several threads, which delay each other a little at every barrier."""
 RUN_QUEUE_WAIT_MIN_S = 0.010
-"""In total. A scheduler's time slice is 3-4 ms: a single one in a short window is no competition."""
+"""Minimum total wait. A scheduler time slice is 3-4 ms; a single one in a short window is not competition."""
 STEAL = 0.01
-"""Of all CPU time: the hypervisor gave it to another virtual machine."""
+"""Share of all CPU time that the hypervisor gave to another virtual machine."""
 SEVERE_OUTLIERS = 0.05
-"""Of the samples: more than occasional interrupts explain."""
+"""Share of the samples: more than occasional interrupts can explain."""
 DRIFT = 0.03
-"""Between the medians of the first and the last third: the device was still warming up, or heating up."""
+"""Difference between the medians of the first and last third: the device was still warming up or heating up."""
 DRIFT_Z = 3.3
-"""Beyond it thirds differ by more than chance: the normal quantile of 0.1 %, since the correlation is estimated too."""
+"""Above it the thirds differ by more than chance. It is the normal quantile of 0.1 %, as the correlation is estimated
+too."""
 COARSE_CLOCK = 0.01
-"""Of the median: the clock's step. The median is then off by up to half of it."""
+"""Clock step over median. The median can be off by half a step."""
 FEW_SAMPLES = 20
-"""Below it the interval is nearly the whole range, and there is no 90th percentile."""
+"""With fewer samples the interval is nearly the whole range, and there is no 90th percentile."""
 PAGES_READ_PER_S = 10.0
-"""Pages that the process reads from disk, at 0.1-1 ms each: below it less than 1 % of the time."""
+"""Pages that the process reads from disk, at 0.1-1 ms each: below this rate they take less than 1 % of the time."""
 PAGES_SWAPPED_PER_S = 100.0
-"""Of the whole machine, most of them some other program's."""
+"""Pages swapped in on the whole machine, most of them by other programs."""
 REMOTE_MEMORY = 0.05
-"""Of the process's memory: pages of libraries that another process loaded first may be on any node."""
+"""Share of the process's memory. Pages of libraries that another process loaded first may be on any node."""
 LOW_CLOCK = 0.75
-"""Of the default clock: a busy accelerator below it is throttled, unless its power limit explains the clock."""
+"""Share of the default clock. A busy accelerator below it is throttled, unless its power limit explains the clock."""
 MIN_SAMPLES_FOR_ZERO_SPREAD = 3
-"""Two readings may be equal by chance when the clock is coarse."""
+"""With a coarse clock two readings may be equal by chance."""
 
 THERMAL_WORDS = ("thermal", "power_brake", "hardware_slowdown", "hw_slowdown")
-"""Parts of the names of throttle reasons for heat and power brake; a software power cap is not throttling."""
+"""Substrings of throttle reasons for heat and power brake; a software power cap is not throttling."""
 POWER_CAP_WORDS = ("power_cap", "power_limit")
 
 BY_MAJORITY: frozenset[Severity] = frozenset({"noisy", "throttled"})
-"""Severities of which half of the launches must have a kind before it marks the result."""
+"""Severities that count for the result only if half of the launches have the doubt."""
 
 Doubts = tuple[Doubt, ...]
 
 
 def about_samples(values_ms: Sequence[float]) -> Doubts:
-    """Doubts about one launch's wall times, in measured order."""
+    """Doubts about one launch's wall times, given in measured order."""
     statistics = describe(values_ms)
     few = doubt("few_samples", n=statistics.n, threshold=FEW_SAMPLES) if statistics.n < FEW_SAMPLES else None
     if statistics.n >= MIN_SAMPLES_FOR_ZERO_SPREAD and statistics.max == statistics.min:
@@ -113,7 +116,7 @@ def _spread(statistics: Statistics) -> Doubt | None:
 
 
 def _correlated(statistics: Statistics) -> Doubt | None:
-    """Phases of a spread that matters, longer than so many samples show by chance."""
+    """`correlated` for phases with a relevant spread that are longer than chance explains."""
     iqr, limit = _iqr(statistics), CORRELATED_TAU * math.exp(Z_LEVEL / math.sqrt(statistics.n))
     return _above("correlated", limit, tau_samples=statistics.tau) if iqr and iqr > MATERIAL_IQR else None
 
@@ -136,9 +139,9 @@ def _coarse_clock(statistics: Statistics, step_ms: float | None) -> Doubt | None
 
 
 def about_stop(stop_reason: str, relative_half_width: float | None, target: float) -> Doubts:
-    """`target_missed` when the interval is wider than the target.
+    """`target_missed` if the interval is wider than the target.
 
-    A fixed number of calls that is too small for an interval is only `few_samples`.
+    A fixed number of calls that is too small for an interval only raises `few_samples`.
     """
     met = relative_half_width is not None and relative_half_width <= target
     unknown_by_choice = stop_reason == "fixed" and relative_half_width is None
@@ -148,7 +151,7 @@ def about_stop(stop_reason: str, relative_half_width: float | None, target: floa
 
 
 def about_warm_up(steady: bool | None, calls: int) -> Doubts:
-    """`not_steady` when the warm-up reached its limit first."""
+    """`not_steady` if the warm-up reached its limit first."""
     return (doubt("not_steady", warmup_calls=calls),) if steady is False else ()
 
 
@@ -158,12 +161,12 @@ def about_output(problem: str | None) -> Doubts:
 
 
 def about_clock(*, timed_by_itself: bool) -> Doubts:
-    """`timed_by_itself` for a call that measures its own time: what that includes is unknown here."""
+    """`timed_by_itself` for a call that measures its own time, as it is unknown what that includes."""
     return (doubt("timed_by_itself"),) if timed_by_itself else ()
 
 
 def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
-    """Doubts about the machine and the device during the latency pass (names as in `noise.Window`)."""
+    """Doubts about the machine and the device during the latency pass. The names are those of `noise.Window`."""
     return _present(
         _foreign(window),
         _escaped(window.get("escaped_threads")),
@@ -178,19 +181,19 @@ def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
 
 
 def _foreign(window: Mapping[str, Any]) -> Doubt | None:
-    """`foreign_process` for other processes that used the device, with what shows their use where it is known."""
+    """`foreign_process` for other processes that used the device, with evidence of their use if known."""
     pids, use = window.get("foreign_pids"), window.get("foreign_use")
     evidence = {"foreign_pids": pids, "foreign_use": use} if use else {"foreign_pids": pids}
     return doubt("foreign_process", **evidence) if pids else None
 
 
 def _pages(kind: str, name: str, window: Mapping[str, Any], per_s: float) -> Doubt | None:
-    """A doubt for more pages than `per_s` a second allows; a window of less than a second is taken as one."""
+    """A doubt if there are more pages than `per_s` per second; shorter windows count as one second."""
     return _above(kind, per_s * max(1.0, window.get("elapsed_s", 0.0)), **{name: window.get(name)})
 
 
 def _steal(window: Mapping[str, Any]) -> Doubt | None:
-    """A share above the threshold that the few ticks of a short window do not reach by chance."""
+    """`steal` for a share above the threshold that the few ticks of a short window cannot reach by chance."""
     share, ticks = window.get("steal_share"), window.get("cpu_ticks")
     found = _above("steal", STEAL, steal_share=share)
     if found and share is not None and ticks and binomial_tail(round(share * ticks), ticks, STEAL) >= LEVEL:
@@ -220,7 +223,7 @@ def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt |
 
 
 def _run_queue_wait(window: Mapping[str, Any]) -> Doubt | None:
-    """The wait of all threads, which grows with their number; not that of a single time slice."""
+    """`run_queue_wait` for the total wait, with a threshold per thread; a single time slice does not count."""
     threads, share = window.get("busy_threads", 1), window.get("run_queue_wait_share")
     limit = RUN_QUEUE_WAIT_EACH * threads if threads > 1 else RUN_QUEUE_WAIT_SINGLE
     found = _above("run_queue_wait", limit, run_queue_wait_share=share)
@@ -231,7 +234,7 @@ def _run_queue_wait(window: Mapping[str, Any]) -> Doubt | None:
 
 
 def about_device_memory(peak_bytes: float | None, weights_bytes: int | None) -> Doubts:
-    """`peak_below_weights`: the weights cannot all have been on the device."""
+    """`peak_below_weights`: not all weights can have been on the device."""
     if peak_bytes is None or weights_bytes is None or peak_bytes >= weights_bytes:
         return ()
     return (doubt("peak_below_weights", device_peak_bytes=peak_bytes, weights_bytes=weights_bytes),)
@@ -246,12 +249,12 @@ def about_adapter(verified: Mapping[str, Json]) -> Doubts:
 
 
 def about_calls(verified: Mapping[str, Json]) -> Doubts:
-    """Doubts about what calls really ran on, as a session or operation read it back."""
+    """Doubts about what calls actually ran on, as verified by a session or operation."""
     return (*about_placement(verified), *about_emulation(verified), *about_request(verified))
 
 
 def about_load(verified: Mapping[str, Json]) -> Doubts:
-    """Doubts about a loaded model and its process, as the session read them back."""
+    """Doubts about a loaded model and its process, as verified by the session."""
     return (
         *about_calls(verified),
         *about_threads(verified),
@@ -269,7 +272,7 @@ def about_placement(verified: Mapping[str, Json]) -> Doubts:
 
 
 def about_request(verified: Mapping[str, Json]) -> Doubts:
-    """`not_as_requested`: something else ran; `not_verified`: what ran could not be read back."""
+    """`not_as_requested`: something else ran; `not_verified`: what ran could not be verified."""
     other, unknown = verified.get(NOT_AS_REQUESTED), verified.get(NOT_VERIFIED)
     return _present(
         None if other is None else doubt("not_as_requested", why=other),
@@ -299,8 +302,8 @@ def about_memory_placement(verified: Mapping[str, Json]) -> Doubts:
 
 
 def about_emulation(verified: Mapping[str, Json]) -> Doubts:
-    """`emulated_precision`: the weights have this precision but are converted before anything is computed, so another
-    precision was measured under this name."""
+    """`emulated_precision`: the weights have this precision but are converted before computing, so another precision
+    was measured."""
     precision = verified.get("emulated_precision")
     if not precision:
         return ()
@@ -308,8 +311,8 @@ def about_emulation(verified: Mapping[str, Json]) -> Doubts:
 
 
 def about_launches(launches: Sequence[Statistics], failures: Mapping[int, str]) -> Doubts:
-    """Doubts between launches: medians that differ by more than their own errors and too much, or failed launches
-    (number -> error)."""
+    """Doubts across launches: medians that differ too much and by more than their own errors, or failed launches
+    (errors by number)."""
     medians = [each.median for each in launches]
     centre = sorted(medians)[len(medians) // 2] if medians else 0.0
     spread = (max(medians) - min(medians)) / centre if len(medians) > 1 and centre > 0 else None
@@ -322,7 +325,7 @@ def about_launches(launches: Sequence[Statistics], failures: Mapping[int, str]) 
 
 
 def about_environment(environment: Readings, device: Device | None = None) -> Doubts:
-    """Doubts about the machine, which are the same for every result of a run."""
+    """Doubts about the machine, equal for all results of a run."""
     values, facts = environment.values, {} if device is None else device.facts.values
     governor, cap, default_cap = values.get("cpu_governor"), facts.get("power_cap_w"), facts.get("power_cap_default_w")
     on_battery = values.get("power_source") == "battery"
@@ -345,13 +348,13 @@ def about_environment(environment: Readings, device: Device | None = None) -> Do
 
 
 def _emulates(device: Device) -> bool:
-    """Whether an emulator computes in place of hardware. A kind that is no hardware (a script) emulates nothing."""
+    """Whether an emulator replaces the hardware. A kind without hardware (the null device) emulates nothing."""
     kind = kind_of(device.type)
     return device.simulated and (kind is None or kind.is_hardware)
 
 
 def about_end(*times: tuple[str, str]) -> tuple[Doubt, ...]:
-    """`clock_set_back`: something ended before it started; `times` are pairs in UTC, as `utc_now` gives them."""
+    """`clock_set_back`: something ended before it started. `times` are pairs of UTC times from `utc_now`."""
     for started_at, finished_at in times:
         if finished_at < started_at:
             return (doubt("clock_set_back", started_at=started_at, finished_at=finished_at),)
@@ -359,7 +362,7 @@ def about_end(*times: tuple[str, str]) -> tuple[Doubt, ...]:
 
 
 def about_workload(workload: Workload) -> Doubts:
-    """`random_routing`: with random weights the load of the experts is not the trained model's."""
+    """`random_routing`: with random weights the experts' load differs from the trained model's."""
     plugin = family_named(workload.family)
     if plugin is None or not plugin.has_routed_experts or workload.weights != "random":
         return ()
@@ -367,10 +370,10 @@ def about_workload(workload: Workload) -> Doubts:
 
 
 def merge(by_launch: Sequence[tuple[int, Sequence[Doubt]]], launches: int) -> Doubts:
-    """One doubt of each kind over all `launches`: the most severe one, with the launches that have the kind.
+    """One doubt of each kind over all `launches`: the most severe one, with the numbers of the launches that have it.
 
-    A disturbance of fewer than half of the launches moves their median little: it is kept for information. What makes
-    one launch invalid makes the result so.
+    A disturbance of fewer than half of the launches barely moves their median, so it is kept as information. A doubt
+    that makes one launch invalid makes the result invalid.
     """
     kinds: dict[str, list[tuple[int, Doubt]]] = {}
     for launch, doubts in by_launch:
@@ -388,7 +391,7 @@ def _worst(found: Sequence[tuple[int, Doubt]], launches: int) -> Doubt:
 
 
 def _above(kind: str, threshold: float, **number: float | None) -> Doubt | None:
-    """A doubt when the number is known and above the threshold."""
+    """A doubt if the number is known and above the threshold."""
     ((name, value),) = number.items()
     if value is None or value <= threshold:
         return None
@@ -396,7 +399,7 @@ def _above(kind: str, threshold: float, **number: float | None) -> Doubt | None:
 
 
 def _any(kind: str, **listed: Any) -> Doubt | None:
-    """A doubt when the list is not empty."""
+    """A doubt if the list is not empty."""
     ((name, values),) = listed.items()
     return doubt(kind, **{name: list(values)}) if values else None
 

@@ -1,6 +1,6 @@
 """The energy pass: joules per call and watts over windows of several seconds, from the device's energy counters.
 
-The power of a GPU that counts no energy is sampled and integrated (`integrated_power`).
+For a GPU without an energy counter, power is sampled and integrated (`integrated_power`).
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ from benchmarking.measure.memory import PassResult, no_mark
 from benchmarking.measure.settings import Settings
 
 PREFERENCE = ("gpu", "soc", "cpu_pkg", "dram")
-"""`energy_idle_w`, `power_mean_w` and `power_peak_w` are those of the first domain with an energy; the details have all
-of them."""
+"""`energy_idle_w`, `power_mean_w` and `power_peak_w` use the first of these domains with an energy; the details hold
+all domains."""
 POWERS = ("power_mean_w", "power_peak_w")
 MIN_WINDOW_S = 5.0
-"""In a shorter window, a counter that updates ten times a second is off by more than 2 % at the ends."""
+"""In shorter windows, a counter that updates ten times a second is off by more than 2 % at the ends."""
 MIN_CALLS = 10
-"""Per window, in addition to its minimum time, so that its ends weigh little."""
+"""Minimum per window in addition to its minimum time, to limit the weight of its ends."""
 MAX_CALLS = 10_000_000
-"""Requests in flight in a window: their completions are kept until its end, at most some gigabytes."""
+"""Limit of requests in a window: their completions are kept until its end, up to a few gigabytes."""
 SETTLE_S = 3.0
-"""Pause before the idle window: after work, a GPU keeps its clocks up for a second or two."""
+"""Pause before the idle window: after work, a GPU keeps its clocks high for a second or two."""
 POWER_INTERVAL_S = 0.05
-"""Between two samples of the power; drivers renew it every 25 to 100 ms."""
+"""Interval of power samples; drivers update the power every 25 to 100 ms."""
 COUNTER_INTERVAL_S = 0.1
-"""Between two readings of a counter for the peak power: RAPL, which has no power, renews its counters every
-millisecond, so that a hundredth of the interval is uncertain."""
+"""Interval of counter readings for the peak power. RAPL, which reports no power, updates its counters every
+millisecond, so one hundredth of the interval is uncertain."""
 COUNTER_READ_NS = 5_000_000
-"""A reading that took longer was interrupted: its time is unknown, and with it the power."""
+"""A reading that takes longer was interrupted, which makes its time and thus the power unknown."""
 COUNTER, INTEGRATED_POWER = "counter", "integrated_power"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyWindow:
-    """Energy over a stretch of time. `calls` is 0 when it was idle."""
+    """Energy over a period of time. `calls` is 0 for an idle period."""
 
     calls: int
     seconds: float
     joules: dict[str, float]
-    """By domain, if both readings had it."""
+    """Energy by domain, for domains in both readings."""
     gpu_joules: dict[str, float] = field(default_factory=dict)
-    """By device, when several run one model."""
+    """Energy by device, if several run one model."""
     peak_w: float | None = None
-    """The largest sampled power of the first domain of `PREFERENCE`."""
+    """The largest sampled power of the first domain in `PREFERENCE`."""
     is_integrated: bool = False
-    """Whether the GPU's energy is that of its sampled power, for want of a counter."""
+    """Whether the GPU's energy is integrated from sampled power because there is no counter."""
 
 
 def energy_pass(bench: Bench) -> PassResult:
-    """J per call by domain, gross and net of the idle power, and mean and peak power. The idle power is that of a
-    loaded model after a pause. Without a counter and a power nothing runs and there are only reasons."""
+    """J per call by domain, gross and net of the idle power, and mean and peak power. The idle power is measured with
+    the model loaded, after a pause. Without a counter or power sensor nothing runs, and only reasons are returned."""
     why_not = _why_not(bench.handle, bench.settings)
     if why_not is not None or not _has_energy(bench.handle):
         return PassResult(missing=_reasons(bench.handle.energy_j(), why_not))
@@ -73,8 +73,8 @@ def energy_pass(bench: Bench) -> PassResult:
 
 
 def idle_power_w(handle: DeviceHandle, settings: Settings) -> dict[str, Json]:
-    """The power by domain of a device that is open and has no model yet, in W, after a pause; empty where nothing is
-    measured. The difference from `energy_idle_w` is what keeping a model loaded costs."""
+    """Power in W by domain of an open device without a model, after a pause; empty if it cannot be measured. The
+    difference from `energy_idle_w` is the cost of keeping a model loaded."""
     if _why_not(handle, settings) is not None or not _has_energy(handle):
         return {}
     return dict[str, Json](_power_w(_idle_window(handle, settings)))
@@ -86,12 +86,12 @@ def _has_energy(handle: DeviceHandle) -> bool:
 
 
 def _power_w(window: EnergyWindow) -> dict[str, float]:
-    """The mean power by domain; nothing for a counter that did not move."""
+    """The mean power by domain, without domains whose counter did not advance."""
     return {domain: joules / window.seconds for domain, joules in window.joules.items() if window.seconds > 0 < joules}
 
 
 def _busy_windows(bench: Bench) -> list[EnergyWindow]:
-    """The windows that the settings ask for; fewer (at least one) when slow calls exceed the time limit."""
+    """The number of windows in the settings, or fewer (at least one) if slow calls exceed the time limit."""
     windows: list[EnergyWindow] = []
     while not windows or (
         len(windows) < bench.settings.energy_windows
@@ -103,7 +103,7 @@ def _busy_windows(bench: Bench) -> list[EnergyWindow]:
 
 
 def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], reading: Readings) -> PassResult:
-    """Means over the windows; net = gross - idle power x seconds per call. A counter that did not move is stale."""
+    """Means over the windows; net = gross - idle power x seconds per call. A counter that did not advance is stale."""
     metrics: dict[str, float] = {}
     missing = _reasons(reading, None)
     per_call: dict[str, Json] = {}
@@ -116,7 +116,7 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
         if len(counted) < len(windows) or not windows:
             continue
         if any(window.joules[domain] <= 0 for window in windows):
-            missing[_name(domain)] = f"{COUNTER_STALE}: it did not move during a window"
+            missing[_name(domain)] = f"{COUNTER_STALE}: it did not advance during a window"
             continue
         gross = [window.joules[domain] / window.calls for window in windows]
         metrics[_name(domain)] = mean(gross)
@@ -159,7 +159,7 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
 
 
 def _by_device(windows: Sequence[EnergyWindow]) -> dict[str, Json]:
-    """Each device's share of `energy_gpu_j_per_call`, when several run one model."""
+    """Each device's share of `energy_gpu_j_per_call`, if several run one model."""
     shares: dict[str, Json] = {
         name: mean(window.gpu_joules[name] / window.calls for window in windows)
         for name in windows[0].gpu_joules
@@ -177,7 +177,7 @@ def _idle_window(handle: DeviceHandle, settings: Settings) -> EnergyWindow:
 
 
 def _busy_window(bench: Bench) -> EnergyWindow:
-    """A window of calls, of which the last is finished."""
+    """A window of completed calls."""
     handle, target_ns, calls = bench.handle, bench.settings.energy_window_s * NS_PER_S, 0
     reading = WindowReading(handle)
     if bench.operation.requests_in_flight > 1:
@@ -191,7 +191,8 @@ def _busy_window(bench: Bench) -> EnergyWindow:
 
 
 class WindowReading:
-    """The counters at the start of a window, and its power from then on. The device is idle or synced at both ends."""
+    """The counters at the start of a window, and its power from then on. The device is idle or synchronized at both
+    ends."""
 
     def __init__(self, handle: DeviceHandle) -> None:
         handle.synchronize()
@@ -201,8 +202,8 @@ class WindowReading:
         self._power = power_samples(handle)
 
     def window(self, calls: int) -> EnergyWindow:
-        """The window, which ends now."""
-        self._power.stop()  # first: counters that wrap around are not to be read by two threads at once
+        """End the window and return it."""
+        self._power.stop()  # first: counters that wrap around must not be read by two threads at once
         before, after = self._before, self._handle.energy_j()
         seconds = ns_to_s(self._handle.now_ns() - self.start_ns)
         joules = {domain: _joules(after, domain) - _joules(before, domain) for domain in _both(before, after)}
@@ -218,7 +219,7 @@ class WindowReading:
 
 
 def power_samples(handle: DeviceHandle) -> PowerSamples:
-    """Samples of a device's momentary power, else of its main counter, begun now."""
+    """Start sampling a device's instantaneous power, or its main counter if it has none."""
     domain = next((domain for domain in PREFERENCE if domain in handle.energy_j().values), None)
     if domain is None or handle.momentary_power_w() is not None:
         return PowerSamples(handle.momentary_power_w, handle.now_ns)
@@ -226,7 +227,7 @@ def power_samples(handle: DeviceHandle) -> PowerSamples:
 
 
 class PowerSamples:
-    """A device's power from the start to `stop`, sampled on a thread, first immediately and last at the end."""
+    """A device's power until `stop`, sampled on a thread, immediately at first and once more at the end."""
 
     interval_s = POWER_INTERVAL_S
 
@@ -241,7 +242,7 @@ class PowerSamples:
             self._thread.start()
 
     def stop(self) -> None:
-        """End the samples; a device whose power cannot be read has none."""
+        """Stop sampling. A device whose power cannot be read has no samples."""
         if self._thread is not None:
             self._stopping.set()
             self._thread.join()
@@ -254,7 +255,7 @@ class PowerSamples:
 
     @property
     def mean_w(self) -> float | None:
-        """The mean over time, straight between two samples; None without two samples at different times."""
+        """The mean over time, interpolated linearly; None without two samples at different times."""
         steps = [(later - at, (watts + last) / 2) for (at, watts), (later, last) in pairwise(self._samples)]
         total_ns = sum(step for step, _ in steps)
         return sum(step * watts for step, watts in steps) / total_ns if total_ns > 0 else None
@@ -264,7 +265,7 @@ class PowerSamples:
             self._sample()
 
     def _sample(self) -> bool:
-        """Take a sample; False where there is none."""
+        """Take a sample; False if there is none."""
         watts = self._read()
         if watts is not None:
             self._samples.append((self._now_ns(), watts))
@@ -272,7 +273,7 @@ class PowerSamples:
 
 
 class CounterSamples(PowerSamples):
-    """The same of a counter in J: its power is that between two readings."""
+    """The same for a counter in J, whose power is computed between two readings."""
 
     interval_s = COUNTER_INTERVAL_S
 
@@ -285,7 +286,7 @@ class CounterSamples(PowerSamples):
 
     @property
     def mean_w(self) -> None:
-        """The counter itself has it, more exactly."""
+        """None: the counter itself gives the mean more exactly."""
         return None
 
     def _sample(self) -> bool:
@@ -297,7 +298,7 @@ class CounterSamples(PowerSamples):
 
 
 def _calls_in_flight(bench: Bench, until_ns: float) -> int:
-    """Requests completed, several in flight, until the clock reaches `until_ns` and the last has ended."""
+    """Number of requests completed with several in flight, until the clock reaches `until_ns` and all have ended."""
     least = max(MIN_CALLS, bench.operation.requests_in_flight)
     done = bench.operation.keep_in_flight(MAX_CALLS, bench.handle.now_ns, until_ns, least)
     bench.handle.synchronize()
@@ -309,7 +310,7 @@ def _both(before: Readings, after: Readings) -> list[str]:
 
 
 def _differences(before: Readings, after: Readings) -> dict[str, float]:
-    """Joules by device, when several run one model."""
+    """Joules by device, if several run one model."""
     first, last = by_device(before), by_device(after)
     return {
         name: last[name]["gpu"] - start["gpu"]
@@ -330,17 +331,17 @@ def _why_not(handle: DeviceHandle, settings: Settings) -> str | None:
     if settings.energy_window_s < MIN_WINDOW_S:
         return f"{NOT_RUN}: windows of {settings.energy_window_s:g} s, below {MIN_WINDOW_S:g} s"
     if settings.cold_cache:
-        return f"{NOT_APPLICABLE}: the flush between calls with a cold cache uses energy too"
+        return f"{NOT_APPLICABLE}: with a cold cache the flush between calls also uses energy"
     foreign = handle.state().values.get("foreign_pids")
     return _foreign(foreign) if foreign else None
 
 
 def _foreign(pids: Json) -> str:
-    return f"{NOT_APPLICABLE}: other processes use the device too: {pids}"
+    return f"{NOT_APPLICABLE}: other processes are using the device: {pids}"
 
 
 def _reasons(reading: Readings, why_not: str | None) -> dict[str, str]:
-    """A reason for every energy metric: the given one, else that of the counter."""
+    """A reason for every energy metric: the given one, else the counter's."""
     reasons = {_name(domain): why_not or reading.missing.get(domain, NOT_SUPPORTED) for domain in ENERGY_DOMAINS}
     if why_not is not None or not any(domain in reading.values for domain in ENERGY_DOMAINS):
         none = why_not or reading.missing.get("method", NOT_SUPPORTED)

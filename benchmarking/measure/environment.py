@@ -1,4 +1,4 @@
-"""The state of the machine at the start of a run: settings that affect its speed and stay constant while it measures.
+"""The state of the machine at the start of a run: settings that affect speed and stay constant while it measures.
 
 Imports nothing heavy, because the supervisor uses it.
 """
@@ -19,7 +19,7 @@ from benchmarking.devices.support.reading import UnreadableError, gather, read_i
 ROOT = Path("/")
 
 HOST_FACTS = ("is_virtual_machine", "virtual_machine", "is_container", "container", "cgroup_cpu_quota_cores")
-"""Copied from the machine's facts."""
+"""Names copied from the machine's facts."""
 
 VARIABLE_PREFIXES = (
     "OMP_",
@@ -45,14 +45,14 @@ VARIABLE_PREFIXES = (
 )
 VARIABLE_NAMES = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES", "PYTHONMALLOC", "PYTHONHASHSEED", "NUMEXPR_NUM_THREADS")
 PRELOADS = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES")
-"""Stored as file names only: folders do not affect speed and may reveal names of people."""
+"""Variables stored as file names only: folders do not affect speed and may reveal people's names."""
 
 SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|HEADER", re.IGNORECASE)
-"""Variables with such a name are not stored."""
+"""Variables with a matching name are not stored."""
 
 
 def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Readings:
-    """Everything in the environment that a result may depend on; takes some milliseconds."""
+    """Everything in the environment that a result may depend on. Takes a few milliseconds."""
     taken = gather(
         {
             "cpu_governor": lambda: _cpufreq(root, "scaling_governor"),
@@ -72,7 +72,8 @@ def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Re
 
 
 def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that affect the speed of libraries, sorted, without secrets, and logins and parameters in URLs."""
+    """The variables that affect the speed of libraries, sorted, without secrets and without logins or parameters in
+    URLs."""
     return {
         name: _harmless(name, value)
         for name, value in sorted(variables.items())
@@ -95,7 +96,7 @@ def _host_facts() -> Readings:
 
 
 def _cpufreq(root: Path, name: str) -> str:
-    """The common value of all CPUs, or all values joined by commas."""
+    """The value that all CPUs share, or the distinct values joined by commas."""
     paths = list(root.glob(f"sys/devices/system/cpu/cpu[0-9]*/cpufreq/{name}"))
     if not paths:
         raise UnreadableError(f"{NOT_SUPPORTED}: no {root / 'sys/devices/system/cpu/cpu0/cpufreq' / name}")
@@ -103,7 +104,7 @@ def _cpufreq(root: Path, name: str) -> str:
 
 
 def _is_turbo_on(root: Path) -> bool:
-    """Whether clocks may exceed the base clock: in intel_pstate 1 forbids it, in other drivers 1 allows it."""
+    """Whether clocks may exceed the base clock: 1 forbids it in intel_pstate and allows it in other drivers."""
     cpu = root / "sys/devices/system/cpu"
     if (cpu / "intel_pstate/no_turbo").exists():
         return read_int(cpu / "intel_pstate/no_turbo") == 0
@@ -112,7 +113,7 @@ def _is_turbo_on(root: Path) -> bool:
 
 def _load_average() -> float:
     if not hasattr(os, "getloadavg"):
-        raise UnreadableError(f"{NOT_SUPPORTED}: the system has no load average")
+        raise UnreadableError(f"{NOT_SUPPORTED}: no load average on this system")
     return os.getloadavg()[0]
 
 
@@ -143,7 +144,7 @@ def _linux_power_source(supplies: Path) -> str:
         return "mains"
     states = [
         read_text(path) for path in supplies.glob("*/status") if _scope(path.parent) != "Device"
-    ]  # the battery of a mouse has the scope "Device"
+    ]  # a mouse's battery has the scope "Device"
     if not states and not online:
         raise UnreadableError(f"{NOT_APPLICABLE}: no power supply is listed in {supplies}")
     return "battery" if "Discharging" in states or (online and states) else "mains"
@@ -155,9 +156,9 @@ def _scope(supply: Path) -> str:
 
 
 def _transparent_hugepages(root: Path) -> str:
-    """always, madvise or never: the word in brackets."""
+    """The word in brackets: always, madvise or never."""
     path = root / "sys/kernel/mm/transparent_hugepage/enabled"
     found = re.search(r"\[(\w+)\]", read_text(path))
     if found is None:
-        raise UnreadableError(f"{NOT_SUPPORTED}: {path} marks no choice")
+        raise UnreadableError(f"{NOT_SUPPORTED}: no choice is marked in {path}")
     return found[1]

@@ -1,9 +1,9 @@
-"""Several requests in flight: how they are timed, and how many of them a measurement needs.
+"""Timing of several requests in flight, and the number of requests that a measurement needs.
 
-A request starts whenever one ends. Its latency is its own time, from submission to completion. Throughput is completed
-requests over wall time. Each look of the stopping rule ends with an empty device, so the wall time holds the start and
-the final wait for the last requests; as they come in multiples of their number in flight, and at least ten of each, the
-ends cost at most about a twentieth of the throughput at the first look and less at later ones.
+A request starts whenever one ends. Its latency is the time from its submission to its completion. Throughput is
+completed requests over wall time. The device is empty at each check of the stopping rule, so the wall time includes
+filling it and draining it. A check comes after a multiple of the requests in flight, at least ten times their number,
+so the ends cost at most about 5 % of the throughput at the first check and less at later ones.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from benchmarking.measure.settings import MIN_CALLS, Settings
 from benchmarking.measure.timing import LATENCY_REQUEST, Stopwatch
 
 ROUNDS = 10
-"""Requests at a look of the stopping rule, over the number in flight: fewer, and the ends would weigh more than 5 %."""
+"""Requests per check of the stopping rule over the number in flight. With fewer, the ends would weigh more than 5 %."""
 
 
 class FlightWatch(Stopwatch):
-    """Times requests of an operation with several in flight; a sample is a request, in order of completion."""
+    """Times requests of an operation with several in flight. Samples are requests in order of completion."""
 
     def run(self, count: int, limit_ns: float = math.inf, least: int = MIN_CALLS) -> object:
-        """Complete `count` more requests. Once `limit_ns` is spent and there are `least`, no further one
-        starts; those in flight end."""
+        """Complete `count` more requests. Once `limit_ns` is spent and there are `least`, no further one starts and
+        those in flight complete."""
         now = self._handle.now_ns
         started = now()
         at_least = max(self._operation.requests_in_flight, least - len(self))
@@ -45,13 +45,13 @@ class FlightWatch(Stopwatch):
 
 
 def stopwatch(bench: Bench, inner_loops: int = 1) -> Stopwatch:
-    """What times an operation's calls: one after the other, or with several in flight."""
+    """The stopwatch for an operation's calls, which run one after another or with several in flight."""
     several = bench.operation.requests_in_flight > 1
     return (FlightWatch if several else Stopwatch)(bench.operation, bench.handle, inner_loops, bench.flush)
 
 
 def run_untimed(bench: Bench, count: int) -> int:
-    """Run at least `count` calls that nothing times, as many in flight as when they are timed; returns their number."""
+    """Run at least `count` untimed calls, with as many in flight as when timed. Returns their number."""
     operation = bench.operation
     if operation.requests_in_flight > 1:
         return len(operation.keep_in_flight(max(count, 2 * operation.requests_in_flight), bench.handle.now_ns))
@@ -62,7 +62,7 @@ def run_untimed(bench: Bench, count: int) -> int:
 
 
 def settings_in_flight(settings: Settings, requests: int) -> Settings:
-    """The settings with as many samples as several requests in flight need; unchanged for one."""
+    """The settings with the number of samples that several requests in flight need; unchanged for one."""
     if requests == 1:
         return settings
 
@@ -74,23 +74,23 @@ def settings_in_flight(settings: Settings, requests: int) -> Settings:
         min_samples=rounded(settings.min_samples),
         max_samples=rounded(settings.max_samples),
         warmup_max_calls=settings.warmup_max_calls * requests,
-        counts_steady_warmup=False,  # its windows begin and end with an empty device
+        counts_steady_warmup=False,  # warm-up windows begin and end with an empty device
     )
 
 
 def check_requests(operation: Operation, point: Point, settings: Settings | None = None) -> None:
-    """Raise BenchhouseError when another number of requests is in flight than the point's concurrency, or when fewer
-    are to be timed than are in flight."""
+    """Raise BenchhouseError if the number of requests in flight differs from the point's concurrency, or if fewer
+    requests are to be timed than are in flight."""
     if operation.requests_in_flight != point.concurrency:
         raise BenchhouseError(
-            f"point {point.label}: concurrency {point.concurrency} was requested, but the runtime has "
+            f"point {point.label}: concurrency {point.concurrency} was requested, but the runtime keeps "
             f"{operation.requests_in_flight} in flight"
         )
     if settings is not None and settings.cold_cache and point.concurrency > 1:
-        raise BenchhouseError(f"point {point.label}: there is no moment for --cold-cache between requests in flight")
+        raise BenchhouseError(f"point {point.label}: --cold-cache needs one request at a time")
     fixed = None if settings is None else settings.fixed_iterations
     if fixed is not None and fixed < point.concurrency:
         raise BenchhouseError(
-            f"point {point.label}: {fixed} timed requests never put {point.concurrency} in flight: take --iterations "
+            f"point {point.label}: {fixed} timed requests cannot keep {point.concurrency} in flight: use --iterations "
             f"{point.concurrency * ROUNDS} or more"
         )

@@ -1,8 +1,8 @@
 """Warm-up and the latency pass.
 
-The warm-up calls at the point's exact shape until two windows in a row are alike. The latency pass then times calls
-until the stopping rule ends it: at the target precision, at a limit, or when more calls no longer help. The rule
-controls cost, never significance. Where the profile says so, the two windows are the first calls of the latency pass.
+The warm-up runs calls with the point's exact shape until two consecutive windows are alike. The latency pass then times
+calls until the stopping rule ends it: at the target precision, at a limit, or when more calls no longer help. The rule
+controls cost, never significance. With some profiles the two windows count as the first calls of the latency pass.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from benchmarking.measure.timing import Stopwatch, check_tokens, inner_loops_for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyPass:
-    """The timed calls of a launch at a point, and the machine's counters around them."""
+    """A launch's timed calls at a point, and the machine's counters around them."""
 
     started_at: str
     watch: Stopwatch
     stop_reason: str
     relative_half_width: float | None
     window: Mapping[str, Json] = field(default_factory=dict)
-    """As in `noise.Window`; plus `compiles`, the number of compilations during the pass."""
+    """As in `noise.Window`, plus `compiles`, the number of compilations during the pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """The start of a latency pass: calls that are timed already, and the counters from before them."""
+    """The start of a latency pass: already timed calls, and the counters from before them."""
 
     started_at: str
     watch: Stopwatch
@@ -48,7 +48,7 @@ class Begun:
 
     @classmethod
     def now(cls, bench: Bench, inner_loops: int) -> Begun:
-        """A pass without calls yet."""
+        """The start of a pass without calls yet."""
         return cls(
             compiles=bench.compiles(),
             started_at=utc_now(),
@@ -62,7 +62,7 @@ def _noise_window(bench: Bench) -> noise.Window:
 
 
 def latency_pass(bench: Bench, inner_loops: int, begun: Begun | None = None) -> LatencyPass:
-    """Time calls until the stopping rule ends it, those of `begun` included.
+    """Time calls until the stopping rule ends the pass, including those of `begun`.
 
     Raises BenchhouseError for a call with the wrong number of tokens.
     """
@@ -88,18 +88,18 @@ def latency_pass(bench: Bench, inner_loops: int, begun: Begun | None = None) -> 
 
 PLATEAU_LOOKS = 3
 PLATEAU_SHRINKAGE = 0.9
-"""Over two doublings independent noise halves the interval; one that keeps 90 % of its width will not reach the target
-soon. A higher limit would hardly ever stop, a lower one would stop on the estimate's own noise."""
+"""Over two doublings, independent noise halves the interval; if it keeps 90 % of its width, the target is far away. A
+higher limit would hardly ever stop, a lower one would stop on noise in the estimate."""
 SETTLED_CHANGE = 0.01
 SETTLED_Z = 2.0
-"""An accelerator whose last third differs from the first by more than both is still heating up."""
+"""An accelerator is still heating up if its last third differs from the first by more than both."""
 
 
 class StoppingRule:
-    """Decides at geometric counts of samples only (30, 60, 120, ...): checking every few samples until the interval
-    happens to be narrow would make it cover far less than 95 %.
+    """Decides only at geometrically growing counts of samples (30, 60, 120, ...): checking every few samples until the
+    interval happens to be narrow would make it cover far less than 95 %.
 
-    Accelerators heat up for many seconds and lower their clocks then: they are kept busy for a longer minimum time,
+    Accelerators heat up for many seconds and then lower their clocks. They are kept busy for a longer minimum time,
     whatever the number of samples, and until their calls no longer become slower or faster.
     """
 
@@ -109,7 +109,7 @@ class StoppingRule:
         self._min_time_s = settings.accelerator_min_time_s if is_accelerator else settings.min_time_s
         self._half_widths: list[float] = []
         self.relative_half_width: float | None = None
-        """Of the median's interval at the last check; None below 6 samples."""
+        """Relative half width of the median's interval at the last check; None with fewer than 6 samples."""
 
     @property
     def limit_s(self) -> float:
@@ -117,7 +117,7 @@ class StoppingRule:
         return float("inf") if self._settings.fixed_iterations is not None else self._settings.max_time_s
 
     def next_count(self, count: int) -> int:
-        """The number of samples at the next check, when there are `count` now."""
+        """The number of samples at the next check, given `count` now."""
         fixed = self._settings.fixed_iterations
         last = self._settings.max_samples if fixed is None else fixed
         wanted = max(self._settings.min_samples, 2 * count)
@@ -158,17 +158,19 @@ class StoppingRule:
 WINDOW_CALLS = 10
 SLOW_WINDOW_CALLS = 5
 SLOW_CALL_NS = NS_PER_S // 2
-"""Calls longer than this have windows of 5; otherwise the warm-up would cost more than the measurement."""
+"""Longer calls use windows of 5; otherwise the warm-up would cost more than the measurement."""
 SHORT_WINDOWS = (WINDOW_CALLS, SLOW_WINDOW_CALLS, MIN_CALLS)
-"""Where steady windows count as timed calls: the first of which four fit into the maximum time, else the last one."""
+"""Window sizes if steady windows count as timed calls: the first of which four fit into the maximum time, else the
+last."""
 MIN_TIME_S = 0.5
 ACCELERATOR_MIN_TIME_S = 1.0
-"""Clocks of an accelerator rise later than those of a CPU."""
+"""Minimum time on accelerators, whose clocks rise later than those of a CPU."""
 GRACE = 10
-"""Factor on the maximum number of calls until the minimum time is over: short calls need more to fill it, and the
-warm-up must end even on a clock that stands still."""
+"""Factor on the maximum number of calls before the minimum time is over: short calls need more to fill it, and the
+warm-up must end even if the clock stands still."""
 MAX_RELATIVE_CHANGE = 0.05
-"""Between the medians and quartiles of two windows. A busy machine would never reach a lower limit."""
+"""Largest difference between the medians and quartiles of two windows. A busy machine would never meet a lower
+limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +178,9 @@ class WarmUp:
     """The outcome of the warm-up."""
 
     calls: int
-    """All calls; those in blocks count individually."""
+    """All calls, counting those in blocks individually."""
     steady: bool | None
-    """None: the calls are too slow to decide, or their number was fixed."""
+    """None if the calls are too slow to decide, or their number was fixed."""
     started_at: str
     values_ms: tuple[float, ...]
     inner_loops: int
@@ -187,11 +189,11 @@ class WarmUp:
     """Calls per block for the latency pass."""
     extra: dict[str, Json]
     begun: Begun | None = None
-    """The steady windows, when they count as timed calls; they are not among the calls above."""
+    """The steady windows if they count as timed calls; they are not included in the calls above."""
 
 
 def warm_up(bench: Bench, *, may_block: bool, first_call_ns: int) -> WarmUp:
-    """Call until steady, or until the settings' limit. `may_block`: the calls may be timed in blocks."""
+    """Run calls until steady, or until the settings' limit. `may_block`: the calls may be timed in blocks."""
     fixed = bench.settings.fixed_warmup_iterations
     if fixed is not None:
         return _fixed(bench, fixed, may_block, first_call_ns)
@@ -224,13 +226,13 @@ def warm_up(bench: Bench, *, may_block: bool, first_call_ns: int) -> WarmUp:
 
 
 def is_too_slow(settings: Settings, call_ns: float) -> bool:
-    """Whether not even the shortest windows fit into the time of warm-up and timed calls together, where they count."""
+    """Whether even the shortest windows, if they count as timed calls, exceed the time of warm-up and timed calls."""
     limit_ns = (settings.warmup_max_time_s + settings.max_time_s) * NS_PER_S
     return settings.counts_steady_warmup and 2 * SHORT_WINDOWS[-1] * call_ns > limit_ns
 
 
 def warmed_up(calls: int, started_at: str) -> WarmUp:
-    """The warm-up by calls that were made for something else and are not timed."""
+    """A warm-up that consists of untimed calls made for another pass."""
     return WarmUp(
         calls=calls, steady=None, started_at=started_at, values_ms=(), inner_loops=1, next_inner_loops=1, extra={}
     )
@@ -257,7 +259,7 @@ def _next_inner_loops(calls_ms: Sequence[float], may_block: bool) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowStart:
-    """Where a window of the warm-up starts: what was before its first call."""
+    """The state before the first call of a warm-up window."""
 
     count: int
     """Samples."""
@@ -268,7 +270,7 @@ class WindowStart:
 
 
 class SteadySearch:
-    """Calls in windows until two in a row are alike."""
+    """Runs calls in windows until two consecutive windows are alike."""
 
     def __init__(self, bench: Bench, inner_loops: int = 1) -> None:
         self.watch = stopwatch(bench, inner_loops)
@@ -279,14 +281,14 @@ class SteadySearch:
         self._start_window()
 
     def first_calls_ns(self) -> float:
-        """The median of the first 3 calls; of a single one where that is too slow for windows that count."""
+        """The median of the first 3 calls, or the first call alone if it is too slow for windows that count."""
         self.watch.run(1 if self._counts else MIN_CALLS)
         if not self._is_too_slow(self.watch.block_ns[0]):
             self.watch.run(MIN_CALLS - len(self.watch))
         return float(np.median(self.watch.block_ns))
 
     def run(self, call_ns: float) -> bool | None:
-        """True when two windows are alike; False at the limit, None when it comes before a second window."""
+        """True if two windows are alike, False at the limit, None if the limit comes before a second window."""
         if self._is_too_slow(call_ns):
             return None
         bench, watch, settings = self._bench, self.watch, self._bench.settings
@@ -310,7 +312,7 @@ class SteadySearch:
         return False if len(watch) >= 2 * window else None
 
     def steady_windows(self) -> Begun | None:
-        """The last two windows, or as many as a fixed number of calls has room for, taken out of the warm-up."""
+        """The last two windows, or as many calls as a fixed number allows, moved out of the warm-up."""
         fixed = self._bench.settings.fixed_iterations
         least = 0 if fixed is None else len(self.watch) - fixed
         start = next((one for one in self._starts[-2:] if one.count >= least), None)
@@ -324,7 +326,7 @@ class SteadySearch:
         )
 
     def _start_window(self) -> None:
-        """Note what is before the next call, if its window may count."""
+        """Record the state before the next call, if its window may count."""
         if self._counts and len(self.watch) % self._window == 0:
             start = WindowStart(
                 count=len(self.watch),
@@ -346,7 +348,7 @@ class SteadySearch:
 
 
 def alike(values: Sequence[float]) -> bool:
-    """Whether medians and quartiles of the two halves differ by at most 5 %, and the first value is not a high
+    """Whether medians and quartiles of the two halves differ by at most 5 % and the first value is not a high
     outlier."""
     x = np.asarray(values, dtype=np.float64)
     earlier, later = (np.quantile(half, (0.25, 0.5, 0.75)) for half in np.split(x, 2))
@@ -357,5 +359,5 @@ def alike(values: Sequence[float]) -> bool:
 
 
 def _footprint(bench: Bench) -> tuple[int, Json]:
-    """What changes while something is still being set up: compilations, and the device's peak memory."""
+    """Values that still change during set-up: compilations and the device's peak memory."""
     return bench.compiles(), bench.handle.peak_memory().values.get("device_allocated_peak_bytes")

@@ -1,8 +1,8 @@
-"""MLPerf's own loadgen, and one operation as the system that it tests: a queue, and calls one after another.
+"""MLPerf's loadgen with one operation as the system under test: a queue, and calls one after another.
 
-loadgen decides what is asked and when, and whether the test is valid; its logs are read back. The times of the requests
-are from a clock of ours, so that the two can be held against each other. loadgen runs in a thread, the calls in the
-main one: some runtimes belong to the thread that loaded them.
+loadgen decides which samples are requested and when, and whether the test is valid; its logs are read afterwards. The
+times of the requests come from benchhouse's own clock, as a cross-check. loadgen runs in a thread and the calls in the
+main thread, since some runtimes must be called from the thread that loaded them.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ PREFIX = "mlperf_log_"
 DETAIL, TRACE = f"{PREFIX}detail.txt", f"{PREFIX}trace.json"
 MARK = ":::MLLOG "
 KEPT = ("result_", "early_stopping_", "effective_", "error_", "warning_", "loadgen_version", "num_errors")
-"""Beginnings of the keys of loadgen's detailed log that are stored."""
+"""Prefixes of the keys in loadgen's detailed log that are stored."""
 NS_PER_MS = 1_000_000
 ENDED = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioSettings:
-    """How loadgen tests an operation."""
+    """Settings of a loadgen test."""
 
     scenario: Scenario
     folder: str
-    """Where loadgen writes its logs."""
+    """Folder for loadgen's logs."""
     rate: Number | None = None
     """Mean queries per second of the server scenario."""
     latency_ms: Number | None = None
-    """Limit of the server scenario, which 99 % of the queries have to meet."""
+    """Latency limit of the server scenario, which 99 % of the queries must meet."""
     first_token_ms: Number | None = None
     per_token_ms: Number | None = None
-    """Limits of the server scenario for time to first token and per output token, in place of `latency_ms`."""
+    """Limits of the server scenario for time to first token and time per output token, instead of `latency_ms`."""
     samples_per_query: PositiveCount = 8
-    """Of the multi-stream scenario."""
+    """Samples per query in the multi-stream scenario."""
     number: PositiveCount | None = None
-    """Queries, of the offline scenario samples; None for as many as start within the duration."""
+    """Number of queries, or samples in the offline scenario; None for as many as start within the duration."""
     duration_s: Number = 30.0
     warmup: Count = 0
-    """Calls before the test."""
+    """Untimed calls before the test."""
     seed: Count = 0
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether loadgen judges the times of tokens."""
+        """Whether loadgen evaluates token times."""
         return self.first_token_ms is not None and self.per_token_ms is not None
 
 
 @dataclass(slots=True)
 class _Log:
-    """What happened to each sample, in the order of their issue, by `time.perf_counter_ns`."""
+    """Times of each sample in order of issue, by `time.perf_counter_ns`."""
 
     sent_ns: array[int] = field(default_factory=lambda: array("q"))
     end_ns: dict[int, int] = field(default_factory=dict)
@@ -83,9 +83,9 @@ def run_scenario(
 ) -> tuple[Requests, dict[str, Json]]:
     """The samples of one test as requests, and loadgen's own figures by the keys of its detailed log.
 
-    A call takes as many waiting samples as the point's batch size; for the last of a query there may be fewer, and the
-    call is of the whole batch all the same. Raises UnsupportedError for an operation whose parts cannot be seen from
-    here; exceptions of the operation pass through, and leave loadgen's thread behind.
+    A call takes as many waiting samples as the point's batch size. The last call of a query may have fewer, but still
+    runs a full batch. Raises UnsupportedError for operations whose requests cannot be timed from outside. Exceptions of
+    the operation pass through and leave loadgen's thread behind.
     """
     _check(operation)
     for _ in range(settings.warmup):
@@ -107,9 +107,9 @@ def run_scenario(
 
 def _check(operation: Operation) -> None:
     if operation.times_itself:
-        raise UnsupportedError("MLPerf's scenarios: the runtime times its calls itself, so a sample's end is not known")
+        raise UnsupportedError("MLPerf scenarios: the runtime times its own calls, so the end of a sample is unknown")
     if operation.requests_in_flight > 1:
-        raise UnsupportedError("MLPerf's scenarios take calls one after another: omit the flag for several in flight")
+        raise UnsupportedError("MLPerf scenarios run calls one after another: omit the flag for requests in flight")
 
 
 def _serve(
@@ -120,7 +120,7 @@ def _serve(
     log: _Log,
     waiting: SimpleQueue[Any],
 ) -> None:
-    """Answer what loadgen asks until its test is over."""
+    """Serve loadgen's queries until its test is over."""
     import mlperf_loadgen as loadgen
 
     pending: deque[tuple[int, int]] = deque()
@@ -161,7 +161,7 @@ def _serve(
 
 
 def _test(settings: ScenarioSettings, log: _Log, waiting: SimpleQueue[Any]) -> None:
-    """Run loadgen's test to its end; its queries go to `waiting`, and at last an error or the end."""
+    """Run loadgen's test. Its queries go to `waiting`, followed by an error or the end."""
     import mlperf_loadgen as loadgen
 
     def issue(samples: Sequence[Any]) -> None:
@@ -172,13 +172,15 @@ def _test(settings: ScenarioSettings, log: _Log, waiting: SimpleQueue[Any]) -> N
     try:
         system = loadgen.ConstructSUT(issue, lambda: None)
         library = loadgen.ConstructQSL(1, 1, lambda samples: None, lambda samples: None)
-        unread = str(Path(settings.folder) / "no-audit.config")  # else a file of the working directory changes the test
+        unread = str(
+            Path(settings.folder) / "no-audit.config"
+        )  # else a file in the working directory could change the test
         try:
             loadgen.StartTestWithLogSettings(system, library, _test_settings(settings), _log_settings(settings), unread)
         finally:
             loadgen.DestroyQSL(library)
             loadgen.DestroySUT(system)
-    except Exception as error:  # noqa: BLE001 - the thread that waits has to hear of it
+    except Exception as error:  # noqa: BLE001 - passed on to the waiting thread
         waiting.put(error)
     else:
         waiting.put(ENDED)
@@ -212,7 +214,7 @@ def _samples(settings: ScenarioSettings) -> int:
 
 
 def _log_settings(settings: ScenarioSettings) -> Any:
-    """Logs in the folder; the trace only for the server scenario, whose schedule is in no other."""
+    """Log settings. Only the server scenario needs the trace, which holds its schedule."""
     import mlperf_loadgen as loadgen
 
     output = loadgen.LogOutputSettings()
@@ -223,7 +225,8 @@ def _log_settings(settings: ScenarioSettings) -> Any:
 
 
 def issue_delays_ns(trace: str) -> dict[int, int]:
-    """Place of a sample in the order of issue -> ns from its scheduled start to its issue, of loadgen's trace."""
+    """Delay in ns from a sample's scheduled start to its issue, by its position in the order of issue; from loadgen's
+    trace."""
     found = {}
     for line in trace.splitlines():
         if '"issue_start_ns"' in line:
@@ -233,7 +236,7 @@ def issue_delays_ns(trace: str) -> dict[int, int]:
 
 
 def figures(detail: str) -> dict[str, Json]:
-    """loadgen's own figures, of its detailed log; the last of each key."""
+    """loadgen's own figures from its detailed log; the last value of each key."""
     events = (json.loads(line[len(MARK) :]) for line in detail.splitlines() if line.startswith(MARK))
     return {one["key"]: one["value"] for one in events if one["key"].startswith(KEPT)}
 
@@ -246,7 +249,7 @@ def _requests(
     launch: int,
     started_at: str,
 ) -> Requests:
-    """The samples in the order of their issue, which is that of the schedule; times in ms from the first start."""
+    """The samples in order of issue, which matches the schedule; times in ms since the first start."""
     places = range(len(log.sent_ns))
     intended_ns = [sent - delays_ns.get(place, 0) for place, sent in enumerate(log.sent_ns)]
     zero_ns = min(intended_ns)

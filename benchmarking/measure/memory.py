@@ -1,12 +1,11 @@
-"""The memory pass: peaks of resident and device memory over some calls of its own, after a reset, and mean resident
-memory.
+"""The memory pass: peaks of resident and device memory over separate calls after a reset, and mean resident memory.
 
 Resident memory. Linux: `VmHWM` after writing 5 to `/proc/self/clear_refs` (proc(5)); never ru_maxrss, which a child
-inherits. macOS: the physical footprint, sampled. Windows: the peak working set of the process's whole life.
+inherits. macOS: the physical footprint, sampled. Windows: the peak working set over the process's lifetime.
 
-The mean of resident memory and device memory in use are sampled on threads. Nothing is timed in this pass, runtimes
-release the interpreter's lock while they compute, and only the device handle knows this process's id in the eyes of the
-driver when it is in a container.
+Mean resident memory and device memory in use are sampled on threads of this process. That is acceptable because this
+pass times nothing and runtimes release the GIL while they compute; and in a container only the device handle knows this
+process's id as the driver sees it.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ RESET_PEAK = "5"
 FOOTPRINT_INTERVAL_S = 0.010
 RESIDENT_INTERVAL_S = 0.005
 MEAN_TIME_S = 0.025
-"""Calls are repeated for so long: of one short call only the readings before and after it would be in the mean."""
+"""Calls are repeated for this time: with one short call, the mean would hold only the readings before and after it."""
 DEVICE_INTERVAL_S = 0.020
 GLOBAL_DELTA = "device_global_delta_bytes"
 
 RUSAGE_INFO_V0 = 0
 RUSAGE_INFO_V0_BYTES = 96
 FOOTPRINT_OFFSET = 16 + 7 * 8
-"""Of ri_phys_footprint in struct rusage_info_v0 (sys/resource.h): after a UUID and seven 64-bit counters."""
+"""Offset of ri_phys_footprint in struct rusage_info_v0 (sys/resource.h): after a UUID and seven 64-bit counters."""
 
 Reading = Mapping[str, float]
 
@@ -57,7 +56,7 @@ class LinuxPeak:
         self._why_not: str | None = f"{NOT_RUN}: the peak was not reset"
 
     def reset(self) -> None:
-        """Start a new period. If the kernel refuses, `read` raises the reason: the mark would be of an earlier
+        """Start a new period. If the kernel refuses, `read` raises the reason, as the mark would be from an earlier
         period."""
         path = self._proc / "clear_refs"
         try:
@@ -76,11 +75,11 @@ class LinuxPeak:
 
 
 class SampledPeak:
-    """The largest of the values read every 10 ms between reset and read, for systems without a high-water mark."""
+    """The largest value sampled every 10 ms between reset and read, for systems without a high-water mark."""
 
     def __init__(self, read_bytes: Callable[[], int]) -> None:
         self.mean_bytes: float | None = None
-        """The mean of the values of the last period; None before its end."""
+        """The mean over the last period; None before its end."""
         self._read_bytes = read_bytes
         self._sampler: PeakSampler | None = None
         self._why_not = f"{NOT_RUN}: the peak was not reset"
@@ -96,7 +95,7 @@ class SampledPeak:
             self._why_not = str(error)
 
     def read(self) -> int:
-        """Bytes at the peak; ends the period, so that no sampler runs during timed calls. Raises UnreadableError."""
+        """Bytes at the peak. Ends the period, so no sampler runs during timed calls. Raises UnreadableError."""
         if self._sampler is None:
             raise UnreadableError(self._why_not)
         sampler, self._sampler = self._sampler, None
@@ -106,10 +105,10 @@ class SampledPeak:
 
 
 class LifetimePeak:
-    """Windows' PeakWorkingSetSize, which cannot be reset, so an earlier peak remains."""
+    """Windows' PeakWorkingSetSize. It cannot be reset, so earlier peaks remain."""
 
     def reset(self) -> None:
-        """Does nothing: Windows has no such call."""
+        """Does nothing: Windows cannot reset the peak."""
 
     def read(self) -> int:
         """Bytes at the peak of the process's lifetime."""
@@ -120,8 +119,8 @@ class LifetimePeak:
 
 
 def flush_memory() -> None:
-    """Free what can be freed: Python's garbage, and the memory that torch's allocator keeps on the accelerator, whose
-    peaks start anew. Where this process has not used torch or an accelerator, neither is touched."""
+    """Free Python's garbage and the accelerator memory cached by torch's allocator, and reset that allocator's peaks.
+    Does not touch torch or an accelerator that this process has not used."""
     gc.collect()
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.accelerator.is_available():
@@ -136,14 +135,14 @@ def flush_memory() -> None:
 
 
 def rss_bytes() -> Readings:
-    """`rss_bytes` now; on macOS the physical footprint, as for the peak."""
+    """Current `rss_bytes`; on macOS the physical footprint, as for the peak."""
     return gather({"rss_bytes": phys_footprint_bytes if sys.platform == "darwin" else _resident_bytes})
 
 
 def reset_peak_rss(elsewhere: SampledPeak | None = None) -> Readings:
-    """Start a new period of the peak, of this process or of those elsewhere that hold the model.
+    """Start a new period of the peak, for this process or for the processes elsewhere that hold the model.
 
-    Gives `peak_rss_method`: high_water_mark, sampled_10ms or process_lifetime.
+    Returns `peak_rss_method`: high_water_mark, sampled_10ms or process_lifetime.
     """
     peak = elsewhere or _PEAK
     peak.reset()
@@ -151,12 +150,12 @@ def reset_peak_rss(elsewhere: SampledPeak | None = None) -> Readings:
 
 
 def peak_rss_bytes(elsewhere: SampledPeak | None = None) -> Readings:
-    """`peak_rss_bytes` since the last reset, or why there is none."""
+    """`peak_rss_bytes` since the last reset, or why it is missing."""
     return gather({PEAK: (elsewhere or _PEAK).read})
 
 
 def status_bytes(status: str, name: str) -> int:
-    """A size in /proc/<pid>/status, which gives them in KiB. Raises UnreadableError."""
+    """A size in bytes from /proc/<pid>/status, which holds KiB. Raises UnreadableError."""
     found = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
     if found is None:
         raise UnreadableError(f"{NOT_SUPPORTED}: no {name} in /proc/self/status")
@@ -164,7 +163,7 @@ def status_bytes(status: str, name: str) -> int:
 
 
 def phys_footprint_bytes(system: ctypes.CDLL | None = None) -> int:
-    """macOS: what this process costs in memory, as Activity Monitor shows it. Raises UnreadableError.
+    """macOS: this process's memory as shown in Activity Monitor. Raises UnreadableError.
 
     `int proc_pid_rusage(int pid, int flavor, rusage_info_t *buffer)` of libproc.h, part of libSystem.
     """
@@ -191,12 +190,12 @@ def _peak_of(platform: str) -> LinuxPeak | SampledPeak | LifetimePeak:
 _METHODS = {LinuxPeak: "high_water_mark", SampledPeak: "sampled_10ms", LifetimePeak: "process_lifetime"}
 
 _PEAK = _peak_of(sys.platform)
-"""One per process, since the system keeps one mark per process."""
+"""One object per process, since the system keeps one mark per process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassResult:
-    """The contribution of a pass to a measurement."""
+    """What a pass adds to a measurement."""
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -207,8 +206,8 @@ def memory_pass(bench: Bench, run: Callable[[int], int] | None = None) -> PassRe
     """Peaks of resident memory, of the device's allocator and of device memory in use, and mean resident memory, over
     `settings.memory_calls` calls.
 
-    A single call, or as many as 25 ms hold, where no peak is sampled: earlier passes have run the same call, and a
-    high-water mark has no gaps. `run` runs at least so many calls in place of this pass, and returns their number.
+    If no peak is sampled, one call is enough, or as many as fit into 25 ms: earlier passes have run the same call, and
+    a high-water mark has no gaps. If `run` is given, it runs at least that many calls and returns their number.
     """
     bench.live("memory")
     handle, operation = bench.handle, bench.operation
@@ -241,7 +240,7 @@ def memory_pass(bench: Bench, run: Callable[[int], int] | None = None) -> PassRe
 
 
 def _call(bench: Bench, calls: int) -> int:
-    """Run the calls, and more until a mean of memory can be had; their number."""
+    """Run the calls, and more if the memory mean needs them. Returns their number."""
     begun_s, done = time.monotonic(), 0
     while done < calls or (calls and not _is_long_enough(bench, begun_s)):
         done += run_untimed(bench, max(1, calls - done))
@@ -254,7 +253,7 @@ def _is_long_enough(bench: Bench, begun_s: float) -> bool:
 
 
 def _resident_reading() -> Callable[[], Reading]:
-    """Reads resident memory; the process is looked up once, since a look-up takes ten times as long as a reading."""
+    """Reads resident memory. The process is looked up once, as that takes ten times as long as a reading."""
     import psutil
 
     process = psutil.Process()
@@ -262,7 +261,7 @@ def _resident_reading() -> Callable[[], Reading]:
 
 
 def _mean(peak: LinuxPeak | SampledPeak | LifetimePeak, present: PeakSampler | None) -> float | None:
-    """Mean resident memory since the reset; of sampled peaks that of the same samples."""
+    """Mean resident memory since the reset; with a sampled peak, the mean of the same samples."""
     if present is not None:
         present.stop()
         return present.means[PEAK]
@@ -270,7 +269,7 @@ def _mean(peak: LinuxPeak | SampledPeak | LifetimePeak, present: PeakSampler | N
 
 
 def no_mark(name: str) -> None:
-    """Ignores marks, in passes that time nothing."""
+    """Ignores marks; for passes that time nothing."""
 
 
 def _in_use(bench: Bench) -> Reading:
@@ -290,21 +289,21 @@ def _resident(peak: Readings, mean_bytes: float | None) -> Readings:
 
 
 def _of_device(peaks: Readings) -> Readings:
-    """The allocator's peaks; a device without a value or a reason does not support them."""
+    """The allocator's peaks; without a value or a reason they count as not supported."""
     values = {name: peaks.values[name] for name in PEAK_NAMES if name in peaks.values}
     missing = {name: peaks.missing.get(name, NOT_SUPPORTED) for name in PEAK_NAMES if name not in values}
     return Readings(values=values, missing=missing)
 
 
 def _sampled(at_rest: Readings, peaks: Reading, state: Readings) -> Readings:
-    """`device_process_peak_bytes`, and `device_global_delta_bytes`: the peak of all use, less that of other processes.
+    """`device_process_peak_bytes`, and `device_global_delta_bytes`: peak total use minus the use of other processes.
 
-    The latter is read before the calls, so there is no difference when another process is active on the device.
+    The latter is read before the calls, so the difference is missing if another process is active on the device.
     """
     own, used = (peaks.get(name) for name in IN_USE_NAMES)
     process = _value("device_process_peak_bytes", own, at_rest.missing.get(IN_USE_NAMES[0], NOT_SUPPORTED))
     if state.values.get("foreign_pids"):
-        return process | _value(GLOBAL_DELTA, None, f"{NOT_APPLICABLE}: another process is on the device")
+        return process | _value(GLOBAL_DELTA, None, f"{NOT_APPLICABLE}: another process uses the device")
     resting_own, resting_used = (at_rest.values.get(name) for name in IN_USE_NAMES)
     if used is None or not isinstance(resting_own, int) or not isinstance(resting_used, int):
         why = next((at_rest.missing[name] for name in IN_USE_NAMES if name in at_rest.missing), NOT_SUPPORTED)
@@ -317,7 +316,8 @@ def _value(name: str, value: Json, why_not: str) -> Readings:
 
 
 class PeakSampler:
-    """Reads values at an interval on a thread, first immediately and last at the end: the largest, and their mean."""
+    """Reads values at an interval on a thread, including one at the start and one at the end: their maximum and
+    mean."""
 
     def __init__(self, read: Callable[[], Reading], interval_s: float) -> None:
         self.readings = 0
@@ -342,7 +342,7 @@ class PeakSampler:
 
     @property
     def means(self) -> Reading:
-        """The mean of the values read so far, by name."""
+        """The mean of the values so far, by name."""
         return {name: total / count for name, (total, count) in self._totals.items()}
 
     def _sample_until_stopped(self) -> None:

@@ -1,11 +1,11 @@
-"""Monitors: the use of a device over time, sampled by a process of its own.
+"""Monitors: device utilization, memory and power over time, sampled by a separate process.
 
-`DeviceMonitor` watches a device while anything runs on it; `GPUMonitor` and `CPUMonitor` find it themselves.
-`usage_pass` puts one beside some calls of a point, after the timed ones: utilization, device memory and power over
+`DeviceMonitor` monitors a device while anything runs on it; `GPUMonitor` and `CPUMonitor` choose the device themselves.
+`usage_pass` runs one during some calls of a point after the timed calls: utilization, device memory and power over
 those calls.
 
-The process samples as this module's `main`: it gets one JSON line on stdin, writes one on stdout for each sample, and
-ends when its stdin does, so that it never outlives the process that it watches.
+The sampling process runs this module's `main`. It reads one JSON line from stdin, writes one to stdout for each sample,
+and ends when its stdin closes, so it never outlives the process that it monitors.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from benchmarking.measure.memory import PassResult, memory_pass
 
 MODULE = "benchmarking.measure.monitor"
 INTERVAL_S = 0.1
-"""Between two samples. Drivers renew a GPU's share of time every 0.17 to 1 s, and its power every 0.03 to 0.1 s."""
+"""Sampling interval. Drivers update a GPU's utilization every 0.17 to 1 s and its power every 0.03 to 0.1 s."""
 START_LIMIT_S = 30.0
-"""Opening a vendor's library on a machine without persistence mode takes many seconds."""
+"""Time limit of the start: without persistence mode, opening a vendor's library takes many seconds."""
 STOP_LIMIT_S = 5.0
 LEAD_S = 1.0
-"""Calls of an accelerator before samples count: a driver's share of time is of a period of up to a second."""
+"""Time of calls on an accelerator before samples count: drivers average utilization over up to a second."""
 FIRST_GPU = "gpu"
-"""Asks for the first GPU of the machine."""
+"""Selects the machine's first GPU."""
 MIN_SAMPLES = 3
-"""Below it there is neither a course over time nor a largest value worth a name."""
+"""With fewer samples, neither the course over time nor the maximum is meaningful."""
 
 UTILIZATION, USED, POWER = USE_NAMES
 RESIDENT = "resident_bytes"
@@ -68,15 +68,15 @@ SERIES = {
     POWER: ("power", "W"),
     RESIDENT: ("memory_resident", "MB"),
 }
-"""Our readings, and the raw metric and unit that each is stored as."""
+"""Readings, and the raw metric and unit under which each is stored."""
 TIMES = "monitor_time"
 """The raw metric with the times of those samples, in ms since the first."""
 READINGS = (*SERIES, *CONDITION_NAMES, *MACHINE_NAMES)
-"""What a sample may hold."""
+"""The readings that a sample may hold."""
 
 
 class MonitorError(BenchhouseError):
-    """A monitor could not start or lost its process."""
+    """A monitor could not start, or its process ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Sample:
     """One sample of a monitor."""
 
     at_ns: int
-    """By the clock of `time.monotonic_ns`, which all processes of a machine share."""
+    """Time by `time.monotonic_ns`, whose clock all processes of a machine share."""
     values: Mapping[str, float]
     missing: Mapping[str, str] = field(default_factory=dict)
     """Why a reading is absent."""
@@ -92,21 +92,21 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """A device's use over a stretch of time."""
+    """A device's use over a period of time."""
 
     samples: tuple[Sample, ...]
 
     def series(self, name: str) -> tuple[float, ...]:
-        """The values of a reading (`READINGS`) in order; empty when the device does not tell."""
+        """The values of a reading (`READINGS`) in order; empty if the device does not report it."""
         return tuple(one.values[name] for one in self.samples if name in one.values)
 
     @property
     def times_s(self) -> tuple[float, ...]:
-        """When each sample was taken, in seconds since the first."""
+        """Time of each sample, in seconds since the first."""
         return tuple(ns_to_s(one.at_ns - self.samples[0].at_ns) for one in self.samples)
 
     def summary(self) -> dict[str, float]:
-        """Mean and maximum of each reading that the device tells: utilization_mean_percent, power_max_w, ..."""
+        """Mean and maximum of each reading that the device reports: utilization_mean_percent, power_max_w, ..."""
         found: dict[str, float] = {}
         for name in READINGS:
             if values := self.series(name):
@@ -121,14 +121,14 @@ class Usage:
 
 
 class DeviceMonitor:
-    """Samples a device's use in a process of its own from `start` to `stop`, or inside `with`.
+    """Samples a device's use in a separate process, from `start` to `stop` or inside `with`.
 
-    `device` is a selector such as "cuda:0", or the record of a device that was found. `sample_interval` is in seconds.
-    `process_ids` are the processes whose use is meant where the device is the machine's processor (default: this one);
-    with `with_children` also those that the first of them starts. `with_conditions` adds temperature, clocks, and of a
-    processor its power and the use by all programs. Of many samples the newest `keep` stay; all without it.
+    `device` is a selector such as "cuda:0", or the record of a found device. `sample_interval` is in seconds. If the
+    device is the CPU, `process_ids` are the processes to monitor (default: this one); `with_children` adds the
+    descendants of the first. `with_conditions` adds temperature and clocks, and for the CPU its power and the use by
+    all programs. `keep` limits the samples to the newest ones (default: all).
 
-    Start raises MonitorError where the device cannot be read.
+    `start` raises MonitorError if the device cannot be read.
     """
 
     def __init__(
@@ -154,8 +154,8 @@ class DeviceMonitor:
         self._samples: list[Sample] = []
 
     def device(self) -> Device:
-        """The device that is monitored. Raises UsageError for one that is not there."""
-        asked = self._asked  # read once: another thread may find the device meanwhile
+        """The monitored device. Raises UsageError if it does not exist."""
+        asked = self._asked  # read once: another thread may replace it by the device that it found
         if isinstance(asked, str):
             from benchmarking.devices.support.select import select
 
@@ -163,7 +163,7 @@ class DeviceMonitor:
         return asked
 
     def start(self) -> DeviceMonitor:
-        """Start sampling; returns once the first sample is there. Raises MonitorError, UsageError."""
+        """Start sampling; returns once the first sample has arrived. Raises MonitorError, UsageError."""
         device = self.device()
         question = {
             "device": to_json(device),
@@ -190,28 +190,28 @@ class DeviceMonitor:
             line = first.get()
         if not line:
             why_not = self._end()
-            raise MonitorError(f"{device.selector} cannot be monitored: {why_not}")
+            raise MonitorError(f"cannot monitor {device.selector}: {why_not}")
         return self
 
     def stop(self) -> Usage:
-        """End sampling: everything sampled since the start. Raises MonitorError when its process ended before."""
+        """Stop sampling and return all samples. Raises MonitorError if the process had already ended."""
         self.check()
         self._end()
         return self.usage
 
     def check(self) -> None:
-        """Raise MonitorError when its process has ended, and with it the sampling."""
+        """Raise MonitorError if the sampling process has ended."""
         if self._process is not None and self._process.poll() is not None:
-            raise MonitorError(f"the monitor of {self.device().selector} ended too early: {self._end()}")
+            raise MonitorError(f"the monitor of {self.device().selector} ended early: {self._end()}")
 
     @property
     def usage(self) -> Usage:
-        """Everything sampled so far."""
+        """All samples so far."""
         return Usage(samples=tuple(self._samples))
 
     def between(self, begin_ns: int, end_ns: int) -> Usage:
-        """The samples of a stretch of time, by `time.monotonic_ns`; a share of time is that since the sample before,
-        so the first one inside is left out."""
+        """The samples of a period, by `time.monotonic_ns`. Utilization covers the time since the previous sample, so
+        the first sample inside the period is left out."""
         inside = [one for one in self._samples if begin_ns <= one.at_ns <= end_ns]
         return Usage(samples=tuple(inside[1:]))
 
@@ -224,7 +224,8 @@ class DeviceMonitor:
         self._end()
 
     def _read(self, stdout: IO[str], first: queue.SimpleQueue[str]) -> None:
-        """Keep each sample; runs on a thread that sleeps between them. At the end an empty line answers `start`."""
+        """Collect the samples, on a thread that sleeps between them. `start` gets the first line, or an empty one at
+        the end of stdout."""
         has_begun = False
         for line in stdout:
             self._samples.append(_sample(line))
@@ -236,7 +237,7 @@ class DeviceMonitor:
         first.put("")
 
     def _end(self) -> str:
-        """End the process, and say what it had to say."""
+        """End the process and return its last words on stderr."""
         process, self._process = self._process, None
         if process is None or process.stdin is None or process.stderr is None:
             return ""
@@ -248,16 +249,16 @@ class DeviceMonitor:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            why_not = [f"its process gave no sample within {START_LIMIT_S:g} s"]
+            why_not = [f"no sample within {START_LIMIT_S:g} s"]
         if self._reader is not None:
             self._reader.join(timeout=STOP_LIMIT_S)
         process.stderr.close()
-        return why_not[-1] if why_not else f"its process ended with exit code {process.returncode}"
+        return why_not[-1] if why_not else f"the sampling process ended with exit code {process.returncode}"
 
 
 class GPUMonitor(DeviceMonitor):
-    """Samples a GPU: utilization, memory and power, temperature and clocks. Without a device it is the first GPU of the
-    machine; start raises MonitorError where there is none."""
+    """Samples a GPU: utilization, memory and power, temperature and clocks. The default device is the machine's first
+    GPU; `start` raises MonitorError if there is none."""
 
     def __init__(
         self, device: Device | str | None = None, *, sample_interval: float = INTERVAL_S, keep: int | None = None
@@ -271,8 +272,8 @@ class GPUMonitor(DeviceMonitor):
 
 
 class CPUMonitor(DeviceMonitor):
-    """Samples the machine's processor: its use by this process or others, their resident memory, clock and temperature,
-    power where energy is counted, and the use of processors and memory by all programs."""
+    """Samples the CPU: its use by this process or others, their resident memory, clock, temperature, power if the
+    machine counts energy, and the use of CPU and memory by all programs."""
 
     def __init__(
         self,
@@ -297,8 +298,8 @@ def _first_gpu() -> Device:
     probed = probe_all(names_with(lambda kind: kind.has_gauge and kind.gpu_vendor is not None))
     found = [one for devices in probed.values() for one in devices if one.found and _is_gpu(one)]
     if not found:
-        reasons = "; ".join(f"{name}: {devices[0].why_not or 'it has no GPU'}" for name, devices in probed.items())
-        raise MonitorError(f"there is no GPU to monitor: {reasons}")
+        reasons = "; ".join(f"{name}: {devices[0].why_not or 'no GPU'}" for name, devices in probed.items())
+        raise MonitorError(f"no GPU to monitor: {reasons}")
     return found[0]
 
 
@@ -313,17 +314,17 @@ def _sample(line: str) -> Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsagePass:
-    """The readings of a launch's monitored calls, and their raw series."""
+    """Readings of a launch's monitored calls, and their raw series."""
 
     result: PassResult
     samples: tuple[Samples, ...] = ()
 
 
 def memory_and_usage(bench: Bench, device: Device | None, launch: int, timed_ns: float) -> tuple[PassResult, UsagePass]:
-    """The memory pass and the usage pass, over the same calls where the device is a processor: reading high-water marks
-    and sizes takes no share of it that could be seen. `timed_ns` is the time that the timed calls took.
+    """The memory pass and the usage pass. On a CPU they share their calls, since reading high-water marks and sizes
+    takes no visible share of it. `timed_ns` is the duration of the timed calls.
 
-    On accelerators each has its own calls: what samples their memory on a thread keeps the host from feeding them.
+    On accelerators each pass has its own calls: sampling memory on a thread would slow the host down in feeding them.
     """
     if bench.handle.is_accelerator:
         return memory_pass(bench), usage_pass(bench, device, launch, timed_ns)
@@ -347,8 +348,8 @@ def memory_and_usage(bench: Bench, device: Device | None, launch: int, timed_ns:
 def usage_pass(
     bench: Bench, device: Device | None, launch: int, timed_ns: float, run: Callable[[], int] | None = None
 ) -> UsagePass:
-    """Utilization, device memory and power over `settings.monitor_s` seconds of calls. `timed_ns` is the time that the
-    timed calls took; `run` runs the calls in place of this pass, and returns their number."""
+    """Utilization, device memory and power over `settings.monitor_s` seconds of calls. `timed_ns` is the duration of
+    the timed calls. If `run` is given, it runs the calls and returns their number."""
     why_not = _why_not(bench, device, timed_ns)
     if why_not is not None or device is None:
         return _without(why_not or NOT_RUN)
@@ -376,21 +377,21 @@ def usage_pass(
 def _why_not(bench: Bench, device: Device | None, timed_ns: float) -> str | None:
     settings = bench.settings
     if bench.handle.has_scripted_clock:
-        return f"{NOT_APPLICABLE}: a script is the device"
+        return f"{NOT_APPLICABLE}: the device is scripted"
     if device is None or not has(device.type, lambda kind: kind.has_gauge):
-        return f"{NOT_SUPPORTED}: nothing tells the use of {'this device' if device is None else device.selector}"
+        return f"{NOT_SUPPORTED}: the use of {'this device' if device is None else device.selector} cannot be read"
     if settings.cold_cache:
-        return f"{NOT_APPLICABLE}: between calls with a cold cache the device works for the flush"
+        return f"{NOT_APPLICABLE}: with a cold cache the device also works on the flush between calls"
     if settings.monitor_s <= 0:
         return f"{NOT_RUN}: no monitored calls were requested"
     if settings.fixed_iterations is not None and timed_ns < settings.monitor_s * NS_PER_S:
-        asked = f"{settings.fixed_iterations} calls were requested"
-        return f"{NOT_RUN}: {asked}, which take less than the {settings.monitor_s:g} s that samples need"
+        requested = f"the {settings.fixed_iterations} requested calls"
+        return f"{NOT_RUN}: {requested} take less than the {settings.monitor_s:g} s needed for samples"
     return None
 
 
 def _call_for(bench: Bench, duration_s: float, least: int = 1) -> int:
-    """Call until the time is over, at least once and `least` times: the number of calls."""
+    """Run calls until the time is over, at least one and at least `least`. Returns their number."""
     end_ns, calls = time.monotonic_ns() + duration_s * NS_PER_S, 0
     while calls < max(1, least) or time.monotonic_ns() < end_ns:
         calls += run_untimed(bench, 1)
@@ -422,7 +423,7 @@ def _without(why: str) -> UsagePass:
 
 
 def _series(usage: Usage, launch: int, started_at: str) -> tuple[Samples, ...]:
-    """The raw series; each has a value for each of the times, so that they can be joined by their place."""
+    """The raw series. Each has one value per time, so they can be joined by position."""
     whole = [name for name in SERIES if len(usage.series(name)) == len(usage.samples)]
     series = {TIMES: ("ms", tuple(seconds * NS_PER_S / NS_PER_MS for seconds in usage.times_s))}
     for name in whole:

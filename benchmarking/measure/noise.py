@@ -1,7 +1,7 @@
-"""What else the machine and the device did during a pass: counters before and after, and their differences.
+"""Activity of the machine and the device during a pass: counters before and after, and their differences.
 
-All readings are taken between timed regions. Sources are Linux's (proc(5), the kernel's sched-stats and psi documents)
-and getrusage(2); on other systems each value has its reason.
+All readings are taken between timed regions. They come from Linux (proc(5), sched-stats and psi in the kernel's
+documentation) and getrusage(2); elsewhere each value has a reason.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ HZ_PER_KHZ = 1_000
 HZ_PER_MHZ = 1_000_000
 
 BUSY_SHARE = 0.1
-"""A thread that ran, or waited to run, for more than this share of the window took part in the work."""
+"""A thread is busy if it ran, or waited to run, for more than this share of the window."""
 FREQUENCY_CPUS = 16
-"""Number of CPUs whose clock is read: each reading may interrupt its CPU, and large machines have hundreds."""
+"""Number of CPUs whose clock is read. Each reading may interrupt its CPU, and large machines have hundreds."""
 
 
 class Window:
     """Counters of the machine and the device over a pass."""
 
     def __init__(self, handle: DeviceHandle, root: Path = ROOT, processes: Sequence[int] = ()) -> None:
-        """`processes`: others that do this process's work, as a browser's do."""
+        """`processes` are others that do this process's work, such as a browser's."""
         self._handle = handle
         self._root = root
         self._processes = tuple(processes)
@@ -42,11 +42,11 @@ class Window:
         self._start_ns = time.perf_counter_ns()
 
     def look(self) -> None:
-        """Read the device's state again. Call it between timed regions."""
+        """Read the device's state. Must be called between timed regions."""
         self._states.append(self._handle.state())
 
     def close(self) -> dict[str, Json]:
-        """The differences by name (with units in the names), the device's states, and under `missing` the reasons."""
+        """The differences by name (with the unit in the name), the device's states, and the reasons under `missing`."""
         elapsed_s = (time.perf_counter_ns() - self._start_ns) / 1e9
         changed = differences(self._before, self._counters(), elapsed_s)
         device = summarise_states(self._states)
@@ -56,12 +56,12 @@ class Window:
 
     def _counters(self) -> Readings:
         if self._handle.has_scripted_clock:
-            return Readings(missing={"host": f"{NOT_APPLICABLE}: the device's clock is scripted, the host's is not"})
+            return Readings(missing={"host": f"{NOT_APPLICABLE}: the device has a scripted clock"})
         return counters(self._root, self._processes)
 
 
 def counters(root: Path = ROOT, processes: Sequence[int] = ()) -> Readings:
-    """Every counter now; waits and major faults are those of this process and the others together."""
+    """The current counters. Waits and major faults include this process and `processes`."""
     return gather(
         {
             "steal": lambda: dict(zip(("steal", "total"), _cpu_ticks(root), strict=True)),
@@ -77,7 +77,7 @@ def counters(root: Path = ROOT, processes: Sequence[int] = ()) -> Readings:
 
 
 def differences(before: Readings, after: Readings, elapsed_s: float) -> Readings:
-    """The changes over `elapsed_s` seconds. Shares are 0..1; the run-queue wait is summed over threads, per wall
+    """The changes over `elapsed_s` seconds. Shares are 0..1; the run-queue wait is the sum over threads, per wall
     time."""
     values: dict[str, Json] = {}
     for name, change in _CHANGES.items():
@@ -98,7 +98,7 @@ def _cpu_pressure(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
 
 
 def _run_queue_wait(before: Mapping[str, Any], after: Mapping[str, Any], elapsed_s: float) -> dict[str, Json]:
-    """A thread that starts in the window counts from 0; the wait of one that ends in it is lost."""
+    """A thread that starts inside the window counts from 0; the wait of a thread that ends inside it is lost."""
     ran_and_waited = [
         (ran - old_ran, waited - old_waited)
         for thread, (ran, waited) in after.items()
@@ -143,7 +143,7 @@ _CHANGES = {
 
 
 def _cpu_ticks(root: Path) -> tuple[int, int]:
-    """Ticks stolen by the hypervisor, and all ticks, since boot. user and nice already include guests' ticks."""
+    """Ticks stolen by the hypervisor and total ticks since boot. user and nice already include guests' ticks."""
     fields = [int(word) for word in read_text(root / "proc/stat").split("\n", 1)[0].split()[1:9]]
     if len(fields) < 8:
         raise UnreadableError(f"{NOT_SUPPORTED}: /proc/stat has no steal field")
@@ -151,7 +151,7 @@ def _cpu_ticks(root: Path) -> tuple[int, int]:
 
 
 def _pressure(root: Path) -> dict[str, Json]:
-    """Share of the last 10 s in which some task waited for a CPU, in percent, and the total in microseconds."""
+    """Percentage of the last 10 s in which some task waited for a CPU, and the total wait in microseconds."""
     some = next((line for line in read_text(root / "proc/pressure/cpu").splitlines() if line.startswith("some")), None)
     if some is None:
         raise UnreadableError(f"{NOT_SUPPORTED}: /proc/pressure/cpu has no line 'some'")
@@ -166,7 +166,7 @@ def _run_queue(root: Path, processes: Sequence[int]) -> dict[str, Json]:
         try:
             ran, waited = read_text(path).split()[:2]
         except UnreadableError:
-            continue  # the thread ended after it was listed
+            continue  # the thread ended after the listing
         threads[path.parent.name] = [int(ran), int(waited)]
     if not threads:
         raise UnreadableError(f"{NOT_SUPPORTED}: no {root / 'proc/self/task'}/*/schedstat")
@@ -189,7 +189,7 @@ def _usage(root: Path, processes: Sequence[int]) -> dict[str, Json]:
 
 
 def _major_faults(root: Path, process: int) -> int:
-    """Those of another process so far (proc(5): stat 12); 0 when it has ended."""
+    """Major faults of another process so far (proc(5): stat 12); 0 once it has ended."""
     try:
         stat = read_text(root / f"proc/{process}/stat")
     except UnreadableError:
@@ -214,12 +214,12 @@ def _frequency_hz(root: Path) -> float:
     lines = read_text(root / "proc/cpuinfo").splitlines()
     megahertz = [float(line.split(":")[1]) for line in lines if line.startswith("cpu MHz")]
     if not megahertz:
-        raise UnreadableError(f"{NOT_SUPPORTED}: neither cpufreq nor /proc/cpuinfo gives a clock")
+        raise UnreadableError(f"{NOT_SUPPORTED}: neither cpufreq nor /proc/cpuinfo reports a clock")
     return sum(megahertz) / len(megahertz) * HZ_PER_MHZ
 
 
 def _temperatures_c(root: Path) -> dict[str, Json]:
-    """Degrees Celsius by sensor: the thermal zones', else hwmon's."""
+    """Degrees Celsius by sensor, from the thermal zones or else hwmon."""
     zones = {
         f"{path.parent.name} {read_text(path.with_name('type'))}": read_int(path) / 1000
         for path in root.glob("sys/class/thermal/thermal_zone*/temp")
@@ -236,11 +236,11 @@ def _temperatures_c(root: Path) -> dict[str, Json]:
 def summarise_states(states: Sequence[Readings]) -> Readings:
     """The device's states before, during and after a pass, combined.
 
-    `device_before` and `device_after`: the plain states; `clock_hz_median` with `clock_default_hz`; `throttle_reasons`
-    whose counters grew from the first state to the last (`throttle_counters` has by how much), or those of any state
-    where the device has no counters; `foreign_pids` and `foreign_use` of any state after the first, whose own are of
-    the time before; the growth of `violation_ns` (heat) and `power_violation_ns` (the power cap, which alone is not
-    throttling).
+    `device_before` and `device_after` are the unchanged states. `clock_hz_median` comes with `clock_default_hz`.
+    `throttle_reasons` are those whose counters grew from the first state to the last (`throttle_counters` has the
+    growth), or those of any state if the device has no counters. `foreign_pids` and `foreign_use` are from all states
+    but the first, which describes the time before. `violation_ns` (heat) and `power_violation_ns` (the power cap, which
+    alone is not throttling) are growth.
     """
     first, last = states[0].values, states[-1].values
     values: dict[str, Json] = {}
@@ -265,7 +265,7 @@ def summarise_states(states: Sequence[Readings]) -> Readings:
 
 
 def _grown_counters(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Json]:
-    """What counters of throttling say of a window: how much each grew, and the reasons that did."""
+    """Growth of each throttling counter over a window, and the reasons whose counters grew."""
     before, after = first.get("throttle_counters"), last.get("throttle_counters")
     if not isinstance(before, dict) or not isinstance(after, dict):
         return {}
@@ -278,5 +278,5 @@ def _column(states: Sequence[Readings], name: str) -> list[Any]:
 
 
 def _total(violation: Any) -> int:
-    """Nanoseconds; summed when the device reports them by policy."""
+    """Nanoseconds, summed if the device reports them by policy."""
     return sum(violation.values()) if isinstance(violation, dict) else int(violation)

@@ -1,7 +1,7 @@
-"""The peak rates of a device: found in the results of a calibration run, and shown as a table.
+"""The peak rates of a device: derived from the results of a calibration run, and shown as a table.
 
-A calibration run (`benchmarking.calibration`) measures matrix products of one precision, or copies, at several sizes.
-Its best point carries the peak among its metrics, from where the warehouse copies it to the device's row.
+A calibration run (`benchmarking.calibration`) measures matrix products at one precision, or copies, at several sizes.
+Its best point holds the peak as a metric, which the warehouse copies to the device's row.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ PEAK_COPY = "peak_copy_bytes_per_sec"
 MATRIX_AXIS = "matrix_size"
 """Rows and columns of the square matrices."""
 COPY_AXIS = "copy_bytes"
-"""Bytes that a copy reads; it writes as many."""
+"""Bytes that a copy reads; it writes the same number."""
 CACHE_MARGIN = 4
-"""A copy is at least this many times as large as the last-level cache, so that cached parts hardly count."""
+"""Minimum size of a copy in last-level caches, so that cached parts hardly count."""
 
 MS_PER_S = 1000.0
 HEADINGS = ("measured", "precision", "size", "median ms", "rate", "remarks")
@@ -31,9 +31,9 @@ UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
 def with_peak(workload: Workload, results: tuple[Result, ...]) -> tuple[Result, ...]:
-    """The results of a run; in a calibration, the best one gets the peak as a metric and the others the reason.
+    """The results of a run. In a calibration, the best one gets the peak as a metric and the others a reason.
 
-    The best result has the highest rate at its median latency, and is not invalid.
+    The best result has the highest rate at its median latency, among results that are not invalid.
     """
     rates = [_rate(result) if workload.task == TASK else None for result in results]
     order = sorted((index for index, rate in enumerate(rates) if rate is not None), key=lambda index: rates[index] or 0)

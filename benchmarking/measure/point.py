@@ -1,5 +1,5 @@
 """One launch at one point, pass by pass: first call, warm-up, latency, queued calls, energy, memory, use, counting,
-kernel time, compile time. Slow calls of a processor are warmed up by those of memory and use."""
+kernel time, compile time. For slow calls on a CPU, the memory and usage passes serve as the warm-up."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from benchmarking.measure.timing import (
 )
 
 COOLDOWN_CURES = frozenset({"throttle_reason", "violation_time", "low_clock"})
-"""Throttling by heat or power, which a pause may end; throttling by a CPU quota is not among them."""
+"""Doubts about throttling by heat or power, which a pause may end; a CPU quota is not included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +64,22 @@ class Checked:
 
 
 OutputCheck = Callable[[Mapping[str, Any]], Checked]
-"""Compares a call's output, as arrays by name, with the reference."""
+"""Compares a call's output, given as arrays by name, with the reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstCall:
-    """The first call at a point, synced."""
+    """The first call at a point, synchronized."""
 
     wall_ns: int
     compiles: int
     """Compilations during it."""
     problem: str | None
-    """What the operation finds wrong with the output."""
+    """The problem that the operation finds in the output."""
     readings: PassResult
-    """The operation's further readings."""
+    """The operation's other readings."""
     series: Series
-    """Those among them that are raw samples, in ms."""
+    """The readings that are raw samples, in ms."""
     has_marks: bool
     correctness: Checked
 
@@ -98,10 +98,10 @@ def measure_point(
 ) -> Measurement:
     """One launch's measurement of one point: raw samples, single readings, counters and doubts.
 
-    `report` receives `Live` records, never inside a timed region; `compile_count` counts the runtime's compilations so
-    far; `check` compares the first call's output with the reference; `device` is what the monitor samples. Raises
-    BenchhouseError when a call runs another number of requests or tokens than requested; exceptions of the operation
-    pass through.
+    `report` receives `Live` records, never inside a timed region; `compile_count` returns the runtime's compilations so
+    far; `check` compares the first call's output with the reference; `device` is the device to monitor. Raises
+    BenchhouseError if the number of requests or tokens differs from the requested one. Exceptions of the operation pass
+    through.
     """
     check_requests(operation, point, settings)
     settings = settings_in_flight(settings, operation.requests_in_flight)
@@ -172,8 +172,8 @@ def measure_point(
 
 @contextmanager
 def _caches(bench: Bench) -> Iterator[tuple[Bench, dict[str, Json]]]:
-    """The bench of the timed calls and a fact about them: with a flush between calls if the caches are to be cold. Its
-    memory is released before that of calls is measured."""
+    """The bench of the timed calls, with a flush between calls if the caches must be cold, and a fact about the flush.
+    The flush's memory is released before the memory pass."""
     if not bench.settings.cold_cache:
         yield bench, {}
         return
@@ -201,15 +201,15 @@ def _first_call(bench: Bench, check: OutputCheck | None) -> FirstCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowCalls:
-    """The calls of memory and use, when they are the warm-up too."""
+    """The calls of the memory and usage passes, if they also serve as the warm-up."""
 
     passes: tuple[PassResult, UsagePass]
     warm: WarmUp
 
 
 def _slow_calls(bench: Bench, device: Device | None, launch: int, first: FirstCall) -> SlowCalls | None:
-    """The calls of memory and use before the timed ones, where a warm-up would be a single call of seconds that shows
-    nothing; None for others. On accelerators those calls do not keep the device as busy as a warm-up has to."""
+    """Run the memory and usage passes before the timed calls if the warm-up would be a single call of several seconds
+    that reveals nothing; else None. On accelerators these calls do not keep the device busy enough for a warm-up."""
     settings = bench.settings
     is_fixed = settings.fixed_warmup_iterations is not None or settings.fixed_iterations is not None
     if is_fixed or settings.cold_cache or bench.handle.is_accelerator or not is_too_slow(settings, first.wall_ns):
@@ -218,7 +218,7 @@ def _slow_calls(bench: Bench, device: Device | None, launch: int, first: FirstCa
     passes = memory_and_usage(bench, device, launch, math.inf)
     calls = passes[0].extra["memory_calls"]
     if not isinstance(calls, int) or not is_too_slow(settings, (bench.handle.now_ns() - begin_ns) / max(1, calls)):
-        return None  # only the first call was slow: it compiled, or read from disk
+        return None  # only the first call was slow: it compiled or read from disk
     return SlowCalls(passes=passes, warm=warmed_up(calls, started_at))
 
 
@@ -227,7 +227,7 @@ def _checked(bench: Bench, check: OutputCheck | None, output: Any) -> Checked:
 
 
 def _count_pass(bench: Bench, launch: int) -> PassResult:
-    """FLOPs and bytes of a call, counted in the first launch only: counting is slow, and they are always the same."""
+    """FLOPs and bytes of a call, counted in the first launch only: counting is slow and the result constant."""
     if launch > 0:
         return PassResult()
     bench.live("count")
@@ -235,13 +235,13 @@ def _count_pass(bench: Bench, launch: int) -> PassResult:
 
 
 def _custom_metrics(operation: Operation, measured: PassResult) -> PassResult:
-    """The operation's own numbers, with their units and directions in the details. Raises UsageError for a name that is
-    given twice, and for one of our readings."""
+    """The operation's own numbers, with units and directions in the details. Raises UsageError for duplicate names and
+    for names of built-in readings."""
     found = operation.metrics()
     names = [one.name for one in found]
     for name in names:
         if name in measured.metrics or names.count(name) > 1:
-            why = "is one of benchhouse's own readings" if name in measured.metrics else "is given twice"
+            why = "is a built-in reading" if name in measured.metrics else "is used twice"
             raise UsageError(f"metrics(): {name} {why}: choose another name")
     if not found:
         return PassResult()
@@ -250,14 +250,14 @@ def _custom_metrics(operation: Operation, measured: PassResult) -> PassResult:
 
 
 def _numbers(readings: Readings) -> PassResult:
-    """Readings as the result of a pass: the numbers, and the reasons for missing ones."""
+    """Readings as the result of a pass: the numbers, and reasons for missing ones."""
     values = {name: float(value) for name, value in readings.values.items() if isinstance(value, int | float)}
     return PassResult(metrics=values, missing=dict(readings.missing))
 
 
 def _may_block(bench: Bench, first: FirstCall) -> bool:
-    """Whether short calls may be timed in blocks: not when they mark parts, time themselves, have a fixed number, or a
-    flush before each."""
+    """Whether short calls may be timed in blocks: not if they mark phases, time themselves, have a fixed number, or
+    need a flush before each."""
     operation = bench.operation
     has_parts = operation.new_tokens is not None or first.has_marks or operation.times_itself
     has_parts = has_parts or operation.requests_in_flight > 1 or bench.flush is not None
@@ -327,7 +327,7 @@ def _missing_series(bench: Bench, watch: Stopwatch) -> dict[str, str]:
 
 
 def _work(operation: Operation) -> dict[str, Json]:
-    """The work of a call, from which rates are computed."""
+    """The amount of work in a call, from which rates are computed."""
     return {
         "items_per_call": operation.items_per_call,
         "tokens_per_call": operation.tokens_per_call,
@@ -337,14 +337,14 @@ def _work(operation: Operation) -> dict[str, Json]:
 
 
 def _flight(operation: Operation, watch: Stopwatch) -> dict[str, Json]:
-    """The wall time of all timed requests, when several are in flight: the throughput's denominator."""
+    """The wall time of all timed requests if several are in flight: the denominator of the throughput."""
     if operation.requests_in_flight == 1:
         return {}
     return {WALL_OF_REQUESTS: ns_to_ms(watch.spent_ns), "requests_in_flight": operation.requests_in_flight}
 
 
 def _first_try(bench: Bench, passes: list[LatencyPass]) -> dict[str, Json]:
-    """The throttled pass, when it was repeated."""
+    """The throttled pass, if it was repeated."""
     if len(passes) == 1:
         return {}
     first = passes[0]
@@ -373,13 +373,13 @@ def _joined(*results: PassResult) -> PassResult:
 
 
 def _read_back(operation: Operation) -> tuple[Mapping[str, Json], dict[str, Json]]:
-    """What the calls really ran on; and whether the process can measure further points.
+    """What the calls actually ran on, and whether the process can measure more points.
 
-    All is measured by now, so an error becomes a fact of the point: that the calls were not as requested
-    (UnsupportedError), or that it could not be read."""
+    Everything is measured at this stage, so an error becomes a fact of the point: the calls were not as requested
+    (UnsupportedError), or that could not be verified."""
     try:
         return operation.verified(), {}
-    except Exception as error:  # noqa: BLE001 - whatever a profiler raises, it costs the check and not the point
+    except Exception as error:  # noqa: BLE001 - a profiler may raise anything; only the check is lost
         ends = {"out_of_memory": is_out_of_memory(error), "device_lost": is_device_lost(error)}
         if isinstance(error, UnsupportedError):
             return {NOT_AS_REQUESTED: str(error)}, {}
@@ -396,7 +396,7 @@ def compile_pass(
 ) -> PassResult:
     """`compile_s`, also stored as `compile_cold_s` or `compile_warm_s` with what was `verified`.
 
-    Without a clock of the runtime it is the first call minus a steady one: an upper bound, marked as such.
+    If the runtime does not report it, it is the first call minus a steady one: an upper bound, marked as such.
     """
     if bench.compile_count is None:
         return _without("nothing is compiled", verified)

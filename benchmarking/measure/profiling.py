@@ -1,9 +1,9 @@
-"""A point profiled: calls with the profiler and without it in turns, so that what the profiler itself costs is known,
-and a drift of the machine is in both.
+"""Profiles a point: calls with and without the profiler alternate, which reveals the profiler's overhead and spreads
+any drift of the machine over both.
 
-With the device's measured peak rates each operator is limited by one of two: the time that its FLOPs take at the peak
-of arithmetic, or that its bytes take at the peak of copying (the roofline model of Williams, Waterman and Patterson,
-2009). What limits it is the longer of the two.
+With the device's measured peak rates, each operator is bound by arithmetic or by memory: the longer of the time for its
+FLOPs at the arithmetic peak and the time for its bytes at the copy peak (the roofline model of Williams, Waterman and
+Patterson, 2009).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from benchmarking.measure.timing import Stopwatch, quiet_gc
 
 WARM_UP_CALLS = 3
 PAUSE_S = 0.005
-"""Before each call: the threads of a runtime spin for a while after a call, and would take the processors from those of
-the other side."""
+"""Pause before each call: a runtime's threads spin for a while after a call and would compete with those of the other
+side."""
 COPY_RATE = "copy_bytes_per_sec"
-"""Key of the measured rate of copies among the peaks; the others are precisions, with FLOP/s."""
+"""Key of the measured copy rate among the peaks; the other keys are precisions, with FLOP/s."""
 NOT_CALIBRATED = (
     f"{NOT_SUPPORTED}: the device's peak rates were not measured: run_hardware_benchmark --calibrate-device"
 )
 
 Tokenize = Callable[[], float]
-"""Makes the inputs of one call: the milliseconds it took."""
+"""Makes the inputs of one call and returns the milliseconds it took."""
 
 
 def profile_point(
@@ -39,7 +39,7 @@ def profile_point(
     num_runs: int,
     tokenize: Tokenize | None = None,
 ) -> CallProfile:
-    """Rounds of a call without and one with the profiler, each first in every second round, after a warm-up of both."""
+    """Rounds of one call without and one with the profiler, in alternating order, after a warm-up of both."""
     watch = Stopwatch(operation, handle)
     watch.run(WARM_UP_CALLS)
     profiler.run(is_kept=False)
@@ -64,7 +64,7 @@ def profile_point(
 def with_bounds(
     breakdown: Breakdown, peaks: Mapping[str, float], precision: str, why_unknown: str = NOT_CALIBRATED
 ) -> Breakdown:
-    """The operators with what limits them, as far as the peaks of the device are known; else why they are not."""
+    """The operators with their bounds as far as the device's peaks are known, else the reason."""
     flops_per_sec, bytes_per_sec = peaks.get(precision), peaks.get(COPY_RATE)
     if not flops_per_sec or not bytes_per_sec:
         return replace(breakdown, missing={**breakdown.missing, "bound": why_unknown})
@@ -73,8 +73,8 @@ def with_bounds(
 
 
 def bound(operator: OperatorTime, flops_per_sec: float, bytes_per_sec: float) -> Bound | None:
-    """What limits an operator; None where its bytes were not counted. An operator without a formula for its FLOPs does
-    few a byte."""
+    """What limits an operator; None if its bytes were not counted. Operators without a FLOP formula do few FLOPs per
+    byte."""
     if operator.bytes_accessed is None:
         return None
     of_flops, of_bytes = (operator.flops or 0.0) / flops_per_sec, operator.bytes_accessed / bytes_per_sec

@@ -1,4 +1,4 @@
-"""Numbers of a point that follow from its raw samples and its work: rates, device time, phases, shares of energy.
+"""Numbers derived from a point's raw samples and its amount of work: rates, device time, phases, energy shares.
 
 Each is computed per launch; the point's number is the median over launches.
 """
@@ -22,11 +22,11 @@ from benchmarking.measure.timing import (
 MS_PER_S = 1000.0
 PER_CALL = "_j_per_call"
 ENERGY_UNITS = {"item": "items_per_call", "token": "tokens_per_call"}
-"""The units that a call's energy is divided by, and where a call's number of them is found."""
+"""Units that a call's energy is divided by, and the key of their number in a call."""
 
 
 def rate_metrics(measured: Sequence[Measurement]) -> dict[str, float]:
-    """Every rate, device time and phase that the launches have, by column."""
+    """All rates, device times and phases of the launches, by column."""
     by_launch = [_of_launch(one) for one in measured]
     names = {name for values in by_launch for name in values}
     return {name: median(values[name] for values in by_launch if name in values) for name in sorted(names)}
@@ -35,8 +35,8 @@ def rate_metrics(measured: Sequence[Measurement]) -> dict[str, float]:
 def energy_shares(measured: Sequence[Measurement]) -> dict[str, float]:
     """Energy per item and per token, as medians over launches.
 
-    `energy_<domain>_j_per_item` and `_j_per_token`; above the idle power `energy_<domain>_net_j_per_call`, `_item` and
-    `_token`; and the deviation between windows, `energy_<domain>_sd_j_per_call`.
+    `energy_<domain>_j_per_item` and `_j_per_token`; net of the idle power `energy_<domain>_net_j_per_call`, `_item` and
+    `_token`; and the standard deviation between windows, `energy_<domain>_sd_j_per_call`.
     """
     names = sorted({name for one in measured for name in one.metrics if name.endswith(PER_CALL)})
     shares: dict[str, float] = {}
@@ -54,7 +54,7 @@ def energy_shares(measured: Sequence[Measurement]) -> dict[str, float]:
 
 
 def derived(values: Mapping[str, float], in_flight: int = 1) -> dict[str, float]:
-    """Numbers that follow from a point's median latency and its other numbers.
+    """Numbers derived from a point's median latency and its other numbers.
 
     real-time factor = median latency / seconds of audio in a call: below 1 is faster than real time.
     achieved FLOP/s = FLOPs of a call x requests in flight / median latency.
@@ -73,12 +73,12 @@ def derived(values: Mapping[str, float], in_flight: int = 1) -> dict[str, float]
 
 
 def measured_series(measurement: Measurement) -> Series:
-    """The timed samples of a launch by raw metric, in milliseconds; metrics without a value are absent."""
+    """The timed samples of a launch by raw metric, in milliseconds, without metrics that have no value."""
     return {one.metric: one.values for one in measurement.samples if one.phase == "measure" and one.values}
 
 
 def _count(measurement: Measurement, key: str) -> int | None:
-    """Items, tokens, ... of a call; None where it has none."""
+    """Number of items, tokens, ... in a call; None if it has none."""
     value = measurement.extra.get(key)
     return value if isinstance(value, int) and value > 0 else None
 
@@ -96,8 +96,8 @@ def _of_launch(measurement: Measurement) -> dict[str, float]:
 
 
 def _throughput(measurement: Measurement, series: Series) -> dict[str, float]:
-    """Items (tokens) of a call x calls / their wall time: the sum of calls that run one after another; of requests in
-    flight, the time from the first start to the last end. So it is a mean, not the rate at the median latency."""
+    """Items (tokens) per call x calls / wall time, where wall time is the sum over sequential calls, or the time from
+    the first start to the last end of requests in flight. It is thus a mean, not the rate at the median latency."""
     calls, together_ms = series[LATENCY_WALL], measurement.extra.get(WALL_OF_REQUESTS)
     wall_ms = float(together_ms) if isinstance(together_ms, int | float) else sum(calls)
     if wall_ms <= 0:
@@ -109,19 +109,19 @@ def _throughput(measurement: Measurement, series: Series) -> dict[str, float]:
 
 
 def _device(series: Series) -> dict[str, float]:
-    """The device's own time, by a pair of events around the call."""
+    """Device time, from a pair of events around the call."""
     device_ms = series.get("latency_device")
     return {} if device_ms is None else {"latency_device_median_ms": median(device_ms)}
 
 
 def _request(series: Series) -> dict[str, float]:
-    """The latency of one request by the runtime's own clock; a call may run several at once."""
+    """The latency of one request by the runtime's own clock; a call may run several requests at once."""
     request_ms = series.get(LATENCY_REQUEST)
     return {} if request_ms is None else {"latency_request_median_ms": median(request_ms)}
 
 
 def _phases(series: Series) -> dict[str, float]:
-    """The median of each phase; of a repeated one, over all its occurrences in all calls."""
+    """The median of each phase, over all its occurrences in all calls."""
     return {
         f"{name.removeprefix('phase_')}_ms": median(values)
         for name, values in series.items()
@@ -135,7 +135,7 @@ def _inputs(series: Series) -> dict[str, float]:
 
 
 def _tokens(measurement: Measurement, series: Series) -> dict[str, float]:
-    """prefill = prompt tokens / ttft and decode = B (N - 1) / (e2e - ttft) = B / tpot, as medians."""
+    """Medians of prefill = prompt tokens / ttft and decode = B (N - 1) / (e2e - ttft) = B / tpot."""
     values: dict[str, float] = {}
     first_ms, per_token_ms = series.get(TIME_TO_FIRST_TOKEN), series.get(TIME_PER_OUTPUT_TOKEN)
     prompt_tokens = _count(measurement, "prompt_tokens_per_call")

@@ -1,6 +1,6 @@
-"""How long and how often to measure: the three profiles, and the flags that change them.
+"""Measurement profiles, and the flags that change them.
 
-quick, the default, is for a first impression, standard for comparisons, reference for published numbers. Imports
+quick (the default) is for a first impression, standard for comparisons, reference for published numbers. Imports
 nothing heavy, because the supervisor uses it.
 """
 
@@ -12,60 +12,60 @@ from typing import Literal
 from benchmarking.core.errors import UsageError
 
 MIN_CALLS = 3
-"""Fewer have neither a middle nor a spread."""
+"""With fewer calls there is neither a median nor a spread."""
 
 ProfileName = Literal["quick", "standard", "reference"]
 COLD_CACHE = "cold_cache"
-"""The key in a cell's runtime mode of calls with cold caches; warm ones have none."""
+"""Key in a cell's runtime mode for calls with cold caches; absent for warm caches."""
 DEFAULT_PROFILE: ProfileName = "quick"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that controls the measurement of a point in one launch; `launches` controls the sweep."""
+    """Everything that controls the measurement of a point in one launch; only `launches` controls the sweep."""
 
     profile: ProfileName = "standard"
     launches: int = 3
     target_relative_half_width: float = 0.02
-    """Target for the 95 % confidence interval of the median inside a launch."""
+    """Target for the 95 % confidence interval of the median within a launch."""
     min_samples: int = 30
     max_samples: int = 960
     min_time_s: float = 1.0
     max_time_s: float = 20.0
     """Measured time per point and launch."""
     min_calls: int = MIN_CALLS
-    """Timed calls per point and launch that are taken even past `max_time_s`; fewer where a budget has no room."""
+    """Minimum number of timed calls per point and launch, even past `max_time_s`; fewer if the budget is too small."""
     accelerator_min_time_s: float = 5.0
-    """In place of `min_time_s` on accelerators, whose clocks fall as they heat up."""
+    """Replaces `min_time_s` on accelerators, whose clocks fall as they heat up."""
     fixed_iterations: int | None = None
-    """Exactly this many timed calls (stop_reason fixed); None: until the target or a limit."""
+    """Exact number of timed calls (stop_reason fixed); None to stop at the target or a limit."""
     fixed_warmup_iterations: int | None = None
-    """Exactly this many warm-up calls; None: until steady."""
+    """Exact number of warm-up calls; None to stop when steady."""
     warmup_max_calls: int = 300
     warmup_max_time_s: float = 30.0
     counts_steady_warmup: bool = False
-    """Whether the warm-up's windows count as timed calls once they are steady. They are also shorter then: for calls
-    that are slow against the limits, a warm-up of its own would cost more than the measurement."""
+    """Whether the warm-up's windows count as timed calls once they are steady. They are then shorter, too: for calls
+    that are slow relative to the limits, a separate warm-up would cost more than the measurement."""
     budget_s: float | None = None
-    """Time for all points of a launch, from the start of its process; the limits of slow points become shorter so that
-    it is kept. None: without a limit."""
+    """Time for all points of a launch, from the start of its process; limits of slow points are shortened to keep it.
+    None for no limit."""
     memory_calls: int = 5
-    """Of the memory pass where peaks are sampled; a high-water mark has no gaps and takes a single call."""
+    """Calls in the memory pass if peaks are sampled; a high-water mark has no gaps and needs a single call."""
     monitor_s: float = 2.0
-    """Calls during which the device's use is sampled; 0 for none."""
+    """Duration of the calls during which the device's use is sampled; 0 for none."""
     energy_window_s: float = 5.0
     energy_windows: int = 3
     cooldown_s: float = 15.0
-    """Pause before a latency pass that was throttled by heat or power is repeated once."""
+    """Pause before repeating (once) a latency pass that was throttled by heat or power."""
     point_per_process: bool = False
-    """A fresh worker process for every point: for clean memory peaks, and for torch.compile."""
+    """Whether every point gets a fresh worker process: for clean memory peaks, and for torch.compile."""
     cold_cache: bool = False
     """Whether the last-level cache is emptied before each timed call."""
     seed: int = 0
 
     @property
     def mode(self) -> dict[str, bool]:
-        """What of them distinguishes a series, to be added to the runtime's settings."""
+        """The settings that distinguish a series, added to the runtime's mode."""
         return {COLD_CACHE: True} if self.cold_cache else {}
 
 
@@ -127,7 +127,7 @@ def settings(
         fixed_iterations=iterations,
         fixed_warmup_iterations=warmup_iterations,
         launches=count,
-        # Several launches are for comparing, and there more launches are worth more than longer ones.
+        # Several launches are for comparisons, where more launches are worth more than longer ones.
         budget_s=None if base.budget_s is None else base.budget_s * 2 / (1 + count),
         cold_cache=cold_cache,
         seed=seed,

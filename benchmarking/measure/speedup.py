@@ -1,14 +1,14 @@
-"""How many times as fast one runtime is as another at the same point, with a confidence interval.
+"""Speed-up of one runtime over another at the same point, with a confidence interval.
 
 With b the baseline's median latency and o the other's:
 
     speed-up      b / o
-    between       with 3 or more common launches: launches with the same number ran close together, so that a slow
-                  drift of the machine is in both. Of r(k) = b(k) / o(k) over the n launches' own medians the 95 %
-                  interval is exp(mean ln r -+ t(0.975, n - 1) sd(ln r) / sqrt(n))
-    within        with fewer: from the two medians' own intervals, which mostly cover the calls inside the launches
-                  only. On a log scale the distance to either end is the square root of the sum of the squares of the
-                  two distances that point the same way (Zou and Donner 2008, "MOVER"):
+    between       with 3 or more common launches: launches with the same number ran close together, so slow drift of
+                  the machine affects both. With r(k) = b(k) / o(k) for the n launches' medians, the 95 % interval is
+                  exp(mean ln r -+ t(0.975, n - 1) sd(ln r) / sqrt(n))
+    within        with fewer: from the two medians' own intervals, which mostly cover only the calls within launches.
+                  On a log scale, the distance to either end is the square root of the sum of the squares of the two
+                  distances in that direction (Zou and Donner 2008, "MOVER"):
                   ln(b / o) - sqrt(ln(b / b_low)^2 + ln(o_high / o)^2), and + sqrt(ln(b_high / b)^2 + ln(o / o_low)^2)
 
 Worked examples are in the tests.
@@ -28,18 +28,18 @@ from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, betwee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedUp:
-    """A ratio of medians: 2 is twice as fast as the baseline."""
+    """A ratio of medians: 2 means twice as fast as the baseline."""
 
     ratio: float
     low: float | None = None
-    """End of the 95 % interval; None when there are too few samples."""
+    """End of the 95 % interval; None if there are too few samples."""
     high: float | None = None
     scope: Literal["between", "within"] | None = None
     """Whether the interval covers the spread between launches or only within them."""
 
 
 def speed_up(baseline: Result, other: Result) -> SpeedUp | None:
-    """How many times as fast `other` is; None when one of the two has no median above 0."""
+    """The speed-up of `other` over `baseline`; None if either has no median above 0."""
     base_ms, other_ms = (result.metrics.get("latency_median_ms", 0.0) for result in (baseline, other))
     if base_ms <= 0 or other_ms <= 0:
         return None
@@ -52,7 +52,7 @@ def speed_up(baseline: Result, other: Result) -> SpeedUp | None:
 
 
 def launch_medians_ms(result: Result) -> dict[int, float]:
-    """The median latency of each launch, by its number, without those that are not above 0."""
+    """The median latency of each launch by its number, without values that are not above 0."""
     medians = {
         samples.launch: median(samples.values)
         for samples in result.samples
@@ -78,7 +78,7 @@ def _from_intervals(baseline: Result, other: Result, ratio: float) -> SpeedUp:
 
 
 def _distances(result: Result) -> tuple[float, float] | None:
-    """Distances of a median's interval ends below and above it, in logarithms; None without an interval."""
+    """Log distances from a median to the lower and upper end of its interval; None without an interval."""
     names = ("latency_ci_low_ms", "latency_median_ms", "latency_ci_high_ms")
     low, middle, high = (result.metrics.get(name, 0.0) for name in names)
     return (log(middle / low), log(high / middle)) if low > 0 and high > 0 else None

@@ -1,8 +1,8 @@
-"""The timed region, and the series of times that follow from it.
+"""The timed region, and the series of times derived from it.
 
-A sample is: reset, flush of the caches where they are to be cold, sync, clock, call, sync, clock; nothing else happens
-between the two clock readings. Marks inside a call give the time to the first token, per output token and between
-tokens, and the time of named phases.
+A sample consists of: reset, cache flush if the caches must be cold, sync, clock, call, sync, clock. Nothing else
+happens between the two clock readings. Marks inside a call give the time to first token, the time per output token, the
+latency between tokens, and the times of named phases.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from benchmarking.core.records import NOT_APPLICABLE
 from benchmarking.measure.settings import MIN_CALLS
 
 BLOCK_NS = NS_PER_MS
-"""Shorter calls are timed in blocks of at least this length: below it the clock's own cost shows."""
+"""Shorter calls are timed in blocks of at least this length; below it the cost of the clock is visible."""
 MAX_INNER_LOOPS = 10_000
-"""Bounds a block of calls that do nothing."""
+"""Limits a block of calls that do almost nothing."""
 LATENCY_WALL = "latency_wall"
 LATENCY_REQUEST = "latency_request"
 """Raw metric: a request's latency by the runtime's own clock, if it has one."""
@@ -31,13 +31,13 @@ TIME_TO_FIRST_TOKEN = "time_to_first_token"  # noqa: S105 - the name of a metric
 TIME_PER_OUTPUT_TOKEN = "time_per_output_token"  # noqa: S105 - the name of a metric
 INTER_TOKEN_LATENCY = "inter_token_latency"  # noqa: S105 - the name of a metric
 TOKENIZE = "tokenize"
-"""Raw metric: making the inputs of a call on the host, before it."""
+"""Raw metric: time to make a call's inputs on the host, before the call."""
 WALL_OF_REQUESTS = "requests_wall_ms"
-"""Key of a launch's facts: wall time of its timed requests, when several are in flight."""
+"""Key of a launch's facts: wall time of its timed requests, if several are in flight."""
 PREFILL = "phase_prefill"
 DECODE = "phase_decode"
 PHASES = tuple(metric.of for metric in METRICS.values() if metric.of.startswith("phase_"))
-"""The phases with a column; others that a family marks are stored as raw samples only."""
+"""Phases with a column; other phases that a family marks are stored as raw samples only."""
 
 Series = Mapping[str, tuple[float, ...]]
 """Values of a launch by raw metric, in milliseconds."""
@@ -45,9 +45,9 @@ Series = Mapping[str, tuple[float, ...]]
 
 @contextmanager
 def quiet_gc() -> Iterator[None]:
-    """No garbage collection inside: it runs once before, live objects are frozen, and all is restored afterwards.
+    """Disable garbage collection inside: collect once before, freeze live objects, and restore the state afterwards.
 
-    A process that has frozen its libraries keeps them frozen, and nothing else: unfreezing cannot tell them apart.
+    If the process had already frozen its libraries, nothing more is frozen, since unfreezing releases all objects.
     """
     was_enabled, has_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
@@ -64,14 +64,14 @@ def quiet_gc() -> Iterator[None]:
 
 
 def inner_loops_for(call_ns: float) -> int:
-    """Calls per block so that a block of calls of `call_ns` lasts at least a millisecond; 1 for longer calls."""
+    """Number of calls of `call_ns` that make a block last at least a millisecond; 1 for longer calls."""
     if call_ns >= BLOCK_NS:
         return 1
     return MAX_INNER_LOOPS if call_ns <= BLOCK_NS / MAX_INNER_LOOPS else math.ceil(BLOCK_NS / call_ns)
 
 
 class Stopwatch:
-    """Times calls of one operation and keeps every reading, in order."""
+    """Times calls of one operation and keeps all readings in order."""
 
     def __init__(
         self,
@@ -80,21 +80,21 @@ class Stopwatch:
         inner_loops: int = 1,
         flush: Callable[[], None] | None = None,
     ) -> None:
-        """`flush` empties the caches before each block, of which it then needs one per call."""
+        """`flush` empties the caches before each block, which must then hold a single call."""
         self.inner_loops = inner_loops
         self.started_ns: list[int] = []
-        """Clock at the start of each block (of one call, unless `inner_loops` is more)."""
+        """Clock at the start of each block. A block holds `inner_loops` calls, usually one."""
         self.block_ns: list[int] = []
-        """Wall time of each block; for a call that times itself, its own measurement."""
+        """Wall time of each block, or the call's own measurement if it times itself."""
         self.device_ns: list[int] = []
-        """Device time of each block; empty when the device has no events."""
+        """Device time of each block; empty if the device has no events."""
         self.marks: list[tuple[str, int]] = []
         """The calls' marks with their clock readings; those of block i end at `mark_ends[i]`."""
         self.mark_ends: list[int] = []
         self.own_ns: dict[str, list[int]] = {}
-        """Further times, by raw metric, of calls that time themselves or whose runtime has a clock."""
+        """Other times by raw metric, from calls that time themselves or a runtime's own clock."""
         self.spent_ns = 0
-        """Total by the clock, also for calls that time themselves; with the flushes between them, which take time and
+        """Total by the clock, including calls that time themselves and the flushes between calls, which take time and
         heat the device too."""
         self._operation = operation
         self._handle = handle
@@ -109,34 +109,35 @@ class Stopwatch:
 
     @property
     def calls_ms(self) -> list[float]:
-        """Wall milliseconds of each sample: a call, or the mean call of a block."""
+        """Wall milliseconds of each sample: a call, or the mean of the calls in a block."""
         return [block / self.inner_loops / NS_PER_MS for block in self.block_ns]
 
     @property
     def device_ms(self) -> list[float]:
-        """Device milliseconds of each sample; empty when the device has no events."""
+        """Device milliseconds of each sample; empty if the device has no events."""
         return [block / self.inner_loops / NS_PER_MS for block in self.device_ns]
 
     def call_marks(self) -> Iterator[tuple[int, Sequence[tuple[str, int]]]]:
-        """Start of each block on the clock (ns), and its marks."""
+        """Start time (ns) and marks of each block."""
         first = 0
         for started, end in zip(self.started_ns, self.mark_ends, strict=True):
             yield started, self.marks[first:end]
             first = end
 
     def run(self, count: int, limit_ns: float = math.inf, least: int = MIN_CALLS) -> object:
-        """Time `count` more blocks and return the last output; stops early once `limit_ns` is spent and there are
+        """Time `count` more blocks and return the last output. Stops early once `limit_ns` is spent and there are
         `least`.
 
-        Names are local and methods bound before the loop: an attribute look-up costs as much as the clock does. Each
-        call of a block is synced, so calls never overlap on the device and a block is a sum of latencies.
+        Names are local and methods bound before the loop, since an attribute look-up costs as much as reading the
+        clock. Each call of a block is synchronized, so calls never overlap on the device and a block is a sum of
+        latencies.
         """
         reset, run, sync = self._operation.reset, self._operation.run, self._handle.synchronize
         now, note, mark_ends = self._handle.now_ns, self.marks.append, self.mark_ends
         timers, flush = self._timers or (None,) * self.inner_loops, self._flush
 
         def mark(name: str) -> None:
-            if name != TOKEN:  # a token is marked once it is on the host; the end of a phase may still be in the queue
+            if name != TOKEN:  # a token is marked once it is on the host; a phase's end may still be queued
                 sync()
             note((name, now()))
 
@@ -164,7 +165,7 @@ class Stopwatch:
         return output
 
     def split(self, count: int, spent_ns: int) -> Stopwatch:
-        """The blocks from `count` on, moved to a stopwatch of their own; `spent_ns` was the total before them."""
+        """Move the blocks from `count` on to a new stopwatch. `spent_ns` was the total before them."""
         rest = Stopwatch(self._operation, self._handle, self.inner_loops, self._flush)
         marks = self.mark_ends[count - 1] if count else 0
         rest.spent_ns, self.spent_ns = self.spent_ns - spent_ns, spent_ns
@@ -193,7 +194,7 @@ class Stopwatch:
 
 
 def _timed_ns(flush: Callable[[], None], sync: Callable[[], None], now: Callable[[], int]) -> int:
-    """Nanoseconds of a flush, which is done when this returns."""
+    """Nanoseconds of a completed flush."""
     started = now()
     flush()
     sync()
@@ -201,7 +202,7 @@ def _timed_ns(flush: Callable[[], None], sync: Callable[[], None], now: Callable
 
 
 def _timers(handle: DeviceHandle, count: int) -> tuple[DeviceTimer, ...]:
-    """An event pair for each call of a block; empty when the device has none."""
+    """A pair of events for each call of a block; empty if the device has no events."""
     first = handle.timer()
     if first is None:
         return ()
@@ -210,8 +211,8 @@ def _timers(handle: DeviceHandle, count: int) -> tuple[DeviceTimer, ...]:
 
 
 def check_tokens(watch: Stopwatch, new_tokens: int | None, *, streams: bool = True) -> None:
-    """Raise BenchhouseError for a call that did not mark its new tokens, or the first and the last one of a call that
-    does not stream: it did other work."""
+    """Raise BenchhouseError if a call did not mark all of its new tokens, or the first and last token if it does not
+    stream: it did different work."""
     if new_tokens is None:
         return
     marks_each = new_tokens if streams else min(new_tokens, 2)
@@ -219,15 +220,15 @@ def check_tokens(watch: Stopwatch, new_tokens: int | None, *, streams: bool = Tr
         count = sum(name == TOKEN for name, _ in marks)
         if count != marks_each:
             raise BenchhouseError(
-                f"call {index} generated {count} tokens where {marks_each} were asked: the sample is invalid"
+                f"call {index} generated {count} tokens, expected {marks_each}: the sample is invalid"
             )
 
 
 def token_series(watch: Stopwatch, new_tokens: int | None, *, streams: bool = True) -> Series:
-    """Token times by raw metric: one value per call for ttft and tpot, all gaps of all calls in order for itl.
+    """Token times by raw metric: one value per call for ttft and tpot; for itl, all gaps of all calls in order.
 
-    tpot = (end to end - ttft) / (N - 1) per call. Empty without generation; for one token there is only ttft, and no
-    itl for a call that does not stream.
+    tpot = (end to end - ttft) / (N - 1) per call. Empty without generation. A single token has only ttft, and calls
+    that do not stream have no itl.
     """
     if new_tokens is None or not len(watch):
         return {}
@@ -255,17 +256,17 @@ def token_reasons(new_tokens: int | None, *, streams: bool = True) -> dict[str, 
         why = f"{NOT_APPLICABLE}: nothing is generated"
         return dict.fromkeys((TIME_TO_FIRST_TOKEN, TIME_PER_OUTPUT_TOKEN, INTER_TOKEN_LATENCY), why)
     if new_tokens == 1:
-        why = f"{NOT_APPLICABLE}: a single token has none after it"
+        why = f"{NOT_APPLICABLE}: only one token is generated"
         return dict.fromkeys((TIME_PER_OUTPUT_TOKEN, INTER_TOKEN_LATENCY), why)
     if not streams:
-        return {INTER_TOKEN_LATENCY: f"{NOT_APPLICABLE}: the tokens after the first reach the host together"}
+        return {INTER_TOKEN_LATENCY: f"{NOT_APPLICABLE}: all tokens after the first reach the host together"}
     return {}
 
 
 def phase_series(watch: Stopwatch) -> Series:
-    """Times by `phase_<name>`: each phase lasts from the previous mark, or the start of the call, to its own mark.
+    """Times by `phase_<name>`. A phase lasts from the previous mark, or the start of the call, to its own mark.
 
-    Tokens give the phases prefill (up to the first one) and decode (from there to the last one). A mark that occurs
+    Tokens give the phases prefill (up to the first token) and decode (from there to the last one). A mark that occurs
     several times in a call ("step") gives that many values.
     """
     phases: dict[str, list[float]] = {}
@@ -287,16 +288,16 @@ def phase_series(watch: Stopwatch) -> Series:
 
 def phase_reasons(found: Collection[str]) -> dict[str, str]:
     """Why phases are absent, by raw metric."""
-    return {name: f"{NOT_APPLICABLE}: the call has no such phase" for name in PHASES if name not in found}
+    return {name: f"{NOT_APPLICABLE}: the call does not have this phase" for name in PHASES if name not in found}
 
 
 def own_series(watch: Stopwatch) -> Series:
-    """The further times of calls that time themselves or whose runtime has a clock, by raw metric."""
+    """Other times by raw metric, from calls that time themselves or a runtime's own clock."""
     return {name: tuple(map(ns_to_ms, values)) for name, values in watch.own_ns.items()}
 
 
 def own_reasons(watch: Stopwatch) -> dict[str, str]:
-    """Why finer times are absent for calls that time themselves, by raw metric."""
-    why = f"{NOT_APPLICABLE}: the call times itself and does not say"
+    """Why more detailed times are absent for calls that time themselves, by raw metric."""
+    why = f"{NOT_APPLICABLE}: the call times itself and does not report it"
     finer = ("latency_device", TIME_TO_FIRST_TOKEN, TIME_PER_OUTPUT_TOKEN, INTER_TOKEN_LATENCY)
     return {name: why for name in finer if name not in watch.own_ns}

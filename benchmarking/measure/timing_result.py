@@ -1,4 +1,4 @@
-"""Times of calls, whoever took them, and the statistics of them: for scripts that time something themselves."""
+"""Times of calls from any source, and their statistics: for scripts that time something themselves."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from benchmarking.measure.timing import LATENCY_WALL
 PERCENT = 100
 MS_PER_S = 1_000
 TAIL = 0.9
-"""A percentile as far out as this one, on either side, needs enough calls beyond it."""
+"""Percentiles this far out, on either side, need enough calls beyond them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimingResult:
-    """Times of calls. Raises UsageError without any, and for one that is no time."""
+    """Times of calls. Raises UsageError if there are none, or if one is not a time."""
 
     values_s: tuple[float, ...]
-    """Seconds of each call, in the order of the calls."""
+    """Seconds of each call, in call order."""
 
     def __init__(self, values_s: Iterable[float]) -> None:
         values = tuple(map(float, values_s))
         if not values:
-            raise UsageError("TimingResult: no values: give the seconds of each call")
+            raise UsageError("TimingResult needs the seconds of each call: got none")
         if not all(math.isfinite(value) and value >= 0 for value in values):
             raise UsageError("TimingResult takes seconds from 0: got " + repr(values)[:60])
         object.__setattr__(self, "values_s", values)
 
     @classmethod
     def of(cls, result: Result, metric: str = LATENCY_WALL) -> TimingResult:
-        """The timed calls of a result, of all its launches: a raw metric in ms. Raises UsageError where there are none,
-        and for calls that were timed in blocks, of which only the means are known."""
+        """The timed calls of a result over all launches, from a raw metric in ms. Raises UsageError if there are none,
+        or if calls were timed in blocks, where only means are known."""
         found = [one for one in result.samples if (one.metric, one.unit, one.phase) == (metric, "ms", "measure")]
         if not found:
             known = ", ".join(sorted({one.metric for one in result.samples})) or "none"
-            raise UsageError(f"{result.point.label}: no samples of {metric}: there are {known}")
+            raise UsageError(f"{result.point.label}: no samples of {metric}. Found: {known}")
         if any(one.inner_loops > 1 for one in found):
-            raise UsageError(f"{result.point.label}: its calls were timed in blocks, and only the means are known")
+            raise UsageError(f"{result.point.label}: the calls were timed in blocks, so only means are known")
         return cls(value / MS_PER_S for one in found for value in one.values)
 
     @property
     def statistics(self) -> Statistics:
-        """All of them in seconds, with the 95 % interval of the median."""
+        """All statistics in seconds, with the 95 % interval of the median."""
         return describe(self.values_s)
 
     @property
@@ -60,8 +60,8 @@ class TimingResult:
         return self._quantile(0.5)
 
     def percentile_s(self, percent: float) -> float | None:
-        """A percentile in seconds, by linear interpolation; None for one from p90 (or to p10) that there are too few
-        calls for (`tail_min_samples`). Raises UsageError."""
+        """A percentile in seconds, by linear interpolation; None for p90 and above (or p10 and below) if there are too
+        few calls (`tail_min_samples`). Raises UsageError."""
         share = percent / PERCENT
         if not 0 < share < 1:
             raise UsageError(f"percentile_s takes a number between 0 and 100: got {percent!r}")

@@ -99,7 +99,7 @@ def test_times_that_a_benchmark_measures_itself_are_stored_unchanged_and_marked(
     assert result.metrics["first_call_ms"] == 9
     assert result.metrics["throughput_tokens_per_sec"] == pytest.approx(2 * 5 * 3 / 18.75 * 1000)
     assert result.metrics["prefill_tokens_per_sec"] == pytest.approx(16 / 3 * 1000)
-    why = "not_applicable: the call times itself and does not say"
+    why = "not_applicable: the call times itself and does not report it"
     assert result.missing["time_per_output_token_ms"] == result.missing["inter_token_latency_p50_ms"] == why
     assert result.missing["flops"].startswith("not_applicable: the benchmark times itself")
     assert "timed_by_itself" in {doubt.kind for doubt in result.doubts}
@@ -129,7 +129,7 @@ def test_marked_tokens_give_token_times_and_are_counted(write, measure):
     right, wrong = measure()[0].results
     assert (right.status, wrong.status) == ("ok", "failed")
     assert {"time_to_first_token_ms", "time_per_output_token_ms", "inter_token_latency_p50_ms"} <= set(right.metrics)
-    assert "generated 3 tokens where 4 were asked" in wrong.error
+    assert "generated 3 tokens, expected 4" in wrong.error
 
 
 def test_every_point_is_set_up_and_cleaned_up_once(folder, write, measure):

@@ -176,7 +176,7 @@ def test_an_invalid_metric_is_refused_with_the_reason(fields, why):
     ("metrics", "why"),
     [
         ("[1.0]", "gives CustomMetrics: got 1.0"),
-        ("[CustomMetric(name='setup_s', value=1)]", "setup_s is one of benchhouse's own readings"),
+        ("[CustomMetric(name='setup_s', value=1)]", "setup_s is a built-in reading"),
     ],
 )
 def test_metrics_that_cannot_be_stored_make_the_point_failed(write, measure, metrics, why):

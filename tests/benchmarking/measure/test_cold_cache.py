@@ -147,7 +147,7 @@ def test_requests_in_flight_leave_no_moment_for_a_flush():
         requests_in_flight = 4
 
     point = Point(batch_size=1, concurrency=4)
-    with pytest.raises(BenchhouseError, match="no moment for --cold-cache between requests in flight"):
+    with pytest.raises(BenchhouseError, match="--cold-cache needs one request at a time"):
         measure_point(AtOnce(KIB), CpuHandle(), point, 0, Settings(cold_cache=True))
 
 

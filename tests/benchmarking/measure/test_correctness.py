@@ -81,7 +81,7 @@ def test_sums_over_large_values_do_not_overflow():
     [
         ({"logits": array(1, math.nan)}, "logits has NaN or Inf"),
         ({"logits": array(1, math.inf)}, "logits has NaN or Inf"),
-        ({"logits": array(1, 2, 3)}, "logits has shape (3,), the reference (2,)"),
+        ({"logits": array(1, 2, 3)}, "logits has shape (3,), expected (2,)"),
         ({"other": array(1, 2)}, "the output has no logits"),
     ],
 )

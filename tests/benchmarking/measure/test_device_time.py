@@ -171,10 +171,10 @@ class OwnClock(Call):
 @pytest.mark.parametrize(
     ("kind", "settings", "why"),
     [
-        (Streaming, {}, "generated tokens wait for the device"),
-        (AtOnce, {}, "4 requests are in flight already"),
+        (Streaming, {}, "each generated token waits for the device"),
+        (AtOnce, {}, "4 requests are already in flight"),
         (OwnClock, {}, "the call times itself"),
-        (Call, {"cold_cache": True}, "between calls with a cold cache the device works for the flush"),
+        (Call, {"cold_cache": True}, "with a cold cache the device also works on the flush between calls"),
     ],
 )
 def test_calls_that_cannot_be_queued_have_the_reason(device, kind, settings, why):
@@ -186,10 +186,14 @@ def test_calls_that_cannot_be_queued_have_the_reason(device, kind, settings, why
 
 def test_a_processor_has_neither_a_queue_nor_a_gap(device):
     processor = bench(Call(device), CpuHandle())
-    assert pipelined_pass(processor, MS).missing["throughput_pipelined"].startswith("not_applicable: a call ends")
-    assert host_gap_pass(processor, 0, MS).missing == {"host_gap_ms": "not_applicable: the device is the host itself"}
+    assert (
+        pipelined_pass(processor, MS)
+        .missing["throughput_pipelined"]
+        .startswith("not_applicable: calls are synchronous")
+    )
+    assert host_gap_pass(processor, 0, MS).missing == {"host_gap_ms": "not_applicable: the host is the device"}
 
 
 def test_an_accelerator_that_nothing_traces_has_that_reason(device):
     watched = bench(Call(device), DeviceHandle())
-    assert host_gap_pass(watched, 0, MS).missing["host_gap_ms"].startswith("not_supported: nothing traces")
+    assert host_gap_pass(watched, 0, MS).missing["host_gap_ms"].startswith("not_supported: no kernel tracer")

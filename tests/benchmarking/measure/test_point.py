@@ -132,13 +132,13 @@ def test_a_call_that_does_not_stream_says_why_it_has_no_time_between_tokens(fake
     assert wall(result, metric="time_to_first_token").values == (5.0,) * 4
     assert wall(result, metric="time_per_output_token").values == (2.0,) * 4
     assert "inter_token_latency" not in {one.metric for one in result.samples}
-    assert result.missing["inter_token_latency"].startswith("not_applicable: the tokens after the first reach")
+    assert result.missing["inter_token_latency"].startswith("not_applicable: all tokens after the first reach")
 
 
 def test_a_missing_token_ends_the_point_at_its_first_call(fake):
     handle = fake.handle()
     operation = fake.operation(handle, [[("token", 5)]], new_tokens=2)
-    with pytest.raises(BenchhouseError, match="1 tokens where 2"):
+    with pytest.raises(BenchhouseError, match="1 tokens, expected 2"):
         measure(operation, handle)
     assert operation.calls == 1
 

@@ -54,7 +54,7 @@ def test_a_point_has_its_series_its_reasons_and_the_mark_that_it_timed_itself(fa
     assert measured.first_call_ms == 3
     assert "time_to_first_token" not in measured.missing
     for name in ("latency_device", "time_per_output_token", "inter_token_latency"):
-        assert measured.missing[name] == "not_applicable: the call times itself and does not say"
+        assert measured.missing[name] == "not_applicable: the call times itself and does not report it"
     assert [doubt.severity for doubt in measured.doubts if doubt.kind == "timed_by_itself"] == ["info"]
 
 

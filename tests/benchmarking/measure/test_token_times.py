@@ -34,10 +34,10 @@ def test_a_call_that_does_not_stream_has_every_token_time_but_the_gaps(fake):
     series = token_series(timed, 4, streams=False)
     assert series == {"time_to_first_token": (50.0, 50.0), "time_per_output_token": (11.0, 11.0)}
     (why,) = token_reasons(4, streams=False).items()
-    assert why == ("inter_token_latency", "not_applicable: the tokens after the first reach the host together")
+    assert why == ("inter_token_latency", "not_applicable: all tokens after the first reach the host together")
     assert token_reasons(1, streams=False) == token_reasons(1)
     assert phase_series(timed)["phase_decode"] == (30.0, 30.0)
-    with pytest.raises(BenchhouseError, match="call 0 generated 2 tokens where 4 were asked"):
+    with pytest.raises(BenchhouseError, match="call 0 generated 2 tokens, expected 4"):
         check_tokens(timed, 4)
 
 
@@ -57,7 +57,7 @@ def test_without_generation_there_are_no_token_times(fake):
 @pytest.mark.parametrize("marks", [1, 3])
 def test_a_call_with_the_wrong_number_of_tokens_is_an_error(fake, marks):
     timed = watch(fake, [[("token", 5)] * 2, [("token", 5)] * marks], 2, 2)
-    with pytest.raises(BenchhouseError, match=f"call 1 generated {marks} tokens where 2 were asked"):
+    with pytest.raises(BenchhouseError, match=f"call 1 generated {marks} tokens, expected 2"):
         check_tokens(timed, 2)
 
 
@@ -93,4 +93,4 @@ def test_a_phase_ends_when_the_device_is_done_and_a_token_when_it_is_marked(fake
 def test_phases_that_a_call_lacks_are_not_applicable():
     reasons = phase_reasons({"phase_encode"})
     assert "phase_encode" not in reasons
-    assert reasons["phase_step"] == "not_applicable: the call has no such phase"
+    assert reasons["phase_step"] == "not_applicable: the call does not have this phase"

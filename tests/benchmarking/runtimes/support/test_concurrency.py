@@ -67,13 +67,15 @@ class Calls(Operation):
 def test_a_call_with_another_number_of_requests_than_the_points_is_not_measured():
     check_requests(Calls(4), FOUR)
     check_requests(Calls(), ALONE)
-    with pytest.raises(BenchhouseError, match="b2 s8 c4: concurrency 4 was requested, but the runtime has 2 in flight"):
+    with pytest.raises(
+        BenchhouseError, match="b2 s8 c4: concurrency 4 was requested, but the runtime keeps 2 in flight"
+    ):
         check_requests(Calls(2), FOUR)
-    with pytest.raises(BenchhouseError, match="but the runtime has 1 in flight"):
+    with pytest.raises(BenchhouseError, match="but the runtime keeps 1 in flight"):
         check_requests(Calls(), FOUR)
-    with pytest.raises(BenchhouseError, match="b2 s8: concurrency 1 was requested, but the runtime has 2 in flight"):
+    with pytest.raises(BenchhouseError, match="b2 s8: concurrency 1 was requested, but the runtime keeps 2 in flight"):
         check_requests(Calls(2), ALONE)
-    with pytest.raises(BenchhouseError, match="3 timed requests never put 4 in flight: take --iterations 40 or more"):
+    with pytest.raises(BenchhouseError, match="3 timed requests cannot keep 4 in flight: use --iterations 40 or more"):
         check_requests(Calls(4), FOUR, settings("quick", iterations=3))
     check_requests(Calls(4), FOUR, settings("quick", iterations=4))
 
