@@ -51,8 +51,10 @@ ALIKE = (
 )
 """What a picture has in common. Runtime settings may differ, since not every model has the same ones."""
 DETAILS = ("device_name", "num_threads", "cpu_list", "metric_definition", "hardware_id")
-ROW_IN, LINE_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.3, 0.16, 0.45, 0.78, 2.6
-WIDTH_IN = 8.4
+LINE_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.16, 0.45, 0.78, 3.2
+ROW_IN, NARROW_ROW_IN, NARROW_FROM = 0.3, 0.22, 13
+"""Height of a row, and from how many rows on it is less."""
+WIDTH_IN = 9.0
 CHOICE = "Each block shows the point at which most of its models were measured."
 
 
@@ -138,7 +140,8 @@ def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Bloc
     drawn = [row for block in blocks for row in block.rows]
     styles = {family: _place(members[0]["architecture_type"]) for family, members in _by_family(drawn)}
     memory = memory_column(drawn)
-    heights = [_height_in(block) for block in blocks]
+    row_in = ROW_IN if len(drawn) < NARROW_FROM else NARROW_ROW_IN
+    heights = [_height_in(block, row_in) for block in blocks]
     with theme():
         columns = 2 if memory else 1
         figure, panels = new_figure(
@@ -162,10 +165,10 @@ def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Bloc
     )
 
 
-def _height_in(block: Block) -> float:
+def _height_in(block: Block, row_in: float) -> float:
     """Height of a block; every row is as high as the longest name needs."""
     lines = max(name.count("\n") + 1 for name in _names(block.rows))
-    return BLOCK_IN + len(block.rows) * (ROW_IN + (lines - 1) * LINE_IN)
+    return BLOCK_IN + len(block.rows) * (row_in + (lines - 1) * LINE_IN)
 
 
 def _draw_block(axes: Axes, block: Block, styles: dict[str, int]) -> None:

@@ -41,7 +41,9 @@ ORDER BY {order}
 
 ALIKE = (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, *(name for name in POINT_COLUMNS if name != "sequence_length"))
 """What a picture has in common: all but the batch size and the sequence length."""
-CELL_WIDTH_IN, CELL_HEIGHT_IN, MARGINS_IN = 0.72, 0.42, 1.9
+CELL_WIDTH_IN, MARGINS_IN = 0.72, 1.9
+LEAST_CELL_IN, MOST_CELL_IN, CELLS_IN = 0.22, 0.42, 6.5
+"""Height of a cell, and about that of all of them: with many lengths the cells are lower."""
 LEAST_WIDTH_IN, LEAST_HEIGHT_IN = 6.4, 2.5
 
 
@@ -71,7 +73,8 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
     batches, lengths = _sorted(members, "batch_size"), _sorted(members, "sequence_length")
     with theme():
         width_in = max(LEAST_WIDTH_IN, MARGINS_IN + CELL_WIDTH_IN * len(batches))
-        figure, (axes,) = new_figure(width_in, max(LEAST_HEIGHT_IN, 0.8 + CELL_HEIGHT_IN * len(lengths)))
+        cell_in = min(max(CELLS_IN / len(lengths), LEAST_CELL_IN), MOST_CELL_IN)
+        figure, (axes,) = new_figure(width_in, max(LEAST_HEIGHT_IN, 0.8 + cell_in * len(lengths)))
         _draw_cells(axes, drawn, batches, lengths, _unit(drawn))
         for row in members:
             _write(axes, row, batches.index(row["batch_size"]), lengths.index(row["sequence_length"]))

@@ -112,13 +112,12 @@ def _figure_text(
 ) -> FigureText:
     alone = "Measured on one configuration so far: there is nothing to compare it with." if len(lines) == 1 else None
     whiskers = words.interval(drawn)
-    there = set(map(id, drawn))
     return FigureText(
         title=f"{title}: {key['model_id']}",
         subtitle=str(key["task"]),
         source=words.provenance(drawn),
         notes=words.caption(
-            [row for row in members if not any(left_out) or id(row) in there or not is_ok(row)],
+            words.accountable(members, drawn, *left_out),
             drawn,
             whiskers,
             lacking=(alone, *left_out),

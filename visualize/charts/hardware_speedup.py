@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from visualize.drawing import words
 from visualize.drawing.configurations import (
@@ -33,7 +34,10 @@ from visualize.drawing.rows import (
     is_ok,
     trust,
 )
-from visualize.drawing.style import look, number, theme
+from visualize.drawing.style import look, number, spans_decade, theme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SQL = """
 SELECT {facts},
@@ -107,7 +111,6 @@ def _drawing(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline
     batches = _batches(sorted(baseline.at))
     shown = [row for line in lines for row in line.rows if row["batch_size"] in batches]
     ratios = {id(row): speedup(baseline.at[row["batch_size"]], row) for row in shown}
-    longest = max(ratio.high or ratio.value for ratio in ratios.values())
     with theme():
         width_in = LABEL_IN + PANEL_IN * len(batches)
         figure, panels = new_figure(width_in, rows_height_in(lines) + 0.6, 1, len(batches))
@@ -116,7 +119,7 @@ def _drawing(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline
             axes.axvline(1, color=look().grey, linewidth=1, linestyle="--", zorder=1, label="_baseline")
             draw_rows(axes, lines, at, lambda row: ratios[id(row)], lambda row: _remark(row, ratios[id(row)]))
             axes.set_title(words.axis("batch_size", batch))
-            axes.set_xlim(0, longest * ROOM)
+            _scale(axes, list(ratios.values()))
             axes.set_xlabel("Times as fast as the baseline\nhigher is better")
         finish(figure, _figure_text(key, members, shown, baseline, batches, left_out))
     return Drawing(
@@ -127,6 +130,17 @@ def _drawing(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline
         ),
         details=details(key, MODEL_COLUMNS),
     )
+
+
+def _scale(axes: Axes, ratios: Sequence[Ratio]) -> None:
+    """From 0, so that lengths can be compared, or a log scale; with room for the remarks."""
+    shortest, longest = min(ratio.value for ratio in ratios), max(ratio.high or ratio.value for ratio in ratios)
+    if spans_decade([ratio.value for ratio in ratios]):
+        axes.set_xscale("log")
+        axes.set_xlim(shortest / (longest / shortest) ** 0.06, longest * (longest / shortest) ** (ROOM - 1))
+        axes.xaxis.set_major_formatter(lambda value, _: number(value))
+    else:
+        axes.set_xlim(0, longest * ROOM)
 
 
 def _batches(sizes: Sequence[int]) -> list[int]:
@@ -172,7 +186,7 @@ def _figure_text(
         subtitle=words.subtitle(title, HardwareSpeedup.title, str(key["task"]), point),
         source=words.provenance(shown),
         notes=words.caption(
-            [row for row in members if row["batch_size"] not in skipped_sizes],
+            [row for row in words.accountable(members, shown, left_out) if row["batch_size"] not in skipped_sizes],
             shown,
             *reading,
             lacking=lacking,

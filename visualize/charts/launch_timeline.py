@@ -39,7 +39,7 @@ ORDER BY {order}, raw.launch, raw.phase DESC
 
 MOST_PICTURES, MOST_LAUNCHES, MOST_DOUBTS = 6, 5, 3
 WIDTH_IN, PANEL_IN = 8.4, 1.7
-NOTE = "Time is counted from the first call of the warm-up; the line is the median of the result."
+NOTE = "Time starts at the first warm-up call; the line is the median of the result."
 
 
 class LaunchTimeline(ChartPlugin):
@@ -77,7 +77,7 @@ def _drawing(members: Sequence[Row]) -> Drawing:
         for axes, (launch, phases) in zip(panels, shown, strict=True):
             _draw_launch(axes, phases)
             axes.set_title(f"launch {launch['launch'] + 1}", loc="left", x=0)
-            axes.set_ylabel("ms")
+            axes.set_ylabel("Latency (ms)")
         drawn = [value for _, phases in shown for row in phases for value in row["samples"]]
         for axes in panels:
             scale_value_axis(axes, drawn)
@@ -113,14 +113,13 @@ def _figure_text(key: Row, shown: Sequence[tuple[Row, list[Row]]], total: int) -
     sentences = [KINDS[kind].sentence if kind in KINDS else kind.replace("_", " ") + "." for kind in kinds]
     more = f"And {len(sentences) - MOST_DOUBTS} more doubts." if len(sentences) > MOST_DOUBTS else None
     left_out = f"Left out: {total - len(shown)} of {total} launches." if total > len(shown) else None
-    state = {"valid": "no doubts that matter", "doubtful": "doubtful", "invalid": "invalid"}[trust(key)]
     has_warmup = any(row["phase"] == "warmup" for _, phases in shown for row in phases)
     entries = [legend_entry("timed", colour(0), 0)]
     if has_warmup:
         entries.insert(0, legend_entry("warm-up", look().grey, 0, markerfacecolor=look().background))
     notes = (*words.sentences([NOTE, left_out]), *sentences[:MOST_DOUBTS], more)
     return FigureText(
-        title=f"{LaunchTimeline.title}: {key['model_id']}, {words.point(key)} ({state})",
+        title=f"{LaunchTimeline.title}: {key['model_id']}, {words.point(key)} ({trust(key)})",
         subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
         source=words.provenance([key]),
         notes=tuple(note for note in notes if note),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from visualize.drawing import words
-from visualize.drawing.layout import FigureText, finish, new_figure
+from visualize.drawing.layout import FigureText, finish, new_figure, spaced
 from visualize.drawing.lines import Line, doubtful_entries, draw_trusted, legend_entry
 from visualize.drawing.loads import LEVELS, by_kind, level_lines, level_words, ordered, request_words
 from visualize.drawing.rows import MODEL_COLUMNS, ChartPlugin, Drawing, NotDrawn, Row, details, is_ok, trust
@@ -23,13 +23,13 @@ WHERE r.result_id IN {{latest}} AND {{selected}}
 ORDER BY {{order}}
 """  # noqa: S608 - a constant of ours
 WIDTH_IN, HEIGHT_IN = 7.2, 4.4
-MOST_NAMED = 8
-"""Levels on the front with their names; more would overlap."""
+NAME_PT = 62
+"""Width of a name on the front, in points."""
 ROOM = 1.1
 """Factor of room above and beside the points, for their names."""
 NOTE = (
-    "Each point is a level of load, right is faster for each user and up is more for all together; on the stepped line "
-    "nothing gives more of both."
+    "Each point is a level of load: further right is faster for each user, higher is more for all users together; no "
+    "point beats the stepped line in both."
 )
 
 
@@ -96,7 +96,8 @@ def _draw_front(axes: Axes, best: Sequence[Row]) -> None:
         [row["per_user"] for row in best], [row["throughput"] for row in best], where="pre", color=look().ink,
         linewidth=1.2, zorder=3, label="_front",
     )  # fmt: skip
-    for row in best[:: -(-len(best) // MOST_NAMED)] if best else ():
+    for at in spaced(axes, [(row["per_user"], row["throughput"]) for row in best], NAME_PT):
+        row = best[at]
         axes.annotate(
             level_words(row), (row["per_user"], row["throughput"]), xytext=(5, 5), textcoords="offset points",
             fontsize=SMALL_SIZE, color=look().ink,
@@ -123,13 +124,12 @@ def _figure_text(
 ) -> FigureText:
     title = _title(key, best)
     entries = [legend_entry(line.label, line.colour, line.style, linestyle=line.line_style) for line in lines]
-    there = set(map(id, shown))
     return FigureText(
         title=title,
         subtitle=words.subtitle(title, LoadFrontier.title, *request_words(key)),
         source=words.provenance(shown),
         notes=words.caption(
-            [row for row in members if not left_out or id(row) in there or not is_ok(row)],
+            words.accountable(members, shown, left_out),
             shown,
             NOTE,
             lacking=[left_out],

@@ -180,13 +180,12 @@ def _figure_text(
 ) -> FigureText:
     title = _title(key, lines)
     entries = [legend_entry(line.label, line.colour, line.style, linestyle=line.line_style) for line in lines]
-    there = set(map(id, shown))
     return FigureText(
         title=title,
         subtitle=words.subtitle(title, LoadLatency.title, *request_words(key)),
         source=words.provenance(shown),
         notes=words.caption(
-            [row for row in members if not left_out or id(row) in there or not is_ok(row)],
+            words.accountable(members, shown, left_out),
             shown,
             _note(shown),
             IDEAL if key["loop"] == "open" else None,

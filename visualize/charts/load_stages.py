@@ -34,7 +34,7 @@ STAGES = {
     "to_device": "moving them to the device",
 }
 """The stages in their order, in words; other ones follow."""
-MOST_BARS = 40
+MOST_BARS = 24
 WIDTH_IN = 8.4
 
 
@@ -108,8 +108,10 @@ def _figure_text(key: Row, shown: Sequence[Line], total: int) -> FigureText:
 
     there = dict.fromkeys(name for line in shown for name in stages(newest(line.rows)))
     rows = [newest(line.rows) for line in shown]
-    left_out = f"Left out: the {total - len(shown)} slowest of {total}; a selection shows them."
-    reading = ("Medians over launches, each a fresh process; the newest run of each configuration.",)
+    left_out = (
+        f"Left out: the {total - len(shown)} slowest of {total} configurations; narrow the selection to see them."
+    )
+    reading = ("Medians over launches, each a fresh process, from the newest run of each configuration.",)
     title = _title(key, shown)
     return FigureText(
         title=title,

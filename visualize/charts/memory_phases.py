@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from benchmarking.core.metrics import PEAK_MEMORY
 from visualize.drawing import words
 from visualize.drawing.layout import FigureText, finish, new_figure
 from visualize.drawing.lines import MOST_LINES, Line, doubtful_entries, draw_lines, legend_entries
@@ -18,8 +19,9 @@ from visualize.drawing.rows import (
     details,
     grouped,
     is_ok,
+    trust,
 )
-from visualize.drawing.style import theme
+from visualize.drawing.style import number, theme
 
 PANELS: Mapping[str, Mapping[str, str]] = {
     "Memory of the process (MB)\nlower is better": {
@@ -37,10 +39,12 @@ PANELS: Mapping[str, Mapping[str, str]] = {
     },
     "Use of the device (%)": {
         "utilization_mean_percent": "mean while\ninferring",
-        "utilization_max_percent": "most while\ninferring",
+        "utilization_max_percent": "highest while\ninferring",
     },
 }
 """The panels by the title of their axis: their phases in order, by column."""
+PEAKS = tuple(name for name in PEAK_MEMORY if any(name in phases for phases in PANELS.values()))
+"""Columns of the memory that the title states, the first that was read."""
 OF_THE_DEVICE = "memory_device_"
 COLUMNS = tuple(column for phases in PANELS.values() for column in phases)
 SQL = f"""
@@ -81,6 +85,7 @@ def _drawing(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...
     groups = grouped(drawn, ("batch_size", *POINT_COLUMNS))
     shown = groups[-MOST_LINES:]  # the largest need most
     rows = [found[-1] for _, found in shown]
+    heading = _title(key, rows)
     with theme():
         width_in = max(6.4, PANEL_IN * len(panels))
         figure, every = new_figure(width_in, HEIGHT_IN, 1, len(panels), sharex=False, sharey=False)
@@ -93,17 +98,20 @@ def _drawing(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...
             axes.set_xticks(range(len(columns)), [PANELS[title][column] for column in columns])
             axes.set_xlim(-0.3, len(columns) - 0.7)
             axes.set_ylim(0, axes.get_ylim()[1] * 1.05)
+            axes.yaxis.set_major_formatter(lambda value, _: number(value))
             axes.set(xlabel="", ylabel=title)
         rest = len(groups) - len(shown)
         lacking = (
             words.doubts(rows),
-            f"Left out: the {rest} smallest of {len(groups)} points; a selection shows them." if rest else None,
+            f"Left out: the {rest} smallest of {len(groups)} points; narrow the selection to see them."
+            if rest
+            else None,
         )
         finish(
             figure,
             FigureText(
-                title=f"{MemoryPhases.title}: {key['model_id']}",
-                subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
+                title=heading,
+                subtitle=words.subtitle(heading, MemoryPhases.title, words.cell(key), str(key["task"])),
                 source=words.provenance(rows),
                 notes=words.sentences([NOTE], lacking),
                 legend=(*legend_entries(lines, ()), *doubtful_entries(rows)),
@@ -114,6 +122,16 @@ def _drawing(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...
         name_parts=tuple(str(key[column]) for column in CELL_COLUMNS),
         details=details(key, CELL_DETAIL_COLUMNS),
     )
+
+
+def _title(key: Row, rows: Sequence[Row]) -> str:
+    """The highest memory of valid results while inferring."""
+    column = next((name for name in PEAKS if any(row[name] is not None for row in rows)), None)
+    sound = [row for row in rows if column and row[column] is not None and trust(row) == "valid"]
+    if not sound or key["simulated"]:
+        return f"{MemoryPhases.title}: {key['model_id']}"
+    most = max(sound, key=lambda row: float(row[column]))
+    return f"{key['model_id']}: memory peaks at {number(most[column])} MB at {words.point(most)}"
 
 
 def _phases(row: Row, columns: Sequence[str]) -> tuple[Row, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from visualize.drawing import words
 from visualize.drawing.configurations import MOST_COLOURS, configurations, fastest
-from visualize.drawing.layout import FigureText, finish, new_figure
+from visualize.drawing.layout import FigureText, finish, new_figure, spaced
 from visualize.drawing.lines import Line, doubtful_entries, draw_trusted, legend_entry
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
@@ -39,8 +39,8 @@ SUBJECT = ("model_id", *MODEL_COLUMNS)
 WIDTH_IN, HEIGHT_IN = 7.2, 4.4
 LABEL_ROOM = 1.4
 """Factor of room at the left, on a log axis, for the name of the first point of the front."""
-MOST_NAMED = 8
-"""Points of the front with a name beside them; more would overlap."""
+NAME_PT = 62
+"""Width of a name on the front, in points."""
 NOTE = "Points on the stepped line: nothing else has both a lower median latency and a higher throughput."
 
 
@@ -113,7 +113,8 @@ def _draw_front(axes: Axes, best: Sequence[Row]) -> None:
         [row["value"] for row in best], [row["throughput"] for row in best], where="post", color=look().ink,
         linewidth=1.2, zorder=3, label="_front",
     )  # fmt: skip
-    for row in best[:: -(-len(best) // MOST_NAMED)] if best else ():
+    for at in spaced(axes, [(row["value"], row["throughput"]) for row in best], NAME_PT):
+        row = best[at]
         text = f"batch {row['batch_size']}" + (f", {row['concurrency']} in flight" if row["concurrency"] > 1 else "")
         axes.annotate(
             text, (row["value"], row["throughput"]), xytext=(-6, 6), textcoords="offset points", ha="right",
@@ -142,7 +143,6 @@ def _figure_text(
     left_out: str | None,
 ) -> FigureText:
     held = (str(key["task"]), words.unbroken(words.point({**key, "batch_size": 1, "concurrency": 1}, with_batch=False)))
-    there = set(map(id, shown))
     entries = [legend_entry(line.label, line.colour, line.style, linestyle=line.line_style) for line in lines]
     title = _title(key, best)
     return FigureText(
@@ -150,7 +150,7 @@ def _figure_text(
         subtitle=words.subtitle(title, ParetoFront.title, *held),
         source=words.provenance(shown),
         notes=words.caption(
-            [row for row in members if not left_out or id(row) in there or not is_ok(row)],
+            words.accountable(members, shown, left_out),
             shown,
             NOTE if best else None,
             lacking=[left_out],

@@ -29,8 +29,8 @@ DEVICE = ("hardware_id", "device", "device_name", "simulated")
 WIDTH_IN, HEIGHT_IN, MOST_SERIES = 7.2, 4.6, 40
 GIGA = 1e9
 NOTE = (
-    "Lines: the fastest large matrix product, and the fastest copy of memory, that were measured on this device; "
-    "points above the slope had some of their data in caches."
+    "Lines: peak speed of matrix products and peak memory bandwidth, as measured on this device; points above the "
+    "slope had some of their data in caches."
 )
 
 
@@ -73,7 +73,7 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
         axes.set(xlabel="Arithmetic intensity (operations per byte)", ylabel="Speed (GFLOP/s)\nhigher is better")
         entries = [legend_entry(name, colour(style), style) for style, name in enumerate(names)]
         rest = len(groups) - len(series)
-        left_out = f"Left out: {rest} of {len(groups)} series; a selection shows them." if rest else None
+        left_out = f"Left out: {rest} of {len(groups)} series; narrow the selection to see them." if rest else None
         best = max((row for row in shown if trust(row) != "invalid"), key=_share, default=None)
         finish(
             figure,
@@ -119,8 +119,10 @@ def _draw_roofs(axes: Axes, shown: Sequence[Row]) -> None:
             [min(lowest, ridge), ridge, highest], [min(lowest, ridge) * bytes_per_s / GIGA, peak / GIGA, peak / GIGA],
             color=look().ink, linewidth=1.2, linestyle=line_style(index * 11), label=f"_roof {precision}", zorder=1,
         )  # fmt: skip
+    for peak in dict.fromkeys(peaks.values()):
+        names = ", ".join(name for name, own in peaks.items() if own == peak)
         axes.annotate(
-            f"{precision}: {number(peak / GIGA)} GFLOP/s", (highest, peak / GIGA), xytext=(0, 4), ha="right",
+            f"{names}: {number(peak / GIGA)} GFLOP/s", (highest, peak / GIGA), xytext=(0, 4), ha="right",
             textcoords="offset points", fontsize=SMALL_SIZE,
         )  # fmt: skip
     axes.annotate(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from visualize.drawing import words
 from visualize.drawing.configurations import Finding, finding
 from visualize.drawing.layout import FigureText, finish, new_figure, wrap
+from visualize.drawing.lines import spread
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     POINT_COLUMNS,
@@ -52,7 +53,11 @@ BAR = ("runtime", "precision", "runtime_mode", "device", "device_name", "simulat
 BASELINE = "unmodified PyTorch at float32"
 NO_BASELINE = f"without the baseline, {BASELINE}, to compare with"
 UNRANKED = "Grey and hatched: not ranked, because the output is wrong or a simulator ran."
-COLUMNS, ROW_IN, LINE_IN, AXIS_IN, LABEL_IN, PANEL_IN = 2, 0.34, 0.16, 0.75, 2.3, 3.1
+COLUMNS, LINE_IN, AXIS_IN, LABEL_IN, PANEL_IN = 3, 0.16, 0.75, 2.3, 2.7
+ROW_IN, NARROW_ROW_IN, NARROW_FROM = 0.34, 0.24, 12
+"""Height of a bar with its gap, and from how many bars on it is less."""
+MOST_BARS, MOST_HEIGHT_IN = 40, 10.0
+"""Of a picture: the fastest configurations are kept, and batch sizes from the smallest to the largest."""
 ROOM = 1.75
 """Length of the axis relative to the longest bar, which leaves room for the text at its end."""
 
@@ -111,19 +116,21 @@ def _ratio(row: Row) -> float:
 
 
 def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
-    bars = _bars(drawn)
-    panels = grouped(drawn, ("batch_size",))
+    bars, drawn, slower = _bars(drawn)
+    height_in = _panel_height_in(bars)
+    found = grouped(drawn, ("batch_size",))
+    panels = spread(found, COLUMNS * max(1, int(MOST_HEIGHT_IN / height_in)))
+    drawn = [row for _, rows in panels for row in rows]
+    left_out = (slower, words.left_out(len(found) - len(panels), len(found), "batch sizes"))
     columns = min(len(panels), COLUMNS)
     grid_rows = -(-len(panels) // columns)
     with theme():
-        lines = max(label.count("\n") + 1 for label in bars.labels)
-        height_in = (ROW_IN + (lines - 1) * LINE_IN) * len(bars.labels) + AXIS_IN
         figure, axes = new_figure(LABEL_IN + PANEL_IN * columns, height_in * grid_rows, grid_rows, columns)
         for panel, (point, rows) in zip(axes, panels, strict=False):
             _draw_panel(panel, rows, bars)
             panel.set_title(f"batch {point['batch_size']}")
         _scale(axes, len(panels), columns, drawn, bars)
-        finish(figure, _figure_text(title, key, members, drawn))
+        finish(figure, _figure_text(title, key, members, drawn, left_out))
     return Drawing(
         figure=figure,
         name_parts=(
@@ -134,8 +141,24 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
     )
 
 
-def _bars(drawn: Sequence[Row]) -> Bars:
-    groups = sorted(grouped(drawn, BAR), key=lambda group: _standing(group[1]))
+def _panel_height_in(bars: Bars) -> float:
+    row_in = ROW_IN if len(bars.labels) < NARROW_FROM else NARROW_ROW_IN
+    lines = max(label.count("\n") + 1 for label in bars.labels)
+    return (row_in + (lines - 1) * LINE_IN) * len(bars.labels) + AXIS_IN
+
+
+def _bars(drawn: Sequence[Row]) -> tuple[Bars, list[Row], str | None]:
+    """The bars, the rows that they show, and a note about slower configurations, if there are too many."""
+    every = sorted(grouped(drawn, BAR), key=lambda group: _standing(group[1]))
+    groups = [
+        group for place, group in enumerate(every) if place < MOST_BARS or any(row["is_baseline"] for row in group[1])
+    ]
+    rest = len(every) - len(groups)
+    note = f"Left out: the {rest} slowest of {len(every)} configurations; narrow the selection to see them."
+    return _named(groups), [row for _, rows in groups for row in rows], note if rest else None
+
+
+def _named(groups: Sequence[tuple[Row, list[Row]]]) -> Bars:
     names = [words.SEPARATOR.join((key["runtime"], key["precision"])) for key, _ in groups]
     keys = [key for key, _ in groups]
     facts = [
@@ -248,7 +271,9 @@ def _scale(axes: Sequence[Axes], used: int, columns: int, drawn: Sequence[Row], 
             panel.set_xlabel(f"Times as fast as {_baseline(drawn)}", visible=True)
 
 
-def _figure_text(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> FigureText:
+def _figure_text(
+    title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row], left_out: Sequence[str | None]
+) -> FigureText:
     ranked = [row for row in drawn if row["is_ranked"]]
     modes = sorted({settings(row["baseline_mode"]) for row in drawn} - {""})
     held = (_devices(drawn), str(key["task"]), words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False)))
@@ -267,8 +292,9 @@ def _figure_text(title: str, key: Row, members: Sequence[Row], drawn: Sequence[R
     lacking = (
         f"The baseline itself is {' or '.join(sorted(unsure))}." if unsure else None,
         UNRANKED if len(ranked) < len(drawn) else None,
+        *left_out,
         words.doubts(ranked),
-        words.missing_points(members, drawn, words.cell_and_point, NO_BASELINE),
+        words.missing_points(words.accountable(members, drawn, *left_out), drawn, words.cell_and_point, NO_BASELINE),
     )
     return FigureText(
         title=heading,

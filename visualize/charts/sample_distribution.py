@@ -122,7 +122,7 @@ def _draw_strips(axes: Axes, launches: Sequence[Row]) -> None:
             )
         start += len(kept) + max(2, len(kept) // 20)
     axes.set_xticks([])
-    axes.set_ylabel("ms")
+    axes.set_ylabel("Latency (ms)")
     axes.yaxis.set_major_formatter(lambda value, _: number(value))
     if not any(row["samples"] for row in launches):
         axes.text(0.5, 0.5, "the order was not kept", transform=axes.transAxes, ha="center", color=look().grey)
@@ -139,12 +139,14 @@ def _figure_text(
     blocks = {row["inner_loops"] for _, launches in shown for row in launches} - {1}
     rest = len(found) - len(shown)
     reading = (
-        "Left: how many samples are at most so slow; right: a strip per launch, its median as a line.",
+        "Left: share of samples at or below each latency; right: one strip per launch, with its median as a line.",
         "A sample is the mean of a block of short calls." if blocks else None,
     )
     lacking = (
         words.doubts(rows, ("In doubt", "Invalid")),
-        f"Left out: {rest} of {len(found)} points; a selection such as batch=8 shows them." if rest else None,
+        f"Left out: {rest} of {len(found)} points; narrow the selection to see them, for example with batch=8."
+        if rest
+        else None,
         f"Left out: launches after the first {MOST_LAUNCHES}." if most > MOST_LAUNCHES else None,
     )
     title = _title(key, shown)

@@ -190,7 +190,9 @@ def _figure_text(
     found = _finding(resource, shown)
     drawn = [row for line in lines for row in line.rows]
     left_out = (
-        f"Left out: {total - len(shown)} of {total} lines; a selection shows them." if total > len(shown) else None
+        f"Left out: {total - len(shown)} of {total} lines; narrow the selection to see them."
+        if total > len(shown)
+        else None
     )
     alone = f"Points with one number of {resource.several} are not drawn." if len(drawn) < len(members) else None
     reading = (INTERVAL if any(row["low"] for row in drawn) else None, found.note if found else None)

@@ -36,10 +36,13 @@ SELECT target_id, note FROM annotations
 WHERE target_id IN (SELECT unnest(?::VARCHAR[])) AND target_kind IN ('run', 'result', 'series') ORDER BY created_at
 """
 MOST_SERIES = 12
-COLUMNS, WIDTH_IN, PANEL_IN = 2, 9.6, 2.5
+COLUMNS, WIDTH_IN = 2, 9.6
+PANEL_IN, LOW_PANEL_IN, FEW = 2.5, 2.1, 4
+"""Height of a panel, less where there are more than a few."""
 MOST_LISTED = 6
 """Versions and notes of people in the caption."""
-SEGMENTS = "Steps: the median level between changes, which are dashed lines."
+ORDER = "by commit time, or by run time where there is no commit"
+SEGMENTS = "Steps: median level between changes, which are dashed lines."
 
 
 class TemporalTrend(ChartPlugin):
@@ -144,13 +147,15 @@ def _drawing(key: Row, series: Sequence[list[Row]]) -> Drawing:
     columns = min(COLUMNS, len(shown))
     lines = -(-len(shown) // columns)
     listed: list[str] = []
+    panel_in = PANEL_IN if len(shown) <= FEW else LOW_PANEL_IN
     with theme():
         width_in = WIDTH_IN if columns > 1 else WIDTH_IN * 0.75
-        figure, panels = new_figure(width_in, PANEL_IN * lines + 0.4, lines, columns, sharex=False, sharey=False)
-        for axes, rows in zip(panels, shown, strict=False):
+        figure, panels = new_figure(width_in, panel_in * lines + 0.4, lines, columns, sharex=False, sharey=False)
+        for place, (axes, rows) in enumerate(zip(panels, shown, strict=False)):
             _draw_series(axes, rows, listed)
             axes.set_title(wrap(_heading(rows[-1]), TEXT_SIZE, width_in / columns - 1.3), loc="left", x=0)
-            axes.set_ylabel(words.metric_title(rows[-1]["metric"]))
+            if place % columns == 0:
+                axes.set_ylabel(words.metric_title(rows[-1]["metric"]))
         for axes in panels[len(shown) :]:
             axes.remove()
         finish(figure, _figure_text(key, series, shown, listed))
@@ -214,9 +219,11 @@ def _draw_levels(axes: Axes, times: Sequence[float], rows: Sequence[Row]) -> Non
         if row["change"] is not None:
             axes.axvline(time, color=look().grey, linestyle="--", linewidth=1, label="_change")
             state = "" if row["change_state"] == "confirmed" else " (suspected)"
+            is_late = 2 * time > times[0] + times[-1]
             axes.annotate(
-                f"{row['change']:+.1%}{state}", (time, 0), xycoords=("data", "axes fraction"), xytext=(3, 4),
-                textcoords="offset points", fontsize=SMALL_SIZE, color=look().ink,
+                f"{row['change']:+.1%}{state}", (time, 0), xycoords=("data", "axes fraction"),
+                xytext=(-3 if is_late else 3, 4), ha="right" if is_late else "left", textcoords="offset points",
+                fontsize=SMALL_SIZE, color=look().ink,
             )  # fmt: skip
 
 
@@ -248,19 +255,20 @@ def _figure_text(
     more = f"; and {len(listed) - MOST_LISTED} more" if len(listed) > MOST_LISTED else ""
     changed = any(row["change"] is not None for row in drawn)
     reading = (
-        SEGMENTS if changed else "Line: the median level; no change was found.",
+        SEGMENTS if changed else "Line: median level; no change was found.",
         words.interval(drawn, "Vertical lines"),
         f"{'Axes do' if len(shown) > 1 else 'the axis does'} not begin at 0.",
     )
-    marks = f"At the top: {'; '.join(listed[:MOST_LISTED])}{more}." if listed else ""
+    marks = f"Marks: {'; '.join(listed[:MOST_LISTED])}{more}." if listed else ""
     lacking = (
         words.doubts(drawn),
-        f"Left out: {rest} of {len(series)} series, those with changes come first; a selection shows them."
+        f"Left out: {rest} of {len(series)} series, those with changes come first; narrow the selection to see them."
         if rest else None,
     )  # fmt: skip
+    title = _title(key, shown)
     return FigureText(
-        title=_title(key, shown),
-        subtitle=f"{_heading_of(drawn[0])}, by the time of the commit, else of the run",
+        title=title,
+        subtitle=words.subtitle(title, _heading_of(drawn[0]), ORDER),
         source=marks,
         notes=words.sentences(reading, lacking),
         legend=doubtful_entries(drawn),

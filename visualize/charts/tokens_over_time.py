@@ -35,7 +35,7 @@ ORDER BY {order}, raw.launch, raw.metric
 WIDTH_IN, HEIGHT_IN = 9.0, 3.4
 MOST_MARKS = 64
 """Tokens up to which each has a mark."""
-NOTE = "Medians over all calls of all launches; the band has the middle 80 % of the calls."
+NOTE = "Medians over all calls of all launches; the band covers the middle 80 % of the calls."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,9 @@ def _drawing(key: Row, series: Sequence[tuple[Row, Generation]]) -> Drawing:
         rest = len(series) - len(shown)
         lacking = (
             words.doubts(rows),
-            f"Left out: {rest} of {len(series)} points; a selection such as batch=8 shows them." if rest else None,
+            f"Left out: {rest} of {len(series)} points; narrow the selection to see them, for example with batch=8."
+            if rest
+            else None,
         )
         finish(
             figure,

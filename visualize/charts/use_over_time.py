@@ -45,7 +45,7 @@ ORDER BY {{order}}, raw.launch, raw.metric
 MOST_POINTS = 6
 """In a picture, where each has a line for every launch."""
 WIDTH_IN, PANEL_IN = 7.6, 1.6
-NOTE = "Read ten times a second during calls of their own, after the timed ones; each line is a launch."
+NOTE = "Sampled ten times a second during separate calls after the timed ones; one line per launch."
 
 
 class UseOverTime(ChartPlugin):
@@ -93,7 +93,9 @@ def _drawing(key: Row, points: Sequence[list[Row]]) -> Drawing:
         rest = len(points) - len(shown)
         lacking = (
             words.doubts(rows),
-            f"Left out: the {rest} smallest of {len(points)} points; a selection shows them." if rest else None,
+            f"Left out: the {rest} smallest of {len(points)} points; narrow the selection to see them."
+            if rest
+            else None,
         )
         entries = [legend_entry(words.point(row), colour(style), style) for style, row in enumerate(rows)]
         finish(

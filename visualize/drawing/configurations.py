@@ -1,4 +1,4 @@
-"""Configurations beside each other: what tells them apart, their speed-ups, and a row of marks for each.
+"""Configurations compared: what tells them apart, their speed-ups, and a row of marks for each.
 
 A configuration is how one model was run: device, runtime, precision, settings, threads.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from visualize.drawing import words
@@ -39,8 +39,8 @@ CONFIGURATION = (
     "cpu_list",
     "hardware_id",
 )
-MOST_ROWS = 40
-"""Configurations in a picture; the fastest are kept."""
+MOST_ROWS = 24
+"""Configurations in a picture with a row for each; the fastest of each device are kept."""
 ROW_IN, LINE_IN, LABEL_IN = 0.3, 0.15, 2.7
 """Height of a row and of each further line of its name, and the longest width of a name."""
 
@@ -76,8 +76,8 @@ def speedup(baseline: Row, row: Row) -> Ratio:
 
 
 APART = (
-    "Different commands measured them, and the intervals do not include how a machine changes in between: a small "
-    "difference decides nothing."
+    "Different commands measured them, and the intervals do not cover how a machine changes in between: a small "
+    "difference means nothing."
 )
 LEAST_ROUND = 1.1
 """A ratio below it keeps more digits, so that it does not read "1"."""
@@ -122,14 +122,34 @@ MOST_COLOURS = 12
 
 
 def fastest(lines: Sequence[Line], most: int = MOST_ROWS, keep: Sequence[Row] = ()) -> tuple[list[Line], str | None]:
-    """The lines by their least sound `value`, at most `most`, and a note about the others. Lines with one of the rows
-    in `keep` come first."""
+    """The lines by their least sound `value`, and a note about those left out: of more than `most` the fastest of each
+    device stay, then the second fastest of each, and so on. Lines with one of the rows in `keep` come first."""
     kept = {id(row) for row in keep}
-    ordered = sorted(lines, key=lambda line: (not any(id(row) in kept for row in line.rows), *_least(line)))
-    if len(ordered) <= most:
-        return ordered, None
-    left_out = f"Left out: the {len(ordered) - most} slowest of {len(ordered)} configurations; a selection shows them."
-    return sorted(ordered[:most], key=_least), left_out
+    by_speed = sorted(lines, key=_least)
+    if len(lines) <= most and not kept:
+        return by_speed, None
+    places = [line.place for line in by_speed]
+    order = sorted(
+        range(len(by_speed)),
+        key=lambda at: (not any(id(row) in kept for row in by_speed[at].rows), places[:at].count(places[at]), at),
+    )
+    if len(lines) <= most:
+        return [by_speed[at] for at in order], None
+    rest = f"the {len(lines) - most} slowest of {len(lines)} configurations"
+    if len(set(places)) > 1:
+        rest = f"{len(lines) - most} of {len(lines)} configurations, the fastest of each device come first"
+    left_out = f"Left out: {rest}; narrow the selection to see them."
+    return _numbered([by_speed[at] for at in sorted(order[:most])]), left_out
+
+
+def _numbered(lines: Sequence[Line]) -> list[Line]:
+    """The lines with marks, dashes and, on a single device, colours that differ among these."""
+    places = [line.place for line in lines]
+    several = len(set(places)) > 1
+    return [
+        replace(line, style=style, place=line.place if several else None, dashes=places[:style].count(places[style]))
+        for style, line in enumerate(lines)
+    ]
 
 
 def _least(line: Line) -> tuple[bool, float]:
@@ -156,8 +176,8 @@ def draw_rows(
     for place, line in enumerate(lines):
         found = [row for row in line.rows if id(row) in there]
         if not found:
-            axes.annotate("not measured", (0, place), xytext=(4, 0), textcoords="offset points", va="center",
-                          fontsize=SMALL_SIZE, color=look().grey)  # fmt: skip
+            axes.annotate("not measured", (0, place), xycoords=axes.get_yaxis_transform(), xytext=(4, 0),
+                          textcoords="offset points", va="center", fontsize=SMALL_SIZE, color=look().grey)  # fmt: skip
         for row in found:
             ratio = ratio_of(row)
             end = ratio.value

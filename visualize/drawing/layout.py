@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MARGIN_IN = 0.16
 GAP_IN = 0.09
 LINE_SPACING = 1.3
+LEADER = {"arrowstyle": "-", "linewidth": 1.4, "shrinkA": 1, "shrinkB": 4, "relpos": (0, 0.5)}
+"""The stroke from a line's end to its name."""
 POINTS_PER_INCH = 72
 PANEL_SHARE = 0.75
 """About how much of a figure's first height its panels have; the rest is for their labels."""
@@ -32,6 +34,8 @@ DRAWN_SHARE = 0.97
 """Of a width that text may take by its metrics: at few dots per inch it is drawn wider."""
 LEGEND_MARK_IN = 0.4
 """Least width of what a legend has beside a label: its mark and the space around it."""
+ORPHAN = 3
+"""Letters that do not stand alone on a last line."""
 LONG_WORD = 30
 """Words with more letters may be broken; shorter ones are easier to read whole."""
 
@@ -88,8 +92,8 @@ def label_edges(panels: Sequence[Axes], used: int, columns: int, x_label: str, y
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write the name of each line, (x, y, name, colour), to the right of its end, moved up where names would overlap.
-    To be called when the scales are set."""
+    """Write the name of each line, (x, y, name, colour), to the right of its end, moved up where names would overlap; a
+    stroke in the line's colour leads to it. To be called when the scales are set."""
     figure = axes.get_figure(root=True)
     assert figure is not None, "the axes are in a figure"
     points_high = figure.get_size_inches()[1] * POINTS_PER_INCH * PANEL_SHARE
@@ -102,9 +106,26 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
         moved_pt = max(at_pt, below_pt + SMALL_SIZE * LINE_SPACING)
         below_pt = moved_pt
         axes.annotate(
-            name, (x, y), xytext=(7, moved_pt - at_pt), textcoords="offset points", va="center", fontsize=SMALL_SIZE,
-            color=own, annotation_clip=False,
+            name, (x, y), xytext=(18, moved_pt - at_pt), textcoords="offset points", va="center", fontsize=SMALL_SIZE,
+            color=look().ink, annotation_clip=False,
+            arrowprops={**LEADER, "color": own},
         )  # fmt: skip
+
+
+def spaced(axes: Axes, places: Sequence[tuple[float, float]], width_pt: float) -> list[int]:
+    """The numbers of the places, (x, y), whose names of at most this width do not overlap, the first ones first. To be
+    called when the scales are set."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None, "the axes are in a figure"
+    if not places:
+        return []
+    points = axes.transData.transform(places) * POINTS_PER_INCH / figure.dpi
+    named: list[int] = []
+    for number, (x, y) in enumerate(points):
+        others = [points[other] for other in named]
+        if all(abs(x - left) >= width_pt or abs(y - low) >= SMALL_SIZE * LINE_SPACING for left, low in others):
+            named.append(number)
+    return named
 
 
 def finish(figure: Figure, words: FigureText) -> None:
@@ -152,12 +173,21 @@ def wrap(text: str, size: float, width_in: float, weight: str = "normal") -> str
             own_in = _width_in(piece.rstrip(" "), size, weight)
         line += piece
         taken_in += _width_in(piece, size, weight)
-    return "\n".join([*lines, line.rstrip(" ")])
+    return "\n".join(_without_orphan([*lines, line.rstrip(" ")]))
+
+
+def _without_orphan(lines: Sequence[str]) -> list[str]:
+    """The lines; where the last one has a few letters only, the word before them comes down to it."""
+    *first, above, last = lines
+    kept, space, word = above.rpartition(" ")
+    if space and len(last) <= ORPHAN:
+        return [*first, kept, f"{word} {last}"]
+    return list(lines)
 
 
 def _pieces(text: str) -> list[str]:
     """The text split where a line may break."""
-    words = re.findall(r"[^ ]+ *", text)
+    words = re.findall(r"[^ ]+(?: ·)? *", text)  # a dividing dot ends a line and begins none
     parts = [re.findall(r"[^/_.-]*[/_.-]+ *|[^/_.-]+", word) if len(word) > LONG_WORD else [word] for word in words]
     return [piece for pieces in parts for piece in pieces]
 

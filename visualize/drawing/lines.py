@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from benchmarking.core.axes import AXES
@@ -274,7 +274,7 @@ def _drawing(
 ) -> Drawing:
     names = _line_axes(drawn)
     found = _lines_of(drawn, names)
-    lines = spread(found, MOST_LINES)
+    lines = [replace(line, style=style) for style, line in enumerate(spread(found, MOST_LINES))]
     with theme():
         second = picture.also_by_sequence and names == ("sequence_length",) and len(lines) > 1
         columns = 2 if second else 1

@@ -25,7 +25,7 @@ LEVELS = f"""run.runtime_mode->>'loop' AS loop, TRY_CAST(r.axes->>'{RATE}' AS DO
     run.runtime_mode->>'slo' AS slo, coalesce(CAST(r.extra->>'$.load.is_knee' AS BOOLEAN), FALSE) AS is_knee"""
 """For a SELECT list: the loop, the offered rate, the limits and whether the level is the knee."""
 SUBJECT = ("model_id", *MODEL_COLUMNS, "loop")
-LOOPS = {"open": "requests at times of their own (open loop)", "closed": "a fixed number in flight (closed loop)"}
+LOOPS = {"open": "open loop: requests sent on a schedule", "closed": "closed loop: a fixed number in flight"}
 MS_PER_S = 1000.0
 REQUEST_COLUMNS = ("intended_ms", "sent_ms", "first_token_ms", "end_ms", "error")
 """Of the table of requests."""

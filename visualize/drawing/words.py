@@ -82,7 +82,7 @@ def provenance(drawn: Sequence[Row]) -> str:
     launches = sorted({int(row["launches"]) for row in drawn})
     count = str(launches[0]) if len(launches) == 1 else f"{launches[0]} to {launches[-1]}"
     weights = " and ".join(sorted({row["weights"] for row in drawn}))
-    each = f"{count} launch{'' if launches == [1] else 'es'} a point"
+    each = f"{count} launch{'' if launches == [1] else 'es'} per point"
     modes = {settings(row["runtime_mode"]) for row in drawn}
     mode = modes.pop() if len(modes) == 1 else ""
     parts = (f"{weights} weights", mode, each, f"measured {_dates(drawn)}")
@@ -166,6 +166,12 @@ def missing_points(
     )
 
 
+def accountable(rows: Sequence[Row], drawn: Sequence[Row], *left_out: str | None) -> list[Row]:
+    """The rows that `missing_points` accounts for: where a note says what was left out, only failures are missing."""
+    there = set(map(id, drawn))
+    return [row for row in rows if not any(left_out) or id(row) in there or not is_ok(row)]
+
+
 def nothing_to_draw(rows: Sequence[Row]) -> str:
     """Why there is no picture of these rows."""
     error = _first_error(rows)
@@ -187,7 +193,7 @@ def caption(
 
 def left_out(count: int, of: int, things: str) -> str | None:
     """That some of the things are not drawn; None where all are."""
-    return f"Left out: {count} of {of} {things}, evenly spread; a selection shows them." if count else None
+    return f"Left out: {count} of {of} {things}, evenly spread; narrow the selection to see them." if count else None
 
 
 def sentences(*parts: Iterable[str | None]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from benchmarking.core.errors import BenchhouseError, StorageError, UsageError
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.input_files import read_json
 from visualize.pages import parameters as params
-from visualize.pages.shown import time_text
+from visualize.pages.elements import time_text
 from visualize.pages.site import STATIC, Site, asset_digest, render, views
 
 if TYPE_CHECKING:

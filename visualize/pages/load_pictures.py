@@ -10,8 +10,8 @@ from benchmarking.core.text import number
 from visualize.drawing import loads
 from visualize.drawing.rows import Row, is_ok, trust
 from visualize.pages import specs
+from visualize.pages.elements import Chart, Grid, headings, number_cell, state_cell, text_cell
 from visualize.pages.result_rows import OTHERS
-from visualize.pages.shown import Chart, Grid, headings, number_cell, state_cell, text_cell
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data

@@ -9,7 +9,7 @@ from benchmarking.core.text import number, visible
 from visualize.drawing import profiles
 from visualize.drawing.profiles import Block
 from visualize.drawing.rows import Row
-from visualize.pages.shown import Grid, Heading, number_cell, text_cell
+from visualize.pages.elements import Grid, Heading, number_cell, text_cell
 
 ROW = 24
 """Height of a row in pixels."""

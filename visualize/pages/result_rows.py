@@ -11,7 +11,7 @@ from benchmarking.core.metrics import JUDGED, METRICS, PEAK_MEMORY, Metric
 from benchmarking.core.text import number, relative_error
 from db.analysis.selection import custom_metrics, judged_metric
 from db.values import doubt_word, listed_doubts
-from visualize.pages.shown import Cell, Heading, Tone, number_cell, state_cell, text_cell
+from visualize.pages.elements import Cell, Heading, Tone, number_cell, state_cell, text_cell
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data

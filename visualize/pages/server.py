@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from benchmarking.core.live_status import Sight
-    from visualize.pages.shown import Link
+    from visualize.pages.elements import Link
     from visualize.pages.snapshot import Snapshots
 
 POLICY = (

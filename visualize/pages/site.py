@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 
 from benchmarking.core.errors import BenchhouseError
 from visualize.pages import parameters as params
-from visualize.pages.shown import Link
+from visualize.pages.elements import Link
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

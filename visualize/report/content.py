@@ -15,9 +15,7 @@ from db.analysis.compare.comparison import Comparison
 from db.analysis.selection import custom_metrics
 from visualize.drawing import words
 from visualize.drawing.rows import grouped
-from visualize.pages.profile_pictures import Bars, pictures
-from visualize.pages.result_rows import NUMBERS, result_table
-from visualize.pages.shown import (
+from visualize.pages.elements import (
     Cell,
     Chart,
     Grid,
@@ -30,6 +28,8 @@ from visualize.pages.shown import (
     text_cell,
     time_text,
 )
+from visualize.pages.profile_pictures import Bars, pictures
+from visualize.pages.result_rows import NUMBERS, result_table
 from visualize.pages.views.compare import Compared, compared
 from visualize.pages.views.run import DoubtNote, noted_doubts
 from visualize.report import figures, findings

@@ -9,8 +9,8 @@ from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from visualize.drawing import loads, words
 from visualize.drawing.rows import clear_winner, grouped, is_ok
 from visualize.pages import specs
+from visualize.pages.elements import Chart, Grid, Heading, number_cell, state_cell, text_cell
 from visualize.pages.load_pictures import MARKS, level_charts
-from visualize.pages.shown import Chart, Grid, Heading, number_cell, state_cell, text_cell
 from visualize.report.rows import POINT, Row, is_ranked
 
 MOST_SETUPS = 8

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.text import markdown_escaped, markdown_table
 from db.files import temporary_sibling
-from visualize.pages.shown import Grid
+from visualize.pages.elements import Grid
 from visualize.pages.site import STATIC, Site, draw
 from visualize.report.content import MethodNumber, Report
 

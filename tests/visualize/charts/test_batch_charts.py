@@ -103,7 +103,7 @@ def test_a_picture_names_what_its_points_have_in_common(make_run, figures, see):
     title, subtitle, provenance, *_ = see.texts(figure)
     assert title == "gpt2: the latency at batch 2 is 2 times that at batch 1"
     assert subtitle == "Latency vs batch size · Test CPU (cpu) · eager · float32 · text-generation · 4 new tokens"
-    assert provenance == "random weights · attention=sdpa · 3 launches a point · measured 2026-01-02"
+    assert provenance == "random weights · attention=sdpa · 3 launches per point · measured 2026-01-02"
 
 
 def test_colours_and_markers_both_differ(make_run, figures, see):
@@ -279,7 +279,7 @@ def test_of_forty_lengths_ten_are_lines_from_the_first_to_the_last_and_the_capti
     (figure,) = figures("energy_per_input", run)
     legend = see.legend(figure)
     assert (len(legend), legend[0], legend[-1]) == (10, "16", "640")
-    assert see.says(figure, "Left out: 30 of 40 lines, evenly spread; a selection shows them.")
+    assert see.says(figure, "Left out: 30 of 40 lines, evenly spread; narrow the selection to see them.")
     assert len(see.points(figure.axes[1], "line batch 1")) == 40
     assert see.texts(figure)[0] == "bert-base-uncased: the energy per input at batch 2 is about the same as at batch 1"
     (figure,) = figures("hardware_comparison", run)

@@ -53,7 +53,7 @@ def test_compacted_samples_keep_their_distribution(one_point, rows_of, see):
 def test_of_many_points_six_are_drawn_and_the_others_counted(make_run, figures, see):
     (figure,) = figures("sample_distribution", make_run(batch_sizes=tuple(range(1, 21))))
     assert len(figure.axes) == 12
-    assert see.says(figure, "Left out: 34 of 40 points; a selection such as batch=8 shows them.")
+    assert see.says(figure, "Left out: 34 of 40 points; narrow the selection to see them, for example with batch=8.")
 
 
 def test_a_launch_is_drawn_over_time_with_its_warm_up_and_doubts(one_point, figures, see, alter):
@@ -103,6 +103,9 @@ def test_memory_is_drawn_from_before_loading_to_inference_and_use_where_it_was_r
     ]  # fmt: skip
     assert see.points(use, f"doubtful {name}") == [(0, 40), (1, 90)]
     assert use.get_ylabel() == "Use of the device (%)"
+    assert see.texts(figure)[0] == "Memory by phase: bert-base-uncased", "in doubt: nothing is stated"
+    (figure,) = figures("memory_phases", run)
+    assert see.texts(figure)[0] == "bert-base-uncased: memory peaks at 910 MB at batch 1, sequence 32"
 
 
 def test_one_reading_of_memory_is_no_course(make_run, outcomes):
@@ -159,7 +162,7 @@ def test_a_series_is_drawn_with_its_levels_change_and_versions(months, figures, 
     assert after[0][1] == pytest.approx(8.016 * 1.12, rel=0.002)
     change = see.artist(axes, "change").get_xdata()[0]
     assert change == pytest.approx(after[0][0])
-    assert see.says(figure, "At the top: 1: torch 2.13.0 to 2.14.0.")
+    assert see.says(figure, "Marks: 1: torch 2.13.0 to 2.14.0.")
     title = see.texts(figure)[0]
     assert re.fullmatch(r"bert-base-uncased: latency per call rose by 1\d\.\d% on 2026-02-08", title)
     assert axes.get_ylabel() == "Latency per call, median (ms)\nlower is better"
@@ -196,7 +199,7 @@ def test_notes_of_people_are_flagged_and_explained(months, rows_of, shared_wareh
     )
     (drawing,) = chart.draw(chart.rows(shared_warehouse, Selection()))
     shared_warehouse.query("DELETE FROM annotations")
-    assert see.says(drawing.figure, "At the top: 1: torch 2.13.0 to 2.14.0; A: the fan was replaced.")
+    assert see.says(drawing.figure, "Marks: 1: torch 2.13.0 to 2.14.0; A: the fan was replaced.")
 
 
 def test_a_single_run_has_no_course_and_a_selection_narrows_the_series(make_run, months, outcomes, rows_of):

@@ -45,7 +45,10 @@ def test_of_many_configurations_the_front_and_the_fastest_are_shown_and_the_rest
     runs = [alter.on_device(on_card(slowdown=1.0 + i), f"Card {i}", "cuda:0") for i in range(15)]
     runs.append(alter.results(on_card(slowdown=99.0), alter.metrics(throughput_samples_per_sec=1e6)))
     (figure,) = figures("pareto_front", *runs)
-    assert see.says(figure, "Left out: the 4 slowest of 16 configurations; a selection shows them.")
+    assert see.says(
+        figure,
+        "Left out: 4 of 16 configurations, the fastest of each device come first; narrow the selection to see them.",
+    )
     assert "Card (cuda:0) · eager · float32" in see.legend(figure), "its throughput is best, though it is slowest"
     assert len(see.legend(figure)) == 12
 

@@ -62,8 +62,8 @@ def test_sizes_are_worded(count, text):
 
 def test_launches_and_dates_that_differ_are_given_as_ranges():
     rows = [row(launches=1), row(launches=5, started_at=datetime(2026, 3, 4), runtime_mode="{}")]
-    assert words.provenance(rows) == "random weights · 1 to 5 launches a point · measured 2026-01-02 to 2026-03-04"
-    assert words.provenance([row(launches=1)]).split(" · ")[2] == "1 launch a point"
+    assert words.provenance(rows) == "random weights · 1 to 5 launches per point · measured 2026-01-02 to 2026-03-04"
+    assert words.provenance([row(launches=1)]).split(" · ")[2] == "1 launch per point"
 
 
 def test_points_without_an_interval_are_mentioned():

@@ -425,7 +425,7 @@ def test_an_own_metric_that_became_worse_is_on_the_overview_and_can_be_alerted_o
     assert len(own) == len(found) == 4
     assert all(-17.5 < float(change.rstrip("%").replace("\N{MINUS SIGN}", "-")) < -16 for change in own)
     assert [row[5].text for row in overview.alerts.rows] == ["score (points)"]
-    assert trends.drawn.said.unraised + len(trends.drawn.said.alerts) == 1
+    assert trends.drawn.notes.unraised + len(trends.drawn.notes.alerts) == 1
     for table in ("regressions", "alerts"):
         here, there = ([[cell.text for cell in row] for row in getattr(one, table).rows] for one in (overview, copied))
         published_words = {"score (points)": "host (points)"}  # without the name of the host

@@ -13,8 +13,8 @@ from db.analysis.compare.text import CHANGED, ComparisonWords, comparison_words
 from db.analysis.selection import Selection
 from db.values import percent_change
 from visualize.pages import specs
+from visualize.pages.elements import Cell, Chart, Grid, Heading, Link, state_cell, text_cell, time_text
 from visualize.pages.result_rows import asked_metric, metric_choices
-from visualize.pages.shown import Cell, Chart, Grid, Heading, Link, state_cell, text_cell, time_text
 from visualize.pages.site import View
 from visualize.pages.views.run import RunParameters
 

@@ -15,7 +15,7 @@ from db.query.answers import LINES
 from db.query.questions import Column, answering, answering_in_parquet
 from db.values import plain, readable
 from visualize.pages import specs
-from visualize.pages.shown import Cell, Chart, Grid, Heading, Link
+from visualize.pages.elements import Cell, Chart, Grid, Heading, Link
 from visualize.pages.site import Download, File, View
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.text import size_text, visible
 from visualize.drawing.rows import COMMAND, distinct_names
 from visualize.pages import specs
-from visualize.pages.result_rows import result_table
-from visualize.pages.shown import (
+from visualize.pages.elements import (
     Chart,
     Choice,
     Grid,
@@ -23,6 +22,7 @@ from visualize.pages.shown import (
     text_cell,
     time_text,
 )
+from visualize.pages.result_rows import result_table
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.results import ResultsParameters
 from visualize.pages.views.run import RunParameters

@@ -21,7 +21,7 @@ from benchmarking.core.live_status import (
     Watched,
 )
 from benchmarking.core.text import duration, number, visible
-from visualize.pages.shown import Grid, Heading, Strip, number_cell, state_cell, strip, text_cell
+from visualize.pages.elements import Grid, Heading, Strip, number_cell, state_cell, strip, text_cell
 from visualize.pages.site import NotFoundError, View
 
 if TYPE_CHECKING:

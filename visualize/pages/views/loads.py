@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from visualize.drawing.loads import level_words
-from visualize.pages.shown import Cell, Grid, Link, headings, number_cell, state_cell, text_cell, time_text
+from visualize.pages.elements import Cell, Grid, Link, headings, number_cell, state_cell, text_cell, time_text
 from visualize.pages.site import View
 from visualize.pages.views.load import LoadParameters, kind_of
 

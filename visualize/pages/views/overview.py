@@ -15,7 +15,7 @@ from db.analysis.history.regressions import regressions
 from db.analysis.history.text import change_text
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics
 from db.values import percent_change
-from visualize.pages.shown import (
+from visualize.pages.elements import (
     Cell,
     Grid,
     Link,

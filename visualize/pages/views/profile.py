@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.metrics import BYTES_PER_MB
 from benchmarking.core.text import number, visible
 from visualize.drawing import profiles
+from visualize.pages.elements import Grid, point_text, time_text
 from visualize.pages.profile_pictures import Bars, operators_table, pictures
-from visualize.pages.shown import Grid, point_text, time_text
 from visualize.pages.site import NotFoundError, View
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from visualize.drawing.profiles import WORDS
-from visualize.pages.shown import Grid, Link, headings, number_cell, point_text, text_cell, time_text
+from visualize.pages.elements import Grid, Link, headings, number_cell, point_text, text_cell, time_text
 from visualize.pages.site import View
 from visualize.pages.views.profile import ProfileParameters
 

@@ -18,7 +18,7 @@ from db.analysis.recommend.recommendation import Option, Quantity, Recommendatio
 from db.analysis.recommend.text import RecommendationWords, recommendation_words
 from db.analysis.selection import EVERYTHING, Selection
 from visualize.pages import specs
-from visualize.pages.shown import Chart, Choice, Grid, Link, grid_of
+from visualize.pages.elements import Chart, Choice, Grid, Link, grid_of
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.run import RunParameters
 

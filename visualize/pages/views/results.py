@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
 from db.analysis.selection import Selection
+from visualize.pages.elements import Cell, Choice, Grid, Heading, Link, point_text, text_cell, time_text
 from visualize.pages.result_rows import COLUMNS, own_metrics, result_table
-from visualize.pages.shown import Cell, Choice, Grid, Heading, Link, point_text, text_cell, time_text
 from visualize.pages.site import Download, File, View
 from visualize.pages.views.run import RunParameters, results_csv
 

@@ -21,8 +21,7 @@ from db.analysis.selection import Selection
 from db.run_records import stored_runs
 from visualize.drawing.loads import is_load
 from visualize.pages import specs
-from visualize.pages.result_rows import OTHERS, own_metrics, result_table
-from visualize.pages.shown import (
+from visualize.pages.elements import (
     Cell,
     Chart,
     Grid,
@@ -36,6 +35,7 @@ from visualize.pages.shown import (
     text_cell,
     time_text,
 )
+from visualize.pages.result_rows import OTHERS, own_metrics, result_table
 from visualize.pages.site import Download, File, NotFoundError, View
 from visualize.pages.views.profile import ProfileParameters
 

@@ -14,7 +14,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, Metric
 from benchmarking.core.text import number
 from db.analysis.annotations import annotate
 from db.analysis.compare.judging import word
-from db.analysis.gate.alerts import Triage, raise_alerts, set_triage
+from db.analysis.gate.alerts import raise_alerts, set_triage
 from db.analysis.history.changes import update_changes
 from db.analysis.history.histories import ChangePoint, History, histories
 from db.analysis.history.regressions import regressions
@@ -22,10 +22,7 @@ from db.analysis.history.text import change_text
 from db.analysis.selection import Selection, judged_metric
 from db.values import percent_change
 from visualize.pages import specs
-from visualize.pages.parameters import query
-from visualize.pages.result_rows import asked_metric, metric_choices
-from visualize.pages.said import Said, said
-from visualize.pages.shown import (
+from visualize.pages.elements import (
     Cell,
     Chart,
     Choice,
@@ -40,6 +37,9 @@ from visualize.pages.shown import (
     text_cell,
     time_text,
 )
+from visualize.pages.parameters import query
+from visualize.pages.result_rows import asked_metric, metric_choices
+from visualize.pages.series_notes import SeriesNotes, series_notes
 from visualize.pages.site import Action, NotFoundError, View
 from visualize.pages.views.compare import CompareParameters
 from visualize.pages.views.overview import newest_series
@@ -94,7 +94,7 @@ class Drawn:
     chart: Chart
     changes: Grid
     left_out: int
-    said: Said
+    notes: SeriesNotes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +184,8 @@ def _line(history: History, parameters: TrendsParameters, metric: Metric, drawn:
 
 
 def _in_full(data: Data, history: History, metric: Metric) -> Drawn:
-    words = said(data, history, metric)
-    noted = " A triangle above is a note." if words.marks else ""
+    found = series_notes(data, history, metric)
+    noted = " A triangle above is a note." if found.marks else ""
     return Drawn(
         title=f"{_name(history)} · {history.point.label}",
         series_id=history.series_id,
@@ -193,12 +193,12 @@ def _in_full(data: Data, history: History, metric: Metric) -> Drawn:
             title=_finding(history, metric),
             caption=f"{metric.words} of each run, by the time of its commit, else of the run. Bars are the "
             f"median between changes; a dashed rule is where the level changed.{noted}",
-            spec=specs.trend(_points(history), _levels(history), _changes(history), words.marks, y_title=metric.words),
+            spec=specs.trend(_points(history), _levels(history), _changes(history), found.marks, y_title=metric.words),
             table=_point_table(history, metric),
         ),
         changes=_change_table(history, metric),
         left_out=history.left_out,
-        said=words,
+        notes=found,
     )
 
 
@@ -310,7 +310,7 @@ class TriageForm(TrendsParameters):
     """The triage of an alert; the other fields are those of the page."""
 
     alert: str
-    triage: Triage
+    notes: SeriesNotes
     note: str | None = None
     """None leaves it as it is."""
 

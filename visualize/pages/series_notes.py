@@ -1,4 +1,4 @@
-"""What people say about a series: the triage of its alerts, and notes."""
+"""The triage of a series: its alerts, and the notes on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from db.analysis.history.changes import change_point_id
 from db.analysis.history.histories import ChangePoint, History
 from db.analysis.selection import Selection
 from db.values import percent_change
-from visualize.pages.shown import Link, time_text
+from visualize.pages.elements import Link, time_text
 from visualize.pages.views.run import RunParameters
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What the page of a series shows."""
+class SeriesNotes:
+    """Alerts and notes of a series, as its page shows them."""
 
     alerts: tuple[Alert, ...]
     unraised: int
@@ -63,14 +63,14 @@ class Said:
     triages: tuple[str, ...] = TRIAGES
 
 
-def said(data: Data, history: History, metric: Metric) -> Said:
+def series_notes(data: Data, history: History, metric: Metric) -> SeriesNotes:
     """The alerts of the series by the metric, and the notes about the series, its runs, results and alerts."""
     rows = list_alerts(data.warehouse, Selection.parse(f"series={history.series_id}"))
     rows = [row for row in rows if row["metric"] == metric.column]
     places = {name: point for point in history.points for name in (point.run_id, point.result_id)}
     about = [history.series_id, *places, *(row["alert_id"] for row in rows)]
     found = list_annotations(data.warehouse, about) if history.points else ()
-    return Said(
+    return SeriesNotes(
         alerts=tuple(map(_alert, rows)),
         unraised=sum(not _has_alert(one, rows, metric) for one in _worse(history, metric)),
         notes=tuple(_note(one, places) for one in found),

@@ -1,4 +1,4 @@
-"""What templates draw: tables of cells with links, charts with the table behind them, sparklines, numbers and times."""
+"""Elements of pages: tables of cells with links, charts with tables behind them, sparklines, numbers and times."""
 
 from __future__ import annotations
 
