@@ -60,10 +60,13 @@ MOST_TIMES = 2
 NEAR = 0.9
 """Share of the requests within the limits from which the two lines are as good as one."""
 WIDTH_IN, PANEL_IN = 7.2, 1.9
-TIMES_NOTE, WITH_TAILS = "Times: medians", "99th percentiles as thin dotted lines where there are enough requests"
-RATES_NOTE, WITH_GOODPUT = "requests per second: those that succeeded", "dotted those within every limit (goodput)"
-IDEAL = "the dashed grey line is as many as were offered."
-KNEE = "a dotted upright line is the knee, past which more load mostly adds waiting."
+MOST_DOTTED = 4
+"""Servers up to which 99th percentiles, goodput and knees are drawn; with more the picture would be a thicket."""
+SOLID, TAILS = "Solid: median times, and successful requests per second", "99th percentiles"
+GOODPUT = "goodput (requests within every limit)"
+WITHOUT_DOTTED = "percentiles, goodput and knees are drawn for up to 4 servers."
+IDEAL = "dashed grey: the offered load."
+KNEE = "dotted vertical: the knee, past which more load mostly adds waiting."
 
 
 class LoadLatency(ChartPlugin):
@@ -86,13 +89,14 @@ class LoadLatency(ChartPlugin):
 def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
     lines, left_out = level_lines(drawn)
     shown = [row for line in lines for row in line.rows]
+    has_dotted = len(lines) <= MOST_DOTTED
     times = [panel for panel in TIMES if any(row[panel.main] is not None for row in shown)][:MOST_TIMES]
     limits = limits_ms(shown)
     with theme():
         panels = (*times, RATES)
         figure, found = new_figure(WIDTH_IN, PANEL_IN * len(panels), len(panels), sharey=False)
         for axes, panel in zip(found, panels, strict=True):
-            _draw_panel(axes, panel, lines, limits)
+            _draw_panel(axes, panel, lines, limits, has_dotted=has_dotted)
         if len(lines) == 1:
             _name_parts(found[0], found[-1], ordered(lines[0]))
         found[-1].set_xlabel(LEVEL_TITLES[str(key["loop"])])
@@ -111,12 +115,14 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
     )
 
 
-def _draw_panel(axes: Axes, panel: Panel, lines: Sequence[Line], limits: Mapping[str, float]) -> None:
+def _draw_panel(
+    axes: Axes, panel: Panel, lines: Sequence[Line], limits: Mapping[str, float], *, has_dotted: bool
+) -> None:
     values: list[float] = []
     for line in lines:
         rows = ordered(line)
         main = [(level(row), row[panel.main], row) for row in rows if row[panel.main] is not None]
-        thin = [(level(row), row[panel.thin]) for row in rows if row[panel.thin] is not None]
+        thin = [(level(row), row[panel.thin]) for row in rows if has_dotted and row[panel.thin] is not None]
         if main:
             axes.plot(
                 [x for x, _, _ in main], [y for _, y, _ in main], color=line.colour, linestyle=line.line_style,
@@ -130,7 +136,7 @@ def _draw_panel(axes: Axes, panel: Panel, lines: Sequence[Line], limits: Mapping
             )  # fmt: skip
         values += [y for _, y, _ in main] + [y for _, y in thin]
         for row in rows:
-            if row["is_knee"]:
+            if has_dotted and row["is_knee"]:
                 axes.axvline(level(row), color=line.colour, linestyle=":", linewidth=1, label=f"_knee {line.label}")
     limit = limits.get(panel.limit or "")
     if panel is RATES:
@@ -163,8 +169,8 @@ def _note(rows: Sequence[Row]) -> str:
     """What the lines are, of those that are drawn."""
     has_tails = any(row[panel.thin] is not None for panel in TIMES for row in rows)
     has_goodput = any(row[RATES.thin] is not None for row in rows)
-    times = f"{TIMES_NOTE}, and {WITH_TAILS}" if has_tails else TIMES_NOTE
-    return f"{times}; {RATES_NOTE}, and {WITH_GOODPUT}." if has_goodput else f"{times}; {RATES_NOTE}."
+    dotted = " and ".join([TAILS] * has_tails + [GOODPUT] * has_goodput)
+    return f"{SOLID}; dotted: {dotted}." if dotted else f"{SOLID}."
 
 
 def _title(key: Row, lines: Sequence[Line]) -> str:
@@ -179,6 +185,7 @@ def _figure_text(
     key: Row, members: Sequence[Row], shown: Sequence[Row], lines: Sequence[Line], left_out: str | None
 ) -> FigureText:
     title = _title(key, lines)
+    has_dotted = len(lines) <= MOST_DOTTED
     entries = [legend_entry(line.label, line.colour, line.style, linestyle=line.line_style) for line in lines]
     return FigureText(
         title=title,
@@ -187,9 +194,9 @@ def _figure_text(
         notes=words.caption(
             words.accountable(members, shown, left_out),
             shown,
-            _note(shown),
+            _note(shown) if has_dotted else f"{SOLID}; {WITHOUT_DOTTED}",
             IDEAL if key["loop"] == "open" else None,
-            KNEE if any(row["is_knee"] for row in shown) else None,
+            KNEE if has_dotted and any(row["is_knee"] for row in shown) else None,
             lacking=[left_out],
             named=lambda row: f"{words.cell(row)} at {level_words(row)}",
         ),

@@ -127,8 +127,8 @@ def _drawing(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...
 def _title(key: Row, rows: Sequence[Row]) -> str:
     """The highest memory of valid results while inferring."""
     column = next((name for name in PEAKS if any(row[name] is not None for row in rows)), None)
-    sound = [row for row in rows if column and row[column] is not None and trust(row) == "valid"]
-    if not sound or key["simulated"]:
+    sound = [row for row in rows if trust(row) == "valid" and column and row[column] is not None]
+    if column is None or not sound or key["simulated"]:
         return f"{MemoryPhases.title}: {key['model_id']}"
     most = max(sound, key=lambda row: float(row[column]))
     return f"{key['model_id']}: memory peaks at {number(most[column])} MB at {words.point(most)}"

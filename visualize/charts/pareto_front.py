@@ -127,7 +127,7 @@ def _title(key: Row, best: Sequence[Row]) -> str:
     if len(best) < 2 or {trust(best[0]), trust(best[-1])} != {"valid"}:
         return f"{ParetoFront.title}: {key['model_id']}"
     ends = [f"{number(row['throughput'])} {_unit(key)} at {number(row['value'])} ms" for row in (best[0], best[-1])]
-    return f"{key['model_id']}: from {ends[0]} to {ends[1]} a call"
+    return f"{key['model_id']}: from {ends[0]} to {ends[1]} per call"
 
 
 def _unit(key: Row) -> str:

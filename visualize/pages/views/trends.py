@@ -14,7 +14,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, Metric
 from benchmarking.core.text import number
 from db.analysis.annotations import annotate
 from db.analysis.compare.judging import word
-from db.analysis.gate.alerts import raise_alerts, set_triage
+from db.analysis.gate.alerts import Triage, raise_alerts, set_triage
 from db.analysis.history.changes import update_changes
 from db.analysis.history.histories import ChangePoint, History, histories
 from db.analysis.history.regressions import regressions
@@ -310,7 +310,7 @@ class TriageForm(TrendsParameters):
     """The triage of an alert; the other fields are those of the page."""
 
     alert: str
-    notes: SeriesNotes
+    triage: Triage
     note: str | None = None
     """None leaves it as it is."""
 
