@@ -67,7 +67,7 @@ NO_EXTENSIONS: Config = {
 }
 
 LOG_ENDINGS = (".wal", ".wal.checkpoint", ".wal.recovery")
-"""Files that DuckDB keeps with a database."""
+"""Files that DuckDB keeps next to a database: its log, commits during a checkpoint, and the two being joined."""
 
 PRIVATE = "benchhouse-attached"
 """How the name of a connection's folder for other files begins."""
@@ -110,7 +110,7 @@ def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float
 
     with translate_errors(path, lock_timeout_s):
         while True:
-            before = _file_id(path)
+            before = file_id(path)
             try:
                 connection = retrying(lambda: _open(path, config, read_only, locked), lock_timeout_s)
             except duckdb.Error as error:
@@ -118,7 +118,7 @@ def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float
                     raise
                 _apply_log(path)
                 continue
-            if before in (None, _file_id(path)):
+            if before in (None, file_id(path)):
                 return connection
             connection.close()  # replaced by a compacted file before it was locked
 
@@ -307,23 +307,30 @@ def _private_folder(connection: DuckDB) -> Iterator[Path]:
 def _bring(path: str, folder: Path, lock_timeout_s: float) -> Path:
     """The file and its log in the folder: linked, or copied under its lock where it cannot be linked."""
     inside = folder / "other.duckdb"
-    log = f"{path}.wal"
     try:
-        os.link(os.path.realpath(path), inside)
-        if os.path.exists(log):
-            os.link(os.path.realpath(log), f"{inside}.wal")
+        for ending, file in database_files(path).items():
+            if not ending or os.path.exists(file):
+                os.link(file, f"{inside}{ending}")
     except OSError:
+        for ending in ("", *LOG_ENDINGS):
+            Path(f"{inside}{ending}").unlink(missing_ok=True)
         with connect(path, FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s):
             copy_database(path, inside)
     return inside
 
 
+def database_files(path: str | Path) -> dict[str, str]:
+    """The file and its logs, there or not, by ending. DuckDB keeps logs next to the file that a link leads to."""
+    own = os.path.realpath(path)
+    return {ending: own + ending for ending in ("", *LOG_ENDINGS)}
+
+
 def copy_database(path: str | Path, copy: Path) -> None:
-    """Copy the file and its log; the caller holds its lock. Raises StorageError."""
+    """Copy the file and its logs; nobody writes them meanwhile. Raises StorageError."""
     try:
-        for ending in ("", ".wal"):
-            if os.path.exists(f"{path}{ending}"):
-                shutil.copyfile(f"{path}{ending}", f"{copy}{ending}")
+        for ending, file in database_files(path).items():
+            if os.path.exists(file):
+                shutil.copyfile(file, f"{copy}{ending}")
     except OSError as error:
         raise StorageError(f"{path} cannot be copied to {copy.parent}: {error.strerror}") from error
 
@@ -340,7 +347,7 @@ def _apply_log(path: str) -> None:
     with duckdb.connect(config=FILE_FORMAT | NO_EXTENSIONS) as connection:
         _confine(
             connection,
-            paths=[name + ending for name in (file, os.path.realpath(path)) for ending in ("", *LOG_ENDINGS)],
+            paths=[*(file + ending for ending in ("", *LOG_ENDINGS)), *database_files(path).values()],
         )
         lock(connection)
         connection.execute(f"ATTACH {literal(file)} AS attached (TYPE duckdb)")
@@ -384,7 +391,7 @@ def translate_errors(path: str, waited_s: float = 0.0) -> Iterator[None]:
         raise KeyboardInterrupt from error
 
 
-def _file_id(path: str) -> tuple[int, int] | None:
+def file_id(path: str) -> tuple[int, int] | None:
     """Identity of the file at the path; None without one."""
     try:
         status = os.stat(path)

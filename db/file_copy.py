@@ -1,16 +1,18 @@
-"""A copy of a database file as it is at one moment, made without the file's lock.
+"""A consistent copy of a database file, made without the file's lock.
 
-DuckDB writes a new state into free blocks of the file, and makes it the file's state by writing a header at the end of
-a checkpoint. Between checkpoints it appends to the log, whose entries may refer to blocks that are in the file by then.
-So if the log is copied before the file, and the headers are the same before and after, the copy is what a crash at that
-moment would have left, which DuckDB reads: an unfinished transaction at the end of the log is ignored.
+DuckDB writes a new state into free blocks of the file, and makes it the current one by writing a header at the end of a
+checkpoint. Between checkpoints it appends to the log, whose entries may refer to blocks that are in the file by then.
+During a checkpoint the log is frozen, and other threads commit to a second one. So if the logs are copied before the
+file, and the headers and the set of logs are the same before and after, the copy is what a crash at that moment would
+have left. DuckDB can read that: it ignores an unfinished transaction at the end of a log.
 
-Blocks of metadata are written again in their place, with what is new behind what is there. So what was read of a file
-that is being written is read again, until it has not changed in between: no block is half of one and half of the other.
+Blocks of metadata are rewritten in place, with new parts behind the old ones. A block that is read in the middle of
+such a write is torn. So whatever was read of a file that is being written is read again until two reads agree.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -19,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchmarking.core.errors import StorageError
-from db.connection import WRITER, DamagedError, connect
+from db.connection import LOG_ENDINGS, WRITER, DamagedError, connect, database_files, file_id
 
 HEADER_BYTES = 3 * 4096
 """The file's header and two headers of states, of which a checkpoint writes the older one."""
@@ -28,8 +30,9 @@ SETTLED_S = 0.05
 """A file whose time of change is older than this is not being written; such times have steps of up to 10 ms."""
 ATTEMPTS = 20
 PAUSE_S = 0.05
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
-State = tuple[int, int, bytes]
+State = tuple[bytes, tuple[tuple[int, int] | None, ...]]
 Times = tuple[int, int]
 
 
@@ -48,8 +51,8 @@ def copy_unlocked(path: Path, folder: Path, ending: str = ".duckdb") -> Path:
             if damage is not None:
                 raise
             damage = error
-        for target in (copy, _log(copy)):
-            target.unlink(missing_ok=True)
+        for file in database_files(copy).values():
+            Path(file).unlink(missing_ok=True)
         time.sleep(PAUSE_S)
     raise StorageError(
         f"{path} was written all the time: no copy of it was consistent in {ATTEMPTS} attempts: try again"
@@ -57,16 +60,16 @@ def copy_unlocked(path: Path, folder: Path, ending: str = ".duckdb") -> Path:
 
 
 def _copy_once(path: Path, copy: Path) -> bool:
-    """Copy log and file; whether they belong together."""
+    """Copy logs and file; whether they belong together."""
     before, times = _state(path), _times(path)
     try:
-        for one, target in ((_log(path), _log(copy)), (path, copy)):
+        for ending in (*LOG_ENDINGS, ""):
             with suppress(FileNotFoundError):  # no log, or a file that is just being replaced
-                shutil.copyfile(one, target)
+                shutil.copyfile(database_files(path)[ending], f"{copy}{ending}")
         is_quiet = times is not None and time.time() - times[1] / 1e9 > SETTLED_S and _times(path) == times
         is_whole = copy.exists() and (is_quiet or _settle(path, copy))
     except OSError as error:
-        raise StorageError(f"{path} cannot be copied to {copy.parent}: {error.strerror}") from error
+        raise StorageError(f"{path} cannot be copied to {copy.parent}: {error.strerror}{_advice(error)}") from error
     return is_whole and before is not None and _state(path) == before
 
 
@@ -93,8 +96,8 @@ def _settle(path: Path, copy: Path) -> bool:
     return False
 
 
-def _log(path: Path) -> Path:
-    return Path(f"{path}.wal")
+def _advice(error: OSError) -> str:
+    return ": free some space there, or choose another folder with TMPDIR" if error.errno in NO_SPACE else ""
 
 
 def _times(path: Path) -> Times | None:
@@ -109,8 +112,7 @@ def _state(path: Path) -> State | None:
     """What changes with a checkpoint, or with another file at the path; None without a file."""
     try:
         with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            return status.st_dev, status.st_ino, file.read(HEADER_BYTES)
+            return file.read(HEADER_BYTES), tuple(file_id(part) for part in database_files(path).values())
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -119,7 +121,7 @@ def _state(path: Path) -> State | None:
 
 def _apply_log(copy: Path, path: Path) -> None:
     """Write the copy's log into it. Raises StorageError."""
-    if _log(copy).exists():
+    if any(os.path.exists(f"{copy}{ending}") for ending in LOG_ENDINGS):
         with errors_naming(str(path), str(copy)):
             connect(str(copy), WRITER, read_only=False, lock_timeout_s=0.0).close()
 

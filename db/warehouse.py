@@ -23,12 +23,14 @@ from benchmarking.core.temporary import remove_leftovers, temporary_folder
 from db import catalog, lake, latest_results, migrate, profiles
 from db.connection import (
     FILE_FORMAT,
+    LOG_ENDINGS,
     QUESTIONS,
     WRITER,
     Config,
     InvalidatedError,
     attached,
     connect,
+    file_id,
     lock,
     new_database,
     quoted,
@@ -252,9 +254,12 @@ class Warehouse:
             cls._of_file(str(file), str(file), FILE_FORMAT, lock_timeout_s=lock_timeout_s) as held,
             temporary_sibling(file) as part,
         ):
-            if file.with_name(f"{file.name}.wal").exists():
+            if any(os.path.exists(f"{file}{ending}") for ending in LOG_ENDINGS):
                 raise StorageError(f"{file}: its log belongs to a process that was killed just now: try again")
+            held_id = file_id(str(file))
             held._copy_to(part)
+            if file_id(str(file)) != held_id:
+                raise StorageError(f"{file} was replaced by another process: try again")
             try:
                 shutil.copymode(file, part)
                 part.replace(file)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from benchmarking.core.records import PRECISIONS, Run
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from db.commands.arguments import add_database, command_parser, print_json
+from db.connection import database_files
 
 if TYPE_CHECKING:
     from db.importers.support.files import ForeignFile
@@ -156,7 +158,7 @@ def _given(arguments: argparse.Namespace) -> GivenValues:
 
 def _is_database(path: Path, database: str) -> bool:
     """Whether the file is the database to write to, or its write-ahead log."""
-    return not is_lake(database) and path.resolve() in (Path(database).resolve(), Path(f"{database}.wal").resolve())
+    return not is_lake(database) and os.path.realpath(path) in database_files(database).values()
 
 
 @contextmanager

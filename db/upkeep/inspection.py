@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,7 +9,7 @@ from pathlib import Path
 from benchmarking.core.database_paths import is_lake
 from benchmarking.core.errors import StorageError
 from benchmarking.core.temporary import leftovers, temporary_folder
-from db.connection import FILE_FORMAT, DamagedError, connect
+from db.connection import FILE_FORMAT, DamagedError, connect, copy_database, database_files
 from db.upkeep.verify import Finding, verify
 from db.warehouse import OutdatedError, Warehouse
 
@@ -59,7 +57,7 @@ def unread_log(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
 
     To be asked before the file is opened for writing.
     """
-    log = path.with_name(f"{path.name}.wal")
+    log = Path(database_files(path)[".wal"]) if path.is_symlink() else path.with_name(f"{path.name}.wal")
     size = log.stat().st_size if log.is_file() else 0
     if not size:
         return []
@@ -82,10 +80,5 @@ def _copied(path: Path, lock_timeout_s: float) -> Iterator[Path]:
         copy = folder / path.name
         with suppress(DamagedError):  # a log that cannot be read; the lock was free
             connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s).close()
-        try:
-            for ending in ("", ".wal"):
-                if os.path.exists(f"{path}{ending}"):
-                    shutil.copyfile(f"{path}{ending}", f"{copy}{ending}")
-        except OSError as error:
-            raise StorageError(f"{path} cannot be copied to {folder} to be read: {error.strerror}") from error
+        copy_database(path, copy)
         yield copy

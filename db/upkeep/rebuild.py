@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarking.core.errors import LockedError, StorageError
 from benchmarking.core.temporary import temporary_folder
-from db.connection import FILE_FORMAT, connect, problem_of, quoted
+from db.connection import FILE_FORMAT, LOG_ENDINGS, connect, file_id, problem_of, quoted
 from db.contents import CHECKSUMMED, Conflict, all_column_types, checksum
 from db.files import make_folder, publish, temporary_sibling
 from db.spool import Loaded, ingest_files
@@ -65,6 +65,7 @@ def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) 
     make_folder(path.parent)
     with ExitStack() as hold, temporary_sibling(path) as part:
         trouble = _hold(hold, path, lock_timeout_s) if path.exists() else None
+        held_id = file_id(str(path))
         with Warehouse.open(part) as warehouse:
             loaded = ingest_files(warehouse, files)
             if not loaded.loaded:
@@ -72,6 +73,8 @@ def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) 
             rebuilt = _with_old(warehouse, path, loaded, trouble) if path.exists() else Rebuilt(loaded=loaded)
         if os.name == "nt":
             hold.close()  # Windows cannot rename an open file
+        if file_id(str(path)) != held_id:
+            raise StorageError(f"{path} was replaced by another process: try again")
         _replace(path, part, rebuilt.kept)
     return rebuilt
 
@@ -195,9 +198,9 @@ def _replace(path: Path, part: Path, kept: Path | None) -> None:
     try:
         if not publish(path, kept):
             raise StorageError(f"{kept} already exists: try again")
-        log = path.with_name(f"{path.name}.wal")
-        if log.exists():
-            log.replace(kept.with_name(f"{kept.name}.wal"))
+        for ending in LOG_ENDINGS:
+            with suppress(FileNotFoundError):
+                os.replace(f"{path}{ending}", f"{kept}{ending}")
         if path.exists():
             shutil.copymode(path, part)
         part.replace(path)

@@ -131,9 +131,26 @@ def test_who_stores_meanwhile_loses_nothing(filled, spool_run):
 
 def test_a_file_that_was_replaced_before_it_was_locked_is_opened_again(database, monkeypatch):
     seen = iter([(1, 1), (1, 2), (1, 2), (1, 2)])
-    monkeypatch.setattr(db.connection, "_file_id", lambda path: next(seen))
+    monkeypatch.setattr(db.connection, "file_id", lambda path: next(seen))
     Warehouse.open(database).close()
     assert list(seen) == []
+
+
+def test_a_file_that_another_process_replaced_meanwhile_is_not_replaced_again(database, monkeypatch):
+    copy_to = Warehouse._copy_to
+
+    def while_it_is_rebuilt(warehouse, part):
+        copy_to(warehouse, part)
+        shutil.copyfile(database, part.with_name("rebuilt"))
+        part.with_name("rebuilt").replace(database)
+
+    monkeypatch.setattr(Warehouse, "_copy_to", while_it_is_rebuilt)
+    before = database.stat().st_ino
+    with pytest.raises(StorageError, match="was replaced by another process: try again"):
+        Warehouse.compact(database)
+    assert database.stat().st_ino != before
+    monkeypatch.undo()
+    Warehouse.compact(database)
 
 
 def test_a_log_left_by_a_killed_process_is_not_parted_from_its_file(database, spool_run, monkeypatch):

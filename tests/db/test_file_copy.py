@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import os
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from benchmarking.core.errors import FormatError, StorageError
 from db import file_copy
+from db.connection import FILE_FORMAT, WRITER, connect
+from db.upkeep.merge import merge
 from db.upkeep.verify import verify
 from db.warehouse import READER_WAIT_S, OutdatedError, Warehouse
 from tests.helpers.databases import file_of_version, holding
@@ -30,6 +38,16 @@ with Warehouse.open(sys.argv[1]) as warehouse:
             warehouse.query("CHECKPOINT")
 """
 """Stores three runs at a time until a file appears."""
+KILLED = """
+import os, sys
+from db.warehouse import Warehouse
+from tests.helpers.records import make_run
+
+warehouse = Warehouse.open(sys.argv[1])
+warehouse.ingest(make_run())
+os._exit(0)
+"""
+"""Stores a run and ends as a killed process does, which leaves the log."""
 COUNTS = """
 SELECT (SELECT count(*) FROM benchmark_runs) AS runs, (SELECT count(*) FROM benchmark_results) AS results,
     (SELECT count(*) FROM raw_benchmark_data) AS samples
@@ -99,6 +117,56 @@ def test_copies_of_a_file_that_is_written_all_the_time_are_consistent(path: Path
         assert counts(warehouse)["runs"] >= seen[-1]["runs"]
 
 
+def test_a_copy_has_what_threads_committed_during_a_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "a.duckdb"
+    connection = duckdb.connect(str(path), config=WRITER)
+    connection.execute("CREATE TABLE added (number BIGINT)")
+    connection.execute("CREATE TABLE large AS SELECT range AS number, md5(range::TEXT) AS text FROM range(200000)")
+    ended = threading.Event()
+
+    def checkpoints() -> None:
+        with connection.cursor() as cursor:
+            while not ended.is_set():
+                with suppress(duckdb.TransactionException):  # the other thread commits just now
+                    cursor.execute("UPDATE large SET number = number + 1 WHERE number % 50 = 0")
+                    cursor.execute("CHECKPOINT")
+
+    thread = threading.Thread(target=checkpoints)
+    thread.start()
+    second_log, found = Path(f"{path}.wal.checkpoint"), 0
+    try:
+        deadline = time.monotonic() + 60
+        for number in itertools.count(1):
+            connection.execute("INSERT INTO added VALUES (?)", [number])
+            if second_log.exists():
+                folder = tmp_path / f"copy{number}"
+                folder.mkdir()
+                copy = file_copy.copy_unlocked(path, folder)
+                with connect(str(copy), FILE_FORMAT, read_only=True, lock_timeout_s=0) as copied:
+                    assert copied.execute("SELECT max(number), count(*) FROM added").fetchall() == [(number, number)]
+                found += 1
+            if found == 3 or time.monotonic() > deadline:
+                break
+    finally:
+        ended.set()
+        thread.join()
+        connection.close()
+    assert found == 3
+
+
+def test_the_log_of_a_file_behind_a_link_is_next_to_the_file(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "b.duckdb"
+    link.symlink_to(path)
+    subprocess.run([sys.executable, "-c", KILLED, str(path)], check=True)
+    assert Path(f"{path}.wal").stat().st_size > 0
+    with Warehouse.open_copy(link) as copy:
+        assert counts(copy)["runs"] == 2
+    with Warehouse.open(tmp_path / "other.duckdb") as other:
+        merge(other, link)
+        assert counts(other)["runs"] == 2
+
+
 def test_a_copy_of_a_file_that_a_checkpoint_changed_meanwhile_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +202,18 @@ def test_a_file_that_changes_all_the_time_is_an_error(tmp_path: Path, monkeypatc
     with pytest.raises(StorageError, match=r"a\.duckdb was written all the time: .* try again"):
         file_copy.copy_unlocked(path, tmp_path)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_one_error_with_what_to_do(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: str, target: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
+
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(file_copy.shutil, "copyfile", full)
+    with pytest.raises(StorageError, match=r"No space left on device: free some space there, or .* TMPDIR$"):
+        Warehouse.open_copy(path)
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_errors_of_a_copy_keep_their_kind_and_name_the_original(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from benchmarking.core.database_paths import LakePlace, is_lake
 from benchmarking.core.errors import BenchhouseError
+from db.connection import database_files
 from db.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def _signature(name: str) -> Signature | None:
             with Warehouse.open(name, read_only=True) as lake:
                 return ((lake.lake_snapshot(), 0, 0),)
         name = place.catalog
-    states = tuple(_state(Path(f"{name}{ending}")) for ending in ("", ".wal"))
+    states = tuple(_state(Path(file)) for file in database_files(name).values())
     newest_s = max((state[2] / 1e9 for state in states if state is not None), default=0.0)
     return None if 0 <= time.time() - newest_s < SETTLED_S else states
 
