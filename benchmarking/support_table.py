@@ -40,12 +40,12 @@ DEVICES: tuple[Device, ...] = tuple(
 )
 """The typical devices of every kind, with every capability of the kind."""
 
-SLOTS = ("\N{BULLET}1", "\N{BULLET}2", "\N{BULLET}3")
-"""Placeholders for the names of a precision, a device and a task in the text of a note."""
+SLOTS = ("\N{BULLET}1", "\N{BULLET}2", "\N{BULLET}3", "\N{BULLET}4")
+"""Placeholders for the names of a precision, a device, a task and a model type in the text of a note."""
 
 
 class Notes:
-    """Numbered notes. Reasons that differ only in the name of a precision, device or task share a note."""
+    """Numbered notes. Reasons that differ only in the name of a precision, device, task or model type share a note."""
 
     def __init__(self) -> None:
         self._words: dict[str, list[dict[str, None]]] = {}
@@ -73,23 +73,26 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why a combination is unsupported, with placeholders for the names of precision, device and task."""
+    """Why a combination is unsupported, with placeholders for the names of precision, device, task and model type."""
 
     template: str
-    words: tuple[str, str, str]
+    words: tuple[str, str, str, str]
 
     @classmethod
-    def of(cls, text: str, precision: str, device: Device, task: str) -> Reason:
-        """A plugin's reason. A device's name becomes a placeholder where the sentence says "not on cuda"."""
-        precision_slot, device_slot, task_slot = SLOTS
+    def of(cls, text: str, precision: str, device: Device, task: str, model_type: str) -> Reason:
+        """A plugin's reason. The name of a device or model type becomes a placeholder where the sentence says "not on
+        cuda", "not for t5"."""
+        precision_slot, device_slot, task_slot, model_slot = SLOTS
         text = text.replace(task, task_slot).replace(precision, precision_slot)
         for start in ("not on ", "not of "):
             text = text.replace(f"{start}{device.type}", f"{start}{device_slot}")
-        return cls(template=text, words=(precision, device.type, task))
+        if text.endswith(absent := f"not for {model_type}"):
+            text = f"{text.removesuffix(absent)}not for {model_slot}"
+        return cls(template=text, words=(precision, device.type, task, model_type))
 
 
 Answers = Mapping[str, Mapping[str, Mapping[Precision, Reason | None]]]
-"""The answers of a runtime: device -> family -> precision -> None if supported, else the reason."""
+"""The answers of a runtime: device -> tiny model -> precision -> None if supported, else the reason."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -110,7 +113,10 @@ def table_text() -> str:
     """The tables of families and precisions with their notes, and the table of options."""
     notes = Notes()
     answers = {runtime.name: ask(runtime) for runtime in runtimes() if runtime.is_compared}
-    families = [[family, *(_family_cell(of, family, notes) for of in answers.values())] for family in tiny_workloads()]
+    families = [
+        [family, *(_family_cell(of, models, notes) for of in answers.values())]
+        for family, models in tiny_models_by_family().items()
+    ]
     devices = [device.selector for device in DEVICES]
     precisions = [[name, *(_precision_cell(of[device], notes) for device in devices)] for name, of in answers.items()]
     parts = (
@@ -123,12 +129,13 @@ def table_text() -> str:
 
 
 def ask(runtime: Runtime) -> Answers:
-    """The answers of a runtime for each nominal device, family and precision, with every package installed."""
+    """The answers of a runtime for each nominal device, tiny model and precision, with every package installed."""
+    models = [model for of_family in tiny_models_by_family().values() for model in of_family]
     with all_assumed():
         return {
             device.selector: {
-                family: {precision: _reason(runtime, device, workload, precision) for precision in PRECISIONS}
-                for family, workload in tiny_workloads().items()
+                model.model_id: {precision: _reason(runtime, device, model, precision) for precision in PRECISIONS}
+                for model in models
             }
             for device in DEVICES
         }
@@ -146,17 +153,24 @@ def _option_rows() -> list[list[str]]:
 
 def _reason(runtime: Runtime, device: Device, workload: Workload, precision: Precision) -> Reason | None:
     why = runtime.supports(device, workload, precision)
-    return None if why is None else Reason.of(why, precision, device, workload.task)
+    if why is None:
+        return None
+    return Reason.of(why, precision, device, workload.task, str(workload.config.get("model_type")))
 
 
-def tiny_workloads() -> Mapping[str, Workload]:
-    """The catalog's tiny model of each family, at the family's default task."""
+def tiny_models_by_family() -> Mapping[str, Sequence[Workload]]:
+    """The catalog's tiny models of each family, at the family's default task."""
     from benchmarking.workloads.support import catalog
     from benchmarking.workloads.support.resolve import resolve
 
     found = [resolve(entry.name, weights="random") for entry in catalog.entries() if not entry.hub]
-    by_family = {str(workload.family): workload for workload in found}
-    return {family: by_family[family] for family in plugins.family_names() if family in by_family}
+    by_family = {family: [one for one in found if one.family == family] for family in plugins.family_names()}
+    return {family: models for family, models in by_family.items() if models}
+
+
+def tiny_workloads() -> Mapping[str, Workload]:
+    """One tiny model of each family."""
+    return {family: models[-1] for family, models in tiny_models_by_family().items()}
 
 
 def between_markers(text: str) -> str | None:
@@ -166,16 +180,17 @@ def between_markers(text: str) -> str | None:
     return inside.strip("\n") if start and end else None
 
 
-def _family_cell(answers: Answers, family: str, notes: Notes) -> str:
-    """Yes if the runtime runs the family on any device, with notes for the devices where it does not."""
-    own = [of for of in answers.values() if any(map(_runs, of.values()))]
-    refused = [of[family]["float32"] for of in own if not _runs(of[family])]
+def _family_cell(answers: Answers, models: Sequence[Workload], notes: Notes) -> str:
+    """Yes if the runtime runs a model of the family on any device, with notes for the models and devices where it does
+    not."""
+    own = [of[model.model_id] for of in answers.values() if any(map(_runs, of.values())) for model in models]
+    refused = [of["float32"] for of in own if not _runs(of)]
     word = "yes" if len(refused) < len(own) else "-"
     return word + notes.mark([why for why in refused if why is not None])
 
 
 def _precision_cell(of: Mapping[str, Mapping[Precision, Reason | None]], notes: Notes) -> str:
-    """The precisions that all families of the runtime support on the device, with notes about the others."""
+    """The precisions that the runtime supports for all its models on the device, with notes about the others."""
     running = [answers for answers in of.values() if _runs(answers)]
     if not running:
         nothing = next(iter(of.values()))["float32"]

@@ -169,12 +169,31 @@ def test_the_table_does_not_depend_on_what_is_installed(monkeypatch: pytest.Monk
 def test_reasons_that_differ_in_a_name_only_are_one_note() -> None:
     cpu, cuda = support_table.DEVICES[:2]
     notes = support_table.Notes()
-    first = notes.mark([support_table.Reason.of("x has float32, not int8, not on cpu", "int8", cpu, "fill-mask")])
-    second = notes.mark([support_table.Reason.of("x has float32, not int4, not on cuda", "int4", cuda, "fill-mask")])
-    other = notes.mark([support_table.Reason.of("a | b <c>", "int4", cuda, "fill-mask")])
-    assert (first, second, other) == (" <sup>1</sup>", " <sup>1</sup>", " <sup>2</sup>")
-    assert notes.lines() == ["1. x has float32, not int8 or int4, not on cpu or cuda", "2. a \\| b &lt;c>"]
+
+    def mark(text: str, precision: str, device: Device, model_type: str = "gpt2") -> str:
+        return notes.mark([support_table.Reason.of(text, precision, device, "fill-mask", model_type)])
+
+    assert mark("x has float32, not int8, not on cpu", "int8", cpu) == " <sup>1</sup>"
+    assert mark("x has float32, not int4, not on cuda", "int4", cuda) == " <sup>1</sup>"
+    assert mark("a | b <c>", "int4", cuda) == " <sup>2</sup>"
+    assert mark("y is built for gpt2, not for t5", "int4", cuda, "t5") == " <sup>3</sup>"
+    assert mark("y is built for gpt2, not for bert", "int4", cuda, "bert") == " <sup>3</sup>"
+    assert notes.lines() == [
+        "1. x has float32, not int8 or int4, not on cpu or cuda",
+        "2. a \\| b &lt;c>",
+        "3. y is built for gpt2, not for t5 or bert",
+    ]
     assert notes.mark([]) == ""
+
+
+def test_a_runtime_runs_a_family_of_which_it_runs_one_model_and_says_which_it_does_not() -> None:
+    """Of the two tiny models of decoders, mlx runs Llama only."""
+    families, _, notes, _ = support_table.table_text().split("\n\n")
+    runtimes = families.splitlines()[0].split(" | ")
+    (row,) = (line.split(" | ") for line in families.splitlines() if line.startswith("| decoder-only |"))
+    word, _, number = row[runtimes.index("mlx")].partition(" <sup>")
+    assert word == "yes"
+    assert "gpt2" in notes.splitlines()[int(number.removesuffix("</sup>")) - 1]
 
 
 def test_the_readme_has_the_table_as_it_is() -> None:
