@@ -395,6 +395,12 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "rely on the time per output token, which uses the server's token count",
     ),
     (
+        "whole_replies",
+        "invalid",
+        "at least 10% of the replies arrived in one chunk, so time to first token and per output token are wrong",
+        "disable what buffers the stream (a proxy, the server's stream interval), or lower the load",
+    ),
+    (
         "other_output_length",
         "noisy",
         "the server did not generate the requested number of tokens",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import psutil
@@ -37,6 +37,20 @@ async def capacity_per_s(duration_s: float, *, http2: bool = False, cpus: Sequen
 
     The child runs on these processors, or else on the generator's own. Raises BenchhouseError where it does not start.
     """
+    traffic = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths(str(TOKENS)))
+    level = Level(concurrency=IN_FLIGHT, duration_s=duration_s)
+    async with answering_at_once(http2=http2, cpus=cpus) as target, Generator(target) as generator:
+        await generator.run(traffic, replace(level, number=IN_FLIGHT))
+        sent = await generator.run(traffic, level)
+    done = [one for one in sent if one.error is None and one.end_s is not None]
+    if not done:
+        raise BenchhouseError(f"no request reached the server to measure the generator with: {sent[0].detail}")
+    return len(done) / (max(one.end_s or 0.0 for one in done) - min(one.intended_s for one in done))
+
+
+@asynccontextmanager
+async def answering_at_once(*, http2: bool = False, cpus: Sequence[int] = ()) -> AsyncIterator[Target]:
+    """A server in a child process that answers each request at once. Raises BenchhouseError where it does not start."""
     child = start(module_command("benchmarking.load.capacity", *([HTTP2] if http2 else [])))
     try:
         if cpus:
@@ -46,18 +60,10 @@ async def capacity_per_s(duration_s: float, *, http2: bool = False, cpus: Sequen
         url = (await asyncio.to_thread(child.stdout.readline)).strip()
         if not url:
             raise BenchhouseError(f"the server to measure the generator with did not start: {child.communicate()[1]}")
-        traffic = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths(str(TOKENS)))
-        target, level = Target(url=url, model="any", http2=http2), Level(concurrency=IN_FLIGHT, duration_s=duration_s)
-        async with Generator(target) as generator:
-            await generator.run(traffic, replace(level, number=IN_FLIGHT))
-            sent = await generator.run(traffic, level)
+        yield Target(url=url, model="any", http2=http2)
     finally:
         child.kill()
         child.communicate()
-    done = [one for one in sent if one.error is None and one.end_s is not None]
-    if not done:
-        raise BenchhouseError(f"no request reached the server to measure the generator with: {sent[0].detail}")
-    return len(done) / (max(one.end_s or 0.0 for one in done) - min(one.intended_s for one in done))
 
 
 class _AtOnce(asyncio.Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -18,11 +18,16 @@ from benchmarking.load.traffic import Asked, Traffic, meets, slowed
 SPIN_S = 0.002
 """Before a start the generator looks at the clock instead of sleeping: a timer of the system is up to 1 ms late."""
 MAX_LINE_BYTES = 1 << 20
+BYTES_PER_REPLY, BYTES_PER_TOKEN = 1 << 20, 1 << 14
+"""Most that a reply may have: so much, and so much more for each token that was asked for. A server that streams on
+would fill the memory before the time limit ends it."""
 MAX_COUNT = 2**31 - 1
 """Of tokens: a server may say anything."""
 MS_PER_S = 1000.0
 WARM_UP = "warm-up"
 DATA, END = b"data:", b"[DONE]"
+ROLES = ("user", "assistant")
+"""Who speaks in a chat, in turns."""
 
 
 @dataclass(slots=True)
@@ -71,11 +76,13 @@ class Level:
 class _Reply:
     """Reads the events of a stream as its pieces arrive, and notes the tokens and their counts."""
 
-    __slots__ = ("_decode", "_keeps_text", "_now", "_rest", "is_whole", "sent")
+    __slots__ = ("_decode", "_keeps_text", "_now", "_rest", "_room", "_tokens", "is_whole", "sent")
 
-    def __init__(self, sent: Sent, now: Callable[[], float]) -> None:
+    def __init__(self, sent: Sent, now: Callable[[], float], tokens: int) -> None:
         self.sent = sent
         self.is_whole = False
+        self._tokens = tokens
+        self._room = BYTES_PER_REPLY + BYTES_PER_TOKEN * tokens
         self._now = now
         self._rest = b""
         self._keeps_text = sent.conversation is not None
@@ -83,6 +90,9 @@ class _Reply:
 
     def __call__(self, piece: bytes) -> None:
         now_s = self._now()
+        self._room -= len(piece)
+        if self._room < 0:
+            raise RequestError("endless", f"the reply goes on long after the {self._tokens} tokens that were asked for")
         lines = (self._rest + piece).split(b"\n")
         self._rest = lines.pop()
         if len(self._rest) > MAX_LINE_BYTES:
@@ -140,8 +150,9 @@ class Generator:
             found = await self._closed(traffic, level, asked)
         return sorted(found, key=lambda one: one.intended_s)
 
-    async def send(self, asked: Asked, sent: Sent, said: str = "") -> None:
-        """Send one request and note what comes back; errors are noted, too, and never raised."""
+    async def send(self, asked: Asked, sent: Sent, said: Sequence[str] = ()) -> None:
+        """Send one request, after what a conversation's user and server said before in turns, and note what comes back;
+        errors are noted, too, and never raised."""
         loop = asyncio.get_running_loop()
         sent.sent_s = loop.time()
         try:
@@ -153,8 +164,8 @@ class Generator:
             sent.error, sent.detail = error.kind, _short(str(error))
         sent.end_s = loop.time()
 
-    async def _stream(self, asked: Asked, sent: Sent, said: str) -> None:
-        reply = _Reply(sent, asyncio.get_running_loop().time)
+    async def _stream(self, asked: Asked, sent: Sent, said: Sequence[str]) -> None:
+        reply = _Reply(sent, asyncio.get_running_loop().time, asked.tokens_out)
         await self._client.post(json.dumps(_body(self.target, asked, said)).encode(), reply)
         reply.check()
 
@@ -193,7 +204,7 @@ class Generator:
 
     async def _talk(self, asked: Asked, intended_s: float, place: int, traffic: Traffic, found: list[Sent]) -> None:
         """A request, or all turns of a conversation; a turn is meant to start when the one before has ended."""
-        said = ""
+        said: list[str] = []
         for turn in range(traffic.turns):
             is_talk = traffic.turns > 1
             sent = Sent(intended_s, conversation=place if is_talk else None, turn=turn if is_talk else None)
@@ -201,7 +212,7 @@ class Generator:
             await self.send(asked, sent, said)
             if sent.error is not None or sent.end_s is None:
                 return
-            said += f"{asked.prompt}\n{sent.text}\n"
+            said += (str(asked.prompt), sent.text)
             intended_s, sent.text = sent.end_s, ""
 
 
@@ -272,9 +283,15 @@ async def _until(at_s: float) -> None:
         await asyncio.sleep(0)
 
 
-def _body(target: Target, asked: Asked, said: str) -> dict[str, Any]:
-    prompt = said + asked.prompt if isinstance(asked.prompt, str) else list(asked.prompt)
-    own = {"messages": [{"role": "user", "content": prompt}]} if target.endpoint == "chat" else {"prompt": prompt}
+def _body(target: Target, asked: Asked, said: Sequence[str]) -> dict[str, Any]:
+    own: dict[str, Any]
+    if target.endpoint == "chat":
+        turns = enumerate((*said, asked.prompt))
+        own = {"messages": [{"role": ROLES[place % 2], "content": text} for place, text in turns]}
+    elif isinstance(asked.prompt, str):
+        own = {"prompt": "\n".join((*said, asked.prompt))}
+    else:
+        own = {"prompt": list(asked.prompt)}
     return {
         "model": target.model,
         **own,

@@ -49,6 +49,8 @@ LEAST = {0.5: 6, **TAIL_MIN_SAMPLES, 0.999: 1000}
 """Fewest requests for a percentile."""
 MOST_OF_CAPACITY = 0.5
 """Of the generator's own capacity: above it, its queue would be part of the latencies."""
+MOST_AT_ONCE = 0.1
+"""Share of the replies that may come in one chunk though they have several tokens."""
 OF_TOKENS = ("time_per_output_token", "inter_token_latency")
 
 
@@ -332,7 +334,10 @@ def about(
         if error is None and count is not None and tokens and len(tokens) != count
     ]
     if unlike:
-        found.append(doubt("chunks_not_tokens", requests=len(unlike), chunks=unlike[0][0], tokens=unlike[0][1]))
+        at_once = sum(chunks == 1 for chunks, _ in unlike)
+        kind = "whole_replies" if at_once >= MOST_AT_ONCE * sum(one is None for one in requests.error) else None
+        kind = kind or "chunks_not_tokens"
+        found.append(doubt(kind, requests=len(unlike), at_once=at_once, chunks=unlike[0][0], tokens=unlike[0][1]))
     asked = traffic.lengths_out.fixed if traffic.file is None else None
     short = [count for count in requests.tokens_out if count is not None and asked is not None and count != asked]
     if short:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ pytest.importorskip("httptools")
 
 from benchmarking.core.load_doubts import over_saturation
 from benchmarking.core.sample_statistics import quantile
-from benchmarking.load import generator, results
+from benchmarking.load import capacity, generator, results
 from benchmarking.load.connections import Target
 from benchmarking.load.generator import Level, run_level
 from benchmarking.load.results import Series, result_of
@@ -21,6 +22,7 @@ from tests.helpers.certificates import certificate
 from tests.helpers.null_server import NullServer, Script, run_jumping
 
 TRAFFIC = Traffic(arrivals="constant", lengths_in=Lengths("16"), lengths_out=Lengths("8"))
+SHORT = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths("4"))
 BROKEN = {"http_429": "http_429", "http_503": "http_503", "truncated": "truncated", "wrong_json": "wrong_json"}
 
 
@@ -147,6 +149,16 @@ def test_a_stream_without_end_is_ended_by_the_time_limit():
     assert found.end_ms[1] == pytest.approx(found.intended_ms[1] + 3000, rel=0.01)
 
 
+def test_a_stream_that_goes_on_long_after_its_tokens_is_ended_before_it_fills_the_memory(monkeypatch):
+    monkeypatch.setattr(generator, "BYTES_PER_REPLY", 4096)
+    monkeypatch.setattr(generator, "BYTES_PER_TOKEN", 16)
+    flood = Script(fault=lambda number: "endless" if number == 1 else None)
+    found = loaded(flood, Level(rate=10.0, number=5))
+    assert Counter(found.error) == {None: 4, "endless": 1}
+    assert len(found.token_ms[1]) < 4096 / 40
+    assert "8 tokens" in found.detail[1]
+
+
 def test_a_refused_connection_is_a_failed_result_with_its_reason():
     async def run():
         async with NullServer() as server:
@@ -183,6 +195,13 @@ def test_tokens_are_the_servers_count_and_not_the_chunks():
     assert "time_per_output_token_ms" in uncounted.missing
 
 
+def test_replies_that_come_at_once_are_invalid_since_they_say_nothing_of_single_tokens():
+    level = Level(rate=10.0, number=30)
+    at_once = result_of(TRAFFIC, level, [loaded(Script(tokens_a_chunk=8), level)])
+    assert (at_once.validity, kinds(at_once)) == ("invalid", {"whole_replies"})
+    assert next(one.evidence["at_once"] for one in at_once.doubts) == 30
+
+
 def test_a_prefix_cache_that_hits_unasked_and_a_short_output_are_doubts():
     level = Level(rate=10.0, number=30)
     found = loaded(Script(cached=3, tokens=5), level)
@@ -198,6 +217,29 @@ def test_a_turn_of_a_conversation_brings_all_that_was_said_and_starts_when_the_l
     first, second = seen[0]["prompt"], seen[1]["prompt"]
     assert second.startswith(f"{first}\naaaaaaaa\n")
     assert found.intended_ms[1] == found.end_ms[0]
+
+
+def test_a_chat_brings_what_was_said_as_messages_of_the_user_and_the_server_in_turns():
+    seen = []
+    loaded(Script(), Level(concurrency=1, number=1), replace(TRAFFIC, turns=3), endpoint="chat", seen=seen)
+    assert [len(body["messages"]) for body in seen] == [1, 3, 5]
+    assert [one["role"] for one in seen[2]["messages"]] == ["user", "assistant", "user", "assistant", "user"]
+    assert [one["content"] for one in seen[2]["messages"][1::2]] == ["aaaaaaaa"] * 2
+    assert seen[2]["messages"][:3] == seen[1]["messages"]
+
+
+def test_a_request_takes_so_little_of_a_processor_that_one_sends_2000_a_second():
+    """By the processor's time, which other programs on the machine stretch least; the quickest of three."""
+
+    async def cost_s():
+        async with capacity.answering_at_once() as target, generator.Generator(target) as own:
+            await own.run(SHORT, Level(concurrency=32, number=32))
+            before = time.process_time()
+            found = await own.run(SHORT, Level(concurrency=32, number=500))
+            assert {one.error for one in found} == {None}
+            return (time.process_time() - before) / len(found)
+
+    assert min(asyncio.run(cost_s()) for _ in range(3)) < 1 / 2000
 
 
 def test_a_thousand_streams_are_in_flight_at_once():
