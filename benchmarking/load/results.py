@@ -326,7 +326,7 @@ def about(
         for cached, total in zip(requests.cached_tokens, requests.tokens_in, strict=True)
         if cached is not None and total
     ]
-    if not may_cache and traffic.shared_prefix == 0 and traffic.turns == 1:
+    if not may_cache and not traffic.may_hit_a_prefix:
         found += prefix_cache_hit(sum(cached for cached, _ in pairs), sum(total for _, total in pairs))
     unlike = [
         (len(tokens), count)

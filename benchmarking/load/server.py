@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
     Cell,
     Device,
+    Doubt,
     Json,
     Precision,
     Provenance,
@@ -31,6 +34,13 @@ from benchmarking.load.traffic import Traffic
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
 MOST_METRICS = 200
+MAX_PAGE_BYTES = 1 << 22
+CACHE_COUNTERS: Mapping[str, str] = {
+    "vllm:prefix_cache_hits_total": "vllm:prefix_cache_queries_total",
+    "sglang:cached_tokens_total": "sglang:prompt_tokens_total",
+}
+"""Counter of the prompts' tokens that came from a prefix cache -> that of all, of servers whose replies do not say it
+unless they are started so."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,20 +91,32 @@ class ServerLoad:
                 )
             )
         own, theirs = self.own_cpus, self.server_cpus
+        metrics = changes(before, scraped(self.target))
         return result_of(
             self.traffic,
             level,
             done,
             capacity_per_s=self.capacity_per_s,
             shares_processors=None if own is None or theirs is None else bool(set(own) & set(theirs)),
+            further={0: self._cached(done, metrics)},
             facts={
                 "url": self.target.url,
                 "generator_capacity_per_s": self.capacity_per_s,
                 "generator_cpu_list": _listed(own),
                 "server_cpu_list": _listed(theirs),
-                "server_metrics": changes(before, scraped(self.target)),
+                "server_metrics": dict[str, Json](metrics),
             },
         )
+
+    def _cached(self, done: Sequence[Requests], metrics: Mapping[str, Mapping[str, float]]) -> Sequence[Doubt]:
+        """The doubt about prompts from a prefix cache by the server's own counters, where its replies do not say it."""
+        says_it = any(one is not None for requests in done for one in requests.cached_tokens)
+        if says_it or self.traffic.may_hit_a_prefix:
+            return ()
+        for hits, prompts in CACHE_COUNTERS.items():
+            if hits in metrics and prompts in metrics:
+                return prefix_cache_hit(metrics[hits]["change"], metrics[prompts]["change"])
+        return ()
 
     def run(
         self,
@@ -194,16 +216,13 @@ def scraped(target: Target) -> dict[str, float]:
     """The numbers that the server shows at /metrics, in the text format of Prometheus or OpenMetrics; none without."""
     import importlib.util
     import urllib.error
-    import urllib.request
 
-    parts = urlsplit(target.url)
-    if importlib.util.find_spec("prometheus_client") is None or parts.scheme != "http":
+    if importlib.util.find_spec("prometheus_client") is None:
         return {}
     from prometheus_client.parser import text_string_to_metric_families
 
     try:
-        with urllib.request.urlopen(f"http://{parts.netloc}/metrics", timeout=2) as reply:
-            text = reply.read(1 << 22).decode("utf-8", "replace")
+        text = _metrics_page(target)
         samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
     except (OSError, ValueError, urllib.error.URLError):
         return {}
@@ -214,6 +233,25 @@ def scraped(target: Target) -> dict[str, float]:
     return dict(list(found.items())[:MOST_METRICS])
 
 
-def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Json]:
+def _metrics_page(target: Target) -> str:
+    """The text at /metrics of the server itself: no redirection is followed, since the key goes with the request.
+    Raises OSError, ValueError."""
+    import urllib.request
+
+    class _Stays(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: object) -> None:
+            return None
+
+    parts = urlsplit(target.url)
+    handlers: list[urllib.request.BaseHandler] = [_Stays(), urllib.request.ProxyHandler({})]
+    if parts.scheme == "https":
+        handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=target.ca_file)))
+    address = f"{parts.scheme}://{parts.netloc}/metrics"
+    request = urllib.request.Request(address, headers=dict(target.headers))  # noqa: S310 - http or https, as the target's
+    with urllib.request.build_opener(*handlers).open(request, timeout=2) as reply:
+        return bytes(reply.read(MAX_PAGE_BYTES)).decode("utf-8", "replace")
+
+
+def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """Name -> value after the level, and its change, of the server's metrics; over all labels together."""
     return {name: {"after": value, "change": value - before.get(name, 0.0)} for name, value in after.items()}

@@ -129,6 +129,11 @@ class Traffic:
     file: Path | None = None
     """A trace (Mooncake or Azure), or conversations in the format of ShareGPT."""
 
+    @property
+    def may_hit_a_prefix(self) -> bool:
+        """Whether prompts share anything by intention."""
+        return self.shared_prefix > 0 or self.turns > 1
+
     def keys(self, limits: Mapping[str, float], *, is_open: bool) -> dict[str, Scalar]:
         """What makes a series of its own, for `Cell.runtime_mode`."""
         found: dict[str, Scalar] = {LOOP: "open" if is_open else "closed"}

@@ -69,7 +69,7 @@ class Script:
     stall: tuple[float, float] | None = None
     """Start and length of a time in which the server does nothing, from its first request."""
     metrics: str = ""
-    """Its page /metrics."""
+    """Its page /metrics; "{requests}" in it is how many there were."""
     cached: int | None = None
     """Tokens of each prompt that it says to have cached."""
     fault: Callable[[int], str | None] = field(default=lambda number: None)
@@ -115,7 +115,7 @@ class NullServer:
                 length = next((int(line[15:]) for line in head.split("\r\n") if line.startswith("content-length:")), 0)
                 body = json.loads(await reader.readexactly(length)) if length else {}
                 if head.startswith("get "):
-                    answer = self.script.metrics.encode()
+                    answer = self.script.metrics.replace("{requests}", str(len(self.seen))).encode()
                     writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(answer)}\r\n\r\n".encode() + answer)
                     continue
                 self.paths.append(head.split(" ")[1])

@@ -16,23 +16,35 @@ pytest.importorskip("httptools")
 
 from benchmarking import load_server
 from benchmarking.core.provenance import uuid7
+from benchmarking.load.connections import Target
 from benchmarking.load.curve import HIGHEST_RATE, search
 from benchmarking.load.generator import Level
+from benchmarking.load.server import scraped
 from db.commands import compare, history
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
+from tests.helpers.certificates import certificate
 from tests.helpers.null_server import NullServer, Script
 
 METRICS = "# TYPE served counter\nserved_total 5.0\n# TYPE waiting gauge\nwaiting 2.0\n# EOF\n"
 
 
+COUNTERS = """# TYPE vllm:prefix_cache_hits counter
+vllm:prefix_cache_hits_total {requests}
+# TYPE vllm:prefix_cache_queries counter
+vllm:prefix_cache_queries_total {requests}0
+# EOF
+"""
+"""As vLLM's, of which a tenth comes from the cache."""
+
+
 @contextmanager
-def serving(script):
+def serving(script, tls=None):
     """The address of a server in a thread of its own."""
     ready, loop, found = threading.Event(), asyncio.new_event_loop(), []
 
     async def serve():
-        async with NullServer(script) as server:
+        async with NullServer(script, tls) as server:
             found.append(server.url)
             stop = asyncio.Event()
             found.append(stop)
@@ -103,6 +115,26 @@ def test_the_generators_capacity_its_processors_and_the_servers_metrics_are_stor
     (path,) = (folder / "runs").glob("load_*.json")
     assert "sk-secret" not in path.read_text()
     assert run.provenance.command[:3] == ("benchhouse", "load", "--url")  # as it is typed
+
+
+@pytest.mark.parametrize(("flags", "shares"), [((), [0.1]), (("--shared-prefix", "0.5"), [])])
+def test_a_prefix_cache_is_found_by_the_servers_counters_where_its_replies_say_nothing_of_it(
+    flags, shares, monkeypatch
+):
+    said = []
+    monkeypatch.setattr(load_server, "_print", lambda run, as_json: said.append(run))
+    with serving(Script(ttft_s=0, itl_s=0, metrics=COUNTERS)) as url:
+        asked = ("--url", url, "--model", "m", "--num-requests", "6", "--output-length", "2", *flags)
+        assert load_server.main([*asked, "--capacity-seconds", "0", "--quiet"]) == 0
+    found = [one.evidence["cached_share"] for one in said[0].results[0].doubts if one.kind == "prefix_cache_hit"]
+    assert found == pytest.approx(shares)
+
+
+def test_metrics_are_read_over_tls_with_the_trusted_certificates_alone(tmp_path):
+    context, ca_file = certificate(tmp_path, "127.0.0.1")
+    with serving(Script(metrics=METRICS), context) as url:
+        assert scraped(Target(url=url, model="m", ca_file=ca_file)) == {"served_total": 5.0, "waiting": 2.0}
+        assert scraped(Target(url=url, model="m")) == {}
 
 
 def test_the_table_shows_the_levels_and_the_doubts(stored, capsys):
