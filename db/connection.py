@@ -66,6 +66,12 @@ NO_EXTENSIONS: Config = {
     "allow_community_extensions": False,
 }
 
+MEMORY = ":memory:"
+"""The path of a database that is no file."""
+
+MAGIC, MAGIC_OFFSET = b"DUCK", 8
+"""What a DuckDB file has behind its first checksum."""
+
 LOG_ENDINGS = (".wal", ".wal.checkpoint", ".wal.recovery")
 """Files that DuckDB keeps next to a database: its log, commits during a checkpoint, and the two being joined."""
 
@@ -108,11 +114,12 @@ def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float
     """
     import duckdb
 
+    file = path if path == MEMORY else _database_file(path)
     with translate_errors(path, lock_timeout_s):
         while True:
             before = file_id(path)
             try:
-                connection = retrying(lambda: _open(path, config, read_only, locked), lock_timeout_s)
+                connection = retrying(lambda: _open(file, config, read_only, locked), lock_timeout_s)
             except duckdb.Error as error:
                 if read_only or not log_is_unreadable(str(error)):
                     raise
@@ -123,10 +130,26 @@ def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float
             connection.close()  # replaced by a compacted file before it was locked
 
 
+def _database_file(path: str) -> str:
+    """The path as DuckDB is to read it. Raises FormatError for a file of another format, which DuckDB may read as a
+    table (CSV, JSON, Parquet), and StorageError for what is no regular file.
+
+    It is absolute: in a relative one, DuckDB takes what stands before a colon for the name of an extension.
+    """
+    if os.path.exists(path):
+        if not os.path.isfile(path):
+            raise StorageError(f"{path}: not a regular file: choose another path")
+        with suppress(OSError), open(path, "rb") as opened:  # DuckDB says what cannot be read
+            head = opened.read(MAGIC_OFFSET + len(MAGIC))
+            if head and not head.endswith(MAGIC):
+                raise FormatError(f"{path}: not a DuckDB database: choose another path")
+    return os.path.abspath(path)
+
+
 @contextmanager
 def confined() -> Iterator[DuckDB]:
     """An empty database in memory."""
-    with _open(":memory:", FILE_FORMAT, read_only=False, locked=True) as connection:
+    with _open(MEMORY, FILE_FORMAT, read_only=False, locked=True) as connection:
         yield connection
 
 
@@ -179,7 +202,7 @@ def connect_attaching(attach: Callable[[DuckDB], Sequence[str]], config: Config)
     connection = duckdb.connect(config=config | NO_EXTENSIONS)
     try:
         folders = attach(connection)
-        _confine(connection, directories=[*folders, _private_path(":memory:")])
+        _confine(connection, directories=[*folders, _private_path(MEMORY)])
     except BaseException:
         if roll_back(connection):
             connection.close()
@@ -289,7 +312,7 @@ def _confine(connection: DuckDB, *, directories: Sequence[str] = (), paths: Sequ
 def _private_path(path: str) -> str:
     """Where the connection's folder for other files would be: with the database, or with temporary files."""
     parent = os.path.dirname(os.path.realpath(path))
-    has_room = path != ":memory:" and os.access(parent, os.W_OK)
+    has_room = path != MEMORY and os.access(parent, os.W_OK)
     return os.path.join(parent if has_room else os.path.realpath(tempfile.gettempdir()), temporary_name(PRIVATE))
 
 

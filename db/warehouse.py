@@ -24,6 +24,7 @@ from db import catalog, lake, latest_results, migrate, profiles
 from db.connection import (
     FILE_FORMAT,
     LOG_ENDINGS,
+    MEMORY,
     QUESTIONS,
     WRITER,
     Config,
@@ -48,9 +49,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from db.connection import DuckDB
-
-
-MEMORY = ":memory:"
 
 REPLACED_PAUSE_S = 0.2
 """How long a replaced file stays locked, in seconds: a process that has opened but not locked it yet then retries."""

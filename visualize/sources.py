@@ -13,10 +13,10 @@ from benchmarking.core.command_line import default_database
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UsageError
 from db.analysis.selection import EVERYTHING
 from db.analysis.selection import Selection as Words
-from db.connection import quoted
+from db.connection import MEMORY, quoted
 from db.profiles import chosen_profiles
 from db.spool import ingest_files, run_files
-from db.warehouse import MEMORY, Warehouse
+from db.warehouse import Warehouse
 from visualize.drawing.rows import CHOSEN, SELECTED, TABLES, Selection, bound
 
 NAMED = ("model_id", "device", "runtime", "precision")

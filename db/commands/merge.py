@@ -81,7 +81,8 @@ def _parser() -> Parser:
 
 
 def _open(arguments: argparse.Namespace) -> Warehouse:
-    from db.warehouse import MEMORY, Warehouse
+    from db.connection import MEMORY
+    from db.warehouse import Warehouse
 
     path = arguments.db_path
     if arguments.dry_run and not database_exists(path):

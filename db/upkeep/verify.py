@@ -20,8 +20,8 @@ from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.records import Precision, canonical_hash
 from benchmarking.core.untrusted.input_files import unpacked_digest
 from db import latest_results, migrate
-from db.connection import problem_of, quoted
-from db.warehouse import MEMORY, Warehouse
+from db.connection import MEMORY, problem_of, quoted
+from db.warehouse import Warehouse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

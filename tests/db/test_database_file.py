@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -54,18 +55,27 @@ def test_any_file_name_will_do(tmp_path, make_run, name, row_counts):
         assert row_counts(warehouse)["benchmark_results"] == 4
 
 
-def test_a_text_file_is_refused_and_left_unchanged(tmp_path):
-    path = tmp_path / "notes.txt"
-    path.write_text("hello\n" * 1000)
-    for opener in (Warehouse.open, Warehouse.overwrite):
-        with pytest.raises(FormatError, match=r"notes\.txt: not a DuckDB database"):
+@pytest.mark.parametrize("name", ["notes.txt", "table.csv", "rows.json", "rows.parquet"])
+def test_a_file_of_another_format_is_refused_and_left_unchanged(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("hello\n" * 1000)  # CSV and JSON files would be views of a database in memory
+    for opener in (Warehouse.open, Warehouse.overwrite, partial(Warehouse.open, read_only=True)):
+        with pytest.raises(FormatError, match=f"{name}: not a DuckDB database"):
             opener(path)
     assert path.read_text() == "hello\n" * 1000
 
 
 def test_a_folder_is_no_database(tmp_path):
-    with pytest.raises(StorageError, match=r"(?i)is a directory|denied"):
+    with pytest.raises(StorageError, match="not a regular file: choose another path"):
         Warehouse.open(tmp_path)
+
+
+@posix_only
+def test_a_colon_in_a_path_names_no_extension(tmp_path, monkeypatch, row_counts):
+    monkeypatch.chdir(tmp_path)
+    with Warehouse.open("sqlite:a.duckdb") as warehouse:
+        assert row_counts(warehouse) == NOTHING
+    assert (tmp_path / "sqlite:a.duckdb").stat().st_size > 0
 
 
 def test_an_impossible_path_is_one_clear_error(tmp_path):
