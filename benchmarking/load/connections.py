@@ -28,8 +28,12 @@ Take = Callable[[bytes], None]
 OK, FINAL = 200, 200
 """Status of a reply that is read, and the least of one that is not followed by another."""
 MAX_DETAIL = 200
+IDENTITY = b"identity"
+STATUS_DIGITS = 3
 WINDOW_BYTES = 1 << 20
 """Of HTTP/2: what a server may send before it is acknowledged. The default, 64 KiB, would stop fast streams."""
+MAX_HEAD_BYTES = 1 << 18
+"""Of a reply over HTTP/1.1: far more than any server sends before the body. HTTP/2 has a limit of its own."""
 NO_HTTP2 = "no_http2"
 
 
@@ -77,7 +81,7 @@ class Client(ABC):
         self._authority = _plain("--url", parts.netloc)
         path = quote(parts.path, safe="/%") + (f"?{parts.query}" if parts.query else "")
         self._path = _plain("--url", path)
-        own = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
+        own = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": IDENTITY.decode()}
         self._headers = [
             (_plain(name, name.lower()), _plain(name, text)) for name, text in (own | {**target.headers}).items()
         ]
@@ -139,6 +143,10 @@ class _Exchange:
             why = self.refusal.decode(errors="replace").strip()
             self.fail(f"http_{self.status}", why or f"status {self.status} and no words")
 
+    def refuse_encoding(self, encoding: bytes) -> None:
+        """The body is compressed, which was not asked for."""
+        self.fail("transfer", f"the reply is encoded as {encoding[:MAX_DETAIL].decode(errors='replace')}, unasked")
+
     def fail(self, kind: str, detail: str) -> None:
         """No more will come."""
         if not self.done.done():
@@ -195,6 +203,7 @@ class _Http1Connection(asyncio.Protocol):
         self._opened = opened
         self._exchange: _Exchange | None = None
         self._has_length = False
+        self._head_bytes = 0
         self.has_answered = False
         """Whether anything of a reply to the request has come."""
 
@@ -205,7 +214,7 @@ class _Http1Connection(asyncio.Protocol):
 
     def ask(self, request: bytes, exchange: _Exchange) -> None:
         """Send a request, whose reply the exchange is to get."""
-        self._exchange, self._has_length, self.has_answered = exchange, False, False
+        self._exchange, self._has_length, self._head_bytes, self.has_answered = exchange, False, 0, False
         self.transport.write(request)
 
     def leave(self, exchange: _Exchange) -> None:
@@ -215,21 +224,26 @@ class _Http1Connection(asyncio.Protocol):
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        from httptools import HttpParserError
+        from httptools import HttpParserError, HttpParserUpgrade
 
         self.has_answered = True
         try:
             self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            self._end("the server changes to another protocol, unasked")
         except HttpParserError as error:
-            self._fail("transfer", f"the reply is not HTTP/1.1: {error}")
-            self.transport.abort()
+            self._end(f"the reply is not HTTP/1.1: {error}")
+        if self._exchange is not None and self._exchange.status < FINAL:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._end(f"the head of the reply is longer than {MAX_HEAD_BYTES} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         if name in (b"content-length", b"transfer-encoding"):
             self._has_length = True
-        elif name == b"content-encoding" and value != b"identity":
-            self._fail("transfer", f"the reply is encoded as {value.decode(errors='replace')}, unasked")
+        elif name == b"content-encoding" and value != IDENTITY and self._exchange is not None:
+            self._exchange.refuse_encoding(value)
 
     def on_headers_complete(self) -> None:
         if self._exchange is not None:
@@ -262,9 +276,11 @@ class _Http1Connection(asyncio.Protocol):
         else:
             exchange.fail("truncated", str(error or "the connection was closed before the end of the reply"))
 
-    def _fail(self, kind: str, detail: str) -> None:
+    def _end(self, detail: str) -> None:
+        """Read no more of what the server sends."""
         if self._exchange is not None:
-            self._exchange.fail(kind, detail)
+            self._exchange.fail("transfer", detail)
+        self.transport.abort()
 
 
 class Http2Client(Client):
@@ -346,10 +362,15 @@ class _Http2Connection(asyncio.Protocol):
         return not self._is_leaving and not self.transport.is_closing() and len(self._exchanges) < most
 
     def ask(self, headers: list[tuple[str, str]], body: bytes, exchange: _Exchange) -> int:
-        """Send a request on a stream of its own, whose number this returns."""
-        stream = self._state.get_next_available_stream_id()
+        """Send a request on a stream of its own, whose number this returns. Raises RequestError."""
+        from h2.exceptions import ProtocolError
+
+        try:
+            stream = self._state.get_next_available_stream_id()
+            self._state.send_headers(stream, headers)
+        except ProtocolError as error:  # it allows no streams, say
+            raise RequestError("transfer", f"the server takes no request: {error}") from error
         self._exchanges[stream] = exchange
-        self._state.send_headers(stream, headers)
         self._unsent[stream] = body
         self._send(stream)
         self._write()
@@ -393,7 +414,7 @@ class _Http2Connection(asyncio.Protocol):
                     exchange.add(event.data)
             case events.ResponseReceived():
                 if (exchange := self._exchanges.get(event.stream_id)) is not None:
-                    exchange.status = int(dict(event.headers)[b":status"])
+                    _begin(exchange, dict(event.headers))
             case events.StreamEnded():
                 if (exchange := self._exchanges.get(event.stream_id)) is not None:
                     exchange.finish()
@@ -442,6 +463,17 @@ class _Http2Connection(asyncio.Protocol):
     def _write(self) -> None:
         if data := self._state.data_to_send():
             self.transport.write(data)
+
+
+def _begin(exchange: _Exchange, head: Mapping[bytes, bytes]) -> None:
+    """The head of a reply over HTTP/2."""
+    status, encoding = head[b":status"], head.get(b"content-encoding", IDENTITY)
+    if len(status) != STATUS_DIGITS or not status.isdigit():
+        exchange.fail("transfer", f"the status of the reply is {status[:MAX_DETAIL]!r}")
+    elif encoding != IDENTITY:
+        exchange.refuse_encoding(encoding)
+    else:
+        exchange.status = int(status)
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import socket
 import ssl
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
 from benchmarking.core.load_doubts import prefix_cache_hit
@@ -34,13 +40,18 @@ from benchmarking.load.traffic import Traffic
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
 MOST_METRICS = 200
-MAX_PAGE_BYTES = 1 << 22
 CACHE_COUNTERS: Mapping[str, str] = {
     "vllm:prefix_cache_hits_total": "vllm:prefix_cache_queries_total",
     "sglang:cached_tokens_total": "sglang:prompt_tokens_total",
 }
 """Counter of the prompts' tokens that came from a prefix cache -> that of all, of servers whose replies do not say it
 unless they are started so."""
+MAX_NAME = 200
+"""Characters of a metric's name."""
+NO_METRICS = ("_bucket", "_created")
+MAX_METRICS_BYTES = 1 << 22
+METRICS_S = 2.0
+"""How long reading the server's metrics may take."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -214,42 +225,50 @@ def server_processors(target: Target) -> list[int] | None:
 
 def scraped(target: Target) -> dict[str, float]:
     """The numbers that the server shows at /metrics, in the text format of Prometheus or OpenMetrics; none without."""
-    import importlib.util
-    import urllib.error
-
     if importlib.util.find_spec("prometheus_client") is None:
         return {}
     from prometheus_client.parser import text_string_to_metric_families
 
     try:
-        text = _metrics_page(target)
-        samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
-    except (OSError, ValueError, urllib.error.URLError):
+        families = list(text_string_to_metric_families(_metrics_text(target)))
+    except (OSError, HTTPException, ValueError, LookupError, AttributeError, TypeError):  # the parser has no error
         return {}
-    found = {one.name: 0.0 for one in samples if not one.name.endswith(("_bucket", "_created"))}
+    samples = [one for family in families for one in family.samples]
+    found = {one.name: 0.0 for one in samples if not one.name.endswith(NO_METRICS) and len(one.name) <= MAX_NAME}
     for one in samples:
         if one.name in found and one.value == one.value and abs(one.value) < 1e300:
             found[one.name] += one.value
     return dict(list(found.items())[:MOST_METRICS])
 
 
-def _metrics_page(target: Target) -> str:
-    """The text at /metrics of the server itself: no redirection is followed, since the key goes with the request.
-    Raises OSError, ValueError."""
-    import urllib.request
-
-    class _Stays(urllib.request.HTTPRedirectHandler):
-        def redirect_request(self, *_: object) -> None:
-            return None
-
+def _metrics_text(target: Target) -> str:
+    """The answer to GET /metrics, empty unless it is whole and its status 200. No redirection is followed, and no proxy
+    asked, since the key goes with the request. Raises OSError, HTTPException and ValueError."""
     parts = urlsplit(target.url)
-    handlers: list[urllib.request.BaseHandler] = [_Stays(), urllib.request.ProxyHandler({})]
+    host = parts.hostname or ""
     if parts.scheme == "https":
-        handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=target.ca_file)))
-    address = f"{parts.scheme}://{parts.netloc}/metrics"
-    request = urllib.request.Request(address, headers=dict(target.headers))  # noqa: S310 - http or https, as the target's
-    with urllib.request.build_opener(*handlers).open(request, timeout=2) as reply:
-        return bytes(reply.read(MAX_PAGE_BYTES)).decode("utf-8", "replace")
+        context = ssl.create_default_context(cafile=target.ca_file)
+        connection: HTTPConnection = HTTPSConnection(host, parts.port, timeout=METRICS_S, context=context)
+    else:
+        connection = HTTPConnection(host, parts.port, timeout=METRICS_S)
+    connection.connect()
+    # A timeout of the socket is one of each read, and a server may send a byte at a time.
+    timer = threading.Timer(METRICS_S, _shut, [connection.sock])
+    timer.start()
+    try:
+        connection.request("GET", "/metrics", headers={**target.headers, "Accept-Encoding": "identity"})
+        reply = connection.getresponse()
+        text = reply.read(MAX_METRICS_BYTES + 1)
+        is_whole = reply.status == HTTPStatus.OK and not reply.length and len(text) <= MAX_METRICS_BYTES
+        return text.decode("utf-8", "replace") if is_whole else ""
+    finally:
+        timer.cancel()
+        connection.close()
+
+
+def _shut(opened: socket.socket) -> None:
+    with suppress(OSError):
+        opened.shutdown(socket.SHUT_RDWR)
 
 
 def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, dict[str, float]]:

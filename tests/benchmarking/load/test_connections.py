@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import asynccontextmanager
+import threading
+import time
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 pytest.importorskip("httptools")
 
 from benchmarking.core.errors import UsageError
-from benchmarking.load.connections import RequestError, Target, client_of
+from benchmarking.load import server
+from benchmarking.load.connections import MAX_HEAD_BYTES, RequestError, Target, client_of
 from benchmarking.load.generator import Level, run_level
 from benchmarking.load.traffic import Lengths, Traffic
 from tests.helpers.certificates import certificate
@@ -131,6 +134,9 @@ def test_a_server_without_http2_is_an_error_of_its_own(scheme, tmp_path):
         (b"", "truncated"),
         (HEAD + b"content-encoding: gzip\r\n" + SIZED, "transfer"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "transfer"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\nx", "transfer"),
+        (HEAD + b"x: " + MAX_HEAD_BYTES * b"y", "transfer"),
+        (MAX_HEAD_BYTES // 20 * b"HTTP/1.1 103 Hint\r\n\r\n", "transfer"),
         (b"HTTP/1.1 503 Busy\r\ncontent-length: 4\r\n\r\nbusy", "http_503"),
         (b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", "http_302"),
     ],
@@ -148,6 +154,86 @@ def test_what_a_server_sends_over_http_1_1_is_read_to_its_end_or_is_an_error(rep
             return await results(Target(url=url, model="m"), [b"{}", b"{}"])
 
     assert asyncio.run(run()) == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("most_streams", "headers", "expected"),
+    [
+        (1, ((":status", "200"),), EVENTS),
+        (0, ((":status", "200"),), "transfer"),
+        (1, ((":status", "fine"),), "transfer"),
+        (1, ((":status", 5000 * "9"),), "transfer"),
+        (1, ((":status", "200"), ("content-encoding", "gzip")), "transfer"),
+    ],
+)
+def test_what_a_server_sends_over_http_2_is_read_to_its_end_or_is_an_error(most_streams, headers, expected, caplog):
+    pytest.importorskip("h2")
+    from hpack import Encoder
+    from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
+
+    ended = asyncio.Event()
+
+    async def answer(reader, writer):
+        writer.write(SettingsFrame(0, settings={SettingsFrame.MAX_CONCURRENT_STREAMS: most_streams}).serialize())
+        if most_streams:
+            await reader.readuntil(b"{}")
+            writer.write(HeadersFrame(1, Encoder().encode(headers), flags=["END_HEADERS"]).serialize())
+            writer.write(DataFrame(1, EVENTS, flags=["END_STREAM"]).serialize())
+        with suppress(ConnectionResetError):
+            await reader.read()
+        writer.close()
+        ended.set()
+
+    async def run():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with server:
+            found = await results(Target(url=url, model="m", http2=True), [b"{}"])
+            await ended.wait()
+        return found
+
+    assert asyncio.run(run()) == [expected]
+    assert [one.msg for one in caplog.records if one.levelname == "ERROR"] == []  # asyncio logs what a protocol raises
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (HEAD + b"\r\nserved_total 3\n", {"served_total": 3.0}),
+        (b"HTTP/1.1 302 Found\r\nlocation: /other\r\ncontent-length: 15\r\n\r\nserved_total 3\n", {}),
+        (HEAD + b"\r\nserved_total three\n", {}),
+        (HEAD + b"\r\nserved_total{\n", {}),
+        (HEAD + b"x: y\r\n" * 200 + b"\r\nserved_total 3\n", {}),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", {}),
+        (b"", {}),
+        (HEAD + b"content-length: 900\r\n\r\nserved_total 3\n", {}),
+        (None, {}),
+    ],
+)
+def test_what_a_server_shows_as_its_metrics_is_read_in_time_or_left_out(reply, expected, monkeypatch):
+    pytest.importorskip("prometheus_client")
+    monkeypatch.setattr(server, "METRICS_S", 0.3)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+
+    def answer(listening):
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):
+            connection.recv(10_000)
+            if reply is not None:
+                connection.sendall(reply)
+                return
+            for _ in range(100):  # never silent as long as a socket's timeout
+                connection.sendall(b"#")
+                time.sleep(0.1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer, args=[listening])
+        thread.start()
+        begun_s = time.monotonic()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        assert server.scraped(Target(url=url, model="m")) == expected
+        assert time.monotonic() - begun_s < 5
+        thread.join()
 
 
 def test_a_connection_is_used_again_until_the_server_ends_it():
