@@ -75,13 +75,21 @@ def read_certificates(stream: IO[str], arguments: argparse.Namespace) -> None:
 
 
 def security(arguments: argparse.Namespace) -> Any:
-    """Dask's security settings; None without TLS."""
+    """Dask's security settings; None without TLS. Raises UsageError for certificates that cannot be used."""
     if getattr(arguments, "tls_ca_file", None) is None:
         return None
     from distributed.security import Security
 
     files = {f"tls_{role}_{part}": getattr(arguments, f"tls_{part}") for role in ROLES for part in ("cert", "key")}
-    return Security(tls_ca_file=arguments.tls_ca_file, require_encryption=True, **files)
+    made = Security(tls_ca_file=arguments.tls_ca_file, require_encryption=True, **files)
+    try:
+        made.get_connection_args("client")
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            "--tls-ca-file, --tls-cert and --tls-key: no certificates in PEM that belong together: "
+            f"{getattr(error, 'strerror', None) or error}"
+        ) from error
+    return made
 
 
 def is_loopback(address: str) -> bool:

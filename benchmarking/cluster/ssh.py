@@ -21,7 +21,13 @@ from typing import IO
 
 from benchmarking import __version__
 from benchmarking.cluster.far_side import HERE, PORTS, Setup, preparation, python_command, worker_command
-from benchmarking.cluster.started import Started, Wanted, scheduler_on_loopback, temporary_security
+from benchmarking.cluster.started import (
+    Started,
+    Wanted,
+    scheduler_on_loopback,
+    send_certificates,
+    temporary_security,
+)
 from benchmarking.core.child_process import Finished, program, run_program, start
 from benchmarking.core.errors import BenchhouseError, FormatError, NotInstalledError, UsageError
 from benchmarking.core.temporary import temporary_folder
@@ -148,7 +154,6 @@ class Ssh:
 def ssh_workers(hosts: Sequence[Host], ssh: Ssh, say: Callable[[str], None]) -> Iterator[Started]:
     """A worker on each host, ended at the end. Raises BenchhouseError for a host that cannot have one."""
     security = temporary_security("--cluster ssh")
-    certificates = json.dumps(security.get_tls_config_for_role("worker"))
     say(f"ssh: preparing {', '.join(host.name for host in hosts)}")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         ports = list(pool.map(ssh.prepare, hosts))
@@ -163,7 +168,7 @@ def ssh_workers(hosts: Sequence[Host], ssh: Ssh, say: Callable[[str], None]) -> 
             log = stack.enter_context((folder / str(number)).open("wb"))
             process = stack.enter_context(ssh.start(host, ports[number], scheduler_port, log))
             stack.callback(process.terminate)
-            _tell(process, certificates)
+            send_certificates(process, security)
             processes[host] = process
 
         def trouble() -> str | None:
@@ -174,15 +179,6 @@ def ssh_workers(hosts: Sequence[Host], ssh: Ssh, say: Callable[[str], None]) -> 
             return None
 
         yield Started(address=address, security=security, workers=len(hosts), takes_others=False, trouble=trouble)
-
-
-def _tell(process: Popen[str], text: str) -> None:
-    assert process.stdin is not None
-    try:
-        process.stdin.write(f"{text}\n")
-        process.stdin.close()
-    except OSError:
-        process.stdin = None  # it has ended: `trouble` says why
 
 
 def _free_port() -> int:

@@ -6,12 +6,13 @@ module each.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import DEVNULL
+from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
 
 from benchmarking.cluster.security import ROLES
@@ -69,6 +70,16 @@ def temporary_security(what: str) -> Any:
     return Security.temporary()
 
 
+def send_certificates(process: Popen[str], security: Any) -> None:
+    """Give a worker that was started with --tls-stdin its certificates."""
+    assert process.stdin is not None
+    try:
+        process.stdin.write(f"{json.dumps(security.get_tls_config_for_role('worker'))}\n")
+        process.stdin.close()
+    except OSError:
+        process.stdin = None  # it has ended: `trouble` says why
+
+
 def temporary_files(folder: Path) -> Any:
     """The same in files of a folder of this user alone."""
     from distributed.security import Security
@@ -83,7 +94,7 @@ def temporary_files(folder: Path) -> Any:
 
 
 @contextmanager
-def scheduler_on_loopback(security: Any = None) -> Iterator[str]:
+def scheduler_on_loopback(security: Any) -> Iterator[str]:
     """A scheduler in this process that listens on loopback only: its address."""
     from distributed import LocalCluster
 
@@ -95,16 +106,17 @@ def scheduler_on_loopback(security: Any = None) -> Iterator[str]:
         dashboard_address="127.0.0.1:0",
         silence_logs=50,
         security=security,
-        protocol=None if security is None else "tls://",
+        protocol="tls://",
     ) as cluster:
         yield cluster.scheduler_address
 
 
 @contextmanager
 def local_workers(count: int, wanted: Wanted) -> Iterator[Started]:
-    """Workers on this machine."""
+    """Workers on this machine. Its other users reach loopback, too: the connection has certificates of its own."""
+    security = temporary_security("--cluster local")
     with (
-        scheduler_on_loopback() as address,
+        scheduler_on_loopback(security) as address,
         temporary_folder("benchhouse-workers") as folder,
         ExitStack() as stack,
     ):
@@ -113,14 +125,15 @@ def local_workers(count: int, wanted: Wanted) -> Iterator[Started]:
             spool_dir = str(Path(folder) / str(number))
             command = module_command(
                 *("benchmarking.cluster.worker", address, "--name", f"local-{number}", "--spool-dir", spool_dir),
-                *("--quiet", *wanted.flags),
+                *("--quiet", "--tls-stdin", *wanted.flags),
             )
-            process = stack.enter_context(start(command, stdout=DEVNULL, stderr=None))
+            process = stack.enter_context(start(command, stdin=PIPE, stdout=DEVNULL, stderr=None))
             stack.callback(process.terminate)
+            send_certificates(process, security)
             processes.append(process)
 
         def trouble() -> str | None:
             ended = [process.returncode for process in processes if process.poll() is not None]
             return f"a worker ended with exit code {ended[0]}: see its message above" if ended else None
 
-        yield Started(address=address, workers=count, takes_others=False, trouble=trouble)
+        yield Started(address=address, security=security, workers=count, takes_others=False, trouble=trouble)

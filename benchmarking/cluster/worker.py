@@ -69,6 +69,7 @@ def _run(argv: Sequence[str]) -> int:
     if arguments.tls_stdin:
         read_certificates(sys.stdin, arguments)
     check_exposure(arguments.scheduler, arguments)
+    security(arguments)  # certificates that cannot be used are known before devices are looked for
     devices = offered(arguments.devices)
     folder = Path(arguments.spool_dir)
     spool.prepare(folder)

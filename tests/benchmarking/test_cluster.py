@@ -18,8 +18,9 @@ import pytest
 pytest.importorskip("distributed")
 
 from benchmarking import batch_benchmark
-from benchmarking.cluster import execution, messages
+from benchmarking.cluster import execution, messages, worker
 from benchmarking.cluster.security import add_tls, check_exposure
+from benchmarking.cluster.started import Wanted, local_workers
 from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import uuid7
@@ -297,6 +298,33 @@ def order_plan():
 def test_flags_that_a_cluster_would_not_use_are_refused(flags, why, capsys):
     assert batch_benchmark.main(["--models", "tiny-bert", *flags]) == 2
     assert why in capsys.readouterr().err
+
+
+def test_other_users_of_this_machine_cannot_reach_workers_that_a_command_starts_on_it():
+    from distributed import Client
+
+    with local_workers(1, Wanted(devices=("null",))) as started:
+        address = started.address
+        assert address.startswith("tls://127.0.0.1:")
+        with pytest.raises(OSError):  # noqa: PT011 - without a certificate there is no connection
+            Client(address.replace("tls://", "tcp://"), timeout=1, set_as_default=False)
+        with Client(address, security=started.security, timeout=10, set_as_default=False) as client:
+            client.wait_for_workers(1, timeout=60)
+            (address,) = client.scheduler_info(n_workers=-1)["workers"]
+    assert address.startswith("tls://127.0.0.1:")
+
+
+def test_certificates_that_cannot_be_used_are_one_line(tmp_path, capsys):
+    names = ["ca.pem", "cert.pem", "key.pem"]
+    for name in names:
+        (tmp_path / name).write_text("no certificate\n")
+    flags = [
+        word
+        for flag, name in zip(("--tls-ca-file", "--tls-cert", "--tls-key"), names, strict=True)
+        for word in (flag, str(tmp_path / name))
+    ]
+    assert worker.main(["tls://127.0.0.1:1", *flags]) == 2
+    assert capsys.readouterr().err.startswith("benchhouse worker: error: --tls-ca-file, --tls-cert and --tls-key: no ")
 
 
 @pytest.mark.parametrize(
