@@ -191,8 +191,12 @@ class Guard:
 
 
 def is_of_another_site(headers: Headers) -> bool:
-    """Whether a page of another site asks, other than by a link that somebody follows."""
-    return headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
+    """Whether a page of another site or port asks, other than by a link that somebody follows: in a frame, say, or by
+    fetching a page before anybody asked for it."""
+    if headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
+        return False
+    is_followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return not is_followed or "sec-purpose" in headers or "purpose" in headers
 
 
 def host_name(host: str) -> str:

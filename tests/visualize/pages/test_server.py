@@ -53,9 +53,14 @@ def test_this_machines_own_names_are_answered(server, host):
     assert server.get("/", Host=host).status == 200
 
 
-def test_another_site_can_make_nothing_be_computed(server):
-    assert server.get("/results", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").status == 403
-    assert server.get("/results", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate").status == 200
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])  # of the same site is any other port of this machine
+def test_another_site_can_make_nothing_be_computed(server, site):
+    other = {"Sec_Fetch_Site": site}
+    link = {**other, "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
+    assert server.get("/results", **other, Sec_Fetch_Mode="no-cors", Sec_Fetch_Dest="image").status == 403
+    assert server.get("/results", **{**link, "Sec_Fetch_Dest": "iframe"}).status == 403
+    assert server.get("/results", **link, Sec_Purpose="prefetch;prerender").status == 403
+    assert server.get("/results", **link).status == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
