@@ -1,1 +1,1 @@
-"""Judges stored results: compares selections, finds changes in histories, gates the newest run, recommends."""
+"""Analyses stored results: comparison of selections, change points in histories, the CI gate, recommendations."""

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["run", "result", "series", "hardware", "alert"]
 MIN_PREFIX = 8
-"""Characters of an id that a prefix needs."""
+"""Minimum characters of an id prefix."""
 MAX_LENGTH = 2000
-"""Characters of a note."""
+"""Maximum characters of a note."""
 FIND = """
 SELECT kind, id FROM (
     SELECT 'run' AS kind, run_id AS id FROM benchmark_runs WHERE starts_with(run_id, $id)
@@ -56,14 +56,14 @@ class Annotation:
 
 
 def annotate(warehouse: Warehouse, target: str, note: str, author: str | None = None) -> Annotation:
-    """Store a note about what has the id `target`, or a unique prefix of it.
+    """Store a note about the object with the id `target`, or a unique prefix of it.
 
-    Secrets are left out, as of everything that is stored. Raises UsageError for an empty or a long note, and for an
+    Secrets are redacted, as in everything that is stored. Raises UsageError for an empty or too long note, and for an
     unknown or ambiguous target.
     """
     text = str(stored(note)).strip()
     if not text or len(text) > MAX_LENGTH:
-        raise UsageError(f"a note has 1 to {MAX_LENGTH} characters, and this one has {len(text)}")
+        raise UsageError(f"expected a note of 1 to {MAX_LENGTH} characters: got {len(text)}")
     kind, target_id = _target(warehouse, target)
     made = Annotation(
         annotation_id=uuid7(),
@@ -85,13 +85,13 @@ def list_annotations(warehouse: Warehouse, about: Collection[str] | None = None)
 
 
 def remove_annotation(warehouse: Warehouse, annotation_id: str) -> str:
-    """Delete a note, given by its id or a unique prefix; gives its id. Raises UsageError."""
+    """Delete a note by its id or a unique prefix; returns its id. Raises UsageError."""
     _check_prefix(annotation_id)
     found = [row["annotation_id"] for row in warehouse.query(OWN, {"id": annotation_id}).dicts()]
     if len(found) != 1:
         raise UsageError(
             f"{'several notes have' if found else 'no note has'} an id that begins with {annotation_id!r}: "
-            "benchhouse annotate list shows the ids"
+            "see benchhouse annotate list"
         )
     warehouse.change(lambda connection: connection.execute(DELETE, {"id": found[0]}))
     return str(found[0])

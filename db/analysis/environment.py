@@ -1,19 +1,19 @@
-"""Detects changes of the machine rather than the code: nearly everything moved the same way. Pure.
+"""Detects changes of the machine rather than the code: nearly everything moved in the same direction. Pure.
 
-The rule, for results of one machine in one session:
+The rules, for results of one machine in one session:
 
     1. Shared code counts once: the points of one model, runtime and precision (a `group`) move together whenever their
-       code changes, so a group counts by its median.
-    2. There are at least 5 groups: by chance alone, 4 move the same way once in 8 times.
-    3. At least 80 % of the groups moved the same way, which fair coins do at most once in 20 times (one-sided sign
-       test; unchanged groups count as moved the other way).
+       code changes, so a group counts once, by its median.
+    2. There are at least 5 groups: by chance alone, 4 groups move in the same direction 1 time in 8.
+    3. At least 80 % of the groups moved in the same direction, and fair coins would do so at most 1 time in 20
+       (one-sided sign test; unchanged groups count as moved in the other direction).
     4. Their median change is at least 1 %.
-    5. All findings moved that way.
+    5. All findings moved in that direction.
 
-2026-11-21: rule 3 is required besides 5, since a change of code that several models share also moves all findings one
-way; only the series without a finding distinguish the two. A new version of torch that slows everything down meets the
-rules as well. So the verdict says where to look first, and never cancels a regression: one that a fresh session on an
-idle machine shows again must still be explained.
+2026-11-21: rule 3 is required in addition to rule 5, since a change of code that several models share also moves all
+findings in one direction; only the series without a finding tell the two apart. A new version of torch that slows
+everything down meets the rules as well. So the verdict tells where to look first, and never cancels a regression: one
+that shows again in a fresh session on an idle machine must still be explained.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ class Shift:
     """The change of one series."""
 
     group: str
-    """The same for all series that share code: those of one model, runtime and precision."""
+    """Equal for all series that share code: those of one model, runtime and precision."""
     ratio: float
-    """After / before, or before / after for a metric where higher is better: above 1 is worse."""
+    """After / before, or before / after if higher is better: above 1 is worse."""
     is_finding: bool
     """Whether it was judged a change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Together:
+class CommonShift:
     """The common change of a session's series."""
 
     direction: Literal["worse", "better"]
     moved: int
-    """Groups that moved that way."""
+    """Groups that moved in that direction."""
     groups: int
     ratio: float
     """Median over the groups."""
     chance: float
-    """Probability of as many with fair coins."""
+    """Probability that as many fair coins agree."""
 
     @property
     def text(self) -> str:
@@ -64,9 +64,9 @@ class Together:
         )
 
 
-def moved_together(shifts: Iterable[Shift]) -> Together | None:
-    """The common change of the series of one machine and session, by the rules above; None where there is none, and
-    where there are no findings to explain."""
+def moved_together(shifts: Iterable[Shift]) -> CommonShift | None:
+    """The common change of the series of one machine and session, by the rules above. None if there is none, or if
+    there are no findings to explain."""
     known = tuple(shifts)
     findings = [shift for shift in known if shift.is_finding]
     ratios = _by_group(known)
@@ -81,7 +81,7 @@ def moved_together(shifts: Iterable[Shift]) -> Together | None:
     if any((shift.ratio > 1) is not is_worse for shift in findings):
         return None
     direction: Literal["worse", "better"] = "worse" if is_worse else "better"
-    return Together(direction=direction, moved=moved, groups=len(ratios), ratio=middle, chance=chance)
+    return CommonShift(direction=direction, moved=moved, groups=len(ratios), ratio=middle, chance=chance)
 
 
 def sign_chance(heads: int, tosses: int) -> float:

@@ -1,4 +1,4 @@
-"""Selections of results: words on a command line as a condition on the view all_results.
+"""Selections of results: command-line words as a condition on the view all_results.
 
     SELECTION  = PART ("," PART)*        all parts must hold
     PART       = FIELD "=" VALUE ("|" VALUE)*
@@ -9,10 +9,10 @@
                | "latest"                            the newest session: the runs of one command
                | "sql:" CONDITION                    the rest of the text: SQL on the columns of all_results
 
-The value of a result by which it is judged is an expression on that view, too (`judged_value`).
+The value that a result is judged by is an expression on that view too (`judged_value`).
 
-Values are bound, never inserted into the SQL. The user's own SQL runs in one place, `db.query.questions`: its results
-are found first (`Selection.resolved`), and only their ids reach another statement.
+Values are bound, never inserted into the SQL. The user's own SQL runs only in `db.query.questions`: its results are
+found first (`Selection.resolved`), and only their ids reach another statement.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ PREFIXED = ("run", "session", "commit", "hardware", "series")
 NUMBERS = ("threads", *AXIS_FIELDS)
 NEWEST = "session_id = (SELECT session_id FROM all_results ORDER BY started_at DESC, run_id DESC LIMIT 1)"
 TIME_LIMIT_S = 30.0
-"""Time for the user's own SQL, in seconds."""
+"""Time limit for the user's own SQL, in seconds."""
 PLACE = re.compile(r"^line \d+, column \d+: ")
-"""Where an error is in the statement, which is not what the user typed."""
+"""Position of an error, which refers to our statement instead of the user's text."""
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f-]*)?")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
-POOLED = "one launch has too few samples for it, and that of all launches together is not judged: raise --iterations"
-"""Why a percentile of all launches' samples together has no verdict: there is no value for each launch, and its level
-differs from that of percentiles inside launches."""
+POOLED = "too few samples per launch, and percentiles pooled over launches are not judged: raise --iterations"
+"""Why a percentile over the samples of all launches has no verdict: there is no value per launch, and its level differs
+from that of percentiles within launches."""
 
 
 def judged_value(metric: Metric) -> str:
-    """SQL of the value by which a result is judged: the metric's column or entry in other_metrics; NULL for a pooled
+    """SQL of the value that a result is judged by: the metric's column or entry in other_metrics; NULL for a pooled
     percentile (`POOLED`)."""
     if metric.source == "custom":
         return f"other_metrics[{literal(metric.column)}]"
@@ -97,9 +97,9 @@ class Selection:
     sql: str | None = None
     """The user's own SQL, not run yet; None without any."""
     named: frozenset[str] = frozenset()
-    """The columns in the selection: two selections with the same column are meant to differ in it."""
+    """The columns in the selection. Two selections that name the same column are meant to differ in it."""
     run_condition: str | None = None
-    """Its part that is a condition on benchmark_runs alone (ids and commits); None without any."""
+    """The part that is a condition on benchmark_runs alone (ids and commits); None without any."""
     run_values: tuple[str, ...] = ()
     is_whole_runs: bool = False
     """Whether that part is the whole selection."""
@@ -111,7 +111,7 @@ class Selection:
         before, has_sql, sql = text.partition("sql:")
         parts = [_part(word.strip()) for word in before.split(",") if word.strip()]
         if has_sql and not sql.strip():
-            raise UsageError("sql: is empty: expected a condition on the columns of all_results after it")
+            raise UsageError("sql: is empty: expected a condition on the columns of all_results")
         return cls(
             text=text,
             sql=sql if has_sql else None,
@@ -125,15 +125,15 @@ class Selection:
 
     @property
     def condition(self) -> str:
-        """SQL with a `?` for each of `values`. Raises UsageError while SQL of the user is in it."""
+        """SQL with a `?` for each of `values`. Raises UsageError if it has unresolved SQL of the user."""
         if self.sql is not None:
             raise UsageError(f"sql:{self.sql} is not resolved: use Selection.resolved with the path of the database")
         return self.words
 
     def resolved(self, database: str | Path, *, lock_timeout_s: float = 30.0) -> Selection:
-        """The selection with the ids of the results in the place of the user's SQL, which is run here.
+        """Run the user's SQL; returns the selection with the ids of the results in its place.
 
-        Raises UsageError for invalid SQL, and as `db.query.questions.answering` does.
+        Raises UsageError for invalid SQL, and what `db.query.questions.answering` raises.
         """
         if self.sql is None:
             return self
@@ -144,7 +144,9 @@ class Selection:
             with answering(database, question, timeout_s=TIME_LIMIT_S, lock_timeout_s=lock_timeout_s) as answer:
                 ids = [str(result_id) for (result_id,) in answer.rows]
         except TimeLimitError as error:
-            raise TimeLimitError(f"sql:{self.sql}: not answered within {TIME_LIMIT_S:g} s: narrow it") from error
+            raise TimeLimitError(
+                f"sql:{self.sql}: not answered within {TIME_LIMIT_S:g} s: narrow the condition"
+            ) from error
         except UsageError as error:
             raise UsageError(f"sql:{self.sql}: {PLACE.sub('', str(error))}") from error
         condition = f"{self.words} AND result_id IN (SELECT unnest(?::VARCHAR[]))"
@@ -160,7 +162,7 @@ def _part(word: str) -> Selection:
         return _bare(word)
     field, values = field.strip(), [value.strip() for value in text.split("|")]
     if not all(values):
-        raise UsageError(f"{word!r}: no value after =, expected for example runtime=eager")
+        raise UsageError(f"{word!r}: expected a value after =, such as runtime=eager")
     if field.startswith("tag.") and field != "tag.":
         return _any_of(word, f"tags[{literal(field[4:])}]", values, named=field)
     if field in ("since", "until"):
@@ -173,13 +175,13 @@ def _part(word: str) -> Selection:
     if field in PREFIXED:
         condition = " OR ".join(f"starts_with({column}, ?)" for _ in values)
         return Selection(text=word, words=f"({condition})", values=tuple(values), named=frozenset({column}))
-    if column == "model_id":  # a folder is stored under another spelling of its path
+    if column == "model_id":  # the path of a folder is stored in another form
         values = list(dict.fromkeys([*values, *map(stored_name, values)]))
     return _any_of(word, column, values, named=column)
 
 
 def _series(word: str, values: list[str]) -> Selection:
-    """By the series' own id, or that of the series it is an alias of."""
+    """By the id of the series, or of the series that it is an alias of."""
     begins = " OR ".join(f"starts_with({name}, ?)" for _ in values for name in ("s.series_id", "canonical_series_id"))
     condition = f"""series_id IN (
         SELECT coalesce(canonical_series_id, s.series_id)
@@ -197,10 +199,10 @@ def _bare(word: str) -> Selection:
     columns += ["git_commit"] if COMMIT.fullmatch(word) else []
     if not columns:
         raise UsageError(
-            f"{word!r} is not a selection, expected a run id (at least its first 8 characters), a commit, latest, "
+            f"{word!r} is not a selection: expected a run id (at least its first 8 characters), a commit, latest, "
             f"FIELD=VALUE with a field of {', '.join(FIELDS)}, tag.NAME, since, until, or sql:CONDITION"
         )
-    # On the runs alone: over several columns of the view, it would read all results.
+    # A condition on the runs alone: on several columns of the view it would read all results.
     runs = f"({' OR '.join(f'starts_with({column}, ?)' for column in columns)})"
     values = (word,) * len(columns)
     return Selection(
@@ -261,8 +263,8 @@ SELECT DISTINCT extra->$about AS about FROM benchmark_results WHERE cardinality(
 
 
 def custom_metrics(warehouse: Warehouse) -> dict[str, Metric]:
-    """The numbers without a column that results in the warehouse brought with unit and direction, by name. One that has
-    several units or directions is without both, and so not judged."""
+    """By name, the metrics without a column that results define with unit and direction. A metric with several units or
+    directions has neither, and is not judged."""
     found: dict[str, set[tuple[str, Direction | None]]] = {}
     for row in warehouse.query(STATED, {"about": f"$.{CUSTOM_METRICS}"}).dicts():
         stated = json.loads(row["about"])
@@ -275,7 +277,7 @@ def custom_metrics(warehouse: Warehouse) -> dict[str, Metric]:
 
 
 def judged_metrics(warehouse: Warehouse, names: Iterable[str]) -> list[Metric]:
-    """Those of the names by which results in the warehouse are judged, as `judged_metric` finds them."""
+    """The names that are metrics results can be judged by, in the form of `judged_metric`."""
     asked = list(names)
     own = custom_metrics(warehouse) if any(name not in JUDGED for name in asked) else {}
     found = (JUDGED.get(name) or own.get(name) or metric_by_ending(name) for name in asked)
@@ -283,10 +285,10 @@ def judged_metrics(warehouse: Warehouse, names: Iterable[str]) -> list[Metric]:
 
 
 def judged_metric(warehouse: Warehouse, name: str) -> Metric:
-    """The metric of a name: a column, or a number that results in the warehouse brought with unit and direction.
+    """The metric with a name: a column, or a metric that results in the warehouse define with unit and direction.
 
-    Of a number of another tool, which has neither, the name's ending tells them ("_ms"). Raises UsageError for an
-    unknown name, for one that has two units or directions in the warehouse, and for one without a direction.
+    Metrics of other tools define neither; their unit and direction come from the suffix of the name ("_ms"). Raises
+    UsageError for an unknown name, and for a metric with two units or directions or without a direction.
     """
     if name in JUDGED:
         return JUDGED[name]
@@ -296,10 +298,10 @@ def judged_metric(warehouse: Warehouse, name: str) -> Metric:
     stated = [(row["unit"], row["better"]) for row in rows if row["unit"] is not None]
     if len(stated) > 1:
         words = " and ".join(f"{better or 'no direction'} in {unit or 'no unit'}" for unit, better in stated)
-        raise UsageError(f"metric {name} is stored as {words}: one name has one unit and direction, so rename one")
+        raise UsageError(f"metric {name} is stored as {words}: rename one of them")
     found = custom_metric(name, *stated[0]) if stated else metric_by_ending(name)
     if found is None or found.better is None:
         raise UsageError(
-            f"metric {name} is stored without a direction, so it is not judged: give it better='lower' or 'higher'"
+            f"metric {name} is stored without a direction, so it is not judged: define better='lower' or 'higher'"
         )
     return found

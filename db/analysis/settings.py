@@ -1,4 +1,4 @@
-"""What tells series of the same subject apart, in words: the kind of a load, and the settings that differ."""
+"""Describes what distinguishes series of the same subject: the kind of load, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from benchmarking.core.records import LOOP, SCENARIO
 from db.values import heading
 
 SETTINGS = "settings"
-"""The heading of these words, and their key in a row."""
+"""Heading of the description, and its key in a row."""
 ARRIVALS = "arrivals"
 SUBJECT = ("model_id", "device", "runtime", "precision")
-"""Columns that every table has."""
+"""Columns that every table shows anyway."""
 OF_THE_KIND = (LOOP, SCENARIO, ARRIVALS)
-"""Settings that the kind of a load says."""
-BESIDES = ("weights", "num_threads", "cpu_list")
-"""Columns that are settings, too."""
+"""Settings that the kind of load already names."""
+SETTING_COLUMNS = ("weights", "num_threads", "cpu_list")
+"""Columns that count as settings too."""
 
 
-def settings_words(rows: Sequence[Mapping[str, Any]], besides: Sequence[str] = BESIDES) -> list[str | None]:
-    """For each row (with the subject, runtime_mode as JSON, and the columns besides) its kind of load, and the settings
-    in which the rows of its subject differ: "open loop, poisson arrivals, slo ttft:500ms"; None where nothing is to be
-    said."""
+def settings_words(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = SETTING_COLUMNS) -> list[str | None]:
+    """For each row (with the subject, runtime_mode as JSON, and the `columns`): its kind of load and the settings in
+    which rows of its subject differ, such as "open loop, poisson arrivals, slo ttft:500ms"; None without any."""
     modes = [
-        {**json.loads(row["runtime_mode"]), **{heading(name): row[name] for name in besides if row[name] is not None}}
+        {**json.loads(row["runtime_mode"]), **{heading(name): row[name] for name in columns if row[name] is not None}}
         for row in rows
     ]
     subjects = [tuple(str(row[name]) for name in SUBJECT) for row in rows]
@@ -37,7 +36,7 @@ def settings_words(rows: Sequence[Mapping[str, Any]], besides: Sequence[str] = B
 
 
 def differing_names(modes: Sequence[Mapping[str, object]]) -> list[str]:
-    """The settings that are not the same in all, by name."""
+    """The names of the settings that are not equal in all, sorted."""
     names = sorted({name for mode in modes for name in mode})
     return [name for name in names if len({json.dumps(mode.get(name)) for mode in modes}) > 1]
 
@@ -49,7 +48,7 @@ def _words(mode: Mapping[str, object], names: Sequence[str]) -> str | None:
 
 
 def _kind(mode: Mapping[str, object]) -> list[str]:
-    """The kind of a load; empty for calls in a loop of ours."""
+    """The kind of load; empty for our own loop of calls."""
     if LOOP not in mode:
         return []
     kind = f"MLPerf {mode[SCENARIO]}" if SCENARIO in mode else f"{mode[LOOP]} loop"

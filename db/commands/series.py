@@ -34,7 +34,7 @@ from db.commands.arguments import (
 )
 
 if TYPE_CHECKING:
-    from db.analysis.history.histories import JoinedSeries
+    from db.analysis.history.histories import SeriesAlias
 
 NAME = "benchhouse series"
 EXAMPLES = """
@@ -114,21 +114,21 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _change(arguments: argparse.Namespace) -> None:
-    from db.analysis.history.histories import join_series, part_series
+    from db.analysis.history.histories import alias_series, unalias_series
 
     if arguments.what == "alias" and not arguments.reason.strip():
         raise UsageError("--reason is empty: say why the two are one history")
     with open_to_write(arguments) as warehouse:
         if arguments.what == "alias":
-            done = join_series(warehouse, arguments.old, arguments.new, arguments.reason)
+            done = alias_series(warehouse, arguments.old, arguments.new, arguments.reason)
             words = f"{done.series_id} is now an alias of {done.read_as}"
         else:
-            done = part_series(warehouse, arguments.old)
+            done = unalias_series(warehouse, arguments.old)
             words = f"{done.series_id} is no longer an alias of {done.read_as}"
     _print(done, words, as_json=arguments.json)
 
 
-def _print(done: JoinedSeries, words: str, *, as_json: bool) -> None:
+def _print(done: SeriesAlias, words: str, *, as_json: bool) -> None:
     if as_json:
         from dataclasses import asdict
 

@@ -1,1 +1,1 @@
-"""Importers of other tools' result files, one plugin a file."""
+"""Importers of other tools' result files, one plugin per file."""

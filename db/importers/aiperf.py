@@ -18,7 +18,7 @@ from db.importers.support.serving import (
 )
 
 INPUT = {"loadgen", "phases"}
-"""Fields of its input; every version has one of them."""
+"""Fields of the input settings; every version has one of them."""
 OURS = {("inter_token_latency", "p50"): "time_per_output_token_ms"}
 MEANINGS = {
     **EXPORT_DEFINITIONS,
@@ -62,7 +62,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _model(config: Fields, endpoint: Fields) -> str:
-    """The models' names: a list of objects with names in newer versions, of names in older ones."""
+    """The names of the models: a list of objects with names in newer versions, a list of names in older ones."""
     models = config.fields("models")
     if models is not None:
         return ", ".join(one.must(one.text, "name") for one in models.must(models.objects, "items"))
@@ -77,7 +77,7 @@ def _load(config: Fields) -> Fields:
 
 
 def _cut_short(top: Fields) -> tuple[Doubt, ...]:
-    """A doubt when the load did not run to its end."""
+    """A doubt if the load did not run to its end."""
     cancelled, complete, reason = top.flag("was_cancelled"), top.flag("is_complete"), top.text("incomplete_reason")
     if not cancelled and complete is not False:
         return ()

@@ -1,8 +1,8 @@
-"""airspeed velocity's result files, each of a machine, commit and environment: a run for each benchmark.
+"""airspeed velocity's result files, one per machine, commit and environment: a run for each benchmark.
 
-A combination of parameters is a result; parameters other than numbers make separate runs. The file does not have the
-parameters' names, nor the units of tracked values. Histories are ordered by the commit's time. Another version of a
-benchmark's code, or another environment, is another series.
+Each combination of parameters is a result; non-numeric parameters make separate runs. The file contains neither the
+names of parameters nor the units of tracked values. Histories are ordered by commit time. Another version of a
+benchmark's code, or another environment, makes another series.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shift
 
 VERSION = 2
 SKIPPED = "NaN"
-"""The value of a combination that its set-up skipped; null is one that failed."""
+"""Value of a combination that its set-up skipped; null means failed."""
 Kind = Literal["time", "peakmem", "mem", "track"]
 KINDS: Mapping[str, Kind] = {"timeraw": "time", "time": "time", "peakmem": "peakmem", "mem": "mem", "track": "track"}
 """Prefix of a benchmark's name -> what it measures."""
@@ -36,7 +36,7 @@ METRICS: Mapping[Kind, str] = {
 }
 INTERVAL = {"stats_ci_99_a": "latency_ci_99_low_ms", "stats_ci_99_b": "latency_ci_99_high_ms"}
 QUARTILES = {"stats_q_25": "latency_p25_ms", "stats_q_75": "latency_p75_ms"}
-"""Rounded by asv: used only where no samples were recorded."""
+"""Rounded by asv, so used only without recorded samples."""
 DEFINITIONS = {
     "latency_median_ms": "asv's result of a time benchmark: median of its samples, each the mean of `number` calls, of "
     "all its processes together",
@@ -54,7 +54,7 @@ class Case:
 
     axes: Mapping[str, int | float]
     variant: str | None
-    """The parameters other than numbers; None without any."""
+    """The non-numeric parameters; None without any."""
     fields: Fields
     """Its result, samples and stats_*, by column."""
 
@@ -68,7 +68,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = Fields(file, file.parsed(str))
     version = top.must(top.whole, "version")
     if version != VERSION:
-        top.refuse("version", f"expected {VERSION}, found {version}: convert it with asv update")
+        top.refuse("version", f"expected {VERSION}, found {version}: convert the file with asv update")
     shared, environment = _shared(top)
     columns = [str(name) for name in top.items("result_columns")]
     results = top.must(top.fields, "results")
@@ -152,7 +152,7 @@ def _cases(entry: Fields) -> list[Case]:
     columns = {name: entry.any(name) for name in per_case}
     for name, values in columns.items():
         if values is not None and not (isinstance(values, list) and len(values) == len(combinations)):
-            entry.refuse(name, f"expected {len(combinations)} values, one a combination of parameters")
+            entry.refuse(name, f"expected {len(combinations)} values, one per combination of parameters")
     cases = []
     for index, combination in enumerate(combinations):
         axes, variant = split_arguments({f"param{place}": _argument(text) for place, text in enumerate(combination)})

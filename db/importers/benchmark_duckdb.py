@@ -1,7 +1,7 @@
-"""Older DuckDB files of the same four tables: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data.
+"""Older DuckDB files with the same four tables: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data.
 
-Their columns vary from file to file: a column with a name of ours goes there, a number with a unit in its name is a
-metric of that name, and everything else is kept. The file does not define its numbers.
+Their columns vary from file to file: a column that the warehouse has too is stored there, a number with a unit in its
+name becomes a metric of that name, and everything else is kept. The file does not define its numbers.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _by(rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:
 
 
 def _hardware_of(run: Fields, hardware: Mapping[str, Sequence[Fields]]) -> Fields:
-    """The row of the run's machine: the one it names, or the only one."""
+    """The row of the run's machine: the one that the run names, or the only one."""
     key = id_in(run, "hardware_id")
     only = next(iter(hardware.values())) if key is None and len(hardware) == 1 else ()
     found = hardware.get(key, ()) if key is not None else only

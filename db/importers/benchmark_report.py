@@ -1,6 +1,6 @@
-"""llm-d's Benchmark Report 0.2, which its converters write for many load generators: one load in YAML or JSON.
+"""llm-d's Benchmark Report 0.2, which its converters write for many load generators: one load, in YAML or JSON.
 
-A statistic has its unit with it. The whole report is kept with the run, so that it is exported again as it was.
+Each statistic states its unit. The whole report is kept with the run, so that it can be exported unchanged.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ PARTS = ({"run", "results"}, {"scenario", "metrics"})
 """Fields next to `version`, in version 0.2 and in 0.1."""
 IN_YAML = re.compile(r"^(version|run|results|scenario|metrics)\s*:", re.MULTILINE)
 PART = re.compile(r"inference-perf\.partial\.(stage_\d+)\.yaml")
-"""What inference-perf writes beside its own report of a stage."""
+"""Name of the part that inference-perf writes next to its own report of a stage."""
 INFINITY = ".inf"
-"""In place of infinity, which JSON does not have: a concurrency without a limit."""
+"""Replaces infinity, which JSON does not have: a concurrency without a limit."""
 STATISTICS = ("mean", "min", "p25", "p50", "p75", "p90", "p95", "p99", "max")
 TIMES = (
     *("request_latency", "time_to_first_token", "time_per_output_token"),
@@ -60,7 +60,7 @@ def _is_report(file: ForeignFile) -> bool:
     elif file.head.lstrip().startswith(("{", "[")):
         return False
     else:
-        # The whole text: llm-d sorts the fields, so that the version is the last one.
+        # Searches the whole text: llm-d sorts the fields, so the version is the last one.
         names = set(IN_YAML.findall(file.text or ""))
     return "version" in names and any(part <= names for part in PARTS)
 
@@ -68,7 +68,7 @@ def _is_report(file: ForeignFile) -> bool:
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     part = PART.fullmatch(file.path.name)
     if part and file.path.with_name(whole := f"{part[1]}_lifecycle_metrics.json").is_file():
-        file.without_results(f"a part of inference-perf's report: all its numbers are in {whole}")
+        file.without_results(f"part of inference-perf's report: all its numbers are in {whole}")
     data = _document(file)
     version = str(data.get("version"))
     if version not in VERSIONS:
@@ -112,7 +112,7 @@ def _joined(words: Iterable[str | None]) -> str:
 
 
 def _device(engines: list[Fields]) -> dict[str, Any]:
-    """The accelerators of all engines, by the name of their model."""
+    """The accelerators of all engines, by model name."""
     found = [one.section("accelerator") for one in engines]
     name = _joined(one.text("model") for one in found)
     count = sum(one.whole("count") or 0 for one in found)
@@ -121,7 +121,7 @@ def _device(engines: list[Fields]) -> dict[str, Any]:
 
 
 def _mode(engines: list[Fields], load: Fields) -> dict[str, Scalar]:
-    """What makes loads on one machine different series: how the model is divided, and the workload's configuration."""
+    """The settings that distinguish series on one machine: parallelism and the configuration of the workload."""
     mode: dict[str, Scalar] = {}
     for one in engines:
         parallelism = one.section("accelerator").section("parallelism")
@@ -172,7 +172,7 @@ def _times(name: str, times: Fields) -> dict[str, float]:
 
 
 def _common(lengths: Fields) -> int | None:
-    """The length of all requests; None where they differ."""
+    """The length of all requests; None if they differ."""
     least, most = lengths.number("min"), lengths.number("max")
     return int(least) if least is not None and least == most and least >= 1 else None
 

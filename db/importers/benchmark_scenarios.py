@@ -1,4 +1,4 @@
-"""benchmark_v2's first layout: a JSON file of a model's scenarios, with statistics, raw times and use of the GPU."""
+"""benchmark_v2's first layout: a JSON file with a model's scenarios, with statistics, raw times and GPU utilization."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GPU_METRICS = {
     "gpu_memory_used_mean": ("memory_device_used_mean_mb", MB_PER_MIB),
     "gpu_memory_used_max": ("memory_device_global_peak_mb", MB_PER_MIB),
 }
-"""Its name -> ours, and the factor of its unit."""
+"""Name in the file -> our name, and the factor to its unit."""
 NO_NAME = ("", "unknown", "N/A")
 
 
@@ -44,7 +44,7 @@ def _is_scenarios(file: ForeignFile) -> bool:
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    """A run for each scenario, which has its own settings of the runtime."""
+    """A run for each scenario, since each has its own runtime settings."""
     top = top_fields(file)
     model_name = top.text("model_name") or "unknown"
     for number, scenario in enumerate(top.objects("benchmark_scenarios") or (), 1):
@@ -84,7 +84,7 @@ def _run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
 
 
 def _device(hardware: Fields, config: Fields) -> dict[str, Any]:
-    """Where the configuration says that it ran: its first part is torch's kind of device."""
+    """The device that the configuration names, which begins with torch's device type."""
     name, memory_mib = hardware.text("gpu_name"), hardware.number("gpu_memory_total", low=0)
     kind = (config.text("device") or "unknown").partition(":")[0]
     if kind != "cuda" or name is None or name in NO_NAME:
@@ -162,7 +162,7 @@ def _rates(median_ms: float | None, point: Point) -> dict[str, float]:
 
 
 def _gpu(gpu: Fields) -> dict[str, float | None]:
-    """Use of the GPU; the lowest values, the number of samples and the monitor's status are kept as they are."""
+    """GPU utilization and memory; the lowest values, the number of samples and the monitor's status are only kept."""
     found = {ours: (gpu.number(name, low=0), factor) for name, (ours, factor) in GPU_METRICS.items()}
     return {name: None if value is None else value * factor for name, (value, factor) in found.items()}
 

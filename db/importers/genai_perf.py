@@ -1,6 +1,6 @@
 """GenAI-Perf's JSON and CSV (profile_export_genai_perf.json, .csv): one load, without a date, a version or a device.
 
-The CSV has the same metrics, rounded to two digits, and no input: its load is in the name of its folder.
+The CSV has the same metrics, rounded to two digits, but no input settings: the name of its folder describes the load.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from db.importers.support.serving import (
 )
 
 INPUT = {"perf_analyzer", "service_kind", "concurrency", "request_rate", "stimulus"}
-"""Fields of its input; every version has one of them."""
+"""Fields of the input settings; every version has one of them."""
 MEANINGS = {
     **EXPORT_DEFINITIONS,
     "time_to_first_token_ms": "median of time_to_first_token: from sending a request to its first response",
@@ -31,7 +31,7 @@ MEANINGS = {
 }
 CSV_HEADER = ["Metric", "avg", "min", "max", "p99"]
 CSV_METRIC = re.compile(r"([A-Z][\w ]*?)(?: \(([^)]+)\))?")
-"""A row's title: "Time To First Token (ms)"."""
+"""Title of a row: "Time To First Token (ms)"."""
 FOLDER = re.compile(r".*(concurrency|request_rate)(\d+(?:\.\d+)?)")
 
 
@@ -70,9 +70,9 @@ def _model(config: Fields) -> str:
 
 
 def _of_csv(file: ForeignFile) -> Fields:
-    """The metrics of the CSV as the JSON has them. Raises NoResultsError where the JSON is in the same folder."""
+    """The metrics of the CSV in the form of the JSON. Raises NoResultsError if the JSON is in the same folder."""
     if file.path.with_suffix(".json").is_file():
-        file.without_results(f"all its numbers, not rounded, are in {file.path.with_suffix('.json').name}")
+        file.without_results(f"all its numbers are in {file.path.with_suffix('.json').name}, not rounded")
     found: dict[str, Any] = {}
     header: list[str] = []
     for number, cells in csv_lines(file):

@@ -1,6 +1,6 @@
 """Google Benchmark's JSON and CSV: a run for each benchmark function, a result for each set of its arguments.
 
-A repetition is one raw value, the mean time of a block of iterations; all repetitions are of one process. The
+A repetition gives one raw value, the mean time of a block of iterations; all repetitions come from one process. The
 arguments are in the name: "BM_Sort/64/order:2/repeats:3/threads:4".
 """
 
@@ -21,9 +21,9 @@ from db.importers.support.reading import Fields, csv_rows, parsed_number, top_fi
 
 MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 AGGREGATES = {"mean": "latency_mean_ms", "median": "latency_median_ms", "stddev": "latency_std_ms"}
-"""Aggregate of the repetitions -> column; used where the file does not have the repetitions."""
+"""Aggregate of the repetitions -> column; used if the file does not have the repetitions."""
 SETTINGS = ("iterations", "repeats", "min_time", "min_warmup_time")
-"""Parts of a name that say how long is measured, not what."""
+"""Parts of a name that set how long to measure, not what."""
 CSV_HEADER = re.compile(r'^"?name"?,"?iterations"?,"?real_time"?,"?cpu_time"?,"?time_unit"?,', re.MULTILINE)
 CSV_AGGREGATE = re.compile(r"(.+)_(mean|median|stddev|cv|BigO|RMS)")
 CLOCKS = ("process_time", "real_time", "manual_time")
@@ -50,7 +50,7 @@ class Name:
     function: str
     arguments: Mapping[str, int | float] = field(default_factory=dict)
     mode: Mapping[str, Scalar] = field(default_factory=dict)
-    """The requested clock, and the arguments other than numbers."""
+    """The requested clock, and the non-numeric arguments."""
 
     @property
     def series(self) -> str:
@@ -90,13 +90,13 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _header_line(file: ForeignFile) -> int | None:
-    """The offset of the header of a CSV, which the printed context may precede."""
+    """The offset of the CSV header, which may follow printed context."""
     found = CSV_HEADER.search(file.head)
     return found.start() if found else None
 
 
 def _of_csv(file: ForeignFile) -> Fields:
-    """The rows of the CSV as entries of the JSON. An aggregate is known by the end of its name."""
+    """The rows of the CSV as entries of the JSON. An aggregate is recognized by the end of its name."""
     text = (file.text or "")[_header_line(file) or 0 :]
     entries = []
     for row in csv_rows(replace(file, content=text.encode()), ends_early=True):
@@ -227,7 +227,7 @@ def _counters(repetitions: Sequence[Fields]) -> dict[str, float]:
 
 
 def _rest(entries: Sequence[Fields]) -> dict[str, Json]:
-    """The other fields; those that identify an entry are in its name already."""
+    """The other fields; the identifying ones are in the entry's name already."""
     return {"entries": [{name: value for name, value in one.rest().items() if name not in STATED} for one in entries]}
 
 

@@ -1,6 +1,6 @@
-"""GuideLLM's report (benchmarks.json): a run for each kind of load in it, a result for each load.
+"""GuideLLM's report (benchmarks.json): a run for each kind of load, a result for each load.
 
-Its percentiles are nearest ranks. An empty distribution has 0 everywhere, and a delay that was not measured is -1.
+Its percentiles are nearest ranks. An empty distribution is all 0, and a delay that was not measured is -1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from db.importers.support.serving import (
 )
 
 CLOSED = ("synchronous", "concurrent", "throughput")
-"""Loads with a limit on requests in flight; the others send requests at a rate without one."""
+"""Loads with a limit on requests in flight; the others send requests at a rate, without a limit."""
 STATISTICS = ("mean", "median", "std_dev", "min", "max")
 PERCENTILES = ("p25", "p75", "p90", "p95", "p99")
 DISTRIBUTIONS = (
@@ -64,7 +64,7 @@ class Load:
 
     model_id: str
     kind: str
-    """The strategy's: concurrent, constant, ..."""
+    """Type of the strategy: concurrent, constant, ..."""
     started_at: datetime | None
     finished_at: datetime | None
     result: Result
@@ -113,7 +113,7 @@ def _load(top: Fields, benchmark: Fields) -> Load:
 
 
 def _model(top: Fields, benchmark: Fields, config: Fields) -> str | None:
-    """The model's name: of the backend, or in older reports of the arguments or the worker."""
+    """The name of the model, from the backend, or in older reports from the arguments or the worker."""
     for fields, holder, name in (
         (config, "backend", "model"),
         (benchmark, "worker", "backend_model"),
@@ -153,7 +153,7 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
 
 
 def _sent(benchmark: Fields, succeeded: int | None, failed: float | None, *, is_open: bool) -> list[Sent]:
-    """The requests; none where the report holds only some of them, and of a version that has no times of them."""
+    """The requests; empty if the report has only some of them, or comes from a version without their times."""
     lists = benchmark.section("requests").untaken()
     of_success, of_failure = (lists.objects(name) or () for name in ("successful", "errored"))
     if (len(of_success), len(of_failure)) != (succeeded, failed or 0):
@@ -164,7 +164,7 @@ def _sent(benchmark: Fields, succeeded: int | None, failed: float | None, *, is_
 
 
 def _request(request: Fields, *, error: str | None, is_open: bool) -> Sent | None:
-    """A request; None without its times. In a closed loop it was to be sent when it was."""
+    """A request; None without its times. In a closed loop the intended start is the actual one."""
     info = request.section("info").untaken()
     times = info.section("timings")
     start_s, end_s = times.number("request_start"), times.number("request_end")
@@ -184,7 +184,7 @@ def _request(request: Fields, *, error: str | None, is_open: bool) -> Sent | Non
 
 
 def _concurrency(strategy: Fields, kind: str) -> int | None:
-    """The most requests in flight. A load at a rate has only the client's own limit, which is kept."""
+    """The maximum of requests in flight. A load at a rate only has the client's own limit, which is kept."""
     if kind not in CLOSED:
         return None
     return 1 if kind == "synchronous" else strategy.count("streams") or strategy.count("max_concurrency")
@@ -198,7 +198,7 @@ def _warnings(benchmark: Fields) -> Iterator[Doubt]:
 
 
 def _metrics(distributions: Fields) -> dict[str, float]:
-    """The statistics of the successful requests in ms, by our column where the meaning is the same, else named
+    """The statistics of the successful requests, in ms: under our column if the meaning is the same, otherwise named
     DISTRIBUTION_STATISTIC_UNIT."""
     metrics: dict[str, float] = {}
     for name in DISTRIBUTIONS:
@@ -224,13 +224,13 @@ def _statistics(values: Fields) -> dict[str, float]:
 
 
 def _length(metrics: Mapping[str, float], name: str) -> int | None:
-    """Tokens of every request where all have the same, else None."""
+    """Tokens per request if all have the same number, otherwise None."""
     least, most = metrics.get(f"{name}_min"), metrics.get(f"{name}_max")
     return int(least) if least is not None and least == most and least >= 1 else None
 
 
 def _samples(benchmark: Fields, succeeded: int | None) -> list[Samples]:
-    """The raw times of the successful requests in ms; empty where the report holds only some of them."""
+    """The raw times of the successful requests in ms; empty if the report has only some of them."""
     requests = benchmark.section("requests")
     of_success = requests.objects("successful") or ()
     found: dict[str, array[float]] = {}

@@ -1,6 +1,6 @@
-"""hyperfine's JSON (--export-json): a run for each command, whose values are runs of a fresh process each, in s.
+"""hyperfine's JSON (--export-json): a run for each command, with one value in s per execution in a fresh process.
 
-The file has no date and no machine. Numbers among a command's parameters are axes.
+The file names neither date nor machine. Numeric parameters of a command are axes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _ms(result: Fields, name: str) -> float | None:
 
 
 def _failures(codes: list[Json]) -> tuple[Doubt, ...]:
-    """A doubt where the command failed (hyperfine was told to ignore it): it may not have done its work."""
+    """A doubt if the command failed (hyperfine --ignore-failure): it may not have done its work."""
     failed = [code for code in codes if code != 0]
     if not failed:
         return ()

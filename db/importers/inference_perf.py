@@ -1,8 +1,8 @@
-"""inference-perf's reports: stage_N_lifecycle_metrics.json, and the summary of a load of one stage.
+"""inference-perf's reports: stage_N_lifecycle_metrics.json, and the summary of a load with one stage.
 
-A stage is one load at a rate or a concurrency, its times in s. The other files in its folder complete it: the model is
-in config.yaml, the date in the stage's part of a Benchmark Report, and the times of each request, where there is one
-stage, in per_request_lifecycle_metrics.json.
+A stage is one load at a rate or a concurrency, with times in s. Other files in its folder complete it: config.yaml has
+the model, the stage's part of a Benchmark Report the date, and per_request_lifecycle_metrics.json the times of each
+request if there is only one stage.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ GOODPUT = {
     "goodput_percentage": "request_goodput_percent",
 }
 SHARE_NOTHING = "random"
-"""The kind of data whose prompts share nothing: the others have texts, or a prefix that is shared on purpose."""
+"""The kind of data whose prompts share nothing; the others use texts, or a shared prefix on purpose."""
 SUMMARY = "summary_lifecycle_metrics"
 STAGES = "stage_*_lifecycle_metrics.json"
 STAGE = re.compile(r"stage_(\d+)_lifecycle_metrics\.json")
@@ -82,14 +82,14 @@ def _is_report(file: ForeignFile) -> bool:
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     stages = sorted(file.path.parent.glob(STAGES))
     if isinstance(file.json, list):
-        file.without_results("the requests of a load" + _their_place(stages))
+        file.without_results("requests of a load" + _their_place(stages))
     if file.path.name.startswith(SUMMARY) and stages:
-        file.without_results("the summary of all stages: each is in a file of its own in this folder")
+        file.without_results("summary of all stages: each stage has its own file in this folder")
     top = top_fields(file)
     load, successes, failures = (top.section(name) for name in ("load_summary", "successes", "failures"))
     outputs = successes.section("output_len")
     prompts = successes.section("prompt_tokens" if "prompt_tokens" in successes else "prompt_len")
-    # At a concurrency the tool states the rate that it computed its deadline from: no request waited for it.
+    # At a concurrency, the stated rate only served to compute a deadline: no request waited for it.
     concurrency, rate = load.count("concurrency"), load.number("requested_rate", low=0)
     succeeded, failed = successes.whole("count"), failures.whole("count")
     sent = _sent(file, stages, succeeded, failed)
@@ -133,10 +133,10 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _their_place(stages: Sequence[Path]) -> str:
     if len(stages) == 1:
-        return f": read together with {stages[0].name}"
+        return f": imported with {stages[0].name}"
     if stages:
-        return " of several stages, which the file does not tell apart: the statistics are in a file of each"
-    return ", without a stage_N_lifecycle_metrics.json in its folder that says which load it was"
+        return " with several stages, which the file does not distinguish: each stage has its own file of statistics"
+    return ": the folder has no stage_N_lifecycle_metrics.json that describes the load"
 
 
 def _lateness_p95_ms(load: Fields) -> float | None:
@@ -158,8 +158,7 @@ def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
 
 
 def _sent(file: ForeignFile, stages: Sequence[Path], succeeded: int | None, failed: int | None) -> list[Sent]:
-    """The requests in the folder's list of them; none where that is of other stages too, or of another number of
-    requests."""
+    """The requests listed in the folder; empty if the list covers other stages too, or another number of requests."""
     path = file.path.with_name(REQUESTS)
     if [one.name for one in stages] != [file.path.name] or not path.is_file():
         return []
@@ -175,7 +174,7 @@ def _sent(file: ForeignFile, stages: Sequence[Path], succeeded: int | None, fail
 
 
 def _request(request: Fields) -> Sent:
-    """A request, without the time at which it was to be sent, which the file does not have."""
+    """A request, without the intended start, which the file does not have."""
     start, end = (request.must(request.number, name) for name in ("start_time", "end_time"))
     info, error = request.section("info"), request.section("error")
     response = info.section("response_metrics")
@@ -208,7 +207,7 @@ def _samples(sent: Sequence[Sent]) -> list[Samples]:
 
 
 def _dates(file: ForeignFile) -> tuple[Any, Any, str | None]:
-    """Start and end of the stage, and the start as written: of its part of a Benchmark Report; None without one."""
+    """Start and end of the stage and the start as written, from its part of a Benchmark Report; None without one."""
     found = STAGE.fullmatch(file.path.name)
     path = file.path.with_name(f"inference-perf.partial.stage_{found[1]}.yaml") if found else None
     if path is None or not path.is_file():
@@ -219,13 +218,13 @@ def _dates(file: ForeignFile) -> tuple[Any, Any, str | None]:
 
 
 def _common(lengths: Fields) -> int | None:
-    """The length of all requests; None where they differ."""
+    """The length of all requests; None if they differ."""
     least, most = lengths.number("min"), lengths.number("max")
     return int(least) if least is not None and least == most and least >= 1 else None
 
 
 def _cached(file: ForeignFile, prompts: Fields) -> Sequence[Doubt]:
-    """The doubt about prompts from the server's prefix cache, where the configuration says that they share nothing."""
+    """The doubt about prompts served from the prefix cache although, by the configuration, they share nothing."""
     if _configured(file, "data", "type") != SHARE_NOTHING:
         return ()
     of_cache, all_tokens = (prompts.untaken().number(name, low=0) for name in ("cached", "total"))
@@ -237,7 +236,7 @@ def _model(file: ForeignFile) -> str:
 
 
 def _configured(file: ForeignFile, part: str, name: str) -> str | None:
-    """A word of the configuration in the same folder; None where there is none."""
+    """A text value of the configuration in the same folder; None without one."""
     for path in (file.path.with_name(one) for one in ("config.yaml", "config.yml")):
         found: Any = yaml_object(read_file(path)).get(part) if path.is_file() else None
         if isinstance(found, dict) and isinstance(found.get(name), str):

@@ -1,6 +1,6 @@
-"""llama.cpp's llama-bench: JSON, JSON lines, CSV, SQL and Markdown, of its versions with 33, 38 and 41 columns.
+"""llama.cpp's llama-bench: JSON, JSON lines, CSV, SQL and Markdown, from versions with 33, 38 and 41 columns.
 
-The rows of all five outputs are read under the names of the JSON.
+The rows of all five outputs are read under their JSON names.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "tensor_split": ("0.00", "0"),
     "tensor_buft_overrides": ("none",),
 }
-"""Settings that distinguish series, and their defaults, so that a column added by a later version changes no series."""
+"""Settings that distinguish series, and their defaults, so that a column added in a later version changes no series."""
 BACKENDS = {"CUDA": "cuda", "ROCm": "rocm", "HIP": "rocm", "Metal": "mps", "MTL": "mps", "CPU": "cpu", "BLAS": "cpu"}
 FLAGS = {"cuda": "CUDA", "hipblas": "ROCm", "metal": "Metal", "opencl": "OpenCL", "vulkan": "Vulkan", "sycl": "SYCL"}
-"""Of the first versions, true for the backend they were built with."""
+"""Flags of the first versions, true for the backend they were built with."""
 IDENTITY = ("build_number", "gpu_info", "model_filename", "model_type")
-"""Fields of a whole run that an export gives back as they were."""
+"""Fields of a whole run that an export writes unchanged."""
 SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
-"""The part of a model in several files."""
+"""Part number in the file name of a split model."""
 QUANTIZED = re.compile(r"(?:all )?((?:B?F\d{2}|I?Q\d\S*|TQ\d\S*|MXFP4\S*)(?: mix)?(?: - [\w .]+)?(?: \w+)?)$")
 """The end of a model's type: "qwen2 7B Q4_K - Medium", "llama 8B BF16"."""
 EXPERTS = re.compile(r"moe\b|mixtral|\b\d+x\d+(\.\d+)?B\b|\bA\d+(\.\d+)?B\b")
 NO_RAW = f"{NOT_SUPPORTED}: this output has means alone"
 AUTO_COLUMNS = "fit_target"
-"""A column of the versions in which flash attention may be automatic."""
+"""A column of the versions with automatic flash attention."""
 NEEDED = {"build_commit", "model_filename", "n_prompt", "n_gen", "avg_ts"}
 """Columns of every version."""
 INSERT = re.compile(r"INSERT INTO (?:test|llama_bench) \(([^)]*)\) VALUES \('(.*)'\);")
@@ -80,7 +80,7 @@ MARKDOWN_NAMES = {
     "nopo": "no_op_offload",
     "noh": "no_host",
 }
-"""Column of the table -> field; other columns have the field's name."""
+"""Column of the table -> field; other columns are named like the field."""
 TEST = re.compile(r"(?:pp ?(\d{1,9}))?\+?(?:tg ?(\d{1,9}))?(?: @ d ?(\d{1,9}))?")
 """A test: pp512, tg128, pp512+tg128, each optionally at a depth; "pp 512" in the first versions."""
 BUILD = re.compile(r"^build: (\S+) \((\d{1,9})\)", re.MULTILINE)
@@ -89,7 +89,7 @@ GPU = re.compile(
     r"^ggml_metal_init: GPU name:\s+(?P<metal>[^\n]+?)\s*$",
     re.MULTILINE,
 )
-"""A device as the backends print it: its name, and after Vulkan's that of its driver."""
+"""A device as the backends print it: its name; Vulkan adds the driver's name."""
 SPEED = re.compile(r"([0-9.]+) ± ([0-9.]+)")
 SEPARATOR = re.compile(r"[|\s:-]+")
 GROUP_OF_THREE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -98,10 +98,10 @@ BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Test:
-    """One row, read."""
+    """One parsed row."""
 
     cell: tuple[tuple[str, str], ...]
-    """What distinguishes runs: everything but sizes and measured numbers."""
+    """What distinguishes runs: everything except sizes and measured numbers."""
     setup: Mapping[str, Any]
     result: Result
     started_at: datetime | None
@@ -116,7 +116,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         groups.setdefault((test.cell, seen[place]), []).append(test)
         seen[place] += 1
     if not groups:
-        file.refuse("holds no tests")
+        file.refuse("contains no tests")
     for number, tests in enumerate(groups.values()):
         starts = [test.started_at for test in tests if test.started_at is not None]
         yield ForeignRun(
@@ -173,7 +173,7 @@ def _family(model_type: str | None) -> Family | None:
 
 
 def _precision(model_type: str | None) -> tuple[Precision, str | None]:
-    """The precision of the weights, and the file's word for it where we have none."""
+    """The precision of the weights, and the file's word for it if we have none."""
     found = QUANTIZED.search(model_type or "")
     if found is None:
         return "unknown", None
@@ -182,7 +182,7 @@ def _precision(model_type: str | None) -> tuple[Precision, str | None]:
 
 
 def _mode(row: Fields) -> dict[str, Scalar]:
-    """The settings that differ from the tool's defaults, true and false as 1 and 0."""
+    """The settings that differ from the tool's defaults, with true and false as 1 and 0."""
     mode: dict[str, Scalar] = {}
     for name, defaults in DEFAULTS.items():
         value = row.any(name)
@@ -193,7 +193,7 @@ def _mode(row: Fields) -> dict[str, Scalar]:
 
 
 def _backends(row: Fields) -> str:
-    """The backends of the build; of the first versions the one that a flag says, without any that of the CPU."""
+    """The backends of the build; for the first versions the one with a set flag, or the CPU without any."""
     stated = row.text("backends")
     if stated is not None or not any(flag in row for flag in FLAGS):
         return stated or ""
@@ -217,7 +217,7 @@ def _device(row: Fields) -> dict[str, Any]:
 
 
 def _result(row: Fields, started_at: datetime | None) -> Result:
-    """The numbers of a row: from its raw values where the output has them."""
+    """The numbers of a row, from its raw values if the output has them."""
     prompt, generated = row.whole("n_prompt") or 0, row.whole("n_gen") or 0
     depth, size = row.whole("n_depth") or 0, row.whole("model_size")
     if not prompt and not generated:
@@ -247,7 +247,7 @@ def _result(row: Fields, started_at: datetime | None) -> Result:
 
 
 def _stated(row: Fields, point: Point) -> dict[str, float]:
-    """The tool's own means. Its speed of a prompt and generation together counts both, and is left out."""
+    """The tool's own means. Its combined speed of prompt and generation counts both, and is left out."""
     mean_ns, std_ns = row.number("avg_ns", low=0), row.number("stddev_ns", low=0)
     speed = row.number("avg_ts", low=0) if not (point.sequence_length and point.new_tokens) else None
     metrics = {} if mean_ns is None else {"latency_mean_ms": mean_ns / NS_PER_MS}
@@ -303,7 +303,7 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
     elif any(_headers(text.splitlines())):
         yield from _markdown_rows(file, text.splitlines())
     else:
-        file.refuse("not an output of llama-bench, expected JSON, JSON lines, CSV, SQL or a Markdown table")
+        file.refuse("not an output of llama-bench: expected JSON, JSON lines, CSV, SQL or a Markdown table")
 
 
 def _is_csv(text: str) -> bool:
@@ -324,7 +324,7 @@ def _inserts(text: str) -> list[re.Match[str]]:
 
 
 def _sql_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
-    """Values are quoted but not escaped: one that contains quote, comma, space, quote cannot be split correctly."""
+    """Values are quoted but not escaped, so one that contains quote, comma, space, quote is not split correctly."""
     for number, found in enumerate(_inserts(text), 1):
         names, values = [name.strip() for name in found[1].split(",")], found[2].split("', '")
         if len(names) != len(values):
@@ -333,7 +333,7 @@ def _sql_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
 
 
 def _headers(lines: Sequence[str]) -> Iterator[int]:
-    """The numbers, from 1, of the lines below which the rows of a Markdown table of tests begin."""
+    """The numbers, from 1, of the separator lines under the headings of Markdown tables of tests."""
     for place, line in enumerate(lines[:-1]):
         if {"model", "test", "t/s"} <= set(_cells(line)) and SEPARATOR.fullmatch(lines[place + 1]):
             yield place + 2
@@ -344,7 +344,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _markdown_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
-    """The rows of all tables. A table's devices are printed above it, its build below."""
+    """The rows of all tables. Devices are printed above a table, the build below it."""
     starts, end = list(_headers(lines)), 0
     for start, following in zip(starts, [*starts[1:], len(lines)], strict=True):
         names = _cells(lines[start - 2])

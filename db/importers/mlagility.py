@@ -1,7 +1,7 @@
 """Files of MLAgility, turnkey and lemonade: a build's stats or state.yaml, and the report on all builds (CSV).
 
-Latencies are means in ms, the only ones in the files; throughput is in inferences a second. A build that was never
-measured is a result with the reason. Latencies estimated by a compiler are kept, but are not results.
+The files have mean latencies in ms only; throughput is in inferences per second. A build that was never measured
+becomes a result with the reason. Latencies estimated by a compiler are kept, but are not results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from db.importers.support.reading import MAX_YAML_BYTES, Fields, csv_rows, short
 
 TOP_LEVEL = re.compile(r"^([a-z_]\w*):", re.MULTILINE)
 NOT_YAML = re.compile(r"^(?:```|[A-Za-z]\w* \w+ )", re.MULTILINE)
-"""A line of a page that shows such a file: a fence, or the beginning of a sentence."""
+"""A line of a document that shows such a file: a fence, or the start of a sentence."""
 BUILD = {"build_status", "evaluations", "performance", "benchmark_status", "turnkey_version", "onnxflow_version"}
 NAMED = {"build_name", "config", "hash", "parameters", "model_name", "uid", "labels"}
 """A build's file has at least one field of each set."""
@@ -33,7 +33,7 @@ OLD_COLUMNS = {
     "gpu_latency": {"device_type": "nvidia", "runtime": "trt"},
     "gpu_e2e_latency": {"device_type": "nvidia", "runtime": "trt"},
 }
-"""Mean latency in ms on one device each, in MLAgility's reports."""
+"""Mean latency in ms, one column per device, in MLAgility's reports."""
 DEVICES = {"x86": "cpu", "nvidia": "cuda"}
 RUNTIMES = {"ort": "onnxruntime", "trt": "tensorrt", "torch-eager": "eager", "torch-compiled": "compiled"}
 NUMBERS = {
@@ -81,7 +81,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _of_report(file: ForeignFile) -> Iterator[Fields]:
-    """The evaluations in a report: one a row, or in older ones one a device and row. "-" is an empty cell."""
+    """The evaluations in a report: one per row, or in older reports one per device and row. "-" is an empty cell."""
     for row in csv_rows(file):
         values = {name.strip(): _cell(value) for name in row if (value := row.any(name)) not in (None, "-")}
         old = [name for name in OLD_COLUMNS if name in values]
@@ -94,7 +94,7 @@ def _of_report(file: ForeignFile) -> Iterator[Fields]:
 
 
 def _cell(text: Json) -> Json:
-    """The value of a cell: lists and dictionaries are in Python's notation, the rest is text."""
+    """The value of a cell: lists and dictionaries are in Python notation, the rest is text."""
     if not isinstance(text, str) or not text.startswith(("[", "{")):
         return text
     try:
@@ -105,8 +105,8 @@ def _cell(text: Json) -> Json:
 
 def _of_build(file: ForeignFile) -> Iterator[Fields]:
     """The evaluations of one build: its shared fields, overridden by each evaluation's own."""
-    if not TOP_LEVEL.search(file.text or ""):  # checked first, since the parser takes seconds
-        file.refuse("not YAML with a mapping at the top")
+    if not TOP_LEVEL.search(file.text or ""):  # checked first, since parsing takes seconds
+        file.refuse("not YAML with a mapping at the top level")
     data = {name: value for name, value in yaml_object(file).items() if value != "-"}
     for holder in ("evaluations", "performance"):
         own = data.get(holder)
@@ -137,7 +137,7 @@ def _run(evaluation: Fields, key: str) -> ForeignRun:
 
 
 def _model(evaluation: Fields, nested: Mapping[str, Json]) -> str:
-    """The model's name, else the build's."""
+    """The name of the model, or else of the build."""
     labels, config = nested.get("labels"), nested.get("config")
     label = labels.get("name") if isinstance(labels, dict) else None
     found = (

@@ -1,4 +1,4 @@
-"""MLPerf inference: the tables of a round's results, the logs of one test, and the description of its system.
+"""MLPerf inference: tables of a round's results, logs of a test, and descriptions of systems.
 
 The tables are the submission checker's summary.csv and the published *_results.json.
 """
@@ -33,18 +33,18 @@ DEFINITIONS = {
 }
 ACCURACY = "AccuracyOnly"
 DETAIL, LESS_DETAILED = "mlperf_log_detail.txt", ("mlperf_log_summary.txt", "result_summary.json")
-"""Files of one test in a folder: its result is in the most detailed one."""
+"""Files of one test in a folder; the result is read from the most detailed one."""
 MACHINE = (
     *("accelerator_model_name", "accelerators_per_node", "accelerator_memory_capacity", "total_accelerators"),
     *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count", "host_memory_capacity"),
     "number_of_nodes",
 )
 PERCENTILES = {"singlestream": "latency_p90_ms", "multistream": "latency_p99_ms"}
-"""The percentile that a table's latency is, by scenario."""
+"""Scenario -> percentile of the latency in a table."""
 ESTIMATES = {"singlestream": "latency_p90_early_stopping_ms", "multistream": "latency_p99_early_stopping_ms"}
 EARLY_STOPPING_SINCE = 2.0
-"""The round since which that latency is the estimate of early stopping: a bound that the percentile is below with 99 %
-confidence, not the observed one."""
+"""Since this round that latency is the estimate of early stopping: an upper bound of the percentile with 99 %
+confidence, not the observed percentile."""
 SAMPLES, TOKENS = "throughput_samples_per_sec", "throughput_tokens_per_sec"
 PERCENTILE_ONLY = f"{NOT_SUPPORTED}: the table has one percentile"
 MILLI = 1e-3
@@ -84,7 +84,7 @@ PUBLISHED = {
     "Performance_Result": "Result",
     "Performance_Units": "Units",
 }
-"""Name in *_results.json -> name in summary.csv; the others are equal."""
+"""Name in *_results.json -> name in summary.csv; other names are equal."""
 NEEDED = {"Scenario", "Result", "Units"}
 POWER_UNITS = ("watts", "millijoules", "joules", "millijoule", "watt")
 SAME_RESULT = (
@@ -98,12 +98,12 @@ SAME_RESULT = (
     "Location",
     "version",
 )
-"""Columns that the row of a result shares with that of its power."""
+"""Columns that the row of a result shares with the row of its power."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A result, and its power where it was measured."""
+    """A result, and its power if it was measured."""
 
     fields: Fields
     power: tuple[float, str] | None = None
@@ -111,13 +111,13 @@ class Row:
 
 
 def _is_mlperf(file: ForeignFile) -> bool:
-    """A table, a log, or a system's description."""
+    """Whether the file is a table, a log, or a description of a system."""
     return _reader(file) is not None
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    """A run for each row of a table, or for a test. NoResultsError for a description, a log of accuracy or of an
-    audit, and for a file whose test has a more detailed one in the same folder."""
+    """A run for each row of a table, or for a test. Raises NoResultsError for a description, an accuracy log, an audit
+    log, and for a file whose test has a more detailed one in the same folder."""
     reader = _reader(file)
     if reader is None:
         file.refuse("not a file of MLPerf inference")
@@ -126,11 +126,11 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] | None:
     if systems.is_system(file.json):
-        return lambda opened: opened.without_results("a system's description: it is joined to the results on it")
+        return lambda opened: opened.without_results("description of a system: it is read with its results")
     if systems.is_measurement(file.json):
-        return lambda opened: opened.without_results("a description of a test: its data types are joined to its result")
+        return lambda opened: opened.without_results("description of a test: it is read with the test's result")
     if logs.is_accuracy(file):
-        return lambda opened: opened.without_results("a log of accuracy: the answers of the model, without times")
+        return lambda opened: opened.without_results("accuracy log: answers of the model, without times")
     if logs.is_detail(file):
         return lambda opened: _of_log(opened, logs.of_detail)
     if logs.is_summary(file):
@@ -147,16 +147,16 @@ def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]])
     events = Fields(file, read(file), numbers_are_text=True)
     place = systems.place_of(file.path.resolve())
     if events.text("effective_test_mode") == ACCURACY:
-        file.without_results("an accuracy test: its times are no results")
+        file.without_results("accuracy test: its times are not results")
     if place.is_audit or logs.is_audit(events):
-        file.without_results("a compliance test: a repetition under changed conditions, whose times are no results")
+        file.without_results("compliance test: a repetition under changed conditions, whose times are not results")
     scenario = (place.scenario or events.text("effective_scenario") or "unknown").lower()
     system = systems.system_fields(file, place.system_file())
     queries = events.whole("result_query_count")
     samples = None if scenario == "offline" else events.count("effective_samples_per_query")
     metrics, missing = logs.log_metrics(events, scenario)
     if not metrics:
-        file.refuse("has no results: the test was interrupted, or its log is truncated")
+        file.refuse("no results: the test was interrupted, or its log is truncated")
     result = foreign_result(
         _point(scenario, samples, events.number("effective_target_qps", low=0)),
         metrics={},
@@ -220,7 +220,8 @@ def _of_row(row: Row, division: str | None, submitter: str | None, system: Field
 
 
 def _row_result(row: Row, scenario: str) -> Result:
-    """The metric of a row depends on its unit, and on the model and round where the unit is a known fault."""
+    """The result of a row. Its metric depends on the unit, and on model and round if the stated unit is known to be
+    wrong."""
     fields = row.fields
     value, units = fields.must(fields.number, "Result"), fields.must(fields.text, "Units")
     if units.strip().lower() not in UNITS:
@@ -249,7 +250,7 @@ def _row_result(row: Row, scenario: str) -> Result:
 
 
 def _round(fields: Fields) -> float:
-    """The number of the round, such as 4.1 for "v4.1"; 0 where it is not stated."""
+    """The number of the round, such as 4.1 for "v4.1"; 0 if not stated."""
     found = re.match(r"v?(\d{1,3}\.\d{1,3})", _word(fields, "version") or "")
     return float(found[1]) if found else 0.0
 
@@ -262,14 +263,15 @@ def _row_doubts(fields: Fields) -> Iterator[Doubt]:
 
 
 def _batch_doubts(scenario: str) -> tuple[Doubt, ...]:
-    """Offline all samples are one query, which the system divides into batches that it does not state."""
+    """In Offline all samples are one query, which the system splits into batches of unstated size."""
     if scenario != "offline":
         return ()
     return (Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1}),)
 
 
 def _point(scenario: str, samples: int | None, target_qps: float | None) -> Point:
-    """The batch is a query's samples; a server's load is an axis, since its latency depends on it."""
+    """The batch size is the number of samples in a query. The load of a server is an axis, since latency depends on
+    it."""
     default = MULTISTREAM_SAMPLES if scenario == "multistream" else 1
     is_server = scenario in ("server", "interactive")
     return Point(
@@ -314,7 +316,7 @@ def _words(fields: Fields) -> dict[str, str | None]:
 
 
 def _word(fields: Fields, name: str) -> str | None:
-    """Text, or a number as text: tables differ."""
+    """Text, or a number as text: tables differ in this."""
     value = fields.any(name)
     if value is None or isinstance(value, list | dict):
         return None
@@ -340,7 +342,7 @@ def _results_in(file: ForeignFile) -> Iterator[Row]:
         stated = _stated_power(row)
         yield Row(fields=row, power=stated if power is None else (power.must(power.number, "Result"), _units(power)))
     for row in powers.values():
-        row.refuse("Units", "the result of this power is not in the file")
+        row.refuse("Units", "the file has no result for this power measurement")
 
 
 def _table_rows(file: ForeignFile) -> Iterator[Fields]:

@@ -1,7 +1,8 @@
 """onnxruntime-genai's benchmark/python/benchmark_e2e.py: its records as JSON and as CSV.
 
-A record is one batch size, prompt length and number of new tokens, with means over the repetitions and no spread. The
-number of repetitions and of warm-ups in it is a default of the record's class, not what was run, and is only kept.
+A record is one batch size, prompt length and number of new tokens, with means over the repetitions and no variation.
+The numbers of repetitions and warm-ups in it are defaults of the record's class, not what was run, so they are only
+kept.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from db.importers.support.reading import Fields, csv_header, csv_rows, short
 
 BACKEND = "onnxruntime-genai"
 OWN = "token_generation_latency_ms"
-"""A metric that all records have, and none of other tools that use the same class."""
+"""A metric that every record has, but no record of other tools with the same class."""
 DATE = "%Y-%m-%d %H:%M:%S"
 MB_PER_GIB = 1073.741824
 METRICS = {
@@ -36,10 +37,10 @@ METRICS = {
     "peak_gpu_memory_gb": ("gpu_memory_peak_mb", MB_PER_GIB),
     "peak_cpu_memory_gb": ("cpu_memory_peak_mb", MB_PER_GIB),
 }
-"""Metric in the file -> ours, and the factor to it."""
+"""Metric in the file -> our metric, and the factor to it."""
 COUNTS_THE_BUFFER = "the file counts max_length tokens a sequence, which is not its prompt and new tokens"
 DEVICES = ("cpu", "cuda", "rocm", "openvino", "qnn")
-"""Execution providers that are named like our device."""
+"""Execution providers that are named like our devices."""
 DEFINITIONS = {
     "latency": "wall_clock_time_s: tokenizing, the prompt and all new tokens of the batch, on average",
     "prefill_tokens_per_sec": "batch size times prompt length over the mean time of processing the prompt",
@@ -57,7 +58,7 @@ class Record:
 
     fields: Fields
     cell: tuple[str, ...]
-    """Model, precision, execution provider, package and its version; the last one and the precision may be empty."""
+    """Model, precision, execution provider, package and its version; precision and version may be empty."""
     date: str | None
     """As written."""
     result: Result
@@ -104,7 +105,7 @@ def _records(file: ForeignFile) -> Iterator[Fields]:
 
 
 def _nested(row: Fields) -> dict[str, Any]:
-    """A row of the CSV, whose columns are paths, as the record in the JSON."""
+    """A row of the CSV, whose columns are paths, as a record of the JSON."""
     record: dict[str, Any] = {}
     for name in row:
         *path, last = name.split(".")
@@ -112,7 +113,7 @@ def _nested(row: Fields) -> dict[str, Any]:
         for part in path:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
-                row.refuse(name, "is below a column with a value of its own")
+                row.refuse(name, "lies below a column that has a value itself")
         place[last] = row.peek(name)
     return record
 

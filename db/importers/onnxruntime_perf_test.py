@@ -1,7 +1,7 @@
 """onnxruntime_perf_test: its result file, to which each invocation appends, or its printed output.
 
-The file has no date, device or batch size, and names the model by its folder. An invocation is a fresh process, hence
-a launch; its warm-up is one call, whose time only the printed output has.
+The file has no date, device or batch size, and names the model by its folder. Each invocation is a fresh process and
+becomes a launch. Its warm-up is one call, whose time only the printed output contains.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ NUMBERS = {
     "Total inference run time": ("duration_ms", "s"),
     "Total run time": ("duration_ms", "s"),
 }
-"""Printed label -> metric, and the unit where the line has none."""
+"""Printed label -> metric, and the unit if the line has none."""
 FACTORS = {"ms": 1.0, "s": MS_PER_S, "%": 1.0, "bytes": bytes_to_mb(1), "": 1.0}
 COUNTS = ("Total inference requests", "Total iterations")
 COMMAND = re.compile(r"(?:^|[\s/\\])onnxruntime_perf_test(?:\.exe)?\s+(?P<arguments>-.*)")
-"""A command's line in a log, which an invocation begins with."""
+"""The command line in a log, with which an invocation begins."""
 PROVIDER = re.compile(r"-e (\w+)")
 MODEL_PATH = re.compile(r"(?:([^\s/\\]+)[/\\])?([^\s/\\]+)\.(?:onnx|ort)\b")
 FIRST_LABELS = ("Session creation time cost", "Total inference time cost", "Total time cost")
-"""Of an invocation: the first line of its numbers is one of these."""
+"""Labels of the first line of numbers of an invocation."""
 PRINTED_LABELS = (*COUNTS, "Total inference time cost", "Total time cost")
 """Every version prints one of these labels."""
 DEFINITIONS = {
@@ -98,7 +98,7 @@ def _is_output(file: ForeignFile) -> bool:
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     first = next(_lines(file), None)
     if first is None:
-        file.refuse("is empty, or not text")
+        file.refuse("the file is empty, or not text")
     if not ROW.fullmatch(first[1]):
         for index, own in enumerate(_printed_invocations(list(_lines(file)))):
             yield _printed(file, own, f"unknown {index}" if index else "unknown")
@@ -177,7 +177,7 @@ def _measured(invocations: Sequence[Invocation]) -> Result:
 
 
 def _printed_invocations(lines: Sequence[tuple[int, str]]) -> list[list[tuple[int, str]]]:
-    """The lines of each invocation in a log: one begins with its command, or with a first label that is repeated."""
+    """The lines of each invocation in a log. An invocation begins with its command, or with a repeated first label."""
     found: list[list[tuple[int, str]]] = [[]]
     labels: set[str] = set()
     for number, line in lines:

@@ -1,6 +1,6 @@
 """OpenVINO's benchmark_app: benchmark_report.json and benchmark_report.csv.
 
-The Python tool and the C++ tool use different names for the same values; both are read under those of the C++ JSON.
+The Python and C++ tools use different names for the same values; both are read under the names of the C++ JSON.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ TIMES = {
     "first_inference_time": ("first_call_ms", 1.0),
     "throughput": ("throughput_samples_per_sec", 1.0),
 }
-"""Number -> metric, and the factor to it from the file's ms or samples a second."""
+"""Number -> metric, and the factor to it from the file's ms or samples per second."""
 ROUNDED_TO_MS = 0.01
 INEXACT, TOO_INEXACT = 0.005, 0.02
-"""Rounding as a share of the latency: from the first it is a doubt, from the second it can hide a change of 2 %."""
+"""Rounding relative to the latency: above the first it is a doubt, above the second it can hide a change of 2 %."""
 NAMELESS = re.compile(r"(Model\d*|main_graph|torch[-_]jit.*|tf2onnx|)", re.IGNORECASE)
-"""Converters' names for a model without one."""
+"""Names that converters give to an unnamed model."""
 SHAPE = re.compile(r"([\w.:/-]*)\[(\d+(?:,\d+)+)\](?!\[)")
 MODEL_FILES = ("model", "openvino_model", "saved_model")
-"""File names that do not name the model: their folder does."""
+"""File names that do not name the model; their folder does."""
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -90,7 +90,7 @@ def _option(options: Fields, name: str) -> str | None:
 
 
 def _model_id(options: Fields, setup: Fields) -> str:
-    """The topology's name, else that of the model's file or folder."""
+    """The name of the topology, or else of the model's file or folder."""
     topology = setup.text("topology") or ""
     if not NAMELESS.fullmatch(topology):
         return topology
@@ -141,7 +141,7 @@ def _streams(name: str) -> str:
 
 
 def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tuple[Doubt, ...]]:
-    """The tool's point, with the shapes of its command, and a doubt where these have another batch size."""
+    """The point, with the shapes on the command line, and a doubt if these imply another batch size."""
     batch_size = setup.count("batch_size") or 1
     shape = _shape(_option(options, "data_shape") or _option(options, "shape") or "")
     point = Point(
@@ -180,7 +180,7 @@ def _metrics(results: Fields) -> tuple[dict[str, float], dict[str, str]]:
 
 
 def _rounding(metrics: dict[str, float]) -> tuple[Doubt, ...]:
-    """A doubt when half of the last digit is much of the latency."""
+    """A doubt if half of the last digit is a large part of the latency."""
     middle = metrics.get("latency_median_ms", metrics.get("latency_mean_ms", 0.0))
     share = ROUNDED_TO_MS / 2 / middle if middle > 0 else 1.0
     if share < INEXACT:
@@ -259,7 +259,7 @@ def _renamed(values: dict[str, Any]) -> dict[str, Any]:
         percentile = PERCENTILE.fullmatch(name.lower())
         if percentile is not None:
             renamed |= {"percentile_boundary": percentile[1], "latency_median": value}
-        elif value != "None":  # the Python tool's word for what was not asked for, such as a number of iterations
+        elif value != "None":  # the Python tool's word for an unset option, such as a number of iterations
             renamed[NAMES.get(name.lower(), name)] = value
     return renamed
 
@@ -276,7 +276,7 @@ def _from_csv(file: ForeignFile) -> dict[str, dict[str, Any]]:
             value = cells[1] if len(cells) == 2 else cells[1:]
             section[cells[0]] = [section[cells[0]], value] if cells[0] in section else value
         else:
-            file.refuse(f"line {number}: is outside of a section, expected a title first")
+            file.refuse(f"line {number}: expected the title of a section first")
     return found
 
 

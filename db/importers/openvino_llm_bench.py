@@ -1,9 +1,9 @@
 """OpenVINO GenAI's llm_bench (tools/llm_bench/benchmark.py): its reports, --report_json and --report (csv).
 
-An iteration is one call of generate on one prompt, iteration 0 its warm-up. Its `generation_time` is in s, all other
-times in ms; `latency` is not that of a call but the time per token. `input_size` and `output_size` are tokens of the
-whole batch. The tool's own averages leave out the first iteration in the file only, which of several prompts is one of
-several warm-ups; so statistics are computed from the iterations.
+An iteration is one call of generate on one prompt; iteration 0 is its warm-up. `generation_time` is in s, all other
+times are in ms; `latency` is the time per token, not per call. `input_size` and `output_size` count the tokens of the
+whole batch. The tool's own averages exclude only the first iteration in the file, which is just one of several warm-ups
+if there are several prompts, so statistics are computed from the iterations here.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ CSV_FIELDS = {
 }
 """Column of the CSV -> field of the JSON."""
 OF_ALL = ("model", "framework", "device", "precision", "num_beams", "batch_size")
-"""Columns of the CSV that are the JSON's metadata."""
+"""Columns of the CSV that are metadata in the JSON."""
 ABSENT = ("", "NA", -1)
-"""In place of a time that was not measured."""
+"""Value of a time that was not measured."""
 TOKEN_TIMES = {"first_latency": "time_to_first_token", "second_avg_latency": "time_per_output_token"}
 TIMES = {**TOKEN_TIMES, "tokenization_time": "tokenize"}
 """Field -> raw metric, in ms."""
@@ -99,7 +99,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _from_csv(file: ForeignFile) -> dict[str, Any]:
-    """The CSV as the JSON has it; its rows of averages and comments are no iterations."""
+    """The CSV in the form of the JSON; its rows of averages and comments are not iterations."""
     metadata: dict[str, Any] = {}
     compile_time: float | None = None
     rows: list[dict[str, Any]] = []
@@ -116,7 +116,7 @@ def _from_csv(file: ForeignFile) -> dict[str, Any]:
 
 
 def _numbers(file: ForeignFile, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a row, with numbers where the JSON has numbers."""
+    """The values of a row, as numbers wherever the JSON has numbers."""
     row = Fields(file, values, numbers_are_text=True)
     texts = ("model", "framework", "device", "precision", "result_md5", "start", "end")
     return {name: row.peek(name) if name in texts or row.peek(name) in ABSENT else row.number(name) for name in values}
@@ -128,7 +128,7 @@ def _number(iteration: Fields) -> int:
 
 
 def _by_shape(iterations: Sequence[Fields]) -> list[list[Fields]]:
-    """The iterations with as many tokens in and out, together."""
+    """The iterations, grouped by numbers of input and output tokens."""
     shapes: dict[tuple[Any, Any], list[Fields]] = {}
     for one in iterations:
         shapes.setdefault((one.peek("input_size"), one.peek("output_size")), []).append(one)
@@ -170,13 +170,13 @@ def _positive(one: Fields) -> Any:
 
 
 def _times(iterations: Sequence[Fields], name: str) -> list[float]:
-    """The times of a field in the iterations that have it, in ms."""
+    """The times in a field, in ms, of the iterations that have it."""
     values = [None if one.peek(name) in ABSENT else one.number(name, low=0) for one in iterations]
     return [value for value in values if value is not None]
 
 
 def _each(iteration: Fields, name: str, batch_size: int) -> int | None:
-    """Tokens of one sequence of the batch; None where it is none, or the sequences differ."""
+    """Tokens of one sequence of the batch; None for 0 tokens, or if the sequences differ."""
     total = None if iteration.peek(name) in ABSENT else iteration.whole(name)
     return total // batch_size if total and not total % batch_size else None
 
@@ -186,7 +186,7 @@ def _in_mb(size_mib: float | None) -> float | None:
 
 
 def _stated(iteration: Fields) -> dict[str, Any]:
-    """The start and end of an iteration, and the start as it is written; empty where it has none."""
+    """The start and end of an iteration, and the start as written; empty if it has none."""
     if iteration.peek("start") in (None, "") or iteration.peek("end") in (None, ""):
         return {}
     start, end = iteration.time("start"), iteration.time("end")

@@ -1,4 +1,4 @@
-"""optimum-benchmark: benchmark.json, its halves (benchmark_report.json, benchmark_config.json) and their flat CSV.
+"""optimum-benchmark: benchmark.json, its two parts (benchmark_report.json, benchmark_config.json) and their flat CSV.
 
 Files of its first versions, with other keys, are read too.
 """
@@ -31,7 +31,7 @@ DEFINITIONS = {
 }
 TRAINING = ("overall", "warmup", "train")
 NEW_TOKENS = 100
-"""The tool's default."""
+"""Default of the tool."""
 TEXT_GENERATION = ("text-generation", "text2text-generation", "image-to-text", "conversational")
 DIFFUSION = ("text-to-image", "image-to-image", "inpainting", "stable-diffusion", "stable-diffusion-xl")
 DIFFUSION_STEPS = 30
@@ -43,15 +43,15 @@ MODE = (
     *("auto_calibration", "optimization", "optimization_config", "quantization", "use_cache", "use_merged"),
     *("ov_config", "half", "load_in_8bit", "load_in_4bit", "reshape"),
 )
-"""Fields of a backend that distinguish series."""
+"""Backend fields that distinguish series."""
 LEAST_BYTES = 100_000_000
-"""`gpu_vram_mb` is in bytes: no GPU has fewer than these, and none so many MB."""
+"""`gpu_vram_mb` is in bytes in some versions: no GPU has fewer bytes than this, or as many MB."""
 FLOAT32_BEFORE = 5
-"""Major version of transformers whose default dtype is the checkpoint's; before, it was float32."""
+"""Major version of transformers since which the default dtype is the checkpoint's; before, it was float32."""
 
 
 def _is_benchmark(file: ForeignFile) -> bool:
-    """A configuration, a report, both, or their flat columns."""
+    """Whether the file has a configuration, a report, both, or their flat columns."""
     data = file.json
     if data is not None:
         return optimum.is_whole(data) or optimum.is_config(data) or optimum.is_report(data)
@@ -59,7 +59,7 @@ def _is_benchmark(file: ForeignFile) -> bool:
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    """A run for each benchmark; NoResultsError for a configuration alone, or where another file has it too."""
+    """A run for each benchmark. Raises NoResultsError for a configuration alone, or if another file contains it too."""
     found = False
     for key, benchmark in optimum.whole(file):
         report = benchmark.fields("report")
@@ -67,7 +67,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
             found = True
             yield _run(file, key, benchmark, report)
     if not found:
-        file.without_results("a configuration alone, or all its numbers are in another file in its folder")
+        file.without_results("only a configuration, or all its numbers are in another file of the folder")
 
 
 def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> ForeignRun:
@@ -96,7 +96,7 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
 
 
 def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> optimum.Sizes:
-    """The point and its sequences: from the configuration, else from throughputs times latencies."""
+    """The point and its sequences, from the configuration, or else from throughputs times latencies."""
     inputs = scenario.section("input_shapes")
     generate = scenario.section("generate_kwargs")
     batch_size, new_tokens = inputs.count("batch_size"), generate.count("max_new_tokens")
@@ -106,7 +106,7 @@ def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> o
         new_tokens = new_tokens or derived
     if batch_size is None:
         report.file.refuse(
-            f"{report.path}: no batch size: put the benchmark's configuration into its folder, or import benchmark.json"
+            f"{report.path}: no batch size: add the benchmark's configuration to its folder, or import benchmark.json"
         )
     if task in TEXT_GENERATION:
         new_tokens = new_tokens or NEW_TOKENS
@@ -129,8 +129,8 @@ def _sizes_from(report: Fields) -> tuple[int | None, int | None]:
 
 
 def _volume(report: Fields, name: str) -> int | None:
-    """Samples or tokens of a call of the target: throughput times mean latency, where that is one whole number within
-    the rounding of both; None where several could be meant."""
+    """Samples or tokens of a call of the target: throughput times mean latency, if only one whole number is possible
+    within the rounding of both; otherwise None."""
     target = report.untaken().fields(name)
     throughput = None if target is None else target.fields("throughput")
     value = None if throughput is None else throughput.number("value", low=0)
@@ -143,7 +143,7 @@ def _volume(report: Fields, name: str) -> int | None:
 
 
 SAME = 1e-9
-"""Relative: products of the same numbers in another order differ by less."""
+"""Relative tolerance: products of the same numbers in another order differ by less."""
 
 
 def _half_digit(value: float) -> float:
@@ -162,7 +162,7 @@ def _refuse_training(report: Fields) -> None:
     """Raise FormatError for a report of training."""
     for name in TRAINING:
         if name in report:
-            report.refuse(name, "is a training target: only inference is imported")
+            report.refuse(name, "training is not supported: only inference is imported")
 
 
 def _axes(inputs: Fields, scenario: Fields, task: str) -> dict[str, int | float]:
@@ -201,7 +201,7 @@ def _setup(config: Fields) -> dict[str, Any]:
 
 
 def _doubts(config: Fields, setup: Mapping[str, Any]) -> tuple[Doubt, ...]:
-    """Doubts about the way of measuring."""
+    """Doubts about the method of measurement."""
     launcher = config.fields("launcher")
     processes = launcher.count("nproc_per_node") if launcher is not None and "nproc_per_node" in launcher else None
     found = []
@@ -237,7 +237,7 @@ def _mode(backend: Fields) -> dict[str, Scalar]:
 
 
 def _precision(backend: Fields, name: str, versions: Mapping[str, str], mode: dict[str, Scalar]) -> Precision:
-    """The precision; the file's own word goes into `mode` where we have none for it."""
+    """The precision; the file's own word goes into `mode` if we have none for it."""
     dtype, autocast = backend.text("torch_dtype"), backend.text("autocast_dtype")
     if mode.get("load_in_4bit") or mode.get("load_in_8bit"):
         return "int4" if mode.get("load_in_4bit") else "int8"
@@ -256,7 +256,7 @@ def _precision(backend: Fields, name: str, versions: Mapping[str, str], mode: di
 
 
 def _major(version: str | None) -> int:
-    """The first number of a version; that of FLOAT32_BEFORE when there is none."""
+    """The major number of a version; FLOAT32_BEFORE without one."""
     first = (version or "").partition(".")[0]
     return int(first) if first.isascii() and first.isdigit() and len(first) < 5 else FLOAT32_BEFORE
 

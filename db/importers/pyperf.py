@@ -1,7 +1,7 @@
 """pyperf's JSON: each of its processes is a launch, with warm-ups and values.
 
-A value is the mean time of `loops` x `inner_loops` calls. The processes in which pyperf finds the number of loops are
-kept but not counted. Its times have no zone.
+A value is the mean time of `loops` x `inner_loops` calls. The processes in which pyperf calibrates the number of loops
+are kept but not counted. Its times have no time zone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from db.importers.support.reading import Fields, shifted, short, top_fields
 
 FORMAT_VERSION = "1.0"
 UNTIMED = {"byte": ("memory_peak_mb", "MB", 1 / BYTES_PER_MB), "integer": ("value", "1", 1.0)}
-"""Unit of a benchmark that does not measure time -> metric, its unit and the factor to it."""
+"""Unit of a benchmark that measures something else than time -> metric, its unit and the factor to it."""
 DEFINITIONS = {
     "latency_wall": "time of a block of calls over loops x inner_loops, by pyperf's timer",
     "process_peak_rss_mb": "mem_max_rss, or of a command its command_max_rss: median over the processes",
@@ -36,7 +36,7 @@ class Process:
     """One entry of a benchmark's "runs"."""
 
     values: Sequence[float]
-    """Seconds a call (or bytes, or numbers: the benchmark's unit), each from a block of calls."""
+    """Seconds per call (or bytes, or numbers: the benchmark's unit), each from a block of calls."""
     loops: int
     """Loops behind each value."""
     inner_loops: int
@@ -77,7 +77,7 @@ def _run(benchmark: Fields, index: int, metadata: Fields) -> ForeignRun:
     file, name = benchmark.file, metadata.must(metadata.text, "name")
     processes = [_process(one, metadata) for one in benchmark.must(benchmark.objects, "runs")]
     if not any(one.values for one in processes):
-        benchmark.refuse("runs", "no process measured anything")
+        benchmark.refuse("runs", "no process has measured values")
     dated = [(one.date, shifted(file, one.date, one.duration_s)) for one in processes if one.date is not None]
     cpu = metadata.text("cpu_model_name")
     return ForeignRun(
@@ -166,7 +166,7 @@ def _result(metadata: Fields, processes: Sequence[Process]) -> Result:
 
 
 def _samples(launch: int, process: Process) -> Iterator[Samples]:
-    """A process's warm-ups and values in ms. Warm-ups with different loops get the smallest number."""
+    """The warm-ups and values of a process in ms. Warm-ups with different numbers of loops get the smallest one."""
     inner = process.inner_loops
     if process.warmups:
         loops = min(loops for loops, _ in process.warmups)
@@ -177,7 +177,7 @@ def _samples(launch: int, process: Process) -> Iterator[Samples]:
 
 
 def _started(process: Process) -> str:
-    """The start of a process's samples; empty where it is the run's."""
+    """The start of a process's samples; empty if it is the start of the run."""
     return "" if process.date is None else iso(process.date)
 
 

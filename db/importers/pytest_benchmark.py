@@ -1,7 +1,7 @@
 """pytest-benchmark's JSON (--benchmark-json, --benchmark-save): a run for each test, a result for each of its cases.
 
-A round is one raw value, the mean time of its iterations in s; without --benchmark-save-data the file has statistics
-alone. Numbers among a test's parameters are axes; the others make separate runs.
+A round gives one raw value, the mean time of its iterations in s; without --benchmark-save-data the file has only
+statistics. Numeric parameters of a test are axes; the others make separate runs.
 """
 
 from __future__ import annotations

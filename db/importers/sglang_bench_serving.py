@@ -1,7 +1,7 @@
-"""SGLang's `python -m sglang.bench_serving --output-file FILE.jsonl`: one load a line, without a date.
+"""SGLang's `python -m sglang.bench_serving --output-file FILE.jsonl`: one load per line, without a date.
 
-Times are in ms, those of the raw lists (--output-details) in s. The model, device and precision are in the server's
-own information, where the server gave it.
+Times are in ms, but in s in the raw lists (--output-details). Model, device and precision come from the server's
+information, if the server provided it.
 """
 
 from __future__ import annotations

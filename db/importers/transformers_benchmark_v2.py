@@ -1,4 +1,4 @@
-"""transformers' benchmark_v2: the JSON file of a model's scenarios, and the JSON lines on the hub."""
+"""transformers' benchmark_v2: the JSON file with a model's scenarios, and the JSON lines on the hub."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def _is_benchmark(file: ForeignFile) -> bool:
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    """A run for each scenario, which has its own settings of the runtime."""
+    """A run for each scenario, since each has its own runtime settings."""
     if isinstance(file.json, dict) and not _is_entry(file.json):
         for key in file.json:
             entry = Fields(file, file.json).fields(key)
             yield _run(key, entry or file.refuse(f"{key[:60]}: is null"))
         return
     if not file.json_lines:
-        file.refuse("expected scenarios by their hash, or one scenario a line")
+        file.refuse("expected scenarios by hash, or one scenario per line")
     for number, row in enumerate(file.json_lines, 1):
         if not isinstance(row, dict):
             file.refuse(f"line {number}: expected an object")
@@ -91,7 +91,7 @@ def _run(key: str, entry: Fields) -> ForeignRun:
 
 
 def _named(file: ForeignFile) -> str:
-    """The model by the file's name, in which a slash is an underscore: older versions name it nowhere else."""
+    """The model from the file name, in which slashes are underscores: older versions name it nowhere else."""
     found = FILE_NAME.fullmatch(file.path.name)
     return found[1] if found else "unknown"
 
@@ -110,7 +110,7 @@ def _mode(config: Fields) -> dict[str, Scalar]:
 
 
 def _device(hardware: Fields) -> dict[str, Any]:
-    """The file has no device; where it has a GPU, the tool ran on it."""
+    """The device. The file does not name it, but if it lists a GPU, the tool ran on it."""
     name, memory_gb = hardware.text("gpu_name"), hardware.number("gpu_memory_total_gb", low=0)
     if name is None or name in NOTHING:
         return {"device_type": "unknown"}
@@ -153,7 +153,7 @@ def _ms(measures: Fields, name: str) -> array[float]:
 
 
 def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str, float], dict[str, str]]:
-    """First token and the tokens after it: from their times where the file has them, else from the tool's means."""
+    """First token and the tokens after it, from their times if the file has them, otherwise from the tool's means."""
     first, means = _ms(measures, "time_to_first_token"), _ms(measures, "inter_token_latency")
     times = _token_times(measures, "timestamps")
     gaps = array("d", (gap for iteration in times for gap in _token_gaps_ms(iteration)))
@@ -213,13 +213,13 @@ def _doubts(
 
 
 def _token_times(fields: Fields, name: str) -> tuple[Times, ...]:
-    """The times of each iteration; empty when the field is absent. Raises FormatError for anything but such a list."""
+    """The times of each iteration; empty if the field is absent. Raises FormatError for anything but such a list."""
     found = enumerate(fields.each(name))
     return tuple(_requests(fields, f"{name}[{index}]", one) for index, one in found if one is not None)
 
 
 def _token_gaps_ms(times: Times) -> Iterator[float]:
-    """Gaps between successive tokens of each request in ms. Requests of a batch with the same times count once."""
+    """Gaps between successive tokens of each request in ms. Requests of a batch with equal times count once."""
     distinct = {array("d", request).tobytes(): request for request in times}
     return ((after - before) * MS_PER_S for request in distinct.values() for before, after in pairwise(request))
 

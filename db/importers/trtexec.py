@@ -1,7 +1,7 @@
 """TensorRT's trtexec: its log, and the times of every query (--exportTimes).
 
-A query is one call of the engine. Its latency is that of the copies to the device and back and the computation between
-them, without the wait for other queries; all times are in ms. The log states whole runs, one for each command in it.
+A query is one call of the engine. Its latency covers the copy to the device, the computation and the copy back, without
+waiting for other queries; all times are in ms. The log contains whole runs, one per command.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SHAPE = re.compile(r"(?:--(?:shapes|optShapes)=|Input inference shapes?\s*: ?)\S
 FILE = re.compile(r"--(?:onnx|loadEngine|uff|model)=(\S+)")
 DEFAULT_WARM_UP_MS = 200.0
 FIELDS = {"latencyMs": "latency_wall", "computeMs": "latency_device", "h2dMs": "h2d", "d2hMs": "d2h"}
-"""Field of --exportTimes -> metric of its samples; the others go by their own names."""
+"""Field of --exportTimes -> metric of its samples; others keep their names."""
 DEFINITIONS = {
     "latency": "H2D + GPU compute + D2H of a query, by the device's events; percentiles are nearest ranks",
     "latency_device": "GPU compute time of a query",
@@ -84,7 +84,7 @@ def _of_log(file: ForeignFile, text: str, key: str) -> ForeignRun:
     words = command[2] if command else ""
     path = FILE.search(words)
     name = re.split(r"[/\\]", found["model"] or (path[1] if path else ""))[-1]
-    is_loaded = "--loadEngine" in words  # then the stated precision is that of no build
+    is_loaded = "--loadEngine" in words  # then the stated precision does not describe a build
     precision = None if is_loaded else found["precision"]
     mode = {"precisions": precision, "streams": found["streams"] if found["streams"] != "1" else None}
     memory = found["memory_mib"]
@@ -108,7 +108,7 @@ def _of_log(file: ForeignFile, text: str, key: str) -> ForeignRun:
 
 
 def _precision(words: str | None) -> Precision:
-    """The precision, where the build had no choice: of several the builder takes the fastest for each layer."""
+    """The precision if the build had no choice: among several, the builder takes the fastest for each layer."""
     return "other" if "+" in (words or "") else precision_of(words)
 
 
@@ -151,7 +151,7 @@ def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Res
 
 
 def _failure(text: str) -> str:
-    """The log's first error, or what is missing in it."""
+    """The first error in the log, or what is missing in it."""
     error = re.search(r"\[E\] (.+)", text)
     return error[1].strip()[:2000] if error else "the log has no performance summary: inference did not run to its end"
 
@@ -164,7 +164,7 @@ def _number(file: ForeignFile, text: str) -> float:
 
 
 def _of_times(file: ForeignFile) -> Result:
-    """Every query of --exportTimes. Those of the warm-up are in older versions' files only."""
+    """Every query of --exportTimes. Only files of older versions contain the warm-up."""
     queries = Fields(file, {"queries": file.json}).objects("queries") or ()
     begins = [one.number("startComputeMs") for one in queries]
     warm = sum(begin is not None and begin < DEFAULT_WARM_UP_MS for begin in begins)

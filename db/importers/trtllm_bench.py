@@ -1,7 +1,7 @@
 """TensorRT-LLM's trtllm-bench: --report_json of a throughput or latency benchmark, and its --request_json.
 
-The report has statistics in ms, the list of requests times in ns of a clock without a date. Neither says at which rate
-or concurrency the requests were sent.
+The report has statistics in ms; the list of requests has times in ns from a clock without a date. Neither states the
+rate or concurrency of the requests.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _speculation(decoding: Fields) -> dict[str, float | None]:
 
 
 def _common(lengths: Fields) -> int | None:
-    """The length of all requests; None where they differ."""
+    """The length of all requests; None if they differ."""
     least, most = lengths.number("minimum"), lengths.number("maximum")
     return int(least) if least is not None and least == most and least >= 1 else None
 
@@ -202,7 +202,7 @@ def _of_requests(requests: list[Fields]) -> Result:
         for numbers, value in ((ends, end), (inputs, tokens_in), (outputs, tokens_out)):
             numbers.append(value)
         times["latency_wall"].append((end - start) / NS_PER_MS)
-        if first >= start:  # -1 where nothing was streamed
+        if first >= start:  # -1 if nothing was streamed
             times["time_to_first_token"].append((first - start) / NS_PER_MS)
             if tokens_out > 1:
                 times["time_per_output_token"].append((end - first) / NS_PER_MS / (tokens_out - 1))

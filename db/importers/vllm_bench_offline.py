@@ -1,7 +1,7 @@
 """vLLM's `vllm bench latency` and `vllm bench throughput` (before: benchmark_latency.py, benchmark_throughput.py).
 
-The file of --output-json has numbers alone; its .pytorch.json also has the model and the command's arguments. Times are
-in s. A latency is that of a whole batch, prompts and new tokens together.
+The file of --output-json has only numbers; its .pytorch.json also has the model and the command's arguments. Times are
+in s. A latency covers a whole batch, with prompts and new tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LATENCY = {"avg_latency", "latencies", "percentiles"}
 THROUGHPUT = {"elapsed_time", "num_requests", "total_num_tokens", "requests_per_second", "tokens_per_second"}
 MODE = ("tensor_parallel_size", "pipeline_parallel_size", "quantization", "kv_cache_dtype", "enforce_eager")
 PLAIN: tuple[object, ...] = (None, False, 1, "auto")
-"""Values of these that say nothing."""
+"""Values that carry no information."""
 DEFINITIONS = {
     "latency": "one call of generate for the whole batch: prompts and all new tokens, after warm-up calls",
     "throughput_samples_per_sec": "requests_per_second: all requests, given to the engine at once, over their time",
@@ -30,7 +30,7 @@ DEFINITIONS = {
 
 
 def _data(file: ForeignFile) -> Mapping[str, Any] | None:
-    """The file's numbers as in --output-json, with the model and arguments where it has them."""
+    """The numbers in the form of --output-json, with model and arguments if the file has them."""
     records = merged_records(file.json)
     if records is None:
         return file.json if isinstance(file.json, dict) else None

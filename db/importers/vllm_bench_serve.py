@@ -1,12 +1,12 @@
-"""vLLM's `vllm bench serve` (before: benchmark_serving.py): one load, or with --append-result one a line; and
-what `vllm bench sweep` writes of several: run=N.json and summary.json of each combination, and a summary.csv.
+"""vLLM's `vllm bench serve` (before: benchmark_serving.py): one load, or one per line with --append-result; and the
+files of `vllm bench sweep`: run=N.json and summary.json for each combination, and a summary.csv.
 
-A sweep writes the number of the run and what it varied behind the load's own fields; what it varied is part of the
-series.
+A sweep appends the number of the run and the varied parameters to the load's own fields; the varied parameters are part
+of the series.
 
-Times are in ms, those of the raw lists in s. Where nothing was streamed, or no request had a second token, the file has
-0 for the metrics that were not measured. The date is the end of the load, in local time. The .pytorch.json of a load
-has its statistics, and the rest of it as their information.
+Times are in ms, but in s in the raw lists. If nothing was streamed, or no request had a second token, the file has 0
+for the metrics that were not measured. The date is the end of the load, in local time. The .pytorch.json of a load has
+its statistics, with everything else as their metadata.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NUMBERS = {
 }
 REQUIRED = {"model_id", "num_prompts", "request_throughput"}
 MOST_SHAPE = 1e6
-"""Of the gamma distribution of arrivals: more are constant ones, and no number of a load."""
+"""Maximum burstiness of the gamma distribution of arrivals: above it they count as constant."""
 DATE = "%Y%m%d-%H%M%S"
 NO_AUDIO = f"{NOT_APPLICABLE}: no audio, or none that the file counts"
 DEFINITIONS = {
@@ -90,7 +90,7 @@ def _loads(file: ForeignFile) -> Sequence[Json]:
 
 
 def _of_row(row: Fields) -> dict[str, Any]:
-    """A load in a summary.csv of pandas, whose first column counts the rows; an empty cell is a field of other
+    """A load in a summary.csv written by pandas, whose first column counts the rows; an empty cell is a field of other
     combinations."""
     cells = {name: row.peek(name) for name in row if name}
     return {name: text if name in TEXTS else _of_cell(text) for name, text in cells.items() if text}
@@ -114,26 +114,26 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _check_place(file: ForeignFile) -> None:
-    """Raise NoResultsError for a file whose loads are in others of its folder, a warm-up and a run that failed."""
+    """Raise NoResultsError for a warm-up, a failed run, and a file whose loads are in other files of its folder."""
     path, data = file.path, file.json
     if isinstance(data, dict) and data.keys() >= FAILED_RUN:
-        file.without_results(f"a run of a sweep that failed: {short(data['error_type'])}: {short(data['error'])}")
+        file.without_results(f"failed run of a sweep: {short(data['error_type'])}: {short(data['error'])}")
     if isinstance(data, dict) and data.get(RUN_NUMBER) == -1:
-        file.without_results("the warm-up of a sweep")
+        file.without_results("warm-up of a sweep")
     if path.name.endswith(".pytorch.json"):
         whole = path.with_name(path.name.removesuffix(".pytorch.json") + ".json")
         if whole.is_file():
             file.without_results(f"all its numbers are in {whole.name}")
     if path.name in ("summary.json", "summary.csv") and any(path.parent.glob(f"{SUMMARISED[path.suffix]}run=*.json")):
-        file.without_results("the summary of a sweep: each of its runs is in a file of its own, run=N.json")
+        file.without_results("summary of a sweep: each run has its own file, run=N.json")
 
 
 SUMMARISED = {".json": "", ".csv": "*/"}
-"""Ending of a summary -> where the runs are that it has."""
+"""Extension of a summary -> path of the runs in it."""
 
 
 def _varied(load: Mapping[str, Any]) -> dict[str, Any]:
-    """What a sweep varied, by name: the fields behind the number of the run."""
+    """The parameters that a sweep varied, by name: the fields after the number of the run."""
     names = list(load)
     if RUN_NUMBER not in names:
         return {}
@@ -141,7 +141,7 @@ def _varied(load: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sweep_words(varied: Mapping[str, Any]) -> tuple[dict[str, int | float], dict[str, Scalar]]:
-    """Its numbers, which are axes, and the rest, which is part of the mode."""
+    """The numeric parameters, which are axes, and the others, which are part of the mode."""
     plain = {name: value for name, value in varied.items() if isinstance(value, int | float | str)}
     numbers = {name: value for name, value in plain.items() if not isinstance(value, bool | str)}
     axes, _ = split_arguments(numbers)
@@ -186,10 +186,10 @@ def _run(load: Fields, index: int, varied: Mapping[str, Any]) -> ForeignRun:
 
 
 def _requests(load: Fields) -> tuple[Requests, ...]:
-    """The requests of a detailed result; empty where the file lacks their times.
+    """The requests of a detailed result; empty if the file lacks their times.
 
-    In a closed loop the client hands all requests over at once, and they wait in it for a place: a request was to be
-    sent when it was. In an open loop it was to be sent when it came, before that wait.
+    In a closed loop the client submits all requests at once, and they wait in its queue: the intended start of a
+    request is the actual one. In an open loop the intended start is the arrival, before that wait.
     """
     fields = load.untaken()
     names = ("start_times", "ttfts", "latencies", "input_lens", "output_lens")

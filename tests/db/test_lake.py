@@ -25,7 +25,7 @@ from db import connection as connections
 from db.analysis.annotations import annotate
 from db.analysis.gate.alerts import raise_alerts, set_triage
 from db.analysis.history.changes import update_changes
-from db.analysis.history.histories import join_series
+from db.analysis.history.histories import alias_series
 from db.commands import merge, query
 from db.upkeep.merge import merge as merge_in
 from db.upkeep.verify import CHECKS
@@ -230,7 +230,7 @@ def test_every_writer_is_repeated_where_the_server_cuts_it_or_its_answer_is_lost
         regression = SimpleNamespace(**REGRESSION | found, last_good_result_id=own)
         (alert,) = spoiled(lambda: raise_alerts(warehouse, [regression])).new
         spoiled(lambda: set_triage(warehouse, [alert], "noise", "no"))
-        spoiled(lambda: join_series(warehouse, old, new, "renamed"))
+        spoiled(lambda: alias_series(warehouse, old, new, "renamed"))
         sizes = {"benchmark_runs": 2, "benchmark_results": 2, "series": 2, "annotations": 1, "history_scans": 2}
         sizes |= {"alerts": 1, "series_alias": 1}
         assert {name: warehouse.query(f"FROM {name}").arrow().num_rows for name in sizes} == sizes

@@ -1,1 +1,1 @@
-"""Compares one selection of results with another."""
+"""Comparison of two selections of results."""

@@ -1,7 +1,7 @@
 """Compares two selections of stored results point by point, or the values of a column in one selection.
 
-All comparable results of a side count. Where runs of both sides overlapped on one host, and their launches of equal
-number began in turns (both of one round before both of the next), the rounds are compared; else the sessions.
+All comparable results of a side count. If runs of both sides overlapped on one host and their launches alternated (both
+launches of a round began before those of the next round), rounds are compared; otherwise sessions are.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ class Side:
     result_id: str
     run_id: str
     started_at: str
-    """Of the run, UTC, ISO 8601."""
+    """Start of the run, UTC, ISO 8601."""
     results: int
-    """The number of comparable results of the point, of which this is the newest."""
+    """Number of comparable results of the point; this is the newest."""
     launches: int
-    """Launches with a value, of all these results."""
+    """Launches with a value, in all these results."""
     value: float | None
-    """The result's, in the metric's unit."""
+    """Value of the result, in the metric's unit."""
     validity: str | None
     doubts: tuple[str, ...]
-    """Kinds, without those of severity info."""
+    """Kinds of doubt, without those of severity info."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A point of both sides and its judgement."""
+    """A point that both sides have, and its judgement."""
 
     point: str
-    """Label of the point, or of both points where they differ."""
+    """Label of the point, or both labels if they differ."""
     subject: Mapping[str, tuple[str | None, str | None]]
     """Model, device, runtime, ... of both sides."""
     differs: Mapping[str, tuple[object, object]]
     """The series keys in which the sides differ, with both values."""
     is_simulated: bool
-    """Whether a script or an emulator ran, so that the numbers are not a device's."""
+    """Whether the numbers come from a script or an emulator instead of a device."""
     before: Side
     after: Side
     judgement: Judgement
@@ -71,7 +71,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Single:
-    """A point of one side only."""
+    """A point that only one side has."""
 
     point: str
     subject: Mapping[str, str | None]
@@ -96,9 +96,9 @@ class Comparison:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Findings by verdict."""
     provenance: Mapping[str, tuple[object, object]] = field(default_factory=dict)
-    """Commit, host and versions that differ in the same way in all pairs."""
+    """Commit, host and versions, where they differ in the same way in all pairs."""
     moved_together: str | None = None
-    """In words, that nearly everything moved one way, which suggests the machine and not the code; else None."""
+    """Description of a common shift of nearly all points, which suggests the machine rather than the code; or None."""
 
     @property
     def is_empty(self) -> bool:
@@ -109,7 +109,7 @@ class Comparison:
 def compare(
     warehouse: Warehouse, before: Selection, after: Selection, metric: Metric, across: Collection[str] = ()
 ) -> Comparison:
-    """Compare the selections; columns to which they give different values, and `across`, may differ."""
+    """Compare the selections. Columns for which they name different values may differ, and those in `across`."""
     earlier, later = reading.measured(warehouse, (before, after), metric)
     matched = match(earlier, later, allowed_across({*across, *meant_to_differ(before, after)}))
     return _comparison(warehouse, matched, metric, before.text, after.text)
@@ -142,7 +142,7 @@ def compare_within(
 
 
 def meant_to_differ(before: Selection, after: Selection) -> frozenset[str]:
-    """The columns that both selections have with different words: batch=1 on both sides is no difference."""
+    """The columns for which the selections name different values: batch=1 on both sides is no difference."""
     one, other = ({word.strip() for word in each.text.partition("sql:")[0].split(",")} for each in (before, after))
     named = [{name for word in words for name in Selection.parse(word).named} for words in (one - other, other - one)]
     return frozenset(named[0] & named[1])
@@ -176,7 +176,7 @@ def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: 
 
 
 def _overlapping(before: Representative, after: Representative) -> list[tuple[Measured, Measured]]:
-    """The results whose runs overlapped on one machine, as runs in turns do."""
+    """The results whose runs overlapped on one machine, as interleaved runs do."""
     return [
         (one, other)
         for one in before.comparable
@@ -188,7 +188,7 @@ def _overlapping(before: Representative, after: Representative) -> list[tuple[Me
 
 
 def _are_of_one_machine(one: Measured, other: Measured) -> bool:
-    """By host, which --anonymous leaves out, or by the command that measured both."""
+    """Compares the host, which --anonymous omits, or the command that measured both."""
     places = ((each.about["host"], each.ab, each.session_id) for each in (one, other))
     return any(here and here == there for here, there in zip(*places, strict=True))
 
@@ -218,7 +218,7 @@ def _pair(
 
 
 def _rounds(before: Measured, after: Measured, details: reading.Details) -> list[tuple[float, float]]:
-    """Both values of each round; none where the launches did not alternate."""
+    """Both values of each round; empty if the launches did not alternate."""
     values = [details.values.get(one.result_id, {}) for one in (before, after)]
     starts = [details.starts.get(one.result_id, {}) for one in (before, after)]
     numbers = set.intersection(*map(set, (*values, *starts)))
@@ -230,7 +230,7 @@ def _rounds(before: Measured, after: Measured, details: reading.Details) -> list
 
 
 def _places(sides: Iterable[Sequence[Measured]], details: reading.Details) -> dict[str, int]:
-    """session_id -> its place on the time line of all sessions of the sides' series."""
+    """session_id -> its index in the time line of all sessions of both sides' series."""
     results = [one for side in sides for one in side]
     times: dict[str, datetime] = {}
     for series_id in {one.series_id for one in results}:
@@ -257,14 +257,14 @@ def _sessions(side: Sequence[Measured], places: Mapping[str, int], details: read
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The geometric mean, 0 of nothing; most sessions measured a point once, which need not take as long."""
+    """The geometric mean, 0 if empty. Most sessions measured a point once, so one value has a fast path."""
     if not values:
         return 0.0
     return math.exp(math.log(values[0])) if len(values) == 1 else geometric_mean(values)
 
 
 def _scatter(side: Sequence[Measured], sessions: Sequence[Session], details: reading.Details) -> SessionScatter | None:
-    """How sessions of the side's series vary: those that are not compared, and those of the side among themselves."""
+    """The variation between sessions of the side's series: of the sessions not compared, and of the side's own."""
     others = details.others.get(side[0].series_id, ())
     return session_scatter([[one.value for one in others], [one.value for one in sessions]])
 
@@ -339,8 +339,10 @@ def _surroundings(result: Measured) -> dict[str, str | None]:
 
 
 def _moved_together(findings: Sequence[Finding], metric: Metric) -> str | None:
-    """The common change, in words, of sides that differ in no key and were not measured in turns (else the machine's
-    state cancels); None without one."""
+    """Description of the common change; None without one.
+
+    Only for sides that differ in no key and were not interleaved: interleaving cancels the state of the machine.
+    """
     judged = [(one, one.judgement.change) for one in findings if one.judgement.change is not None]
     if any(one.differs or one.judgement.scope == "in turns" for one, _ in judged):
         return None

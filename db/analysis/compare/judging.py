@@ -1,26 +1,27 @@
-"""Judges the difference of two sides of a point: in rounds, or by how much sessions of the series vary. Pure.
+"""Judges the difference between two sides of a point, by rounds or by the variation between sessions. Pure.
 
-Values are compared as logarithms, so that a change is a ratio. Two cases get a verdict, each with its own error term:
+Values are compared as logarithms, so a change is a ratio. Two cases get a verdict, each with its own error term:
 
-    in turns            d(k) = ln b(k) - ln a(k) of the k-th of n rounds, in which each side had one launch. A drift of
-                        the machine is in both. change = exp(mean d) - 1, SE = sd(d) / sqrt(n), df = n - 1
-    between sessions    the sides' sessions, and what the series' own history says of sessions (`SessionScatter`: the
-                        variance s^2 of a session, the variance w^2 of a walk from one to the next).
-                        change = exp(mean ln b - mean ln a) - 1, over the sessions of each side;
-                        SE^2 = sum over both sides' sessions of max(s^2, v) / m^2, and w^2 times the distance of the
-                        sides on the time line, with m the sessions of a side and v the variance of a session's mean
-                        launch. A session whose launches disagree counts for less than the history promises.
+    in turns            d(k) = ln b(k) - ln a(k) of the k-th of n rounds, in which each side had one launch. Machine
+                        drift affects both sides. change = exp(mean d) - 1, SE = sd(d) / sqrt(n), df = n - 1
+    between sessions    the sides' sessions, and the variation between sessions in the series' history
+                        (`SessionScatter`: the variance s^2 of a session, the variance w^2 of a random walk from one
+                        session to the next). change = exp(mean ln b - mean ln a) - 1, over the sessions of each side;
+                        SE^2 = sum over both sides' sessions of max(s^2, v) / m^2, plus w^2 times the distance between
+                        the sides on the time line, where m is the number of sessions of a side and v the variance of a
+                        session's mean launch. A session whose launches disagree gets a lower weight than the history
+                        alone would give it.
 
     interval            95 %, exp(mean -+ t(0.975, df) SE) - 1
-    p                   two-sided, of t = mean / SE. Rounds that were added after a look are tested at half the level
-                        each time: p and the interval's error are doubled for each look before
-    q                   Benjamini and Hochberg's, over all differences that are judged together
-    detectable          the smallest change that would have been found with a probability of 80 %:
+    p                   two-sided, of t = mean / SE. Each look at the data before adding rounds halves the level: p and
+                        the interval's error are doubled per earlier look
+    q                   Benjamini-Hochberg, over all differences judged together
+    detectable          the smallest change that would be found with a probability of 80 %:
                         (t(1 - 0.004 / 2, df) + t(0.8, df)) SE, and at least 2 %
 
-A difference is a change where q <= 0.004 and it is at least 2 %. Sides that were measured neither in turns nor with a
-history are described, not judged: whatever the machine did between the two sessions is in the difference, and nothing
-says how much that is. `tests/perf/verdicts.py` prints how often equal sides are called changed, and what is found.
+A difference is a change if q <= 0.004 and it is at least 2 %. Sides that are neither interleaved nor have a history are
+described but not judged: their difference includes whatever the machine did between the two sessions, by an unknown
+amount. `tests/perf/verdicts.py` prints the false positive rate of equal sides, and the power.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ from benchmarking.core.student_t import cumulative, quantile
 from db.analysis.compare.session_scatter import MIN_SESSIONS, SessionScatter
 
 MAX_Q = 0.004
-"""Keeps equal sides that are called changed at 0.6 % with looks, and with noise that is not normal."""
+"""Keeps the false positive rate of equal sides at 0.6 %, even with several looks and non-normal noise."""
 MIN_CHANGE = 0.02
 """Smaller changes are never reported; an interval inside it means equivalent."""
 CONFIDENCE = 0.95
 POWER = 0.8
 MIN_ROUNDS = 3
-"""With 2, the interval is too wide to be useful, and its width is mostly chance."""
+"""Minimum rounds: with 2, the interval is too wide to be useful, and its width is mostly chance."""
 MIN_LAUNCHES = 3
-"""Of a session, so that one disturbed launch cannot be the session's value."""
+"""Minimum launches of a session, so that one disturbed launch cannot become the session's value."""
 SMALL = f"the change is significant, but may be smaller than {MIN_CHANGE:.0%}"
 WIDE = f"the interval is too wide to tell a change of {MIN_CHANGE:.0%} from none"
 DECIDES = "`benchhouse ab` decides"
@@ -53,35 +54,35 @@ Word = Literal[
 ]
 Scope = Literal["in turns", "between sessions"]
 WORDS: Mapping[str, tuple[Word, Word]] = {"MB": ("more", "less")}
-"""Unit -> words for a rise and a fall; other units have faster and slower, custom metrics better and worse."""
+"""Unit -> words for a rise and a fall. Other units use faster and slower, custom metrics better and worse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What one session measured of a point."""
+    """What one session measured for a point."""
 
     value: float
-    """The result's own, in the metric's unit."""
+    """Value of the result, in the metric's unit."""
     launches: tuple[float, ...]
-    """Each launch's own value."""
+    """Value of each launch."""
     place: int = 0
-    """On the time line of all sessions of both sides' series."""
+    """Index in the time line of all sessions of both sides' series."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two sides of a point, as far as judging them goes."""
+    """Two sides of a point: the input of a judgement."""
 
     before: tuple[Session, ...] = ()
     after: tuple[Session, ...] = ()
     why_not: str | None = None
-    """Why they are not to be compared; None where they are."""
+    """Why they are not comparable; None if they are."""
     rounds: tuple[tuple[float, float], ...] = ()
-    """Values of the launches of each round, where the sides were measured in turns."""
+    """Values of the launches of each round, if the sides were interleaved."""
     looks: int = 1
-    """How often the rounds were looked at, each time to decide on more of them."""
+    """How often the rounds were evaluated to decide whether to add more."""
     scatter: tuple[SessionScatter, SessionScatter] | None = None
-    """Of the two sides' series; None where their history is too short."""
+    """Of the two sides' series; None if their history is too short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,22 +93,22 @@ class Judgement:
     reason: str | None = None
     """Why there is no verdict, or an inconclusive one."""
     is_worse: bool | None = None
-    """Whether the change is for the worse; None without a change."""
+    """Whether the change is a regression; None without a change."""
     before: float | None = None
-    """In the metric's unit: the geometric mean of the rounds' launches, else of the sessions' values."""
+    """In the metric's unit: the geometric mean over the rounds' launches, or over the sessions' values."""
     after: float | None = None
     change: float | None = None
     low: float | None = None
-    """Of the change's interval; None where it is not judged."""
+    """Ends of the interval of the change; None if it is not judged."""
     high: float | None = None
     detectable: float | None = None
-    """The smallest change that would have been found with a probability of 80 %."""
+    """The smallest change that would be found with a probability of 80 %."""
     p_value: float | None = None
     q_value: float | None = None
     scope: Scope | None = None
-    """What the interval covers; None where the difference is not judged."""
+    """What the interval covers; None if the difference is not judged."""
     is_decided: bool = False
-    """Whether the interval is on one side of 2 %, so that more rounds would hardly change the verdict."""
+    """Whether the interval lies on one side of 2 %, so more rounds would hardly change the verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class _Estimate:
 
 
 def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:
-    """Judge all pairs as one comparison, over which the share of false discoveries is limited."""
+    """Judge all pairs as one comparison, with the false discovery rate controlled over all of them."""
     compared = [_compared(pair) for pair in pairs]
     found = [one.p_value for one in compared if one.p_value is not None]
     q_values = iter(false_discovery_rates(found))
@@ -131,7 +132,7 @@ def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:
 
 
 def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
-    """Benjamini and Hochberg's q of each p: the least of p(k) * n / k over its own rank and all higher ones.
+    """Benjamini and Hochberg's q of each p: the minimum of p(k) * n / k over its own rank and all higher ones.
 
     Equal to `scipy.stats.false_discovery_control`, which takes more than a second to import.
     """
@@ -156,7 +157,7 @@ def word(change: float, metric: Metric) -> Word:
 
 
 def _compared(pair: Pair) -> Judgement:
-    """The change and, where it can be judged, its interval; without the final verdict."""
+    """The change and, if it can be judged, its interval; without the final verdict."""
     if pair.why_not is not None:
         return Judgement(verdict="not comparable", reason=pair.why_not)
     sides = ([one for one, _ in pair.rounds], [other for _, other in pair.rounds])
@@ -164,7 +165,7 @@ def _compared(pair: Pair) -> Judgement:
     if not is_in_turns:
         sides = ([one.value for one in pair.before], [one.value for one in pair.after])
     if not all(sides) or min(*sides[0], *sides[1]) <= 0:
-        return Judgement(verdict="not comparable", reason="a value is not above 0, so there is no ratio")
+        return Judgement(verdict="not comparable", reason="a value is not positive, so there is no ratio")
     before, after = ([math.log(value) for value in side] for side in sides)
     change = math.expm1(fmean(after) - fmean(before))
     plain = Judgement(
@@ -179,12 +180,12 @@ def _compared(pair: Pair) -> Judgement:
 
 
 def _why_not_judged(pair: Pair) -> str | None:
-    """Why sides that were not measured in turns get no verdict; None where they do."""
+    """Why sides that were not interleaved get no verdict; None if they get one."""
     if pair.scatter is None:
-        return f"they did not run in turns, and a series has fewer than {MIN_SESSIONS} other sessions to judge by"
+        return f"they did not run in turns, and a series has fewer than {MIN_SESSIONS} other sessions"
     fewest = [min(len(one.launches) for one in side) for side in (pair.before, pair.after)]
     if min(fewest) < MIN_LAUNCHES:
-        return f"they did not run in turns, and have {fewest[0]} and {fewest[1]} launches of {MIN_LAUNCHES} required"
+        return f"they did not run in turns, and have {fewest[0]} and {fewest[1]} launches: {MIN_LAUNCHES} each required"
     return None
 
 
@@ -197,7 +198,7 @@ def _of_rounds(before: Sequence[float], after: Sequence[float], looks: int) -> _
 def _of_sessions(
     pair: Pair, before: Sequence[float], after: Sequence[float], scatter: tuple[SessionScatter, SessionScatter]
 ) -> _Estimate:
-    """Welch's and Satterthwaite's combination of the terms, each with its own degrees of freedom."""
+    """The Welch-Satterthwaite combination of the terms, each with its own degrees of freedom."""
     terms: list[tuple[float, float]] = []
     usual: dict[SessionScatter, float] = {}
     for side, own in zip((pair.before, pair.after), scatter, strict=True):
@@ -209,7 +210,7 @@ def _of_sessions(
                 usual[own] = usual.get(own, 0.0) + own.variance / len(side) ** 2
     walk = max(scatter, key=lambda own: own.walk)
     usual[walk] = usual.get(walk, 0.0) + walk.walk * _distance(pair)
-    # What comes from one estimate is one term: its error does not average out over the sessions.
+    # All that comes from one estimate is one term: its error does not average out over the sessions.
     terms += [(term, own.degrees) for own, term in usual.items()]
     squared = math.fsum(term for term, _ in terms)
     degrees = squared**2 / sum(term**2 / own for term, own in terms) if squared > 0 else 1.0
@@ -223,8 +224,8 @@ def _launch_variance(session: Session) -> tuple[float, float]:
 
 
 def _distance(pair: Pair) -> float:
-    """Variance of the difference of two averages of a walk, over that of one step: the integral of the squared running
-    sum of the weights, 1/m for each session of one side and -1/m of the other. Neighbours have 1."""
+    """Variance of the difference between two averages of a random walk, relative to one step: the integral of the
+    squared running sum of the weights, 1/m for each session of one side and -1/m for the other. Neighbours have 1."""
     weights = [(one.place, -1 / len(pair.before)) for one in pair.before]
     weights += [(one.place, 1 / len(pair.after)) for one in pair.after]
     weights.sort()
@@ -236,7 +237,7 @@ def _distance(pair: Pair) -> float:
 
 
 def _with_interval(one: Judgement, found: _Estimate, scope: Scope) -> Judgement:
-    """The judgement with its interval and p; without any variation the change is exact."""
+    """The judgement with its interval and p. Without any variation the change is exact."""
     halved = 2 ** (found.looks - 1)
     if found.error == 0:
         p_value = 1.0 if found.difference == 0 else 0.0
@@ -254,7 +255,7 @@ def _with_interval(one: Judgement, found: _Estimate, scope: Scope) -> Judgement:
 
 
 def _variance(values: Sequence[float]) -> float:
-    """The sample variance; `statistics.variance` uses fractions, which takes a hundred times as long."""
+    """The sample variance; `statistics.variance` computes with fractions, a hundred times slower."""
     mean = math.fsum(values) / len(values)
     return math.fsum([(value - mean) ** 2 for value in values]) / (len(values) - 1)
 

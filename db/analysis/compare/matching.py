@@ -1,7 +1,7 @@
-"""Pairs each result of one side with results of the other that are comparable, key by key. Pure.
+"""Pairs each result of one side with the comparable results of the other side, key by key. Pure.
 
-The keys are those that series_id and hardware_id are hashes of, so that a refusal can name the differing key. A null
-key equals an absent one.
+The keys are those hashed into series_id and hardware_id, so a refusal can name the key that differs. A null key equals
+an absent one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Keys = Mapping[str, Json]
 MayDiffer = Callable[[str], bool]
 """Whether a key may differ."""
 POINT = (*POINT_FIELDS, "axes *")
-"""Keys of a result's point on the grid."""
+"""Keys of a result's grid point."""
 MODEL = ("model_id", "model_revision", "config_hash", "weights", "architecture_type", "task")
 ALWAYS = ("metric_definition", "definition", "simulated", f"runtime_mode {LOOP}", f"runtime_mode {SCENARIO}")
-"""Keys that must always be equal: numbers of two definitions, of a device and its emulator, of an open and a closed
-loop, or of two of MLPerf's scenarios are not comparable."""
+"""Keys that must always be equal: numbers with different definitions, from a device and its emulator, from open and
+closed loops, or from different MLPerf scenarios are not comparable."""
 MAX_RESULTS = 40
 ALL = "all"
 LET_DIFFER: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -49,7 +49,7 @@ LET_DIFFER: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ALL: ("*",),
     }
 )
-"""Column -> patterns of the keys that may differ where two selections differ in it; "*" is all but the point. Other
+"""Column -> patterns of the keys that may differ if two selections differ in it; "*" is all but the point. Other
 columns (run_id, git_commit, tags, ...) do not distinguish series."""
 ACROSS = (*(word for word, column in FIELDS.items() if column in LET_DIFFER), "runtime_mode", "cpu_list", ALL)
 """Values of --across."""
@@ -66,7 +66,7 @@ class Measured:
     ab: str | None
     """Id of the `benchhouse ab` that measured it."""
     started_at: datetime
-    """Of the run, UTC."""
+    """Start of the run, UTC."""
     finished_at: datetime
     history_time: datetime
     keys: Keys
@@ -74,12 +74,12 @@ class Measured:
     kind: str
     """The hash of the keys."""
     value: float | None
-    """In the metric's unit; None where it was not measured."""
+    """In the metric's unit; None if it was not measured."""
     validity: str | None
     unfit: str | None
-    """Why it may not be compared; None where it may."""
+    """Why it may not be compared; None if it may."""
     doubts: tuple[str, ...]
-    """Kinds, without those of severity info."""
+    """Kinds of doubt, without those of severity info."""
     about: Mapping[str, str | None]
     """Columns to show: model_id, device, runtime, ..., host, git_commit."""
     versions: Mapping[str, str]
@@ -92,12 +92,12 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Representative:
-    """What a side has of a series."""
+    """The results of one series on one side."""
 
     result: Measured
     """The newest comparable result, else the newest."""
     comparable: tuple[Measured, ...]
-    """The newest comparable results, oldest first, at most 40: older ones are of another state of machine and code."""
+    """The newest comparable results, oldest first, at most 40: machine and code change too much over more."""
 
 
 RepresentativePair = tuple[Representative, Representative]
@@ -116,8 +116,8 @@ class Matched:
 
 
 def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: MayDiffer) -> Matched:
-    """Each series of `after` with the same one of `before`, else with all that differ only in keys that may differ; the
-    others with the nearest one at their point, as refused pairs."""
+    """Pair each series of `after` with the same series of `before`, or with all that differ only in keys that may
+    differ. The rest are paired with the nearest series at their point, as refused pairs."""
     earlier, later = representatives(before), representatives(after)
     may_differ = cache(may_differ)  # called with the same few names for each result
     groups: dict[str, list[Representative]] = {}
@@ -126,7 +126,7 @@ def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: May
     pairs = [(base, one) for one in later for base in _bases(one, groups.get(_shared(one, may_differ), ()))]
     used = {id(one) for pair in pairs for one in pair}
     left_before, left_after = ([one for one in side if id(one) not in used] for side in (earlier, later))
-    # Two lists of unrelated models are not refused pairs.
+    # Unrelated models are not reported as refused pairs.
     may_be_other_model = _has_one_model(earlier) and _has_one_model(later)
     refused = _nearest(left_before, left_after, may_be_other_model=may_be_other_model)
     used |= {id(one) for pair in refused for one in pair}
@@ -139,7 +139,7 @@ def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: May
 
 
 def representatives(results: Iterable[Measured]) -> list[Representative]:
-    """One result for each set of keys, in the order of their first results."""
+    """One representative per set of keys, in the order of their first results."""
     groups: dict[str, list[Measured]] = {}
     for result in results:
         groups.setdefault(result.kind, []).append(result)
@@ -161,7 +161,7 @@ def _shared(one: Representative, may_differ: MayDiffer) -> str:
 
 
 def _bases(one: Representative, group: Sequence[Representative]) -> Sequence[Representative]:
-    """The results to compare one with: those of the same keys, else the whole group."""
+    """The results to compare one with: those with the same keys, or else the whole group."""
     same = [base for base in group if base.result.keys == one.result.keys]
     return same or group
 
@@ -204,8 +204,8 @@ def _has_one_model(side: Sequence[Representative]) -> bool:
 
 
 def keys_of(series_keys: Keys, hardware_keys: Keys, *, is_simulated: bool) -> dict[str, Json]:
-    """All keys: those of the series without the hardware's id, those of the hardware ("hardware cpu_model"), and each
-    setting of the runtime and axis ("runtime_mode attention")."""
+    """All keys: those of the series without the hardware id, those of the hardware ("hardware cpu_model"), and each
+    runtime setting and axis ("runtime_mode attention")."""
     keys: dict[str, Json] = {"simulated": is_simulated}
     for name, value in series_keys.items():
         if isinstance(value, dict):
@@ -217,7 +217,7 @@ def keys_of(series_keys: Keys, hardware_keys: Keys, *, is_simulated: bool) -> di
 
 
 def allowed_across(columns: Iterable[str]) -> Callable[[str], bool]:
-    """A function: whether a key may differ where these columns do."""
+    """A predicate: whether a key may differ if these columns do."""
     patterns = tuple(pattern for column in columns for pattern in LET_DIFFER.get(column, ()))
     named = tuple(pattern for pattern in patterns if pattern != "*")
 
@@ -235,7 +235,7 @@ def across_column(word: str) -> str:
 
 
 def point_of(keys: Keys) -> Keys:
-    """The keys of the point on the grid."""
+    """The keys of the grid point."""
     return {name: value for name, value in keys.items() if _is_any(name, POINT)}
 
 

@@ -1,7 +1,8 @@
-"""Two profiles compared: which layer, module and operator takes more time in the second.
+"""Compares two profiles: which layer, module and operator takes more time in the second.
 
-Each profile is of one process, so that its intervals speak of its own calls, and a shift of all layers alike may be the
-machine's. What changed against the other layers is named: the layer, and in it the module whose own time changed most.
+Each profile comes from one process: its intervals cover the calls of that process, and a shift of all layers alike may
+come from the machine. A layer that changed relative to the others is named, with the module in it whose own time
+changed most.
 """
 
 from __future__ import annotations
@@ -29,48 +30,48 @@ if TYPE_CHECKING:
 
 MOST_LAYERS, MOST_OPERATORS = 12, 8
 STANDS_OUT = 0.1
-"""A layer whose change differs by this from the median change of all layers stands out."""
+"""Minimum difference from the median change of all layers for a layer to stand out."""
 IDENTITY = ("model_id", "device", "runtime", "precision", "batch_size", "sequence_length", "new_tokens", "git_commit")
 Verdict = Literal["slower", "faster", "unclear", "equal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One layer, part, module or operator in both profiles; 0 ms where one does not have it."""
+    """One layer, part, module or operator in both profiles; 0 ms if a profile does not have it."""
 
     name: str
     before_ms: float
     after_ms: float
     verdict: Verdict | None = None
-    """Whether the intervals of both medians are apart; None where there are no samples of single calls."""
+    """Whether the intervals of both medians are disjoint; None without samples of single calls."""
 
     @property
     def difference_ms(self) -> float:
-        """What it takes more."""
+        """Additional time in the second profile."""
         return self.after_ms - self.before_ms
 
     @property
     def ratio(self) -> float | None:
-        """After over before; None where it took nothing before."""
+        """After / before; None if it took no time before."""
         return self.after_ms / self.before_ms if self.before_ms else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileComparison:
-    """Two profiles, each list of changes with the largest first."""
+    """Two profiles, with lists of changes, largest first."""
 
     before: Mapping[str, Json]
     after: Mapping[str, Json]
     differs: Mapping[str, list[Json]] = field(default_factory=dict)
-    """What was profiled differently: column -> both values; versions by package."""
+    """What differs between the profiles: column -> both values; versions by package."""
     parts: tuple[Change, ...] = ()
     layers: tuple[Change, ...] = ()
     modules: tuple[Change, ...] = ()
-    """By their own time, without the modules inside them."""
+    """By own time, without the modules inside them."""
     operators: tuple[Change, ...] = ()
     only_before: tuple[str, ...] = ()
     only_after: tuple[str, ...] = ()
-    """Layers of one profile only, as between runtimes that name them differently."""
+    """Layers that only one profile has, such as when runtimes name them differently."""
 
     @property
     def usual_ratio(self) -> float | None:
@@ -80,7 +81,7 @@ class ProfileComparison:
 
     @property
     def outstanding(self) -> tuple[Change, ...]:
-        """The layers that changed against the others, largest difference first."""
+        """The layers that changed relative to the others, largest difference first."""
         usual = self.usual_ratio
         return tuple(
             one
@@ -110,7 +111,7 @@ def compare_profiles(warehouse: Warehouse, before: Selection, after: Selection) 
 
 
 def comparison_text(comparison: ProfileComparison, page: Page = PLAIN) -> str:
-    """For a terminal: the layers that changed most, operators, and what stands out in words."""
+    """Text for a terminal: the layers that changed most, operators, and sentences on what stands out."""
     layers = [one for one in comparison.layers if one.before_ms and one.after_ms][:MOST_LAYERS]
     parts = [
         wrapped("\n".join(_head(comparison)), page.text_width),
@@ -151,15 +152,15 @@ def _words(comparison: ProfileComparison) -> list[str]:
         inner = next((m for m in comparison.modules if m.name == one.name or m.name.startswith(f"{one.name}.")), None)
         where = f", most of it in {inner.name} ({inner.difference_ms:+.3g} ms of its own)" if inner is not None else ""
         lines.append(
-            f"{one.name} takes {one.difference_ms:+.3g} ms, {percent_change((one.ratio or 1) - 1)}{where}; "
-            f"the median layer {percent_change((comparison.usual_ratio or 1) - 1)}."
+            f"{one.name} changed by {one.difference_ms:+.3g} ms, {percent_change((one.ratio or 1) - 1)}{where}; "
+            f"the median layer by {percent_change((comparison.usual_ratio or 1) - 1)}."
         )
     if not lines and comparison.layers:
-        lines.append("No layer changed against the others.")
+        lines.append("No layer changed relative to the others.")
     for side, names in (("A", comparison.only_before), ("B", comparison.only_after)):
         if names:
             lines.append(f"{len(names)} layers are in {side} only, the first: {names[0]}.")
-    lines.append("Each side is one process: the verdicts speak of its calls, and a shift of all layers may be noise.")
+    lines.append("Each side is one process: verdicts cover its calls only, and a shift of all layers may be noise.")
     return list(map(visible, lines))
 
 
@@ -207,14 +208,14 @@ def _sums(rows: Iterable[Row], key: Callable[[Row], str], value: Callable[[Row],
 
 
 def _changes(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Change, ...]:
-    """Everything that one of them has, the largest difference first."""
+    """The changes of everything in either, largest difference first."""
     names = dict.fromkeys([*before, *after])
     found = [Change(name=name, before_ms=before.get(name, 0.0), after_ms=after.get(name, 0.0)) for name in names]
     return tuple(sorted(found, key=lambda one: -abs(one.difference_ms)))
 
 
 def _layers(rows: Sequence[Row]) -> dict[str, list[float]]:
-    """The times of each layer: of every call where its module was profiled as one, else one sum of its parts."""
+    """The times of each layer: of every call if its module was profiled as a whole, otherwise the sum of its parts."""
     whole = {row["module"]: list(row["inclusive_samples_ms"]) for row in rows if row["module"] == row["layer"]}
     sums = _sums([row for row in rows if row["layer"]], lambda row: row["layer"], _own_ms)
     return {name: whole.get(name) or [spent] for name, spent in sums.items()}
@@ -235,7 +236,7 @@ def _layer_changes(before: Mapping[str, list[float]], after: Mapping[str, list[f
 
 
 def _verdict(before: Sequence[float], after: Sequence[float]) -> Verdict | None:
-    """Whether the 95 % intervals of two medians are apart; None with too few calls for an interval."""
+    """Whether the 95 % intervals of two medians are disjoint; None with too few calls for an interval."""
     intervals = [median_interval(values, tau=1.0) for values in (before, after)]
     if intervals[0] is None or intervals[1] is None:
         return None

@@ -1,4 +1,4 @@
-"""Reads the results of a comparison from a warehouse, with each launch's value of the metric.
+"""Reads the results of a comparison from a warehouse, with the metric's value for each launch.
 
 Launches are compared, since samples inside a launch are not independent.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ABOUT = ("model_id", "device", "runtime", "precision", "num_threads", "host", "git_commit", "tool_version", "driver")
 OF_SETTINGS = ("weights", "cpu_list")
-"""Columns that tell points of the same subject apart, with the runtime's settings."""
+"""Columns that, with the runtime's settings, distinguish points of the same subject."""
 RUNS = "SELECT run_id FROM benchmark_runs WHERE {condition}"
 RUNS_OF_RESULTS = "SELECT DISTINCT run_id FROM all_results WHERE {condition}"
 RESULTS = """
@@ -33,15 +33,15 @@ SELECT result_id, run_id, series_id, status, error, validity, doubts, {value} AS
 FROM all_results WHERE run_id IN ({runs}) AND {condition}
 ORDER BY started_at, run_id, batch_size, sequence_length, new_tokens, concurrency, result_id
 """
-"""Restricted to the ids of the runs, which are found first: so the results of other runs are not read. What all results
-of a run share is read once, with it."""
+"""Restricted to the ids of the runs, which are looked up first, so that results of other runs are not read. What all
+results of a run share is read once per run."""
 EVIDENCE = """
 SELECT result_id, extra->'doubts' AS doubts, missing['{metric}'] AS why_missing,
     list_contains(pooled_quantiles, '{metric}') AS is_pooled
 FROM benchmark_results
 WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 """
-"""The wide columns, which take longest to read, of the results that have values in them."""
+"""The wide columns, the slowest to read, only for results that have values in them."""
 OF_RUNS = f"""
 SELECT
     run_id, session_id, hardware_id, started_at, finished_at, coalesce(git_commit_time, started_at) AS history_time,
@@ -71,19 +71,19 @@ NO_EVIDENCE = Evidence()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """Read for compared results only, by result_id."""
+    """What is read for compared results only, by result_id."""
 
     values: Mapping[str, Mapping[int, float]]
     """Each launch's own value."""
     starts: Mapping[str, Mapping[int, datetime]]
-    """When each launch began to measure."""
+    """Start of measurement of each launch."""
     others: Mapping[str, SeriesSessions]
-    """By series_id, what sessions measured that are not compared."""
+    """By series_id, the values of sessions that are not compared."""
 
 
 def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metric) -> list[list[Measured]]:
     """The results of each selection, oldest first."""
-    with ThreadPoolExecutor() as pool:  # DuckDB plans a query on one core, which takes longer than running it
+    with ThreadPoolExecutor() as pool:  # DuckDB plans on one core, and planning takes longer than running
         sides = list(pool.map(lambda selection: _selected(warehouse, selection, metric), selections))
         rows = [row for side in sides for row in side]
         in_doubt = pool.submit(_evidence, warehouse, rows, metric)
@@ -101,13 +101,15 @@ def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metr
         own = keys(row["series_id"], run["hardware_id"], is_simulated=run["simulated"])
         return _measured(row, run, own, evidence.get(row["result_id"], NO_EVIDENCE), metric)
 
-    return [[one(row, own[row["run_id"]]) for row in side] for side in sides for own in (_told_apart(side, runs),)]
+    return [
+        [one(row, own[row["run_id"]]) for row in side] for side in sides for own in (_runs_with_settings(side, runs),)
+    ]
 
 
-def _told_apart(
+def _runs_with_settings(
     side: Sequence[Mapping[str, Any]], runs: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Mapping[str, Any]]:
-    """The runs of a side by run_id, each about what tells it from the others of its subject, too."""
+    """The runs of a side by run_id, with the settings that distinguish them from others of their subject."""
     own = [runs[run_id] for run_id in dict.fromkeys(row["run_id"] for row in side)]
     words = settings_words(own, OF_SETTINGS)
     return {
@@ -158,7 +160,7 @@ def _marks(values: Sequence[object]) -> str:
 
 
 def details(warehouse: Warehouse, results: Sequence[Measured], at_once: Sequence[Measured], metric: Metric) -> Details:
-    """Launch values and other sessions of compared results; starts of launches only for results run `at_once`."""
+    """Launch values and other sessions of compared results; launch starts only for results that ran `at_once`."""
     with ThreadPoolExecutor() as pool:
         launches = pool.submit(launch_values, warehouse, sorted({result.result_id for result in results}), metric)
         starts = pool.submit(_starts, warehouse, at_once)
@@ -168,7 +170,7 @@ def details(warehouse: Warehouse, results: Sequence[Measured], at_once: Sequence
 
 
 def _starts(warehouse: Warehouse, results: Sequence[Measured]) -> dict[str, dict[int, datetime]]:
-    """When each launch of the results began to measure."""
+    """Start of measurement of each launch of the results."""
     if not results:
         return {}
     found: dict[str, dict[int, datetime]] = {}
@@ -235,8 +237,8 @@ WHERE result_id IN (SELECT unnest($results)) AND phase = 'measure' AND metric = 
     AND r.{column} IS NOT NULL AND result_id NOT IN (SELECT result_id FROM requests)
 ORDER BY result_id, launch
 """
-"""A launch's rate, scaled so that the launches' median is the result's rate: the work of a call need not be known. A
-load's requests overlap, so its launches have rates of their own (`LOAD_RATES`)."""
+"""The rate of a launch, scaled so that the median over launches is the rate of the result; this way the work of a call
+need not be known. Requests of a load test overlap, so its launches have their own rates (`LOAD_RATES`)."""
 READINGS = """
 SELECT result_id, launch, value
 FROM (
@@ -271,14 +273,14 @@ OF_LAUNCH = {
         THEN coalesce(sketch[20], list_aggregate(samples, 'quantile_cont', 0.95)) END""",
     "p99": "p99",
 }
-"""SQL of a launch's statistic; the least numbers of samples are those of `sample_statistics.TAIL_MIN_SAMPLES`. A sketch
-has the quantiles 0, 0.05, ..., 1."""
+"""SQL of a launch's statistic; the minimum numbers of samples are those of `sample_statistics.TAIL_MIN_SAMPLES`. A
+sketch has the quantiles 0, 0.05, ..., 1."""
 PATHS = {"first_call": "$.{name}", "reading": "$.metrics.{name}", "custom": "$.metrics.{name}"}
-"""Path of a reading in a launch's JSON, by the metric's source."""
+"""Source of a metric -> path of the reading in a launch's JSON."""
 
 
 def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metric) -> dict[str, dict[int, float]]:
-    """result_id -> launch -> the launch's value, in the metric's unit, for results that have such values.
+    """result_id -> launch -> value of the launch, in the metric's unit, for results that have such values.
 
     A percentile needs 29 (p90), 59 (p95) or 299 (p99) samples in a launch.
     """

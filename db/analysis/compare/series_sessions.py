@@ -1,7 +1,8 @@
-"""Reads what the sessions of a series measured that are not compared: by how they vary, two sessions are judged.
+"""Reads the other sessions of a series: two sessions are judged by the variation between them.
 
-The newest sessions of each series are used. Those of its cell (model, hardware, runtime and precision) are read first,
-so that years of history do not slow a comparison; older ones only for series that the newest did not measure.
+The newest sessions of each series are used. To keep years of history from slowing down a comparison, the newest
+sessions of its cell (model, hardware, runtime and precision) are read first, and older ones only for series that those
+did not measure.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 MAX_SESSIONS = 40
-"""Older ones are of another state of the machine and the program."""
+"""Machine and program change too much over more sessions."""
 CELL = ("model_id", "hardware_id", "runtime", "precision")
 MEMBERS = """
 SELECT s.series_id AS own_id, coalesce(alias.canonical_series_id, s.series_id) AS series_id
@@ -41,7 +42,7 @@ FROM {source}
 WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {value} > 0
     AND validity IS DISTINCT FROM 'invalid'
 """
-"""Few columns, of one table where it has the metric, since many results are read."""
+"""Reads few columns, and only one table if it has the metric, since there are many results."""
 WITH_LOADS = "benchmark_results JOIN (SELECT run_id, load_time_s FROM benchmark_runs) USING (run_id)"
 Run = Mapping[str, Any]
 Found = dict[str, list[tuple[datetime, float]]]
@@ -50,13 +51,13 @@ Found = dict[str, list[tuple[datetime, float]]]
 
 @dataclass(frozen=True, slots=True)
 class SessionValue:
-    """What a session measured of a series."""
+    """What a session measured for a series."""
 
     time: datetime
-    """Its newest run's place in the history."""
+    """Position of its newest run in the history."""
     session_id: str
     value: float
-    """In the metric's unit; the geometric mean where it measured the point several times."""
+    """In the metric's unit; the geometric mean if it measured the point several times."""
 
 
 SeriesSessions = tuple[SessionValue, ...]
@@ -83,7 +84,7 @@ def sessions_of(warehouse: Warehouse, results: Sequence[Measured], metric: Metri
 
 
 def _by_age(runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:
-    """The runs of each cell's newest sessions, and the others. A session's age is that of its newest run."""
+    """The runs of each cell's newest sessions, and the rest. A session is as old as its newest run."""
     cells: dict[tuple[str, ...], dict[str, list[Run]]] = {}
     for run in runs:
         sessions = cells.setdefault(tuple(run[name] for name in CELL), {})

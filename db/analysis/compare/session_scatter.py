@@ -1,18 +1,18 @@
-"""How much a series varies between sessions without a change: the error term of sides not measured in turns. Pure.
+"""Variation of a series between sessions without a change: the error term of sides that are not interleaved. Pure.
 
-A session's value x(t) = level + e(t) + walk(t): e has the variance s^2, which includes that of the launches, and the
-walk adds a step of variance w^2 from each session to the next, as machines drift. Of m sessions in a row, the m - 1
-differences have the covariance of a tridiagonal Toeplitz matrix, whose eigenvectors are sines: with u the sine
+A session's value is x(t) = level + e(t) + walk(t): e has the variance s^2, which includes that of the launches, and the
+random walk adds a step of variance w^2 from each session to the next, since machines drift. For m consecutive sessions,
+the m - 1 differences have a tridiagonal Toeplitz covariance matrix, whose eigenvectors are sines: with u the sine
 transform of the differences, u(j) is normal with the variance w^2 + 4 s^2 sin^2(pi j / 2 m). s^2 and w^2 / s^2 are
-those of greatest likelihood, except that the ratio is the largest one whose log-likelihood is at most 1 lower: a walk
-that a short history cannot exclude is allowed for, which matters for sessions far apart.
+maximum likelihood estimates, except that the ratio is the largest one whose log-likelihood is at most 1 below the
+maximum. This allows for a walk that a short history cannot exclude, which matters for sessions far apart.
 
-Where a level changed (`history.detector`), the history is cut, since that is no noise. Otherwise at most one difference
-in ten is clipped, to 4 robust standard deviations: one disturbed session, or the change that is just being looked for.
-More of them are how the series is, and to clip them would call a third of all equal sides changed.
+The history is cut where its level changed (`history.detector`), since a change is not noise. Otherwise at most one
+difference in ten is clipped, to 4 robust standard deviations: a disturbed session, or the change under test. More
+outliers are a property of the series; clipping them would report a change for a third of all equal sides.
 
-The degrees of freedom are fewer than the differences, since two values are estimated, and noise is not normal: by
-simulation (`tests/perf/verdicts.py`).
+The degrees of freedom, found by simulation (`tests/perf/verdicts.py`), are fewer than the differences, since two values
+are estimated and noise is not normal.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 MIN_SESSIONS = 5
-"""With 4 differences, the interval is some ten times as wide as the scatter; with fewer it says nothing."""
+"""With 4 differences, the interval is about ten times as wide as the scatter; with fewer it is useless."""
 RATIOS = (0.0, *np.geomspace(0.002, 10.0, 40).tolist())
-"""Of w^2 to s^2, that are tried."""
+"""Ratios of w^2 to s^2 to try."""
 LIKELIHOOD_DROP = 1.0
 DEGREES_A_DIFFERENCE = 0.65
 DEGREES_LESS = 0.5
@@ -51,19 +51,19 @@ class SessionScatter:
     """The variation between sessions of a series, of logarithms of values: 0.0001 is a standard deviation of 1 %."""
 
     variance: float
-    """s^2: of a session by itself."""
+    """s^2: variance of a single session."""
     walk: float
-    """w^2: of the step from one session to the next."""
+    """w^2: variance of the step from one session to the next."""
     degrees: float
     """Degrees of freedom of both."""
     sessions: int
-    """That it was seen in."""
+    """Number of sessions it was estimated from."""
 
 
 def session_scatter(histories: Iterable[Sequence[float]]) -> SessionScatter | None:
-    """The variation of sessions, from stretches of sessions in a row, oldest first, of positive values.
+    """The variation between sessions, from stretches of consecutive sessions, oldest first, with positive values.
 
-    None where the stretches have fewer than 4 differences of neighbours together.
+    None if the stretches have fewer than 4 differences between neighbours in total.
     """
     stretches = [part for history in histories for part in _levels([value for value in history if value > 0])]
     differences = [np.diff(np.log(np.asarray(part))) for part in stretches if len(part) > 1]
@@ -80,7 +80,7 @@ def session_scatter(histories: Iterable[Sequence[float]]) -> SessionScatter | No
 
 
 def _levels(history: Sequence[float]) -> list[Sequence[float]]:
-    """The history, cut where its level changed. The detector is asked only where there is a large step."""
+    """The history, cut where its level changed. The detector runs only if there is a large step."""
     if len(history) < MIN_SESSIONS:
         return [history]
     steps = np.abs(np.diff(np.log(np.asarray(history))))
@@ -91,7 +91,7 @@ def _levels(history: Sequence[float]) -> list[Sequence[float]]:
 
 
 def _clipped(differences: Sequence[Floats]) -> list[Floats]:
-    """The differences without a few that are far from the others."""
+    """The differences, with a few outliers clipped."""
     sizes = np.abs(np.concatenate(differences))
     reach = CLIP_SD * SD_OF_MEDIAN_ABSOLUTE * float(np.median(sizes))
     far = int((sizes > reach).sum())
@@ -115,7 +115,7 @@ def _fit(differences: Sequence[Floats]) -> tuple[float, float]:
 
 @cache
 def _sines(count: int) -> Floats:
-    """The eigenvectors, as columns, of the covariance of so many differences."""
+    """The eigenvectors, as columns, of the covariance of `count` differences."""
     place = np.arange(1, count + 1)
     vectors: Floats = math.sqrt(2 / (count + 1)) * np.sin(np.pi * np.outer(place, place) / (count + 1))
     return vectors

@@ -1,4 +1,4 @@
-"""A comparison as text: a table, worst first, and notes on its verdicts."""
+"""A comparison as text: a table, worst change first, and notes on its verdicts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from db.analysis.compare.judging import CONFIDENCE, MAX_Q, MIN_CHANGE, Scope
 from db.values import doubt_word, heading, optional_number, percent_change
 
 MAX_NAMES = 8
-"""Points that are listed in a note; the others are counted."""
+"""Maximum points listed in a note; the rest are counted."""
 CHANGED = ("slower", "faster", "worse", "better", "more", "less")
 ORDER = (*CHANGED, "inconclusive", "equivalent", "not judged", "not comparable")
 SCOPES: Mapping[Scope, str] = {
-    "in turns": "A and B were measured in turns, and are compared by rounds: a drift of the machine affects both",
+    "in turns": "A and B were measured in turns and are compared by rounds: machine drift affects both",
     "between sessions": (
-        "A and B were not measured in turns: the intervals include how sessions of the series vary, and drift"
+        "A and B were not measured in turns: the intervals include the variation between sessions, and drift"
     ),
 }
 
@@ -34,16 +34,16 @@ class ComparisonWords:
     summary: str
     """ "2 slower, 1 equivalent" """
     head: tuple[str, ...]
-    """What is compared, what all points have in common, and how all of them differ."""
+    """What is compared, what all points share, and the differences that all of them have."""
     table: Table
     findings: tuple[Finding, ...]
-    """Of each row of the table."""
+    """The finding of each table row."""
     notes: tuple[str, ...]
-    """What the verdicts are based on, and what has none."""
+    """What the verdicts are based on, and the points without a verdict."""
 
 
 def comparison_words(comparison: Comparison, *, only_changes: bool = False) -> ComparisonWords:
-    """The parts of which the texts are made."""
+    """The parts that the texts are made of."""
     return ComparisonWords(
         summary=_summary(comparison),
         head=tuple(_head(comparison)),
@@ -54,7 +54,7 @@ def comparison_words(comparison: Comparison, *, only_changes: bool = False) -> C
 
 
 def comparison_text(comparison: Comparison, *, only_changes: bool = False, page: Page = PLAIN) -> str:
-    """For a terminal."""
+    """Text for a terminal."""
     table = _table(comparison, only_changes=only_changes, page=page)
     head = wrapped("\n".join(_head(comparison)), page.text_width)
     below = wrapped("\n".join([_summary(comparison), *_notes(comparison)]), page.text_width)
@@ -62,7 +62,7 @@ def comparison_text(comparison: Comparison, *, only_changes: bool = False, page:
 
 
 def comparison_markdown(comparison: Comparison, *, only_changes: bool = False) -> str:
-    """For a comment on a pull request, with names escaped."""
+    """Markdown for a pull request comment, with names escaped."""
     table = _table(comparison, only_changes=only_changes)
     head, notes = _head(comparison), _notes(comparison)
     parts = [f"**{markdown_escaped(_summary(comparison))}**", "\n".join(f"- {markdown_escaped(line)}" for line in head)]
@@ -72,7 +72,7 @@ def comparison_markdown(comparison: Comparison, *, only_changes: bool = False) -
 
 
 def _head(comparison: Comparison) -> list[str]:
-    """What is compared, what all points have in common, and how all of them differ."""
+    """What is compared, what all points share, and the differences that all of them have."""
     lines = [f"{comparison.title}; A: {comparison.before}, B: {comparison.after}"]
     shared = {name: values[0] for name, values in _subjects(comparison).items() if len(set(values)) == 1}
     lines += [", ".join(f"{heading(name)} {value}" for name, value in shared.items() if value != NOTHING)]
@@ -82,7 +82,7 @@ def _head(comparison: Comparison) -> list[str]:
 
 
 def _table(comparison: Comparison, *, only_changes: bool, page: Page = PLAIN) -> Table:
-    """A row for each finding that can be compared, without the subjects that all of them share."""
+    """A row per comparable finding, without the subjects that all of them share."""
     findings = _shown(comparison, only_changes=only_changes)
     several = [name for name, values in _subjects(comparison).items() if len(set(values)) > 1]
     unit = comparison.unit
@@ -126,7 +126,7 @@ def _detectable(finding: Finding) -> str | None:
 
 
 def _doubts(finding: Finding) -> str:
-    """In a word: "noisy" for both sides, "A noisy" for one."""
+    """One word: "noisy" for both sides, "A noisy" for one."""
     before, after = doubt_word(finding.before.doubts), doubt_word(finding.after.doubts)
     if before == after:
         return before
@@ -151,7 +151,7 @@ def _summary(comparison: Comparison) -> str:
 
 
 def _notes(comparison: Comparison) -> list[str]:
-    """What the verdicts are based on, and what has none."""
+    """What the verdicts are based on, and the points without a verdict."""
     findings = comparison.findings
     lines = [] if comparison.moved_together is None else [f"environment, not code: {comparison.moved_together}"]
     scopes = {one.judgement.scope for one in findings}
@@ -159,13 +159,13 @@ def _notes(comparison: Comparison) -> list[str]:
     if any(scopes):
         lines.append(
             f"a change has q <= {MAX_Q:g} (Benjamini-Hochberg, over this comparison) and is at least {MIN_CHANGE:.0%}; "
-            "detectable: the smallest change that would have been found with a probability of 80%"
+            "detectable: the smallest change that would be found with a probability of 80%"
         )
     lines += _reasons(findings)
     lines += _doubt_notes(findings)
     lines += _counted("A", [one.before for one in findings]) + _counted("B", [one.after for one in findings])
     if any(one.is_simulated for one in findings):
-        lines.append("simulated: the numbers are of a script or an emulator, not of a device")
+        lines.append("simulated: the numbers come from a script or an emulator, not from a device")
     lines += _alone("A", comparison.only_before) + _alone("B", comparison.only_after)
     return lines
 
@@ -181,11 +181,11 @@ def _reasons(findings: Iterable[Finding]) -> list[str]:
 
 def _counted(name: str, sides: Sequence[Side]) -> list[str]:
     most = max((side.results for side in sides), default=1)
-    return [f"{name}: up to {most} comparable results of each point"] if most > 1 else []
+    return [f"{name}: up to {most} comparable results per point"] if most > 1 else []
 
 
 def _alone(name: str, singles: Sequence[Single]) -> list[str]:
-    """Points of one side only, by subject."""
+    """Points that only one side has, by subject."""
     places: dict[str, list[str]] = {}
     for one in singles:
         subject = ", ".join(_named_value(name, value) for name, value in one.subject.items() if value is not None)
@@ -194,7 +194,7 @@ def _alone(name: str, singles: Sequence[Single]) -> list[str]:
 
 
 def _named_value(name: str, value: str) -> str:
-    """A value, a number with its name: "cpu", "threads 2"."""
+    """A value, prefixed with its name if it is a number: "cpu", "threads 2"."""
     return f"{heading(name)} {value}" if value.isdigit() else value
 
 
@@ -210,7 +210,7 @@ def _subjects(comparison: Comparison) -> dict[str, list[str]]:
 
 
 def _common_differences(comparison: Comparison) -> dict[str, tuple[object, object]]:
-    """The keys that differ in the same way in all compared findings, without those that are columns."""
+    """The keys that differ in the same way in all compared findings, except those that have a column."""
     differs = [one.differs for one in comparison.findings if one.judgement.change is not None]
     shown = comparison.findings[0].subject if comparison.findings else {}
     first = differs[0] if differs else {}

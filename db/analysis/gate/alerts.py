@@ -1,4 +1,4 @@
-"""Alerts: regressions for a person to look at, from the gate and the history, each stored once, with their triage."""
+"""Alerts: regressions for a person to triage, from the gate and the history, each stored once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from db.analysis.gate.findings import Finding
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
 from db.analysis.history.regressions import Regression
 from db.analysis.selection import EVERYTHING, Selection
-from db.analysis.settings import BESIDES, SETTINGS, settings_words
+from db.analysis.settings import SETTING_COLUMNS, SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.connection import Connection
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 Triage = Literal["new", "regression", "improvement", "method", "hardware", "noise"]
 TRIAGES: tuple[Triage, ...] = get_args(Triage)
-"""new: untriaged; regression and improvement: real; method: another way of measuring; hardware: another state of the
-machine; noise: chance."""
+"""new: untriaged; regression and improvement: real; method: the measurement changed; hardware: the machine changed;
+noise: chance."""
 OPEN: tuple[Triage, ...] = ("new", "regression")
-"""Triages of open alerts, whose results are left out of the gate's segment."""
+"""Triages of open alerts, whose results are excluded from the gate's segments."""
 MIN_PREFIX = 4
-"""Characters of an alert id that a prefix needs."""
+"""Minimum characters of an alert id prefix."""
 OPEN_OF = """
 SELECT alert_id, series_id, first_commit, result_id, parameters FROM alerts
 WHERE metric = $metric AND detector = $detector AND series_id IN (SELECT unnest($series))
@@ -51,7 +51,7 @@ SELECT
     a.alert_id, a.triage, a.metric, a.relative_change, a.first_commit, a.last_commit, a.group_id, a.detector,
     a.detector_version, a.parameters, a.created_at, a.updated_at, a.confirmed_by, a.change_point_id, a.note,
     r.result_id, r.series_id, r.run_id, r.session_id, r.started_at, r.model_id, r.device, r.device_name, r.runtime,
-    r.precision, {", ".join(f"r.{name}" for name in ("runtime_mode", *BESIDES))},
+    r.precision, {", ".join(f"r.{name}" for name in ("runtime_mode", *SETTING_COLUMNS))},
     r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes
 FROM alerts a
 LEFT JOIN change_points c USING (change_point_id)
@@ -67,19 +67,19 @@ SET_TRIAGE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAlerts:
-    """The alerts for the findings."""
+    """The alerts stored for some findings."""
 
     new: tuple[str, ...] = ()
     """Ids of new alerts."""
     known: tuple[str, ...] = ()
-    """Ids of existing alerts about the same."""
+    """Ids of existing alerts about the same regressions."""
 
 
 def store_alerts(warehouse: Warehouse, findings: Iterable[Finding], parameters: Parameters) -> StoredAlerts:
-    """Raise an alert for each regression, unless an open one is about the same.
+    """Raise an alert for each regression that has no open alert yet.
 
-    The same is: of the same series and metric, after the same last good commit (without commits, the same run). The
-    finding's results are then added to that alert. Alerts of a session share a group. All or nothing.
+    An alert is about the same regression if series, metric and last good commit (without commits, the run) are equal;
+    the finding's results are then added to it. Alerts of one session share a group. All or nothing.
     """
     regressed = [(finding, _row(finding, parameters)) for finding in findings if finding.verdict == "regressed"]
 
@@ -98,8 +98,8 @@ def store_alerts(warehouse: Warehouse, findings: Iterable[Finding], parameters: 
 
 
 def list_alerts(warehouse: Warehouse, selection: Selection, triages: Sequence[str] = TRIAGES) -> list[dict[str, Any]]:
-    """The alerts of these triages about selected results, newest first, with the columns of the results and what tells
-    them apart."""
+    """The alerts with these triages about selected results, newest first, with columns of the results and the settings
+    that distinguish them."""
     rows = warehouse.query(
         LIST_ALERTS.format(condition=selection.condition), (*selection.values, list(triages))
     ).dicts()
@@ -110,15 +110,15 @@ def list_alerts(warehouse: Warehouse, selection: Selection, triages: Sequence[st
 
 
 def alerts_of(warehouse: Warehouse, alert_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """These alerts, as `list_alerts` gives them."""
+    """These alerts, in the form of `list_alerts`."""
     wanted = set(alert_ids)
     return [row for row in list_alerts(warehouse, EVERYTHING) if row["alert_id"] in wanted] if wanted else []
 
 
 def set_triage(warehouse: Warehouse, prefixes: Sequence[str], triage: Triage, note: str | None) -> tuple[str, ...]:
-    """Set the triage of the alerts; gives their ids. A note of None keeps the existing one.
+    """Set the triage of the alerts; returns their ids. A note of None keeps the existing one.
 
-    Raises UsageError for a prefix of no id or of several; then nothing is changed.
+    Raises UsageError, and changes nothing, for a prefix that matches no id or several.
     """
     alert_ids = tuple(dict.fromkeys(_found(warehouse, prefix) for prefix in prefixes))
     now = datetime.now(UTC).replace(tzinfo=None)
@@ -138,7 +138,7 @@ def _found(warehouse: Warehouse, prefix: str) -> str:
     if len(ids) == 1:
         return str(ids[0])
     if not ids:
-        raise UsageError(f"no alert has an id that begins with {prefix!r}: benchhouse alert list shows the ids")
+        raise UsageError(f"no alert has an id that begins with {prefix!r}: see benchhouse alert list")
     raise UsageError(f"{len(ids)} alerts have an id that begins with {prefix!r}: give a longer prefix")
 
 
@@ -152,7 +152,7 @@ def _open(connection: Any, finding: Finding) -> list[dict[str, Any]]:
 
 
 def _same(alerts: Sequence[dict[str, Any]], finding: Finding) -> dict[str, Any] | None:
-    """The alert about the same as the finding, if any."""
+    """The alert about the same regression as the finding, if any."""
     last_good = finding.candidate.segment[-1]
     for alert in alerts:
         if finding.candidate.result_id in alert["parameters"]["results"]:
@@ -225,12 +225,12 @@ WHERE metric = $metric AND (
 )
 ORDER BY created_at, alert_id LIMIT 1
 """
-"""The alert about the change, of any triage: a change triaged as noise is not raised again."""
+"""The alert about the change, with any triage: a change triaged as noise is not raised again."""
 LINK = "UPDATE alerts SET change_point_id = coalesce(change_point_id, $change_point_id) WHERE alert_id = $alert_id"
 
 
 def raise_alerts(warehouse: Warehouse, regressions: Iterable[Regression]) -> StoredAlerts:
-    """Raise an alert for each confirmed regression without one. Alerts of a session share a group. All or nothing."""
+    """Raise an alert for each confirmed regression without one. Alerts of one session share a group. All or nothing."""
     rows = [_alert_row(regression) for regression in regressions if regression.state == "confirmed"]
 
     def stored(connection: Connection) -> StoredAlerts:
@@ -251,7 +251,7 @@ def raise_alerts(warehouse: Warehouse, regressions: Iterable[Regression]) -> Sto
 
 
 def _stored(rows: Sequence[Mapping[str, Any]], found: Sequence[str]) -> StoredAlerts:
-    """The alerts found for rows: new where it is the row's own, also if an earlier try has stored it."""
+    """The alerts found for rows: new if it is the row's own, even if an earlier attempt stored it."""
     pairs = [(row["alert_id"], one) for row, one in zip(rows, found, strict=True)]
     return StoredAlerts(
         new=tuple(one for own, one in pairs if one == own), known=tuple(one for own, one in pairs if one != own)

@@ -1,10 +1,10 @@
-"""The gate's candidates: the newest results of series, each with its segment, the earlier runs it is judged by.
+"""The gate's candidates: the newest result of each series, with the segment of earlier runs that it is judged by.
 
-A segment is the runs of the series before the result, in the order of the history, since the series' last confirmed
-change point, without the result's own session. Invalid and throttled results are left out: their numbers do not depend
-on the code alone. So are the results of an open alert in the segment: an untriaged regression must not widen the
-interval until it counts as normal. For the same reason a change point at a result of a new alert does not begin a
-segment: the gate keeps failing until the alert is triaged.
+A segment contains the runs of the series before the result, in history order, since the last confirmed change point,
+without the result's own session. Invalid and throttled results are excluded: their numbers do not depend on the code
+alone. Results of an open alert in the segment are excluded too: an untriaged regression must not widen the interval
+until it counts as normal. For the same reason, a change point at a result of a new alert does not start a segment: the
+gate keeps failing until the alert is triaged.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
 from db.analysis.gate.gate import DETECTOR
 from db.analysis.selection import POOLED, Selection, judged_value
-from db.analysis.settings import BESIDES, SETTINGS, settings_words
+from db.analysis.settings import SETTING_COLUMNS, SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 Row = Mapping[str, Any]
 FIT = ("valid", "noisy")
-"""Validities of results that are judged, and of those in a segment."""
+"""Validities of results that are judged, and that count in a segment."""
 REACH = 200
-"""Runs of a series that are read: enough for a full segment after some are left out."""
+"""Runs to read per series: enough for a full segment after exclusions."""
 COLUMNS = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "started_at", "history_time", "git_commit"),
-    *("model_id", "device", "device_name", "runtime", "runtime_mode", "precision", *BESIDES),
+    *("model_id", "device", "device_name", "runtime", "runtime_mode", "precision", *SETTING_COLUMNS),
     *POINT_COLUMNS,
     *("status", "error", "validity", "doubts", "missing", "pooled_quantiles", "extra"),
 )
@@ -80,7 +80,7 @@ class Earlier:
 
 
 Segments = tuple[tuple[Earlier, ...], ...]
-"""Oldest first; the last is that of a result."""
+"""Oldest first; the last one is the result's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,25 +100,25 @@ class Candidate:
     runtime: str
     precision: str
     settings: str | None = None
-    """What tells it from others of its subject; None where nothing does."""
+    """The settings that distinguish it from others of its subject; None without any."""
     point: Point
     status: str
     error: str | None
     validity: str | None
     doubts: tuple[str, ...]
-    """Kinds, without those of severity info."""
+    """Kinds of doubt, without those of severity info."""
     value: float | None
-    """In the metric's unit; None where it was not measured."""
+    """In the metric's unit; None if it was not measured."""
     missing: str | None
     """Why it was not measured."""
     segment: tuple[Earlier, ...]
-    """Oldest first."""
+    """Its segment, oldest first."""
     earlier: tuple[tuple[Earlier, ...], ...]
     """The segments before it, oldest first."""
 
     @property
     def unfit(self) -> str | None:
-        """Why its value cannot be judged; None where it can, or where there is none."""
+        """Why its value cannot be judged; None if it can, or if there is no value."""
         if self.validity in FIT:
             return None
         return f"{self.validity}: {', '.join(self.doubts)}"
@@ -130,7 +130,7 @@ class Candidate:
 
     @property
     def earlier_values(self) -> tuple[tuple[float, ...], ...]:
-        """Those of the segments before it."""
+        """The values of the segments before it."""
         return tuple(tuple(earlier.value for earlier in segment) for segment in self.earlier)
 
     @property
@@ -144,14 +144,14 @@ class _Alerted:
     """An open alert about a result."""
 
     last_good: str
-    """The newest result before the regression."""
+    """Newest result before the regression."""
     is_new: bool
     """Whether it is untriaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """The judged results: those of a run or session, given by an id prefix, or of the newest session."""
+    """The results to judge: of a run or session, given by an id prefix, or of the newest session."""
 
     run: str | None = None
     session: str | None = None
@@ -160,12 +160,12 @@ class Scope:
 def candidates(
     warehouse: Warehouse, selection: Selection, scope: Scope, metrics: Sequence[Metric]
 ) -> tuple[Candidate, ...]:
-    """The newest result of each series in the scope, once for each metric, with its segment."""
+    """The newest result of each series in the scope, once per metric, with its segment."""
     return tuple(candidate for metric in metrics for candidate in _of_metric(warehouse, selection, scope, metric))
 
 
 def repeated(warehouse: Warehouse, run_id: str, since: datetime, metric: Metric) -> dict[str, Candidate]:
-    """The results, by series, of the newest run since then that confirms `run_id`; without segments."""
+    """The results, by series, of the newest run since `since` that confirms `run_id`; without segments."""
     condition = (
         "run_id = (SELECT run_id FROM all_results WHERE tags['confirms'] = ? AND started_at >= ? "
         "ORDER BY started_at DESC, run_id DESC LIMIT 1)"
@@ -230,7 +230,7 @@ def _alerted(warehouse: Warehouse, metric: Metric) -> dict[str, _Alerted]:
 
 
 def _without_alerted(segment: Sequence[Earlier], alerted: Mapping[str, _Alerted]) -> tuple[Earlier, ...]:
-    """The segment without the results of alerts raised in it. An earlier alert was about another level."""
+    """The segment without the results of alerts raised in it. An earlier alert concerns another level."""
     here = {earlier.result_id for earlier in segment}
     left_out = {result_id for result_id, alert in alerted.items() if alert.last_good in here}
     return tuple(earlier for earlier in segment if earlier.result_id not in left_out)

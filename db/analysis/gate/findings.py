@@ -1,16 +1,16 @@
 """The gate's findings: a verdict for each candidate, confirmed by a fresh session if there was one.
 
-To confirm, each flagged run is measured again and the two are held together. How a run is measured again is the
-caller's: this floor cannot measure.
+To confirm a regression, the flagged run is measured again and compared. The caller supplies the function that measures,
+because this layer cannot.
 
 Verdicts, worst first:
 
-    failed           measured before, but not any more
-    regressed        worse than its segment predicts; after --confirm, in the fresh session too
+    failed           worked before, fails now
+    regressed        worse than its segment predicts; with --confirm, in the fresh session too
     not confirmed    worse, but not in the fresh session
     improved         better than its segment predicts
     fine             neither
-    unfit            measured, but too doubtful to be judged
+    unfit            measured, but too doubtful to judge
     not enough data  too few runs before it, or no value
 """
 
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Point
-from db.analysis.environment import Shift, Together, moved_together
+from db.analysis.environment import CommonShift, Shift, moved_together
 from db.analysis.gate.candidates import Candidate, repeated
 from db.analysis.gate.gate import DEFAULTS, Judgement, Outcome, Parameters, judge
 from db.run_records import measured_runs
@@ -43,7 +43,7 @@ OUTCOMES: Mapping[Outcome, Verdict] = {
     "not_enough_data": "not enough data",
 }
 NOT_POSSIBLE = "not possible: "
-"""Begins a reason in place of a command."""
+"""Prefix of a reason that replaces a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +57,12 @@ class Finding:
     judgement: Judgement | None = None
     """None for a failed or unfit candidate."""
     again: Judgement | None = None
-    """Of the same point in a fresh session, by the same segment; None where it was not measured again."""
+    """Judgement of the same point in a fresh session, by the same segment; None if it was not measured again."""
     again_result_id: str | None = None
-    together: Together | None = None
-    """The common change of its session, which suggests the environment and not the code; else None."""
+    together: CommonShift | None = None
+    """The common change of its session, which suggests the environment rather than the code; or None."""
     repeat: str | None = None
-    """The command that measures it again, or why there is none; None where it is not needed."""
+    """The command that measures it again, or why there is none; None if it is not needed."""
 
     @property
     def ratio(self) -> float:
@@ -74,14 +74,14 @@ class Finding:
 
 
 def found(candidates: Iterable[Candidate], parameters: Parameters = DEFAULTS) -> tuple[Finding, ...]:
-    """A finding for each candidate, worst first."""
+    """One finding per candidate, worst first."""
     return worst_first(_with_environment([_finding(candidate, parameters) for candidate in candidates]))
 
 
 def confirmed(finding: Finding, again: Candidate | None, why_not: str | None, parameters: Parameters) -> Finding:
-    """The finding after its point was measured again; where it was not, `again` is None and `why_not` the reason.
+    """The finding after its point was measured again; if that failed, `again` is None and `why_not` the reason.
 
-    A regression is confirmed by a value that is worse, too. Without a value the verdict stays, with the reason.
+    A regression is confirmed if the new value is worse too. Without a value the verdict stays, with the reason.
     """
     if again is None or again.value is None or again.unfit is not None:
         reason = why_not or (again and (again.error or again.unfit or again.missing)) or "its series was not measured"
@@ -92,12 +92,12 @@ def confirmed(finding: Finding, again: Candidate | None, why_not: str | None, pa
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By verdict, then by ratio; findings that differ by less than is shown keep their order."""
+    """Sorted by verdict, then by ratio; findings whose shown ratios are equal keep their order."""
     return tuple(sorted(findings, key=lambda finding: (VERDICTS.index(finding.verdict), -round(finding.ratio, 3))))
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """1 when anything regressed or failed, 3 when nothing could be judged, else 0."""
+    """1 if anything regressed or failed, 3 if nothing could be judged, otherwise 0."""
     verdicts = {finding.verdict for finding in findings}
     if verdicts & set(BAD):
         return EXIT_FAILED
@@ -127,17 +127,17 @@ def _judged(candidate: Candidate, value: float, parameters: Parameters) -> Judge
 
 
 def _unmeasured(candidate: Candidate) -> Finding:
-    """A point without numbers: failed where it had numbers before, else not enough data."""
+    """A point without numbers: failed if it had numbers before, otherwise not enough data."""
     why = f"{candidate.status.replace('_', ' ')}: {candidate.error}"
     runs = len(candidate.segment)
     if candidate.status == "skipped" or not runs:
         return Finding(candidate=candidate, verdict="not enough data", why=why)
-    why += f" (measured in {runs} run{'s' * (runs > 1)} before)"
+    why += f" (worked in {runs} earlier run{'s' * (runs > 1)})"
     return Finding(candidate=candidate, verdict="failed", why=why)
 
 
 def _with_environment(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings, with the common change of their machine and session where there is one."""
+    """The findings, with the common change of their machine and session if there is one."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
         if finding.verdict in ("regressed", "improved", "fine"):
@@ -161,7 +161,7 @@ def _shift(finding: Finding) -> Shift:
 
 
 CONFIRMS = "confirms"
-"""The tag of a run that was measured to confirm another: its value is that run's id."""
+"""Tag of a run that confirms another run; its value is that run's id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,16 +173,16 @@ class FlaggedRun:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Tags of the run that confirms it: its own, and which run that is."""
+        """Tags for the run that confirms it: its own tags, and its id."""
         return {**self.run.tags, CONFIRMS: self.run.run_id}
 
 
 MeasureAgain = Callable[[FlaggedRun], str | None]
-"""Measures the points again and stores them as a run with the tags; gives why that failed, None where it worked."""
+"""Measures the points again and stores them as a run with the tags; returns the error, or None on success."""
 
 
 def flagged_runs(warehouse: Warehouse, findings: Iterable[Finding]) -> tuple[FlaggedRun, ...]:
-    """The runs with a regression, oldest first."""
+    """The runs that contain a regression, oldest first."""
     points: dict[str, list[Point]] = {}
     for finding in findings:
         if finding.verdict == "regressed":
@@ -194,7 +194,7 @@ def flagged_runs(warehouse: Warehouse, findings: Iterable[Finding]) -> tuple[Fla
 def with_commands(
     findings: Iterable[Finding], flagged: Iterable[FlaggedRun], command: Callable[[FlaggedRun], str]
 ) -> tuple[Finding, ...]:
-    """The findings, each regression with the command that measures it again, or why there is none."""
+    """The findings; each regression has the command that measures it again, or why there is none."""
     texts = {one.run.run_id: _command_text(one, command) for one in flagged}
     return tuple(
         replace(finding, repeat=texts[finding.candidate.run_id]) if finding.verdict == "regressed" else finding
@@ -208,7 +208,7 @@ def confirm(
     measure_again: MeasureAgain,
     open_warehouse: Callable[[], Warehouse],
 ) -> tuple[Finding, ...]:
-    """The findings after each flagged run was measured again, worst first. Nothing may hold the database meanwhile."""
+    """The findings after measuring each flagged run again, worst first. The caller must not hold the database open."""
     since = datetime.now(UTC).replace(tzinfo=None)
     why_not = {one.run.run_id: one.run.why_not_repeatable or measure_again(one) for one in flagged}
     with open_warehouse() as warehouse:
@@ -227,7 +227,7 @@ def _command_text(flagged: FlaggedRun, command: Callable[[FlaggedRun], str]) -> 
 def _compared_again(
     warehouse: Warehouse, findings: Sequence[Finding], why_not: Mapping[str, str | None], since: datetime
 ) -> tuple[Finding, ...]:
-    """`why_not`: run -> why measuring it again failed. A point that was measured all the same counts."""
+    """`why_not`: run -> why measuring it again failed. A point of such a run that was measured still counts."""
     again: dict[tuple[str, str], dict[str, Candidate]] = {}
     compared = []
     for finding in findings:

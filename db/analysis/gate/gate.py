@@ -1,9 +1,9 @@
 """The gate: judges the newest value of a series by the runs before it. Pure.
 
-A prediction interval, not the previous run and not a z-score: it accounts for the scatter of the series and the number
-of runs, so that the share of false alarms is the stated one (tests/perf/gate.py prints it, for eight kinds of noise).
-The cost: no verdict below 10 runs. One false alarm in a hundred is still one a day in a project of a hundred
-series, so `benchhouse check --confirm` measures again before it calls a series regressed.
+It uses a prediction interval rather than the previous run or a z-score: the interval accounts for the scatter of the
+series and the number of runs, so the false alarm rate is the stated one (tests/perf/gate.py prints it for eight kinds
+of noise). The price: no verdict below 10 runs. One false alarm in a hundred is still one a day in a project with a
+hundred series, so `benchhouse check --confirm` measures again before it reports a regression.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ DETECTOR_VERSION = "2"
 SD_OF_MAD = 1.4826
 """Standard deviation over the median absolute deviation, for normal values."""
 WINSORISED_SD = 1.06
-"""By simulation: with it the share of false alarms of normal noise is that of the plain standard deviation."""
+"""By simulation: gives normal noise the same false alarm rate as the plain standard deviation."""
 MIN_TO_CLIP = 5
-"""Of fewer values, the median absolute deviation says too little."""
+"""With fewer values, the median absolute deviation is too uncertain."""
 Outcome = Literal["fine", "worse", "better", "not_enough_data"]
 
 
@@ -38,21 +38,21 @@ class Parameters:
     """The gate's settings."""
 
     confidence: float = 0.99
-    """Of the one-sided prediction interval: 1 - the share of false alarms with normal noise."""
+    """Of the one-sided prediction interval: 1 - the false alarm rate with normal noise."""
     min_change: float = 0.02
-    """Changes up to this share are fine, even significant ones: nobody acts on them."""
+    """Changes up to this fraction are fine, even significant ones: nobody acts on them."""
     min_points: int = 10
-    """With fewer, the interval is too wide to be useful."""
+    """Minimum runs: with fewer, the interval is too wide to be useful."""
     max_points: int = 40
-    """Older ones are not used: the machine drifts, and the interval hardly becomes narrower."""
+    """Maximum runs: machines drift, and more runs hardly make the interval narrower."""
     min_points_after_change: int = 2
-    """With fewer than `min_points` since a change of level: so many give the new level, and the runs before the change
-    the variation."""
+    """Minimum runs since a change of level: with fewer than `min_points`, these give the new level, and the runs before
+    the change give the variation."""
     clip_sd: float = 2.5
-    """Largest distance of a run from the median, in robust standard deviations: one disturbed run must not hide a
+    """Maximum distance of a run from the median, in robust standard deviations: one disturbed run must not hide a
     regression."""
     max_clipped: float = 0.2
-    """Share of runs that are clipped at most. Where more are far away, that is how the series varies."""
+    """Maximum fraction of runs that are clipped. More outliers than that are a property of the series."""
 
 
 DEFAULTS = Parameters()
@@ -65,13 +65,13 @@ class Judgement:
     outcome: Outcome
     value: float
     n: int
-    """Runs of its segment that were used."""
+    """Number of runs of its segment that were used."""
     borrowed: int = 0
-    """Runs before the segment whose variation was used, where the segment is short."""
+    """Number of runs before the segment whose variation was used, for a short segment."""
     why: str | None = None
-    """Why there is no verdict; None where there is one."""
+    """Why there is no verdict; None if there is one."""
     centre: float | None = None
-    """Geometric mean of those runs; None without a verdict, like all below."""
+    """Geometric mean of those runs. None without a verdict, like all fields below."""
     low: float | None = None
     """Ends of the interval, each one-sided at the stated confidence."""
     high: float | None = None
@@ -86,13 +86,13 @@ def judge(
     parameters: Parameters = DEFAULTS,
     earlier: Sequence[Sequence[float]] = (),
 ) -> Judgement:
-    """Judge a value by those of the runs before it, oldest first: one for each run of one segment.
+    """Judge a value by the runs before it: one value per run of one segment, oldest first.
 
-    Worse (or better) is a value beyond m +- t * s * sqrt(1 + 1/n), m and s the mean and standard deviation of the
-    logarithms, winsorised, and t the quantile of Student's distribution with n - 1 degrees of freedom, that differs
-    from the geometric mean by more than `min_change` (Hahn and Meeker, Statistical Intervals, 4.8: the prediction
-    interval of one further value). Of a segment that is still short, s is pooled with those of the `earlier` segments,
-    each around its own mean, and the degrees of freedom are theirs together.
+    A value is worse (or better) if it lies beyond m +- t * s * sqrt(1 + 1/n) and differs from the geometric mean by
+    more than `min_change`. m and s are the mean and standard deviation of the winsorised logarithms, t the quantile of
+    Student's distribution with n - 1 degrees of freedom (Hahn and Meeker, Statistical Intervals, 4.8: the prediction
+    interval of one further value). For a short segment, s is pooled with the `earlier` segments, each around its own
+    mean, and the degrees of freedom are added up.
     """
     used = before[-parameters.max_points :]
     borrowed = _borrowed(used, earlier, parameters)
@@ -117,10 +117,10 @@ def judge(
 def prediction_interval(
     segments: Sequence[Sequence[float]], parameters: Parameters = DEFAULTS
 ) -> tuple[float, float, float]:
-    """The geometric mean of the first segment, and the ends that one further value of it stays above, and below.
+    """The geometric mean of the first segment, and the lower and upper end of the prediction interval.
 
     Each end has the confidence of the parameters. All values are above 0, and at least one segment has two. For equal
-    values all three are the same.
+    values all three are equal.
     """
     import numpy as np
 
@@ -133,8 +133,8 @@ def prediction_interval(
 
 
 def _winsorised(logs: Floats, parameters: Parameters) -> Floats:
-    """The values clipped to the median and some robust standard deviations, and spread again by what that takes from
-    the standard deviation of normal values; as they are where too many are far, or most are equal."""
+    """The values, clipped to a few robust standard deviations around the median, then rescaled so that the standard
+    deviation of normal values is kept. Unchanged if too many are outliers or most are equal."""
     import numpy as np
 
     middle = np.median(logs)
@@ -149,7 +149,7 @@ def _winsorised(logs: Floats, parameters: Parameters) -> Floats:
 def _borrowed(
     used: Sequence[float], earlier: Sequence[Sequence[float]], parameters: Parameters
 ) -> list[Sequence[float]]:
-    """The newest runs of the earlier segments, up to `max_points` together, where the segment itself is short."""
+    """The newest runs of the earlier segments, up to `max_points` in total, if the segment itself is short."""
     if not parameters.min_points_after_change <= len(used) < parameters.min_points:
         return []
     found: list[Sequence[float]] = []
@@ -165,9 +165,9 @@ def _borrowed(
 def _why_not(
     used: Sequence[float], borrowed: Sequence[Sequence[float]], value: float, parameters: Parameters
 ) -> str | None:
-    """Why the value cannot be judged; None where it can."""
+    """Why the value cannot be judged; None if it can."""
     if len(used) + sum(map(len, borrowed)) < parameters.min_points:
-        return f"{len(used)} run{'s' * (len(used) != 1)} before it, at least {parameters.min_points} required"
+        return f"{len(used)} earlier run{'s' * (len(used) != 1)}, at least {parameters.min_points} required"
     if min((*used, value)) <= 0:
-        return "a value is not above 0, so it has no logarithm"
+        return "a value is not positive, so it has no logarithm"
     return None

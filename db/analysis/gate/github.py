@@ -1,8 +1,8 @@
-"""The gate's findings for GitHub: the body of a comment, and annotations of a workflow.
+"""The gate's findings for GitHub: the body of a comment, and workflow annotations.
 
-Text from a warehouse is a stranger's. In a comment its markup is escaped, and what GitHub makes links of all the same
-(@names, #numbers, addresses) is broken with a zero-width space. In the log of a workflow a line may be a command
-(`::error::`, `##[add-path]`), so text that is not an annotation is printed while commands are stopped.
+Text from a warehouse is untrusted. In a comment its markup is escaped, and what GitHub would still turn into links
+(@names, #numbers, addresses) is broken up with a zero-width space. In a workflow log a line may be a command
+(`::error::`, `##[add-path]`), so text that is not an annotation is printed with commands disabled.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from db.analysis.gate.gate import Parameters
 from db.analysis.gate.text import gate_markdown, sentence, subject
 
 MARKER = "<!-- benchhouse check -->"
-"""The first line of a comment, by which a workflow finds its own again."""
+"""First line of a comment, by which a workflow finds its earlier comment."""
 MAX_CHARACTERS = 60_000
-"""Of a comment; GitHub refuses more than 65 536."""
+"""Maximum characters of a comment; GitHub refuses more than 65 536."""
 MAX_ANNOTATIONS = 10
-"""Of a kind that GitHub shows of a step."""
+"""Maximum annotations of one kind that GitHub shows per step."""
 MAX_MESSAGE = 2_000
 LINKED = re.compile(r"@|#(?=\d)|(?<=[a-zA-Z]):(?=//)|(?<=[wW]{3})\.|(?<=GH)-(?=\d)", re.IGNORECASE)
 APART = "&#8203;"
@@ -34,19 +34,19 @@ LEVELS: dict[Verdict, str] = {
 
 
 def github_comment(findings: Sequence[Finding], parameters: Parameters) -> str:
-    """The body of a comment. One that would be too long ends with how many lines are left out."""
+    """The body of a comment. If it is too long, it is cut and ends with the number of omitted lines."""
     body = LINKED.sub(lambda found: f"{found[0]}{APART}", gate_markdown(findings, parameters))
     return f"{MARKER}\n{_cut(body)}"
 
 
 def github_note(text: str) -> str:
-    """The body of a comment that says why there are no findings. The text is ours."""
+    """The body of a comment that explains why there are no findings. The text must be trusted."""
     return f"{MARKER}\n{text}\n"
 
 
 def workflow_annotations(findings: Sequence[Finding]) -> list[str]:
-    """A workflow command for each finding that somebody should see, worst first; of more than GitHub shows of a kind,
-    the last one counts the others."""
+    """A workflow command for each finding that needs attention, worst first. If GitHub would not show all of a kind,
+    the last one counts the rest."""
     lines: list[str] = []
     for level in dict.fromkeys(LEVELS.values()):
         found = [one for one in findings if LEVELS.get(one.verdict) == level]
@@ -58,7 +58,7 @@ def workflow_annotations(findings: Sequence[Finding]) -> list[str]:
 
 
 def without_commands(text: str) -> str:
-    """The text for a workflow's log, in which no line is a command."""
+    """The text for a workflow log, with workflow commands disabled."""
     token = secrets.token_hex(16)
     return f"::stop-commands::{token}\n{text}\n::{token}::"
 
@@ -69,7 +69,7 @@ def _message(finding: Finding) -> str:
 
 
 def _command(level: str, title: str, message: str) -> str:
-    """GitHub's own escapes: of a message for % and line ends, of a property for : and , too."""
+    """A workflow command with GitHub's escapes: % and line ends in a message, also : and , in a property."""
     text = visible(message)
     text = text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]} ..."
     return f"::{level} title={_escaped(visible(title)).replace(':', '%3A').replace(',', '%2C')}::{_escaped(text)}"
@@ -87,4 +87,4 @@ def _cut(body: str) -> str:
     while length + len(lines[kept]) < MAX_CHARACTERS:
         length += len(lines[kept]) + 1
         kept += 1
-    return "\n".join([*lines[:kept], "", f"{len(lines) - kept} more lines are left out", ""])
+    return "\n".join([*lines[:kept], "", f"{len(lines) - kept} more lines are omitted", ""])

@@ -1,7 +1,4 @@
-"""The gate's findings as text, Markdown, JSON, and the JUnit XML that CI servers show.
-
-JUnit has a test case for each series and metric.
-"""
+"""The gate's findings as text, Markdown, JSON, and JUnit XML for CI servers, with a test case per series and metric."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from db.analysis.settings import SETTINGS
 from db.values import doubt_word, heading, optional_number, percent_change
 
 MAX_NAMES = 4
-"""Series that are listed in a note; the others are counted."""
+"""Maximum series listed in a note; the rest are counted."""
 SUBJECTS = ("model_id", "device", "runtime", "precision", SETTINGS)
 COLUMNS = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "git_commit"),
@@ -37,7 +34,7 @@ WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "unfit", "not enough 
 
 
 def gate_text(findings: Sequence[Finding], parameters: Parameters, page: Page = PLAIN) -> str:
-    """For a terminal: a row for each judged series, worst first, and notes on the verdicts."""
+    """Text for a terminal: a row per judged series, worst first, and notes on the verdicts."""
     table = _table(findings, page)
     parts = [wrapped(_head(findings), page.text_width)]
     parts += [table_text(table, page)] if table.rows else []
@@ -51,7 +48,7 @@ def gate_text(findings: Sequence[Finding], parameters: Parameters, page: Page = 
 
 
 def gate_markdown(findings: Sequence[Finding], parameters: Parameters) -> str:
-    """For a comment on a pull request, with names escaped."""
+    """Markdown for a pull request comment, with names escaped."""
     table = _table(findings)
     parts = [f"**{markdown_escaped(summary(findings))}**", markdown_escaped(_head(findings))]
     parts += [markdown_table(table.headings, table.rows, right=table.numbers)] if table.rows else []
@@ -61,7 +58,7 @@ def gate_markdown(findings: Sequence[Finding], parameters: Parameters) -> str:
 
 
 def summary(findings: Iterable[Finding]) -> str:
-    """The counts in a line: "1 regressed, 7 fine: environment, not code?"."""
+    """One line of counts: "1 regressed, 7 fine: environment, not code?"."""
     known = tuple(findings)
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts(known).items())
     environment = any(finding.together is not None and finding.verdict in BAD for finding in known)
@@ -82,8 +79,8 @@ def sentence(finding: Finding) -> str:
     unit = finding.candidate.metric.unit
     text = (
         f"{finding.candidate.metric.column} is {number(judgement.value)} {unit}, "
-        f"{percent_change(judgement.relative_change)} from the mean of {judgement.n} runs, {number(judgement.centre)} "
-        f"{unit}; expected {_expected(finding)}"
+        f"{percent_change(judgement.relative_change)} against the mean of {judgement.n} runs, "
+        f"{number(judgement.centre)} {unit}; expected {_expected(finding)}"
     )
     if finding.again is not None:
         text += f"; in a fresh session {number(finding.again.value)} {unit}"
@@ -101,7 +98,7 @@ def _head(findings: Sequence[Finding]) -> str:
 
 
 def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
-    """A row for each judged finding, without the subjects that all of them share."""
+    """A row per judged finding, without the subjects that all of them share."""
     shown = [finding for finding in findings if finding.verdict in JUDGED]
     several = _several(findings)
     several_metrics = len({finding.candidate.metric.column for finding in findings}) > 1
@@ -154,11 +151,11 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
     """What the verdicts are based on, why some are missing, and what to do."""
     lines = [f"environment, not code: {text}" for text in sorted(_together(findings))]
     if lines:
-        lines.append("this is not proof: check what changed on the machine, and measure again when it is idle")
+        lines.append("this is no proof: check what changed on the machine, and measure again when it is idle")
     if any(finding.verdict in JUDGED for finding in findings):
         lines.append(
-            f"regressed: beyond the {parameters.confidence:.0%} prediction interval of the runs before, and worse than "
-            f"their mean by more than {parameters.min_change:.0%}"
+            f"regressed: beyond the {parameters.confidence:.0%} prediction interval of the earlier runs, and worse "
+            f"than their mean by more than {parameters.min_change:.0%}"
         )
     lines += _reasons(findings)
     judged = [finding for finding in findings if finding.verdict in JUDGED]
@@ -191,7 +188,7 @@ def _reasons(findings: Iterable[Finding]) -> list[str]:
 
 
 def _several(findings: Sequence[Finding]) -> list[str]:
-    """The subjects in which findings differ; the others are in the head."""
+    """The subjects in which findings differ; shared ones are in the head."""
     return [name for name in SUBJECTS if len(_values(findings, name)) > 1]
 
 
@@ -205,7 +202,7 @@ def _values(findings: Iterable[Finding], name: str) -> set[str]:
 
 
 def gate_document(findings: Sequence[Finding], parameters: Parameters) -> dict[str, Any]:
-    """For JSON: all findings, worst first, and the exit code."""
+    """The JSON document: all findings, worst first, and the exit code."""
     return {
         "detector": DETECTOR,
         "detector_version": DETECTOR_VERSION,
@@ -239,7 +236,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def junit_xml(findings: Sequence[Finding]) -> str:
-    """A test suite: regressed or failed findings are failures, those that could not be judged are skipped."""
+    """A JUnit test suite: regressed and failed findings are failures; those that could not be judged are skipped."""
     failures = sum(finding.verdict in BAD for finding in findings)
     skipped = sum(finding.verdict not in JUDGED for finding in findings)
     counts = {"tests": len(findings), "failures": failures, "errors": 0, "skipped": skipped}

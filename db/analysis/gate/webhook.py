@@ -1,8 +1,8 @@
-"""New alerts, sent to an address of the user's as JSON.
+"""Sends new alerts to the user's webhook as JSON.
 
-The address is a secret, since whoever has it can post there: it comes from the environment, and no message, file or
-database has it. Only https is taken, or a server of this machine, and no redirection is followed: either would show
-what is sent to others. That a message was not delivered is said, and is never the gate's own failure.
+The address is a secret, since anyone who has it can post there: it comes from the environment, and never appears in a
+message, file or database. Only https or a server on this machine is accepted, and redirects are not followed, since
+either could disclose the message. A failed delivery is reported, but never fails the gate.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from benchmarking.core.records import Json
 
 ADDRESS = "BENCHHOUSE_WEBHOOK_URL"
 ANY_SCHEME = "BENCHHOUSE_WEBHOOK_ALLOW_HTTP"
-"""Variable that allows http to other machines, with 1."""
+"""Environment variable that allows http to other machines if set to 1."""
 LIMIT_S = 20.0
-"""Of all attempts together."""
+"""Time limit of all attempts together."""
 ATTEMPT_S = 5.0
 ATTEMPTS = 4
 FIRST_WAIT_S = 0.5
-"""Before the second attempt; doubled for each further one."""
+"""Wait before the second attempt; doubled for each further one."""
 TOO_MANY = 429
 
 
@@ -42,17 +42,17 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
 
 
 def notify(command: str, rows: Sequence[Mapping[str, Json]]) -> None:
-    """Send these alerts where the environment says, if it does; what fails is a remark on stderr."""
+    """Send these alerts to the address in the environment, if there is one; a failure is a note on stderr."""
     address = os.environ.get(ADDRESS, "").strip()
     if not address or not rows:
         return
     problem = why_not_usable(address) or send(document(rows), address)
     if problem is not None:
-        note(f"{command}: webhook: {problem}; the alerts are stored all the same (benchhouse alert list)")
+        note(f"{command}: webhook: {problem}; the alerts are stored anyway (benchhouse alert list)")
 
 
 def document(rows: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
-    """What is sent: the alerts as `benchhouse alert list --json` prints them, and a line of text, which chats show."""
+    """The message: the alerts as `benchhouse alert list --json` prints them, and a line of text for chats."""
     names = [f"{row.get('model_id')} {row.get('runtime')} {row.get('metric')}" for row in rows]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     found: list[Json] = [dict(row) for row in rows]
@@ -61,30 +61,28 @@ def document(rows: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
 
 
 def why_not_usable(address: str) -> str | None:
-    """Why nothing is sent to the address, in words without it; None where it is fine."""
+    """Why the address is rejected, without naming it; None if it is usable."""
     try:
         parts = urlsplit(address)
         host, user, _ = parts.hostname, parts.username, parts.port
     except ValueError:
         return f"${ADDRESS} is not a URL"
     if parts.scheme not in ("http", "https") or not host:
-        return f"${ADDRESS} is not a URL that begins with https://"
+        return f"${ADDRESS} is not a URL that starts with https://"
     if user is not None or not address.isprintable() or " " in address:
-        return f"${ADDRESS} has a user name or a space in it: put the secret into the path or the query"
+        return f"${ADDRESS} contains a user name or a space: put the secret into the path or the query"
     if parts.scheme == "http" and not _is_here(host) and os.environ.get(ANY_SCHEME) != "1":
-        return (
-            f"${ADDRESS} is http to another machine, which anybody between can read: use https, or set {ANY_SCHEME}=1"
-        )
+        return f"${ADDRESS} is unencrypted http to another machine: use https, or set {ANY_SCHEME}=1"
     return None
 
 
 def send(
     message: Mapping[str, Json], address: str, *, limit_s: float = LIMIT_S, first_wait_s: float = FIRST_WAIT_S
 ) -> str | None:
-    """Post the message: why it was not delivered, None where it was.
+    """Post the message; returns why it was not delivered, or None on success.
 
-    Repeated after an answer of 5xx or 429, and when there is none. In a thread of its own, since a server that answers
-    byte by byte would hold it longer than the limit.
+    It is sent again after a 5xx or 429 response, and without a response. It runs in its own thread, since a server that
+    responds byte by byte would hold it longer than the limit.
     """
     problem: list[str | None] = [f"no answer within {limit_s:g} s"]
     body = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
@@ -112,9 +110,9 @@ def _attempts(body: bytes, address: str, limit_s: float, wait_s: float) -> str |
 
 
 def _attempt(body: bytes, address: str, timeout_s: float) -> tuple[str | None, bool, float]:
-    """Why it failed (None for success), whether another attempt is pointless, and the seconds the server asks to wait.
+    """Why it failed (None on success), whether retrying is pointless, and the Retry-After of the server in seconds.
 
-    Errors are named by their kind: their texts may contain the address.
+    Errors are named by type only: their text may contain the address.
     """
     headers = {"Content-Type": "application/json", "User-Agent": "benchhouse"}
     request = urllib.request.Request(address, data=body, headers=headers, method="POST")  # noqa: S310 - http(s), checked
@@ -127,7 +125,7 @@ def _attempt(body: bytes, address: str, timeout_s: float) -> tuple[str | None, b
     except urllib.error.HTTPError as error:
         with error:
             if 300 <= error.code < 400:
-                return f"the server answered {error.code}: redirections are not followed", True, 0.0
+                return f"the server answered {error.code}: redirects are not followed", True, 0.0
             may_pass = error.code >= 500 or error.code == TOO_MANY
             return f"the server answered {error.code}", not may_pass, _asked_s(error.headers.get("Retry-After"))
     except urllib.error.URLError as error:

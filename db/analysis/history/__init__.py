@@ -1,1 +1,1 @@
-"""Histories of series, their change points and regressions."""
+"""Histories of series, with their change points and regressions."""

@@ -1,8 +1,8 @@
 """Finds the change points of all series in a warehouse and updates the table change_points.
 
-They depend on the results alone: searching again changes nothing, and warehouses with the same runs have the same rows.
-A row is a first changed result by one metric. When later runs move the change or do not confirm it, the row is
-withdrawn, but kept. Only series with new results are searched: the table history_scans has the state of the last
+Change points depend on the results alone: a repeated search changes nothing, and warehouses with the same runs have the
+same rows. A row is the first changed result in one metric. If later runs move the change or do not confirm it, the row
+is withdrawn but kept. Only series with new results are searched; the table history_scans has the state of the last
 search.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 BATCH = 1000
-"""Series that are searched and stored in one transaction, so that a killed search keeps the finished batches."""
+"""Series per transaction, so that a killed search keeps the finished batches."""
 DETECTED = (
     *("value_before", "value_after", "relative_change", "p_value", "state"),
     *("run_id", "last_good_result_id", "last_good_run_id"),
@@ -38,7 +38,7 @@ DETECTOR = ("detector", "detector_version", "parameters")
 FIT_RESULTS = f"""
 status = 'ok' AND validity IN ({", ".join(f"'{name}'" for name in FIT)}) AND {{value}} > 0
 """
-"""The results in a history: those of the gate's segments, with a value above 0."""
+"""The results in a history: those that count in the gate's segments, with a value above 0."""
 DIGESTS = f"""
 WITH points AS (
     SELECT series_id, count(*) AS points, bit_xor(hash(result_id, history_time, started_at, {{value}})) AS content
@@ -91,7 +91,7 @@ class SearchCounts:
     """Series with new results."""
     found: int = 0
     confirmed: int = 0
-    """New or known ones, confirmed since the last search."""
+    """New and known change points that were confirmed by this search."""
     withdrawn: int = 0
 
     @property
@@ -107,7 +107,7 @@ class SearchCounts:
 
 
 def stale_series(warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT) -> list[str]:
-    """The series with new results since their last search, or a new version of the detector."""
+    """The series whose results, or whose detector version, changed since their last search."""
     asked = {"metric": metric.column, "detector": _detector(parameters)}
     return [row["series_id"] for row in warehouse.query(STALE.format(value=judged_value(metric)), asked).dicts()]
 
@@ -115,7 +115,7 @@ def stale_series(warehouse: Warehouse, metric: Metric, parameters: Parameters = 
 def update_changes(
     warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT, *, series: Sequence[str] | None = None
 ) -> SearchCounts:
-    """Update the stored change points of one metric: of these series, or of all with new results."""
+    """Update the stored change points of one metric, for these series or for all with new results."""
     stale = stale_series(warehouse, metric, parameters) if series is None else series
     total = SearchCounts()
     for start in range(0, len(stale), BATCH):
@@ -124,7 +124,7 @@ def update_changes(
 
 
 def change_point_id(metric: str, result_id: str) -> str:
-    """The id of a change point, equal in all warehouses."""
+    """The id of a change point, the same in all warehouses."""
     return canonical_hash({"metric": metric, "result_id": result_id})[:32]
 
 
@@ -135,7 +135,7 @@ def _search(warehouse: Warehouse, series: Sequence[str], metric: Metric, paramet
 def _searched(
     warehouse: Warehouse, connection: Connection, series: Sequence[str], metric: Metric, parameters: Parameters
 ) -> SearchCounts:
-    """All of it in one transaction: nobody else can store results or change points of a lake meanwhile."""
+    """Search and store in one transaction, so that no other machine changes a lake's results in between."""
     now = datetime.now(UTC).replace(tzinfo=None)
     asked = {"series": list(series), "metric": metric.column}
     stored = {row["change_point_id"]: row for row in warehouse.query(STORED, asked).dicts()}
@@ -223,7 +223,7 @@ def _detector(parameters: Parameters) -> str:
 def refresh_changes(path: str, metrics: Sequence[Metric], *, lock_timeout_s: float) -> SearchCounts:
     """Update the stored change points of a warehouse file. Raises as `Warehouse.open` does.
 
-    The file is opened for writing only when there is something to store, so that others can read it meanwhile.
+    The file is opened for writing only if there is something to store, so others can keep reading it otherwise.
     """
     try:
         with Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s) as warehouse:

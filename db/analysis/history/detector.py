@@ -1,15 +1,15 @@
 """Finds where the level of a history changed: split and merge with a t test, after the published Hunter method.
 
-Fleming and others, "Hunter: Using Change Point Detection to Hunt for Performance Regressions" (ICPE 2023), which takes
-the statistic of E-divisive (Matteson and James, 2014) and replaces its permutations by Student's t test.
-Here the statistic has the exponent 2, with which it is the sum of squares between the two sides: suited to changes of
-level, and computed in linear time. Additions prevent false alarms on histories without a change:
+Fleming et al., "Hunter: Using Change Point Detection to Hunt for Performance Regressions" (ICPE 2023), uses the
+statistic of E-divisive (Matteson and James, 2014) and replaces its permutation test with Student's t test. Here the
+statistic has the exponent 2, which makes it the sum of squares between the two sides: suited to changes of level, and
+computed in linear time. Additions prevent false alarms on histories without a change:
 
-- values are clipped to those around them, so that single outliers neither make nor hide a change;
+- values are clipped to their neighbourhood, so that single outliers neither create nor hide a change;
 - a change needs 2 points on either side, 2 % of the median, and separated points (see `superiority`);
 - it is suspected until the next run confirms it.
 
-It works on the logarithms of the values: a change is a ratio. Pure: equal values give equal changes.
+It works on the logarithms of the values, so a change is a ratio. Pure: equal values give equal changes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 NAME = "split-merge-t"
 VERSION = "1"
-"""Increased when equal values and parameters give other changes."""
+"""Increased whenever the same values and parameters give different changes."""
 CLIP_WIDTH = 7
 CLIP_REACH = CLIP_WIDTH // 2
 SD_OF_RESIDUALS = 1.815
 """Standard deviation over the median absolute residual from a rolling median of 7, for normal values: by simulation, to
-three digits. (1.4826 is for residuals from a fixed median; here every seventh is 0.)"""
+three digits. (1.4826 would be for residuals from a fixed median; here every seventh residual is 0.)"""
 State = Literal["suspected", "confirmed"]
 
 
@@ -44,26 +44,27 @@ class Parameters:
     """Conditions of a change, stored with each change found."""
 
     p_value: float = 1e-4
-    """Of the t test between the segments on either side, at most."""
+    """Maximum p of the t test between the segments on either side."""
     split_p_value: float = 1e-3
-    """Of a candidate: looser, since other changes in its window hide it; merging tests all candidates again."""
+    """Maximum p of a candidate: looser, since other changes in its window may hide it; merging tests all candidates
+    again."""
     hidden_p_value: float = 1e-6
-    """Of a candidate next to a place that is not one itself: stricter, since many places are tested."""
+    """Maximum p of a candidate on one side of a place that failed: stricter, since many places are tested."""
     window: int = 60
-    """Points that are searched for a candidate, and the most on either side in a test: older ones are not relevant."""
+    """Points in a search window, and the maximum on either side in a test: older points are not relevant."""
     clip_sd: float = 3.0
-    """Largest distance of a value from the rolling median, in robust standard deviations."""
+    """Maximum distance of a value from the rolling median, in robust standard deviations."""
     points_beside: int = 2
-    """Points on either side, at least."""
+    """Minimum points on either side."""
     near: int = 30
-    """Points on either side that medians and superiority are computed from, so that later values, such as a short
+    """Points on either side from which medians and superiority are computed, so that later values, such as a short
     return to the old level, do not undo a change."""
     least_change: float = 0.02
-    """Change of the median, as a fraction."""
+    """Minimum change of the median, as a fraction."""
     superiority: float = 0.9
-    """Probability that a value of the higher side exceeds one of the lower side, at least."""
+    """Minimum probability that a value of the higher side exceeds one of the lower side."""
     shift: int = 2
-    """Points by which a change may move with a new run and still be the same one."""
+    """Points by which a change may move after a new run and still be the same change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class Change:
     index: int
     """Index of the first value after the change."""
     value_before: float
-    """Median of the near values before, in their unit."""
+    """Median of the nearby values before, in their unit."""
     value_after: float
     p_value: float
     state: State
@@ -88,10 +89,10 @@ DEFAULT = Parameters()
 
 
 def detect(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[Change, ...]:
-    """The changes of a history, one value a run in their order, oldest first.
+    """The changes of a history with one value per run, oldest first.
 
-    A change is confirmed when the history without the newest value has it, too, else suspected. Raises ValueError for a
-    value that is not positive and finite.
+    A change is confirmed if the history without its newest value has it too, otherwise suspected. Raises ValueError for
+    a value that is not positive and finite.
     """
     logs = _logarithms(values)
     found = _places(logs, parameters)
@@ -104,15 +105,15 @@ def detect(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[C
 
 
 def change_places(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[int, ...]:
-    """The index of each change that `detect` finds, without its state, which takes as long again."""
+    """The index of each change that `detect` finds. Leaves out the state, which would double the time."""
     return tuple(sides.at for sides in _places(_logarithms(values), parameters))
 
 
 def winsorised(logs: Floats, parameters: Parameters = DEFAULT) -> Floats:
     """The values clipped to the rolling median of 7 plus and minus 3 robust standard deviations.
 
-    The newest three, whose window is incomplete, may be near the median of the values after them instead: else the
-    first runs after a step would be clipped. Nothing is clipped where more than half of the residuals are 0.
+    The newest three have an incomplete window and may be near the median of the values after them instead; otherwise
+    the first runs after a step would be clipped. Nothing is clipped if more than half of the residuals are 0.
     """
     middle = _rolling_median(logs)
     reach = parameters.clip_sd * SD_OF_RESIDUALS * float(np.median(np.abs(logs - middle)))
@@ -126,7 +127,8 @@ def winsorised(logs: Floats, parameters: Parameters = DEFAULT) -> Floats:
 
 
 def superiority(before: Floats, after: Floats) -> float:
-    """Probability that a value of one side exceeds one of the other, ties half: 0.5 for equal, 1 for separate sides."""
+    """Probability that a value of one side exceeds one of the other; ties count half. 0.5 for equal sides, 1 for
+    separate ones."""
     rises = float(np.sign(after[:, None] - before[None, :]).mean())
     return (1 + abs(rises)) / 2
 
@@ -140,7 +142,7 @@ class _Sides:
     end: int
 
     def near(self, values: Floats, parameters: Parameters) -> tuple[Floats, Floats]:
-        """The near values before it, and after it."""
+        """The nearby values before it and after it."""
         start, end = max(self.start, self.at - parameters.near), min(self.end, self.at + parameters.near)
         return values[start : self.at], values[self.at : end]
 
@@ -174,7 +176,7 @@ def _windows(count: int, parameters: Parameters) -> Iterator[tuple[int, int]]:
 def _split(clipped: Floats, start: int, end: int, parameters: Parameters) -> list[int]:
     """Candidates between start and end, in order: the best place, if it passes the test, and those on both sides.
 
-    A rise and its repair hide each other, since no single step fits well. So where the best place fails, both of its
+    A rise and a following fall hide each other, since no single step fits well. So if the best place fails, both of its
     sides are searched with a stricter test, and then the ranges between the candidates found.
     """
     place, p_value = _best_place(clipped, start, end, parameters)
@@ -195,20 +197,21 @@ def _hidden(clipped: Floats, start: int, end: int, parameters: Parameters) -> li
 
 
 def _best_place(clipped: Floats, start: int, end: int, parameters: Parameters) -> tuple[int, float]:
-    """Where the sum of squares between the two sides, n m / (n + m) (mean before - mean after)^2, is largest; its p."""
+    """The place where the sum of squares between the two sides, n m / (n + m) (mean before - mean after)^2, is largest;
+    and its p."""
     count = end - start
     if count < 2 * parameters.points_beside:
         return start, 1.0
     values = clipped[start:end]
     before = np.arange(1, count)
     sums = np.cumsum(values - values.mean())[:-1]
-    # The sums before and after a place are opposite, and the means' difference is sum * count / (before * after).
+    # The sums before and after a place are opposite, so the difference of means is sum * count / (before * after).
     place = 1 + int(np.argmax(sums**2 / (before * (count - before))))
     return start + place, _p_value(values[:place], values[place:])
 
 
 def _merge(logs: Floats, clipped: Floats, candidates: list[int], parameters: Parameters) -> dict[_Sides, float]:
-    """Drop the weakest candidate, which joins its segments, until all remaining ones pass."""
+    """Drop the weakest candidate, merging its segments, until all remaining ones pass."""
     tested: dict[_Sides, tuple[bool, float]] = {}
     while True:
         sides = list(_segments(candidates, len(logs), parameters))
@@ -261,7 +264,7 @@ def _change(sides: _Sides, p_value: float, near: tuple[Floats, Floats], state: S
 
 
 def _rolling_median(values: Floats) -> Floats:
-    """The median of the 7 values around each, of fewer at the ends."""
+    """The median of the 7 values around each value; fewer at the ends."""
     padded = np.full(len(values) + 2 * CLIP_REACH, np.nan)
     padded[CLIP_REACH : CLIP_REACH + len(values)] = values
     ordered = np.sort(np.lib.stride_tricks.sliding_window_view(padded, CLIP_WIDTH), axis=1)  # NaN comes last

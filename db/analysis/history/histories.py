@@ -1,6 +1,6 @@
-"""Reads histories: the runs of each selected series in the order of their commits, with change points.
+"""Reads histories: the runs of each selected series in commit order, with change points.
 
-Also lists series, and joins one to another as its alias: after a rename, or for a new parameter.
+Also lists series, and makes one series an alias of another, after a rename or for a new parameter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from db.analysis.compare.matching import ALWAYS, differences, keys_of
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.history.detector import DEFAULT, Change, Parameters, detect
 from db.analysis.selection import Selection, judged_value
-from db.analysis.settings import BESIDES, SETTINGS, settings_words
+from db.analysis.settings import SETTING_COLUMNS, SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.connection import Connection
@@ -37,7 +37,7 @@ FROM all_results WHERE {{condition}}
 GROUP BY series_id HAVING fit > 0
 ORDER BY model_id, device, runtime, precision, sequence_length, batch_size, series_id
 """
-NEWEST = (*SUBJECTS, "runtime_mode", *BESIDES, *POINT_COLUMNS)
+NEWEST = (*SUBJECTS, "runtime_mode", *SETTING_COLUMNS, *POINT_COLUMNS)
 POINTS = f"""
 SELECT
     series_id, result_id, run_id, session_id, history_time, git_commit, {{value}} AS value,
@@ -57,7 +57,7 @@ class HistoryPoint:
     run_id: str
     session_id: str
     history_time: datetime
-    """Time of the commit, else start of the run, UTC."""
+    """Time of the commit, or start of the run without one, UTC."""
     git_commit: str | None
     value: float
     """In the metric's unit."""
@@ -74,19 +74,19 @@ class ChangePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """A series over time. A selection limits what is shown; changes are always detected in the whole series."""
+    """A series over time. A selection limits the points; changes are always detected in the whole series."""
 
     series_id: str
     subject: Mapping[str, str | None]
-    """Columns to show, of its newest run: model_id, device, runtime, precision, device_name; and the settings that tell
-    it from other histories of the same columns."""
+    """Columns to show, from its newest run: model_id, device, runtime, precision, device_name, and the settings that
+    distinguish it from other histories with the same columns."""
     point: Point
     points: tuple[HistoryPoint, ...]
-    """The selected ones, oldest first."""
+    """The selected points, oldest first."""
     change_points: tuple[ChangePoint, ...]
-    """Those whose first changed result is selected, oldest first."""
+    """The changes whose first changed result is selected, oldest first."""
     left_out: int
-    """Number of selected results that failed, are invalid or throttled, or have no value."""
+    """Number of selected results that failed, are invalid or throttled, or lack a value."""
 
 
 def histories(
@@ -97,7 +97,7 @@ def histories(
     limit: int | None = None,
     parameters: Parameters = DEFAULT,
 ) -> tuple[tuple[History, ...], int]:
-    """The histories of at most `limit` series with selected results, by model; and the number of such series."""
+    """The histories of at most `limit` series with selected results, by model, and the total number of such series."""
     newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST)
     sql = SERIES.format(value=judged_value(metric), condition=selection.condition, newest=newest)
     series = warehouse.query(sql, selection.values).dicts()
@@ -139,7 +139,7 @@ def _point(row: Mapping[str, Any]) -> HistoryPoint:
 
 
 MIN_PREFIX = 4
-"""Of a series id that a prefix needs."""
+"""Minimum characters of a series id prefix."""
 LISTED = """
 SELECT
     s.series_id, a.canonical_series_id AS read_as, a.reason, s.model_id, s.runtime, s.precision, s.batch_size,
@@ -165,37 +165,37 @@ UNALIAS = "DELETE FROM series_alias WHERE series_id = ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedSeries:
-    """An alias that was made or removed."""
+class SeriesAlias:
+    """An alias that was created or removed."""
 
     series_id: str
     read_as: str
     differs: Mapping[str, tuple[Json, Json]]
-    """Key -> its value in the series, and in the other one."""
+    """Key -> its values in the old and the new series."""
     repointed: int = 0
     """Earlier aliases of this series, now aliases of the other one."""
 
 
 def list_series(warehouse: Warehouse, selection: Selection) -> list[dict[str, Any]]:
-    """The series with selected results: their ids, subjects, runs, first and newest time, alias."""
+    """The series with selected results: id, subject, number of runs, first and newest time, alias."""
     return warehouse.query(LISTED.format(condition=selection.condition), selection.values).dicts()
 
 
-def join_series(warehouse: Warehouse, old: str, new: str, reason: str) -> JoinedSeries:
+def alias_series(warehouse: Warehouse, old: str, new: str, reason: str) -> SeriesAlias:
     """Make one series an alias of another, each given by its id or a unique prefix.
 
-    Aliases of the old series become aliases of the new one; a new series that is itself an alias is replaced by its
-    target, so that there are no chains. Raises UsageError for unknown series, ones that are aliases already, and ones
-    whose numbers are not comparable.
+    Aliases of the old series become aliases of the new one, and a new series that is itself an alias is replaced by its
+    target, so there are no chains. Raises UsageError for unknown series, for an old series that is already an alias,
+    and for series whose numbers are not comparable.
     """
     (old_id, old_keys), (new_id, new_keys) = _series(warehouse, old), _series(warehouse, new)
     target = _read_as(warehouse, new_id) or new_id
     if target == old_id:
-        what = "are the same series" if old_id == new_id else f"are joined already: {new_id} is an alias of {old_id}"
+        what = "are the same series" if old_id == new_id else f"are already one: {new_id} is an alias of {old_id}"
         raise UsageError(f"{old_id} and {new_id} {what}")
     known = _read_as(warehouse, old_id)
     if known is not None:
-        raise UsageError(f"{old_id} is already an alias of {known}: first run benchhouse series unalias {old_id}")
+        raise UsageError(f"{old_id} is already an alias of {known}: run benchhouse series unalias {old_id} first")
     differs = differences(old_keys, new_keys)
     if unlike := [name for name in ALWAYS if name in differs]:
         raise UsageError(f"{old_id} and {new_id} differ in {', '.join(unlike)}: their numbers are not comparable")
@@ -204,30 +204,30 @@ def join_series(warehouse: Warehouse, old: str, new: str, reason: str) -> Joined
 
     def joined(connection: Connection) -> None:
         connection.execute(REPOINT, [target, old_id])
-        connection.execute(UNALIAS, [old_id])  # of a lake, where another machine may have been first
+        connection.execute(UNALIAS, [old_id])  # another machine may have added one in a lake
         connection.execute(ALIAS, [old_id, target, reason, now])
 
     warehouse.change(joined)
-    return JoinedSeries(series_id=old_id, read_as=target, differs=differs, repointed=repointed)
+    return SeriesAlias(series_id=old_id, read_as=target, differs=differs, repointed=repointed)
 
 
-def part_series(warehouse: Warehouse, old: str) -> JoinedSeries:
-    """Remove a series' alias. Raises UsageError for an unknown series, or one that is not an alias."""
+def unalias_series(warehouse: Warehouse, old: str) -> SeriesAlias:
+    """Remove the alias of a series. Raises UsageError for an unknown series, or one that is not an alias."""
     old_id, old_keys = _series(warehouse, old)
     known = _read_as(warehouse, old_id)
     if known is None:
-        raise UsageError(f"{old_id} is not an alias: benchhouse series list shows the aliases")
+        raise UsageError(f"{old_id} is not an alias: see benchhouse series list")
     warehouse.change(lambda connection: connection.execute(UNALIAS, [old_id]))
-    return JoinedSeries(series_id=old_id, read_as=known, differs=differences(old_keys, _series(warehouse, known)[1]))
+    return SeriesAlias(series_id=old_id, read_as=known, differs=differences(old_keys, _series(warehouse, known)[1]))
 
 
 def _series(warehouse: Warehouse, text: str) -> tuple[str, dict[str, Json]]:
-    """Id and keys of the series with this id or prefix."""
+    """Id and keys of the series with this id or id prefix."""
     if len(text) < MIN_PREFIX:
         raise UsageError(f"{text!r} is too short: expected a series id or at least its first {MIN_PREFIX} characters")
     rows = warehouse.query(NAMED, [text]).dicts()
     if not rows:
-        raise UsageError(f"no series has an id that begins with {text!r}: benchhouse series list shows the ids")
+        raise UsageError(f"no series has an id that begins with {text!r}: see benchhouse series list")
     if len(rows) > 1:
         named = ", ".join(row["series_id"] for row in rows)
         raise UsageError(f"several series have an id that begins with {text!r} ({named}): give a longer prefix")

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 SUBJECTS = ("model_id", "device_name", "device", "runtime", "precision", "num_threads")
 STATE = ("started_at", "run_id", "status", "error", "validity", "doubts")
 RATES = ("throughput_tokens_per_sec", "throughput_samples_per_sec")
-BESIDES = ("weights", "cpu_list")
-"""Further columns that tell rows of the same subject apart."""
+SETTING_COLUMNS = ("weights", "cpu_list")
+"""Further columns that distinguish rows of the same subject."""
 TREND_RUNS = 200
-"""Runs of a series that its trend has at most, the newest."""
+"""Maximum runs in a trend, the newest ones."""
 NEWEST = """
 SELECT arg_max(result_id, (started_at, result_id)) AS result_id, count(*) OVER () AS series_count
 FROM all_results WHERE {condition}
@@ -42,20 +42,20 @@ SELECT series_id, list(value ORDER BY history_time, started_at) AS trend FROM ne
 def newest_results(
     warehouse: Warehouse, selection: Selection, metric: Metric, *, limit: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """The newest selected result of at most `limit` series, the newest first; and the number of such series.
+    """The newest selected result of at most `limit` series, newest first, and the total number of such series.
 
-    Each row has, as `trend`, the values of its series' fit results up to the newest selected one, oldest first, and as
-    `settings` what tells it from other rows of its model, device, runtime and precision.
+    In each row, `trend` has the values of the series' valid and noisy results up to the newest selected one, oldest
+    first, and `settings` has what distinguishes it from other rows of its model, device, runtime and precision.
     """
     heads = warehouse.query(NEWEST.format(condition=selection.condition), [*selection.values, limit]).dicts()
-    named = (*SUBJECTS, "runtime_mode", *BESIDES, *POINT_COLUMNS, *STATE, DEFAULT_METRIC, *RATES, *PEAK_MEMORY)
+    named = (*SUBJECTS, "runtime_mode", *SETTING_COLUMNS, *POINT_COLUMNS, *STATE, DEFAULT_METRIC, *RATES, *PEAK_MEMORY)
     columns = [*named, f"{judged_value(metric)} AS {metric.column}" if metric.source == "custom" else metric.column]
     sql = RESULTS.format(columns=", ".join(dict.fromkeys(columns)))
     rows = warehouse.query(sql, [[head["result_id"] for head in heads]]).dicts()
     trends = warehouse.query(TRENDS.format(value=judged_value(metric)), [[row["series_id"] for row in rows]]).dicts()
     values = {row["series_id"]: row["trend"] for row in trends}
     count = heads[0]["series_count"] if heads else 0
-    settings = settings_words(rows, BESIDES)
+    settings = settings_words(rows, SETTING_COLUMNS)
     found = [
         {**row, SETTINGS: words, "trend": values.get(row["series_id"], [])}
         for row, words in zip(rows, settings, strict=True)

@@ -1,4 +1,4 @@
-"""What became worse, from the stored change points; and whether a whole session moved together when it did."""
+"""Regressions from the stored change points, and whether everything in the session moved together."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
-from db.analysis.environment import Shift, Together, moved_together
+from db.analysis.environment import CommonShift, Shift, moved_together
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.selection import EVERYTHING, Selection, judged_value
-from db.analysis.settings import BESIDES, SETTINGS, settings_words
+from db.analysis.settings import SETTING_COLUMNS, SETTINGS, settings_words
 from db.connection import literal
 from db.migrate import view_query
 
@@ -26,12 +26,14 @@ WHERE metric IN (SELECT unnest(?)) AND {dates} AND {selected}
 ORDER BY times_worse DESC, history_time, result_id
 """
 OUR_METRICS = re.compile(r"(?<=VALUES\n).*?(?=\n\), own AS)", re.DOTALL)
-"""In the query of the view: the metrics that it knows, with unit and direction."""
+"""The part of the view's query that lists its metrics with unit and direction."""
 SELECTED = "result_id IN (SELECT result_id FROM all_results WHERE {condition})"
-"""Reads all results, hence omitted where everything is selected."""
-MODES = f"SELECT run_id, runtime_mode, {', '.join(BESIDES)} FROM benchmark_runs WHERE run_id IN (SELECT unnest(?))"
+"""Reads all results, so it is omitted if everything is selected."""
+MODES = (
+    f"SELECT run_id, runtime_mode, {', '.join(SETTING_COLUMNS)} FROM benchmark_runs WHERE run_id IN (SELECT unnest(?))"
+)
 BEFORE = 10
-"""Runs whose median a session's value is compared with."""
+"""Number of earlier runs whose median a session's value is compared with."""
 SHIFTS = f"""
 WITH fit AS (
     SELECT series_id, result_id, session_id, hardware_id, model_id, runtime, precision, {{value}} AS value,
@@ -56,7 +58,7 @@ ORDER BY series_id, result_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """A row of the view regressions, where the fields are described."""
+    """A row of the view regressions, whose comments describe the fields."""
 
     metric: Metric
     point: Point
@@ -86,28 +88,28 @@ class Regression:
     detector: str
     detector_version: str
     settings: str | None = None
-    """What tells it from others of its subject; None where nothing does."""
-    together: Together | None = None
-    """The common change of the session of the first changed result, which suggests the environment; else None."""
+    """The settings that distinguish it from others of its subject; None without any."""
+    together: CommonShift | None = None
+    """The common change in the session of the first changed result, which suggests the environment; or None."""
 
 
 def regressions(
     warehouse: Warehouse, metrics: Sequence[Metric], *, dates: Selection = EVERYTHING, selection: Selection = EVERYTHING
 ) -> tuple[Regression, ...]:
-    """The regressions whose first changed result is within the dates (since, until) and selected, worst first."""
+    """The regressions whose first changed result is selected and within the dates (since, until), worst first."""
     by_name = {metric.column: metric for metric in metrics}
     chosen = "TRUE" if selection == EVERYTHING else SELECTED.format(condition=selection.condition)
     source = f"({_with_own(metrics)})" if any(metric.source == "custom" for metric in metrics) else "regressions"
     sql = REGRESSIONS.format(source=source, dates=dates.condition, selected=chosen)
     asked = [list(by_name), *dates.values, *selection.values]
     rows = warehouse.query(sql, asked).dicts()
-    together = sessions_together(warehouse, ((by_name[row["metric"]], row["session_id"]) for row in rows))
+    together = common_shifts(warehouse, ((by_name[row["metric"]], row["session_id"]) for row in rows))
     named = _with_settings(warehouse, rows)
     return tuple(_regression(row, by_name[row["metric"]], together) for row in named)
 
 
 def _with_settings(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with what tells them apart."""
+    """The rows with the settings that distinguish them."""
     runs = sorted({row["run_id"] for row in rows})
     modes = {row["run_id"]: row for row in warehouse.query(MODES, [runs]).dicts()} if runs else {}
     words = settings_words([{**row, **modes[row["run_id"]]} for row in rows])
@@ -115,21 +117,22 @@ def _with_settings(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> l
 
 
 def _with_own(metrics: Sequence[Metric]) -> str:
-    """The query of the view `regressions` for these metrics, of which it knows no custom one."""
+    """The query of the view `regressions` for these metrics; the view itself does not know custom ones."""
     rows = (f"({', '.join(literal(text) for text in (one.column, one.unit, str(one.better)))})" for one in metrics)
     return OUR_METRICS.sub(lambda _: ", ".join(rows), view_query("regressions"))
 
 
-Sessions = Mapping[tuple[str, str, str], Together]
-"""The common change of the series of a metric, machine and session, where there is one."""
+Sessions = Mapping[tuple[str, str, str], CommonShift]
+"""(metric, machine, session) -> the common change of its series, if there is one."""
 
 
-def sessions_together(warehouse: Warehouse, places: Iterable[tuple[Metric, str]]) -> Sessions:
-    """The common changes of each metric and session; a series' change is against the median of its 10 runs before."""
+def common_shifts(warehouse: Warehouse, places: Iterable[tuple[Metric, str]]) -> Sessions:
+    """The common changes of each metric and session. A series' change is relative to the median of its 10 earlier
+    runs."""
     sessions: dict[Metric, set[str]] = {}
     for metric, session in places:
         sessions.setdefault(metric, set()).add(session)
-    found: dict[tuple[str, str, str], Together] = {}
+    found: dict[tuple[str, str, str], CommonShift] = {}
     for metric, ids in sessions.items():
         asked = {"sessions": sorted(ids), "metric": metric.column}
         rows = warehouse.query(SHIFTS.format(value=judged_value(metric)), asked).dicts()

@@ -1,4 +1,4 @@
-"""Histories and regressions as text: what all rows share is in a line above them."""
+"""Histories and regressions as text; what all rows share is in a line above them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ SHOWN = (*SUBJECTS, SETTINGS)
 ENVIRONMENT = "environment?"
 SUSPECTED = "suspected: no later run has confirmed it yet"
 SERIES_LETTERS = 8
-"""Of a series id: enough to select it by (series=...)."""
+"""Characters of a series id to show: enough to select it by (series=...)."""
 COMMIT_LETTERS = 10
 MAX_CHANGES = 3
-"""Change points in a line, the newest ones; the others are counted."""
+"""Maximum change points in a line, the newest ones; the rest are counted."""
 WIDTH = 40
 """Bars of a history in a file."""
 BARS_SHARE = 5
-"""On a terminal a history takes at most this fraction of the columns, so that it is never folded."""
+"""Maximum fraction of a terminal's width for the bars of a history, so that a row is never wrapped."""
 
 
 def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = BARS, page: Page = PLAIN) -> str:
-    """For a terminal: a row for each series with its newest value, and notes."""
+    """Text for a terminal: a row per series with its newest value, and notes."""
     several = [name for name in SHOWN if len({history.subject[name] for history in histories}) > 1]
     headings = ("series", *(heading(name) for name in several), "point", "runs", "history", metric.unit)
     keys = len(several) + 2
@@ -88,23 +88,23 @@ def _notes(histories: Sequence[History]) -> list[str]:
     left_out = sum(history.left_out for history in histories)
     lines = []
     if changes:
-        lines.append(f"{len(changes)} change{'s' * (len(changes) != 1)}; each date is that of the first changed run")
+        lines.append(f"{len(changes)} change{'s' * (len(changes) != 1)}; each date is the first changed run's")
     if any(change.state == "suspected" for change in changes):
         lines.append(SUSPECTED)
     if left_out:
-        lines.append(f"left out: {left_out} results that failed, are invalid or throttled, or have no value")
+        lines.append(f"left out: {left_out} results that failed, are invalid or throttled, or lack a value")
     return lines
 
 
 def regressions_text(found: Sequence[Regression], page: Page = PLAIN) -> str:
-    """For a terminal."""
+    """Text for a terminal."""
     texts = (_regression_head(found), "\n".join(_regression_notes(found)))
     head, below = (wrapped(text, page.text_width) for text in texts)
     return "\n\n".join(part for part in (head, table_text(_table(found, page), page), below) if part)
 
 
 def regressions_markdown(found: Sequence[Regression], title: str) -> str:
-    """A page, with names escaped."""
+    """A Markdown page, with names escaped."""
     table = _table(found)
     parts = [f"**{markdown_escaped(title)}**", markdown_escaped(_regression_head(found))]
     parts += [markdown_table(table.headings, table.rows, right=table.numbers)]
@@ -120,7 +120,7 @@ def _regression_head(found: Sequence[Regression]) -> str:
 
 
 def _table(found: Sequence[Regression], page: Page = PLAIN) -> Table:
-    """A row for each regression, without the subjects that all of them share."""
+    """A row per regression, without the subjects that all of them share."""
     number_column = partial(Column[Regression], is_number=True)
     several = [name for name in SHOWN if _differs(found, name)]
     metrics = [Column[Regression](heading="metric", text=lambda one: one.metric.column)]
@@ -145,12 +145,12 @@ def _state(one: Regression) -> str:
 
 
 def _commit_range(one: Regression) -> str:
-    """ "1a2b3c4d5e..6f7a8b9c0d", as git log takes it."""
+    """ "1a2b3c4d5e..6f7a8b9c0d", a range for git log."""
     return "..".join((commit or NOTHING)[:COMMIT_LETTERS] for commit in (one.last_good_commit, one.first_bad_commit))
 
 
 def _change_now(one: Regression) -> str:
-    """Today's level against the one before the regression; "recovered" where less than half of it is left."""
+    """Today's level relative to the level before the regression; "recovered" if less than half of it is left."""
     metric, change = one.metric, one.relative_change_now
     is_recovered = not metric.is_worse(change) or abs(change) < abs(one.relative_change) / 2
     return f"{percent_change(change)}{' recovered' * is_recovered}"
@@ -158,8 +158,8 @@ def _change_now(one: Regression) -> str:
 
 def _regression_notes(found: Sequence[Regression]) -> list[str]:
     lines = [
-        f"{len(found)} regression{'s' * (len(found) != 1)}; the cause is after the first commit, up to and including "
-        "the second"
+        f"{len(found)} regression{'s' * (len(found) != 1)}; the cause lies after the first commit, up to and "
+        "including the second"
     ]
     if any(one.state == "suspected" for one in found):
         lines.append(SUSPECTED)

@@ -1,1 +1,1 @@
-"""Recommends a measured configuration that meets limits."""
+"""Recommendation of a measured configuration that meets limits."""

@@ -1,4 +1,4 @@
-"""Reads the measured options of a model from a warehouse, by workload."""
+"""Reads the measured options for a model from a warehouse, by workload."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = (
     *("throughput_samples_per_sec", "throughput_tokens_per_sec", "output_error", *PEAK_MEMORY, *ENERGY),
 )
 OF_CALLS = f"(runtime_mode->>'{LOOP}') IS NULL"
-"""A level of a load on a server is no option of a call."""
+"""Excludes levels of load tests: they are not options for calls."""
 OPTIONS = f"""
 SELECT {", ".join(COLUMNS)}
 FROM (SELECT * FROM all_results WHERE model_id = ? AND {{condition}})
@@ -50,19 +50,19 @@ MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What was computed: options of one workload can be compared."""
+    """What was computed. Options of one workload can be compared."""
 
     task: str
     weights: str
     config_hash: str
     model_revision: str | None
     definition: str | None
-    """The definition of imported numbers; None for our own."""
+    """Definition of imported numbers; None for our own."""
     sequence_length: int | None
     new_tokens: int | None
     axes: tuple[tuple[str, float], ...]
     has_tokens: bool
-    """Whether throughput is in tokens, not items."""
+    """Whether throughput counts tokens instead of items."""
 
     @property
     def text(self) -> str:
@@ -77,7 +77,7 @@ class Workload:
 def options_by_workload(
     warehouse: Warehouse, model_id: str, selection: Selection
 ) -> dict[Workload, tuple[Option, ...]]:
-    """The newest valid (else noisy) result of each series of the model, by workload, without simulated ones."""
+    """The newest valid (or else noisy) result of each series of the model, by workload, without simulated ones."""
     rows = warehouse.query(OPTIONS.format(condition=selection.condition), (model_id, *selection.values)).dicts()
     found: dict[Workload, list[Option]] = {}
     for row in rows:
@@ -91,14 +91,14 @@ def models(warehouse: Warehouse) -> tuple[str, ...]:
 
 
 def why_no_options(warehouse: Warehouse, model_id: str, selection: Selection) -> str:
-    """Counts of the results of a model without an option."""
+    """Counts of the selected results of a model, and why they are not options."""
     row = warehouse.query(UNFIT.format(condition=selection.condition), (model_id, *selection.values)).dicts()[0]
     kinds = {
         "simulated": "simulated",
         "unfit": "invalid or throttled",
         "unmeasured": "failed or skipped",
         "without_throughput": "without a throughput",
-        "loads": "of loads on a server, which --request-rate asks for",
+        "loads": "from load tests, which need --request-rate",
     }
     unusable = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
     return f"{row['n']} results are selected" + (f", {', '.join(unusable)}" if unusable else "")
@@ -138,19 +138,19 @@ def _option(row: Row) -> Option:
 
 
 def _tokens_per_sec(row: Row) -> float | None:
-    """None for models without tokens, and for imports without a positive number."""
+    """Tokens per second; None for models without tokens, and for imports without a positive number."""
     rate: float | None = row["throughput_tokens_per_sec"]
     return rate if rate is not None and rate > 0 else None
 
 
 def _mode(row: Row) -> dict[str, object]:
-    """The settings of the runtime, threads and processors, which distinguish series."""
+    """The runtime's settings, threads and processors, which distinguish series."""
     bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
     return {**json.loads(row["runtime_mode"]), **{name: value for name, value in bound.items() if value is not None}}
 
 
 def energy_per_item(row: Row, items: int) -> tuple[float | None, str | None]:
-    """J per item, and of which parts: the whole chip where that was measured, else the sum of its measured parts."""
+    """J per item and the parts it covers: the whole chip if that was measured, otherwise the sum of measured parts."""
     parts: Sequence[str] = [name for name in ENERGY if row[name] is not None]
     parts = parts[:1] if parts and parts[0] == ENERGY[0] else parts
     if not parts:
@@ -159,7 +159,7 @@ def energy_per_item(row: Row, items: int) -> tuple[float | None, str | None]:
 
 
 def why_no_energy(missing: Mapping[str, str]) -> str:
-    """The reason of a part that the machine has, else of any part."""
+    """The reason for a part that the machine has, or else for any part."""
     reasons = [missing[name] for name in ENERGY if name in missing]
     applicable = [reason for reason in reasons if not reason.startswith(NOT_APPLICABLE)]
     return next(iter((*applicable, *reasons)), "not measured")

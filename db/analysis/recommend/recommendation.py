@@ -1,11 +1,11 @@
-"""Which measured options meet a user's limits, which are on the Pareto front, and which to choose.
+"""Finds the measured options that meet a user's limits, the Pareto front, and the option to choose.
 
-A limit on latency applies to the upper end of the median's 95 % interval, one on throughput to the rate at that
+A limit on latency applies to the upper end of the median's 95 % interval, and one on throughput to the rate at that
 latency, so that a promise holds despite the median's uncertainty. Tails, memory, energy and time to first token have no
 interval and are compared as measured. An unmeasured quantity meets no limit.
 
 The axes of the front are those of latency, throughput, memory, energy per item and cost that all options of a workload
-have: an option is on it where no other is at least as good in all and better in one.
+have. An option is on the front if no other one is at least as good on all axes and better on one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Aim = Literal["latency", "throughput", "memory", "energy", "cost"]
 AIMS: tuple[Aim, ...] = ("latency", "throughput", "memory", "energy", "cost")
 """The axes of the front, and the values of --prefer."""
 WAITING: tuple[Quantity, ...] = ("latency", "latency_p99", "ttft")
-"""Limits on the time a user waits."""
+"""Limits on times that a user waits for."""
 UNITS: Mapping[Quantity, str] = {
     "latency": "ms",
     "latency_p99": "ms",
@@ -56,7 +56,7 @@ class Prices:
     """By hardware_id, name or type of the device, names and types in lower case."""
 
     def of(self, hardware_id: str, device_name: str | None, device_type: str) -> float | None:
-        """The price of an hour of the device; None where the file has none."""
+        """The price per hour of the device; None if the file has none."""
         for key in (hardware_id, device_name, device_type):
             if key is not None and key.lower() in self.per_hour:
                 return self.per_hour[key.lower()]
@@ -81,29 +81,29 @@ class Option:
     validity: str
     doubts: tuple[str, ...] = ()
     latency_ms: float
-    """Median of a call."""
+    """Median latency of a call."""
     latency_high_ms: float | None = None
-    """Upper end of its 95 % interval; None where there were too few samples."""
+    """Upper end of the median's 95 % interval; None with too few samples."""
     is_between: bool = False
-    """Whether the interval covers the spread between launches, not only that of calls."""
+    """Whether the interval covers the variation between launches, not only between calls."""
     latency_p99_ms: float | None = None
     ttft_ms: float | None = None
     memory_mb: float | None = None
-    """Peak, of the device where it was measured, else of the process."""
+    """Peak memory, of the device if it was measured, otherwise of the process."""
     energy_j: float | None = None
     """Per item, idle power included."""
     energy_of: str | None = None
     """Parts of the machine: "gpu", "cpu_pkg + dram", ..."""
     throughput: float
-    """Tokens a second where the model has tokens, else items."""
+    """Tokens per second if the model has tokens, otherwise items per second."""
     price_per_hour: float | None = None
     output_error: float | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Column -> why it has no number."""
+    """Column -> reason for a missing number."""
 
     @property
     def cost(self) -> float | None:
-        """Of a million tokens or items; None without a price."""
+        """Cost of a million tokens or items; None without a price."""
         return None if self.price_per_hour is None else cost_per_million(self.price_per_hour, self.throughput)
 
 
@@ -114,13 +114,13 @@ class Miss:
     quantity: Quantity
     limit: float
     value: float | None
-    """The value compared with the limit; None where it was not measured."""
+    """The value compared with the limit; None if it was not measured."""
     why: str | None = None
     """Why it was not measured."""
 
     @property
     def excess(self) -> float:
-        """The relative excess: 0.1 is 10 % too much (or too little); infinite where it was not measured."""
+        """The relative excess: 0.1 is 10 % too much (or too little); infinite if it was not measured."""
         if self.value is None:
             return math.inf
         worse, better = (self.limit, self.value) if self.quantity == "throughput" else (self.value, self.limit)
@@ -129,7 +129,7 @@ class Miss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rated:
-    """An option with its missed limits and its place among those of its workload."""
+    """An option with the limits it misses and its rank in its workload."""
 
     option: Option
     misses: tuple[Miss, ...]
@@ -141,7 +141,7 @@ class Rated:
 
     @property
     def excess(self) -> float:
-        """The largest excess over its measured limits; 0 where it meets them."""
+        """The largest excess over its measured limits; 0 if it meets them."""
         return max((miss.excess for miss in self.misses if miss.value is not None), default=0.0)
 
     @property
@@ -152,24 +152,24 @@ class Rated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """The options of one workload, best first: those that meet the limits, then the others, the closest first."""
+    """The options of one workload, best first: those that meet the limits, then the others, closest first."""
 
     rated: tuple[Rated, ...]
     aim: Aim
     """What the options are ranked by."""
     axes: tuple[Aim, ...]
-    """Of the front."""
+    """Axes of the front."""
 
     @property
     def best(self) -> Rated | None:
-        """The recommended option; None where none meets the limits."""
+        """The recommended option; None if no option meets the limits."""
         return self.rated[0] if self.rated and self.rated[0].fits else None
 
 
 def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: Aim | None = None) -> Recommendation:
-    """The options of one workload, rated. At least one option.
+    """Rate the options of one workload, at least one.
 
-    The default aim is cost where all have a price, latency where the only limit is on throughput, else throughput.
+    The default aim is cost if all have a price, latency if the only limit is on throughput, otherwise throughput.
     """
     axes = tuple(axis for axis in AIMS if _is_shared(axis, options))
     chosen = _aim(limits, axes) if aim is None else aim
@@ -189,7 +189,7 @@ def misses(option: Option, limits: Mapping[Quantity, float]) -> tuple[Miss, ...]
 
 
 def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str | None]:
-    """The value that a limit applies to; or None and the reason."""
+    """The value that a limit applies to, or None and the reason."""
     high = option.latency_high_ms
     if quantity in ("latency", "throughput") and high is None:
         return None, "too few samples for an interval"
@@ -230,7 +230,7 @@ def with_prices(option: Option, prices: Prices | None) -> Option:
 
 
 def _is_shared(axis: Aim, options: Sequence[Option]) -> bool:
-    """Whether all options have a value on the axis, of the same thing."""
+    """Whether all options have a comparable value on the axis."""
     if any(axis_value(option, axis) is None for option in options):
         return False
     return axis != "energy" or len({option.energy_of for option in options}) == 1
@@ -252,7 +252,7 @@ def _goodness(option: Option, axis: Aim) -> float:
 
 
 def _front(options: Sequence[Option], axes: Sequence[Aim]) -> list[Option]:
-    """The options for which no other is at least as good on all axes and better on one."""
+    """The options that no other option beats: at least as good on all axes and better on one."""
     places = [tuple(_goodness(option, axis) for axis in axes) for option in options]
     return [
         option
@@ -262,7 +262,7 @@ def _front(options: Sequence[Option], axes: Sequence[Aim]) -> list[Option]:
 
 
 def _order(rated: Rated, aim: Aim) -> tuple[float, ...]:
-    """A sort key: options that meet the limits first, the best before the others; at equality valid before noisy."""
+    """A sort key: options that meet the limits first, best first; among equals valid before noisy."""
     option = rated.option
     return (
         float(rated.unknown),
@@ -282,7 +282,7 @@ def cost_per_million(price_per_hour: float, throughput_per_sec: float) -> float:
 
 
 def read_prices(path: Path) -> Prices:
-    """The prices in a file. Raises UsageError for an invalid one, StorageError for one that cannot be read."""
+    """The prices in a file. Raises UsageError for an invalid file, StorageError for an unreadable one."""
     data = read_yaml(path).plain()
     if not isinstance(data, dict) or set(data) != set(KEYS):
         found = ", ".join(map(str, data)) if isinstance(data, dict) else type(data).__name__

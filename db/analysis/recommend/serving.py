@@ -1,13 +1,13 @@
-"""Which server serves a rate of requests within limits, from the loads that were measured, and at what price.
+"""Finds the servers that sustain a request rate within limits, and their price, from measured load tests.
 
-A load at a rate holds when a share of its requests (99 % by default, as MLPerf's Server asks) succeeded and met every
-limit, counted request by request where they are stored; of another tool's loads, whose requests are not, each limited
-percentile of at least that share must be within its limit. The rate of a server is the highest measured one that holds
-with every lower one: between and beyond the measured rates nothing is assumed. A higher rate takes several machines
+A rate holds if the required share of its requests (by default 99 %, as in MLPerf's Server scenario) succeeded and met
+every limit. Requests are counted one by one if they are stored; for imported load tests without requests, each limited
+percentile that covers the share must be within its limit. The rate of a server is the highest measured rate that holds
+together with all lower ones: nothing is assumed between or beyond measured rates. A higher rate needs several machines
 that share the requests evenly.
 
-Only open loops count: in a closed loop the next request waits for an answer, so that its rate is the server's own. Only
-valid and noisy loads count: an over-saturated server, or a generator that was late, is invalid.
+Only open loops count: in a closed loop each request waits for an earlier response, so the server sets the rate. Only
+valid and noisy load tests count: an overloaded server or a late generator makes one invalid.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLUMN_OF: Mapping[Limit, str] = {
     "tpot": "time_per_output_token",
     "latency": "latency",
 }
-"""Limit -> the beginning of the columns of its percentiles."""
+"""Limit -> prefix of the columns of its percentiles."""
 PERCENTILES = (90, 95, 99)
 OF_LOAD = f"(runtime_mode->>{literal(LOOP)})"
 COLUMNS = (
@@ -74,20 +74,20 @@ FROM request_times WHERE phase = 'measure' AND result_id IN (SELECT unnest($ids:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """The kind of requests and how they arrive: servers under the same one can be compared."""
+    """The kind of requests and their arrivals. Servers under the same traffic can be compared."""
 
     task: str
     weights: str
     config_hash: str
     model_revision: str | None
     definition: str | None
-    """The definition of imported numbers; None for our own."""
+    """Definition of imported numbers; None for our own."""
     sequence_length: int | None
     new_tokens: int | None
     axes: tuple[tuple[str, float], ...]
     arrivals: str | None
     kind: tuple[tuple[str, Scalar], ...] = ()
-    """Further settings of the requests: a scenario, lengths that are drawn, a shared prefix, turns, ..."""
+    """Further settings of the requests: a scenario, length distributions, a shared prefix, turns, ..."""
 
     @property
     def text(self) -> str:
@@ -103,7 +103,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A load at a rate."""
+    """A load test at one rate."""
 
     result_id: str
     request_rate: float
@@ -116,9 +116,9 @@ class Level:
     validity: str
     doubts: tuple[str, ...]
     share: float | None
-    """Of its requests, those that met every limit; None where the requests are not stored."""
+    """Share of its requests that met every limit; None if the requests are not stored."""
     holds: bool | None
-    """Whether the required share did; None where that is not known."""
+    """Whether the required share met every limit; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class Server:
     device_type: str
     runtime: str
     runtime_mode: Mapping[str, object]
-    """Its settings, number of threads and bound processors, without those of the load."""
+    """Its settings, number of threads and bound processors, without the settings of the load."""
     precision: str
     levels: tuple[Level, ...]
     """By rate."""
@@ -139,7 +139,7 @@ class Server:
 
     @property
     def best(self) -> Level | None:
-        """The highest rate that holds, with every lower one; None where the lowest does not."""
+        """The highest rate that holds together with all lower ones; None if the lowest does not hold."""
         found = None
         for level in self.levels:
             if not level.holds:
@@ -149,15 +149,15 @@ class Server:
 
     @property
     def first_failing(self) -> Level | None:
-        """The lowest rate that does not hold; None where all do."""
+        """The lowest rate that does not hold; None if all hold."""
         return next((level for level in self.levels if not level.holds), None)
 
     def machines(self, request_rate: float) -> int | None:
-        """How many of them serve the rate; None where none holds."""
+        """Number of machines that serve the rate; None if no rate holds."""
         return None if self.best is None else math.ceil(request_rate / self.best.request_rate - 1e-9)
 
     def cost_per_hour(self, request_rate: float) -> float | None:
-        """The price of an hour of these machines; None without a price or machines."""
+        """The price per hour of these machines; None without a price or machines."""
         count = self.machines(request_rate)
         return None if count is None or self.price_per_hour is None else count * self.price_per_hour
 
@@ -169,7 +169,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What is asked for."""
+    """The required rate and limits."""
 
     request_rate: float
     limits: Mapping[Limit, float]
@@ -180,8 +180,8 @@ class Demand:
 def servers_by_traffic(
     warehouse: Warehouse, model_id: str, selection: Selection, demand: Demand, prices: Prices | None
 ) -> dict[Traffic, tuple[Server, ...]]:
-    """The servers of a model that were measured under load in open loops, best first: those that hold before those that
-    do not, then by cost where all have a price, by the number of machines, and by the rate that they hold."""
+    """The servers of a model with open-loop load tests, best first: those that sustain a rate before those that do not,
+    then by cost if all have a price, by number of machines, and by the rate they sustain."""
     rows = warehouse.query(LEVELS.format(condition=selection.condition), (model_id, *selection.values)).dicts()
     shares = _shares(warehouse, [row["result_id"] for row in rows], demand)
     found: dict[Traffic, dict[tuple[Any, ...], list[tuple[Row, Level]]]] = {}
@@ -195,11 +195,11 @@ def servers_by_traffic(
 
 
 def why_no_servers(warehouse: Warehouse, model_id: str, selection: Selection) -> str:
-    """Counts of the results of a model without a usable load."""
+    """Counts of the selected results of a model, and why they are not usable load tests."""
     row = warehouse.query(UNFIT.format(condition=selection.condition), (model_id, *selection.values)).dicts()[0]
     kinds = {
-        "calls": "of calls",
-        "closed": "of closed loops, which no rate of requests is compared with",
+        "calls": "from calls",
+        "closed": "from closed loops, which have no request rate",
         "unfit": "invalid or throttled",
         "unmeasured": "failed or skipped",
         "simulated": "simulated",
@@ -209,7 +209,7 @@ def why_no_servers(warehouse: Warehouse, model_id: str, selection: Selection) ->
 
 
 def _shares(warehouse: Warehouse, ids: Sequence[str], demand: Demand) -> dict[str, float]:
-    """The share of each load's requests that met every limit, by result_id."""
+    """By result_id, the share of the requests that met every limit."""
     limits: dict[str, object] = {name: demand.limits.get(name) for name in COLUMN_OF}
     rows = warehouse.query(SHARES, {"ids": list(ids), **limits}).dicts()
     return {row["result_id"]: row["met"] / row["n"] for row in rows}
@@ -232,8 +232,8 @@ def _level(row: Row, demand: Demand, share: float | None) -> Level:
 
 
 def _percentiles_hold(row: Row, demand: Demand) -> bool | None:
-    """Whether every limited percentile is within its limit, of the lowest one that covers the share; None where one is
-    not known, or requests failed, of which percentiles say nothing."""
+    """Whether the lowest percentile that covers the share is within its limit, for every limit. None if one is unknown,
+    or if requests failed, which percentiles do not include."""
     percentile = next((one for one in PERCENTILES if one >= 100 * demand.share - 1e-9), None)
     if percentile is None or _has_failures(row):
         return None
@@ -261,15 +261,15 @@ def _traffic(row: Row) -> Traffic:
 
 
 LENGTHS = {"lengths_in": "sequence_length", "lengths_out": "new_tokens"}
-"""Setting -> the axis that has it where it is one number."""
+"""Setting -> the axis that has it if it is one number."""
 OF_THE_REQUESTS = (
     SCENARIO,
     *LENGTHS,
     *("variation", "burst", "traffic_file", "shared_prefix", "prompts", "turns", "samples_per_query"),
 )
-"""Settings of what is sent: servers are not compared across them."""
+"""Settings of the requests: servers are not compared across them."""
 OF_THE_LOAD = (LOOP, "arrivals", *OF_THE_REQUESTS, "slo")
-"""Settings that are not the server's. The limits of the load do not matter: requests are held to those asked for."""
+"""Settings that are not the server's. The limits of the load test do not matter: the requested ones are applied."""
 
 
 def _mode(row: Row) -> dict[str, object]:
@@ -297,8 +297,8 @@ def _server(found: Sequence[tuple[Row, Level]], prices: Prices | None) -> Server
 
 
 def _one_each(levels: Sequence[Level]) -> tuple[Level, ...]:
-    """A level for each rate, by rate: loads that were held to other limits repeat rates, and of those the one in which
-    fewest requests met the limits counts."""
+    """One level per rate, by rate. Load tests with other limits repeat rates; the one in which the fewest requests met
+    the limits counts."""
     worst: dict[float, Level] = {}
     for level in sorted(levels, key=lambda one: (bool(one.holds), one.share or 0.0), reverse=True):
         worst[level.request_rate] = level

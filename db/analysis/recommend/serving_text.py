@@ -1,4 +1,4 @@
-"""Recommendations of servers for a terminal: the best one and why, then all of them, best first."""
+"""Server recommendations as text for a terminal: the best one and why, then all of them, best first."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ WORDS: Mapping[Limit, str] = {
     "latency": "latency",
 }
 COUNTED = (
-    "a rate holds where that share of its requests succeeded and met every limit, from the intended start; up to: the "
-    "highest measured rate that holds with every lower one; several machines share the requests evenly"
+    "a rate holds if that share of its requests succeeded and met every limit, counted from the intended start; up to: "
+    "the highest measured rate that holds together with all lower ones; several machines share the requests evenly"
 )
 
 
 def servers_text(
     traffic: Traffic, servers: Sequence[Server], demand: Demand, currency: str | None, page: Page = PLAIN
 ) -> str:
-    """The recommended server of a kind of traffic and why, and the table of all."""
+    """The recommended server for a kind of traffic and why, and the table of all."""
     table = table_of(_columns(servers, demand, currency), servers, page)
     above = [_title(traffic, servers, demand), _advice(servers, demand, currency)]
     above += [", ".join(table.shared)] if table.shared else []
@@ -54,7 +54,7 @@ def _advice(servers: Sequence[Server], demand: Demand, currency: str | None) -> 
     first, rate = servers[0], demand.request_rate
     count, best = first.machines(rate), first.best
     if count is None or best is None:
-        return f"no measured rate holds; the nearest: {name(first, servers)}: {_miss(first)}"
+        return f"no measured rate holds; the closest: {name(first, servers)}: {_miss(first)}"
     cost = first.cost_per_hour(rate)
     price = "" if cost is None else f", {number(cost)} {currency} an hour"
     each = f"holds up to {number(best.request_rate)}/s"
@@ -67,13 +67,13 @@ def _miss(server: Server) -> str:
     """How far the lowest rate is from holding."""
     lowest = server.levels[0]
     if lowest.holds is None:
-        return f"at {number(lowest.request_rate)}/s it is not known how many requests met the limits"
+        return f"at {number(lowest.request_rate)}/s the share of requests within the limits is unknown"
     share = "too few" if lowest.share is None else f"{lowest.share:.1%}"
     return f"at {number(lowest.request_rate)}/s {share} of the requests met the limits"
 
 
 def name(server: Server, servers: Sequence[Server]) -> str:
-    """Device, runtime and precision, with what distinguishes servers of one name."""
+    """Device, runtime and precision, with what distinguishes servers of the same name."""
     return ", ".join((device_words(server, servers), runtime_words(server, servers), server.precision))
 
 

@@ -1,4 +1,4 @@
-"""Recommendations for a terminal: the best option and why, then all options, best first."""
+"""Recommendations as text for a terminal: the best option and why, then all options, best first."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ AIMS: Mapping[Aim, str] = {
     "cost": "the lowest cost",
 }
 HELD = (
-    "limits on latency apply to the upper end of the median's 95 % interval (up to), limits on throughput to the rate "
-    "at that latency; p99, memory, energy and time to first token have no interval and are compared as measured"
+    "latency limits apply to the upper end of the median's 95 % interval (up to), throughput limits to the rate at "
+    "that latency; p99, memory, energy and time to first token have no interval and are compared as measured"
 )
 
 
@@ -47,9 +47,9 @@ class RecommendationWords:
     title: str
     """The workload, and how many options meet the limits."""
     advice: str
-    """The recommended option and why, or the closest one and what it misses."""
+    """The recommended option and why, or the closest one and the limits it misses."""
     table: Table
-    """A row for each option, in the order of `Recommendation.rated`."""
+    """A row per option, in the order of `Recommendation.rated`."""
     notes: tuple[str, ...]
 
 
@@ -60,9 +60,9 @@ def recommendation_words(
     currency: str | None = None,
     page: Page = PLAIN,
 ) -> RecommendationWords:
-    """The recommended option of a workload and why, and the table of its options."""
+    """The recommended option for a workload and why, and the table of its options."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
-    notes = [f"front: no other option is at least as good in {_joined(found.axes)} and better in one of them"]
+    notes = [f"front: no other option is at least as good in {_joined(found.axes)} and better in one"]
     notes += [HELD] if limits else []
     doubted = [one for one in found.rated if _doubts(one) is not None]
     notes += doubt_notes((kind, _name(one, found)) for one in doubted for kind in one.option.doubts)
@@ -152,7 +152,7 @@ def _columns(
     several = any(one.option.point.concurrency > 1 for one in found.rated)
 
     def spare(order: int, quantity: Quantity) -> int:
-        """Whether the column may be left out: not what was asked for."""
+        """Order in which the column may be dropped; 0 for a limit or the aim, which stay."""
         return 0 if quantity in limits or quantity == found.aim else order
 
     words, numbers = Column[Rated], partial(Column[Rated], is_number=True)
@@ -192,7 +192,7 @@ def _columns(
 
 
 class Named(Protocol):
-    """What options and servers are told apart by."""
+    """What distinguishes options and servers."""
 
     @property
     def hardware_id(self) -> str: ...
@@ -207,14 +207,14 @@ class Named(Protocol):
 
 
 def device_words(one: Named, all_of_them: Sequence[Named]) -> str:
-    """The device's name, with the hardware_id where another machine has a device of that name."""
+    """The device's name, with the hardware_id if another machine has a device of that name."""
     name = one.device_name or one.device
     same = {other.hardware_id for other in all_of_them if (other.device_name or other.device) == name}
     return name if len(same) == 1 else f"{name} ({one.hardware_id[:8]})"
 
 
 def runtime_words(one: Named, all_of_them: Sequence[Named]) -> str:
-    """The runtime, with the settings in which those of the same one differ."""
+    """The runtime, with the settings in which options with the same runtime differ."""
     modes = [other.runtime_mode for other in all_of_them if other.runtime == one.runtime]
     named = (name for name in differing_names(modes) if name in one.runtime_mode)
     settings = ", ".join(f"{name} {one.runtime_mode[name]}" for name in named)
@@ -230,7 +230,7 @@ def _runtime(option: Option, found: Recommendation) -> str:
 
 
 def _doubts(one: Rated) -> str | None:
-    """In a word; the kinds are explained below the table."""
+    """One word; the kinds of doubt are explained below the table."""
     return None if one.option.validity == "valid" else str(one.option.validity)
 
 

@@ -1,1 +1,1 @@
-"""What several importers share."""
+"""Code that several importers share."""

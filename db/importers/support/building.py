@@ -1,6 +1,6 @@
 """The contract of an importer, and the records built from what it finds in a file.
 
-Ids are hashes of the file's content: reading the same file again gives the same run.
+Ids are hashes of the file's content, so reading the same file again gives the same run.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from db.importers.support.reading import INT32_MAX, INT64_MAX, short, short_name
 from db.large_samples import MAX_RAW, LargeSamples, large_samples
 
 HASH_VERSION = 1
-"""Version of the keys that an imported hardware_id is a hash of."""
+"""Version of the keys that are hashed into an imported hardware_id."""
 INDEX = re.compile(r":\d+$")
-"""The index in a selector such as cuda:1, which is no part of the hardware; the GPU of openvino:GPU is."""
+"""The index in a selector such as cuda:1, which is not part of the hardware; the GPU in openvino:GPU is."""
 RANK: tuple[Status, ...] = ("ok", "skipped", "timed_out", "failed")
 
 Limit = tuple[str, int | None, int, int]
@@ -54,7 +54,7 @@ Limit = tuple[str, int | None, int, int]
 def content_id(*parts: str) -> str:
     """A UUID version 8 (RFC 9562): 122 bits of the parts' SHA-256.
 
-    It contains no time: an undated file's time is its modification time, which a copy changes.
+    It contains no time: the time of an undated file is its modification time, which changes when it is copied.
     """
     value = int.from_bytes(hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()[:16], "big")
     value = value & ~(0xF << 76) | 0x8 << 76  # version
@@ -76,12 +76,12 @@ class ForeignRun:
     model_id: str
     results: Sequence[Result]
     started_at: datetime | None = None
-    """Naive UTC; None where the file has no date: then its modification time is used, which is a doubt."""
+    """Naive UTC; None if the file has no date. Then its modification time is used, with a doubt."""
     finished_at: datetime | None = None
     stated_times: Sequence[str | None] = ()
-    """The times as written in the file: one without a zone is a doubt."""
+    """The times as written in the file; a time without a zone gives a doubt."""
     doubts: Sequence[Doubt] = ()
-    """Of every result that was measured."""
+    """Doubts about every measured result."""
     family: Family | None = None
     task: str = "benchmark"
     model_config: Mapping[str, Json] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class ForeignRun:
     kept: Mapping[str, Json] = field(default_factory=dict)
     """The file's other fields."""
     status: Status | None = None
-    """None: the worst of the results'."""
+    """None for the worst status of the results."""
     error: str | None = None
 
 
@@ -121,33 +121,33 @@ class ForeignRun:
 class Format:
     """An importer: the `PLUGIN` of its module.
 
-    It gives the same records as our own measuring, so that imported results are stored, queried and drawn like all
+    It produces the same records as our own measurements, so imported results are stored, queried and drawn like all
     others. It follows four rules.
 
         Nothing is dropped       a field without a place in a record goes to `kept`, under its name in the file
         Units are converted once in the importer: to ms, s, MB (10^6 bytes) and J
-        Nothing is corrected     a number that a tool is known to get wrong is left out with a reason, or has a doubt
-        Definitions are named    the metrics' definition, by its name, is part of the series: numbers of two
-                                 definitions are never one history
+        Nothing is corrected     a number that a tool is known to get wrong is left out with a reason, or gets a doubt
+        Definitions are named    the name of the metrics' definition is part of the series: numbers with different
+                                 definitions never share a history
     """
 
     name: str
     """The value of `--format`: the module's name."""
     summary: str
-    """The tool and its files, in a line."""
+    """The tool and its files, in one line."""
     definition: str
     """Name of the definitions that the metrics follow."""
     definitions: Mapping[str, str]
-    """Metric -> its meaning in that tool."""
+    """Metric -> its meaning in the tool."""
     recognises: Callable[[ForeignFile], bool]
     """Whether the content is of this format; never raises."""
     read: Callable[[ForeignFile], Iterable[ForeignRun]]
-    """The runs in a file of this format. Raises FormatError with the place in the file that is not as expected,
-    NoResultsError for a file without results of its own."""
+    """The runs in a file of this format. Raises FormatError with the position of an unexpected value, NoResultsError
+    for a file without results of its own."""
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
-        """The records of the runs in the file. Of a file with more than MAX_RAW samples in long lists the launches keep
-        their statistics and quantiles alone. Raises FormatError as `read` does, and for what cannot be stored."""
+        """The records of the runs in the file. If long lists have more than MAX_RAW samples, launches keep only their
+        statistics and quantiles. Raises FormatError like `read`, and for values that cannot be stored."""
         large: list[LargeSamples] = []
         try:
             for found in self.read(file):
@@ -167,8 +167,8 @@ class Format:
             file.refuse("lists and objects are nested too deeply")
 
     def record(self, file: ForeignFile, found: ForeignRun) -> Run:
-        """The record of a run: its ids come from the file's content and the key, its hardware_id from the names of its
-        device and processor. Raises FormatError for a run that no warehouse can hold."""
+        """The record of a run. Its ids come from the file's content and the key, its hardware_id from the names of
+        device and processor. Raises FormatError for a run that cannot be stored."""
         ids, started_at = (self.name, file.sha256), found.started_at or file.modified_at
         doubts = (*found.doubts, *(without_zone(found.stated_times) if found.started_at else (undated(file),)))
         results = tuple(
@@ -236,7 +236,7 @@ class Format:
 
 
 def _of_run(result: Result, result_id: str, started_at: str, doubts: Sequence[Doubt]) -> Result:
-    """The result with its id, the run's doubts, and the run's start where its samples have no time of their own."""
+    """The result with its id, the run's doubts, and the run's start for samples without their own time."""
     samples = tuple(one if one.started_at else replace(one, started_at=started_at) for one in result.samples)
     requests = tuple(one if one.started_at else replace(one, started_at=started_at) for one in result.requests)
     dated = replace(result, result_id=result_id, samples=samples, requests=requests)
@@ -247,7 +247,7 @@ def _of_run(result: Result, result_id: str, started_at: str, doubts: Sequence[Do
 
 
 def worst_status(results: Iterable[Result]) -> Status:
-    """The status of a run with these results: ok when all of them are."""
+    """The status of a run with these results: ok if all of them are."""
     return max((result.status for result in results), key=RANK.index, default="ok")
 
 
@@ -259,7 +259,7 @@ def stated(values: Mapping[str, str | None]) -> dict[str, str]:
 def foreign_hardware(
     device: Device, cpu_model: str | None, cpu_cores: int | None, cpu_threads: int | None, memory_bytes: int | None
 ) -> Hardware:
-    """The machine by the names in the file, of which its id is a hash: never the id of a machine that we measured."""
+    """The machine by the names in the file. Its id is a hash of them, never the id of a machine that we measured."""
     keys: dict[str, Any] = {
         "imported": True,
         "device_type": INDEX.sub("", device.selector),
@@ -281,13 +281,13 @@ def foreign_hardware(
 
 
 def undated(file: ForeignFile) -> Doubt:
-    """The doubt of results in a file without a date: the file's modification time is used."""
+    """The doubt about results in a file without a date: its modification time is used."""
     return Doubt(kind="undated", severity="info", evidence={"file_modified_at": iso(file.modified_at)})
 
 
 def check_storable(file: ForeignFile, key: str, run: Run) -> None:
-    """Raise FormatError for a run that no warehouse can hold: not a number, out of a column's range, an unpaired
-    surrogate, too deep nesting."""
+    """Raise FormatError for a run that cannot be stored: NaN, a value out of a column's range, an unpaired surrogate,
+    too deep nesting."""
     where = f"{short_name(key)}: " if key else ""
     for result in run.results:
         for one in result.samples:
@@ -300,7 +300,7 @@ def check_storable(file: ForeignFile, key: str, run: Run) -> None:
     except FormatError as error:
         file.refuse(f"{where}{error}")
     except UnicodeEncodeError:
-        file.refuse(f"{where}a text holds an unpaired surrogate, which is not a character")
+        file.refuse(f"{where}a text contains an unpaired surrogate, which is not a character")
     except RecursionError:
         file.refuse(f"{where}lists and objects are nested too deeply")
     for name, value, low, high in (*_limits(run), *(each for one in run.results for each in _point_limits(one))):

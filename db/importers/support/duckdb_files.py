@@ -1,7 +1,7 @@
-"""Results in older DuckDB files of the four tables, by the names of the columns that each file happens to have.
+"""Results in older DuckDB files with the four tables, whose columns vary from file to file.
 
-A row of benchmark_results is a result, or one metric of a result; raw values find their result by the ids that both
-tables have. The names say which metric a column is, and in which unit.
+A row of benchmark_results is a result, or one metric of a result; raw values are joined to their result by the ids that
+both tables have. The name of a column tells its metric and unit.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 REQUIRED = ("benchmark_runs", "benchmark_results")
 OPTIONAL = ("hardware_info", "raw_benchmark_data")
 BOOKKEEPING = "schema_migrations"
-"""A warehouse of this program has it: such a file is merged, not imported."""
+"""A table that warehouses of this program have: such a file is merged, not imported."""
 SETTINGS: Config = {"enable_external_access": False, "threads": 1}
-"""The file must not make DuckDB read another one."""
+"""Prevents the file from making DuckDB read other files."""
 LOCK_TIMEOUT_S = 5.0
 TABLES = "SELECT table_name FROM system.main.duckdb_tables() WHERE NOT internal AND schema_name = 'main'"
 STATUSES: dict[str, Status] = {
@@ -38,7 +38,7 @@ STATUSES: dict[str, Status] = {
     **dict.fromkeys(("timed_out", "timeout"), "timed_out"),
 }
 JOINS = ("result_id", "run_id", "batch_size", "sequence_length")
-"""Columns that join raw values to their result, where both tables have them."""
+"""Columns that join raw values to their result, if both tables have them."""
 TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 STATISTICS = {
     **dict.fromkeys(("mean", "avg", "average"), "mean"),
@@ -46,7 +46,7 @@ STATISTICS = {
     **dict.fromkeys(("std", "stddev", "std_dev"), "std"),
     **{name: name for name in ("min", "max", "p25", "p75", "p90", "p95", "p99")},
 }
-"""Word for a statistic -> its word in our columns."""
+"""Word for a statistic -> the word in our columns."""
 WORDS = "|".join(sorted(STATISTICS, key=len, reverse=True))
 LATENCY = re.compile(
     rf"(?:({WORDS})_)?(?:inference_)?(?:latency|time)(?:_({WORDS}))?_({'|'.join(TO_MS)})",
@@ -66,7 +66,7 @@ UNITED = re.compile(
     r".+_(ns|us|ms|s|sec|seconds|mb|mib|gb|gib|kb|bytes|per_sec|per_second|percent|pct|w|j|flops|tokens)"
 )
 LONG = (("metric_name", "metric"), ("metric_value", "value"), ("metric_unit", "unit"))
-"""Columns of a table with one metric a row: its name, value and unit."""
+"""Columns of a table with one metric per row: its name, value and unit."""
 RAW_LISTS = ("samples", "values")
 RAW_VALUE = re.compile(rf"(?:latency|inference_time|duration|elapsed|time|value)(?:_({'|'.join(TO_MS)}))?")
 RAW_METRICS = {**dict.fromkeys(("latency", "inference_latency", "inference_time", "latency_ms"), "latency_wall")}
@@ -77,7 +77,7 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
-    """All rows of the tables, each as fields named by its table and number."""
+    """All rows of the tables, as fields whose path is the table and row number."""
 
     runs: Sequence[Fields]
     results: Sequence[Fields]
@@ -92,13 +92,13 @@ def has_tables(file: ForeignFile) -> bool:
     try:
         with translate_errors(str(file.path)), _opened(file, lock_timeout_s=0.0) as connection:
             names = _names(connection)
-    except StorageError:  # locked, damaged or of a newer DuckDB: unrecognised
+    except StorageError:  # locked, damaged or from a newer DuckDB: not recognized
         return False
     return names.issuperset(REQUIRED) and BOOKKEEPING not in names
 
 
 def read_tables(file: ForeignFile) -> Tables:
-    """The tables' rows. Raises FormatError for a file without them, StorageError for one that cannot be read."""
+    """The rows of the tables. Raises FormatError for a file without them, StorageError for an unreadable one."""
     with translate_errors(str(file.path)), _opened(file, lock_timeout_s=LOCK_TIMEOUT_S) as connection:
         names = _names(connection)
         absent = [name for name in REQUIRED if name not in names]
@@ -122,7 +122,7 @@ def _names(connection: DuckDB) -> set[str]:
 
 
 def _rows(file: ForeignFile, connection: DuckDB, table: str) -> list[Fields]:
-    """The rows in the order of writing, without NULLs; `table` is one of our own names, never from the file."""
+    """The rows in insertion order, without NULLs; `table` is one of our own names, never from the file."""
     cursor = connection.execute(f"SELECT * FROM main.{table} ORDER BY rowid")
     columns = [column[0].lower() for column in cursor.description or ()]
     found = []
@@ -149,7 +149,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Raw:
-    """Raw values by the values of the columns that join them to their result."""
+    """Raw values, keyed by the values of the columns that join them to their result."""
 
     joins: tuple[str, ...]
     values: Mapping[tuple[str, ...], Sequence[RawValues]]
@@ -157,7 +157,7 @@ class Raw:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultRow:
-    """One row of results, or several of the same point with a metric each."""
+    """One row of results, or several rows of one point with one metric each."""
 
     point: Point
     metrics: Mapping[str, float]
@@ -171,13 +171,13 @@ class ResultRow:
 
 
 def _joins(tables: Tables) -> tuple[str, ...]:
-    """The columns that join raw values to their result: its id alone where there is one."""
+    """The columns that join raw values to their result: only its id if there is one."""
     shared = [name for name in JOINS if all(name in row for row in (*tables.raw, *tables.results))]
     return ("result_id",) if "result_id" in shared else tuple(shared)
 
 
 def raw_by_result(tables: Tables) -> Raw:
-    """The raw values of each result. Raises FormatError for values without one."""
+    """The raw values of each result. Raises FormatError for values without a result."""
     joins = _joins(tables)
     if tables.raw and not joins:
         tables.raw[0].refuse(
@@ -226,7 +226,7 @@ def result_row(row: Fields, run_id: str, raw: Raw) -> ResultRow:
 
 
 def merged(held: Sequence[ResultRow]) -> list[ResultRow]:
-    """Rows of the same point that have no metric in common are one result: such tables have a metric a row."""
+    """Merge rows of one point without a common metric into one result: such tables have one metric per row."""
     found: list[ResultRow] = []
     newest: dict[str, int] = {}
     for one in held:
@@ -245,7 +245,7 @@ def merged(held: Sequence[ResultRow]) -> list[ResultRow]:
 
 
 def result_of(held: ResultRow) -> Result:
-    """The result, its latency columns computed from the raw values where the file does not state them."""
+    """The result; latency columns that the file does not state are computed from the raw values."""
     raw_rest = [dict(one.kept) for one in held.raw]
     samples = [
         measured(metric, values, unit=unit, launch=launch, phase=phase)
@@ -287,7 +287,7 @@ def first(fields: Fields, names: Sequence[str]) -> str | None:
 
 
 def metrics_of(fields: Fields) -> dict[str, float]:
-    """The metrics in a row of results: a column each, or the one that the row is of."""
+    """The metrics in a row of results: one per column, or the only one of the row."""
     name, value, unit = (first(fields, names) for names in LONG)
     if name is not None and value is not None:
         stated = fields.text(unit) if unit else None
@@ -322,7 +322,7 @@ def raw_values(fields: Fields) -> RawValues | None:
     of_name = RAW_VALUE.fullmatch(column)
     stated = (of_name and of_name[1]) or (fields.text(unit) if unit else None)
     if stated is None:
-        fields.refuse(column, "has no unit: expected one in its name or in a column unit")
+        fields.refuse(column, "no unit: expected one in the column's name or in a column unit")
     values = fields.numbers(column) if listed else (fields.must(fields.number, column),)
     order, launch = first(fields, RAW_ORDER), first(fields, RAW_LAUNCH)
     launched, ordered, phase = launch and fields.whole(launch), order and fields.number(order), _phase(fields)
@@ -348,7 +348,7 @@ def _phase(fields: Fields) -> Phase:
 
 
 def in_order(rows: Sequence[RawValues]) -> Iterator[tuple[tuple[int, Phase, str, str], tuple[float, ...]]]:
-    """(launch, phase, metric, unit) and its values in the order they were taken."""
+    """(launch, phase, metric, unit) and its values in the order of measurement."""
     groups: dict[tuple[int, Phase, str, str], list[RawValues]] = {}
     for row in rows:
         groups.setdefault((row.launch, row.phase, row.metric, row.unit), []).append(row)

@@ -1,4 +1,4 @@
-"""Other tools' result files: what they are, their text and JSON, and which importer reads them."""
+"""Other tools' result files: their text and JSON, and the importer that reads them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ PACKAGE = "db.importers"
 DUCKDB_MAGIC = (8, b"DUCK")
 """Offset and bytes that identify a DuckDB file."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-"""First bytes of text that Windows PowerShell wrote."""
+"""First bytes of text written by Windows PowerShell."""
 SHOWN_KEYS = 8
 HEAD_BYTES = 100_000
 MAX_SIZE_BYTES = 512 * 1024**2
-"""Of a file, decompressed. Far above all samples of a day's serving, below most files of weights."""
+"""Maximum size of a file, decompressed: far above the samples of a day of serving, below most weight files."""
 
 LARGE_BYTES = 1_000_000
-"""Of JSON whose long lists of numbers are read into arrays; smaller files are parsed as they are."""
+"""Minimum size of JSON whose long lists of numbers are read into arrays; smaller files are parsed directly."""
 
 
 class NoResultsError(FormatError):
-    """A file of a known format that holds no results of its own: a log of accuracy, a description, a repetition."""
+    """A file of a known format without results of its own: an accuracy log, a description, a duplicate."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class ForeignFile:
 
     path: Path
     content: bytes
-    """The whole content, that of text in UTF-8; of a DuckDB file, which is opened by its path, the first block only; of
-    large JSON what `take_out` leaves of it."""
+    """The whole content, with text in UTF-8. Only the first block of a DuckDB file, which is opened by its path. For
+    large JSON, what `take_out` leaves of it."""
     sha256: str
     """Hex digest of the whole file."""
     modified_at: datetime
-    """Naive UTC: the time of the measurement where the file has none."""
+    """Naive UTC; used as the time of measurement if the file has none."""
     encoding: str = "UTF-8"
-    """Of a text in the file itself."""
+    """Encoding of the text in the file itself."""
     number_lists: tuple[Numbers, ...] = ()
     """The lists of numbers that were taken out of the content."""
 
@@ -63,7 +63,7 @@ class ForeignFile:
 
     @cached_property
     def text(self) -> str | None:
-        """The content decoded as UTF-8, without a byte order mark; None when it is not UTF-8."""
+        """The content decoded as UTF-8, without a byte order mark; None if it is not UTF-8."""
         try:
             return self.content.decode("utf-8-sig")
         except UnicodeDecodeError:
@@ -71,13 +71,13 @@ class ForeignFile:
 
     @cached_property
     def head(self) -> str:
-        """The beginning of the text: what a format is recognised by, without decoding the rest."""
+        """The beginning of the text, enough to recognize a format without decoding the rest."""
         return self.content[:HEAD_BYTES].decode("utf-8-sig", errors="ignore")
 
     @cached_property
     def json(self) -> Any:
-        """The content as JSON; None when it is not JSON (or null). NaN and infinity are read as None, long lists of
-        numbers of a large file as arrays."""
+        """The content as JSON; None if it is not JSON (or null). NaN and infinity are read as None; long lists of
+        numbers in a large file are read as arrays."""
         try:
             return self.parsed(lambda _: None)
         except FormatError:
@@ -88,13 +88,13 @@ class ForeignFile:
         return parse_json(self.content, str(self.path), constant=self._with_lists(constant))
 
     def _with_lists(self, constant: Callable[[str], Any]) -> Callable[[str], Any]:
-        """`constant` for a parser that comes upon the placeholders in the order of the lists."""
+        """`constant` for a parser that meets the placeholders in the order of the lists."""
         lists = iter(self.number_lists)
         return lambda word: next(lists, None) if self.number_lists and word == PLACEHOLDER else constant(word)
 
     @cached_property
     def json_lines(self) -> tuple[Any, ...]:
-        """One JSON value a line, without empty lines; empty when a line is not JSON."""
+        """One JSON value per line, without empty lines; empty if a line is not JSON."""
         if self.json is not None:
             return () if b"\n" in self.content.strip() else (self.json,)
         try:
@@ -107,7 +107,7 @@ class ForeignFile:
 
     @cached_property
     def json_problem(self) -> str | None:
-        """What is wrong with a file that begins like JSON but is not; None for any other file."""
+        """The syntax error of a file that begins like JSON but is not; None for any other file."""
         if self.json is not None or not self.head.lstrip().startswith(("{", "[")) or self.json_lines:
             return None
         try:
@@ -117,7 +117,7 @@ class ForeignFile:
         return None
 
     def lines(self) -> Iterator[str]:
-        """The lines of a text, without their ends and without a copy of the whole; none of anything but UTF-8."""
+        """The lines of a text without line ends, without copying the whole; empty if it is not UTF-8."""
         try:
             for number, line in enumerate(BytesIO(self.content)):
                 yield line.decode("utf-8" if number else "utf-8-sig").rstrip("\r\n")
@@ -125,12 +125,12 @@ class ForeignFile:
             return
 
     def without_content(self) -> ForeignFile:
-        """The file for what needs its name and digest alone: the content is freed as soon as the caller drops it."""
+        """The file with only its name and digest, so that the content can be freed."""
         return replace(self, content=b"", number_lists=())
 
     @property
     def description(self) -> str:
-        """The content in words: "JSON, an object with the keys a, b", "an empty file"."""
+        """A description of the content: "JSON, an object with the keys a, b", "an empty file"."""
         text = self.text
         if not self.content.strip():
             return "an empty file"
@@ -154,7 +154,7 @@ class ForeignFile:
 
 
 def _shape(value: Any) -> str:
-    """A JSON value in words."""
+    """A description of a JSON value."""
     if isinstance(value, dict):
         keys = [name[:40] for name in value]
         more = f" and {len(keys) - SHOWN_KEYS} more" if len(keys) > SHOWN_KEYS else ""
@@ -165,8 +165,8 @@ def _shape(value: Any) -> str:
 
 
 def read_file(path: Path) -> ForeignFile:
-    """Read a file, decompressing gzip (which pyperf writes). Raises UnreadableError, and FormatError for a file too
-    large to be a result file."""
+    """Read a file, decompressing gzip (which pyperf writes). Raises UnreadableError, and FormatError for a file that is
+    too large to be a result file."""
     with open_regular(path) as opened:
         head = opened.read(4096)
         opened.seek(0)
@@ -178,14 +178,14 @@ def read_file(path: Path) -> ForeignFile:
 
 
 def _with_arrays(file: ForeignFile) -> ForeignFile:
-    """The file of large JSON with its long lists of numbers in arrays; any other file unchanged."""
+    """Large JSON with its long lists of numbers in arrays; any other file unchanged."""
     rest, lists = take_out(file.content)
     taken = replace(file, content=rest, number_lists=lists)
     return taken if lists and (taken.json is not None or taken.json_lines) else file
 
 
 def _in_utf_8(content: bytes) -> tuple[bytes, str]:
-    """The content with text of UTF-16 in UTF-8, and the encoding that it had."""
+    """The content with UTF-16 text converted to UTF-8, and its original encoding."""
     if not content.startswith(UTF_16):
         return content, "UTF-8"
     try:
@@ -195,7 +195,7 @@ def _in_utf_8(content: bytes) -> tuple[bytes, str]:
 
 
 def _head_of_database(opened: BufferedReader, head: bytes) -> tuple[bytes, str] | None:
-    """The first block of a DuckDB file, which may be of any size, and its digest; None for any other file."""
+    """The first block of a DuckDB file, which may have any size, and its digest; None for any other file."""
     offset, magic = DUCKDB_MAGIC
     if head[offset : offset + len(magic)] != magic:
         return None
@@ -203,7 +203,7 @@ def _head_of_database(opened: BufferedReader, head: bytes) -> tuple[bytes, str] 
 
 
 def _all_of(opened: BufferedReader, path: Path) -> tuple[bytes, str]:
-    """The content and its digest, which is of the decompressed content: a file and its .gz are imported once."""
+    """The content, and the digest of the decompressed content, so that a file and its .gz are imported once."""
     content = read_unpacked(opened, path, MAX_SIZE_BYTES)
     if content is None:
         raise FormatError(f"{path}: unknown format: larger than {MAX_SIZE_BYTES >> 20} MiB")
@@ -216,13 +216,13 @@ def importers() -> tuple[Format, ...]:
 
 
 def recognising(file: ForeignFile) -> tuple[Format, ...]:
-    """The importers that recognise the file by its content."""
+    """The importers that recognize the file by its content."""
     return tuple(importer for importer in importers() if importer.recognises(file))
 
 
 def importer_for(file: ForeignFile, format_name: str | None = None) -> Format:
-    """The named importer, or the one that recognises the file. Raises FormatError when none or several do, or the
-    named one does not; KeyError for an unknown name."""
+    """The named importer, or the one that recognizes the file. Raises FormatError if none or several do, or the named
+    one does not; KeyError for an unknown name."""
     if format_name is not None:
         importer: Format = plugins.load(PACKAGE, format_name)
         if not importer.recognises(file):
@@ -231,8 +231,8 @@ def importer_for(file: ForeignFile, format_name: str | None = None) -> Format:
     found = recognising(file)
     if not found and file.is_duckdb:
         file.refuse(
-            "unknown format: a DuckDB file without the four tables of older files; a warehouse of this program is "
-            "added with benchhouse merge"
+            "unknown format: a DuckDB file without the four tables of older files; to add a warehouse, use "
+            "benchhouse merge"
         )
     if not found:
         file.refuse(file.json_problem or f"unknown format: {file.description} (--list-formats lists the known ones)")

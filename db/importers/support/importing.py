@@ -21,7 +21,7 @@ from db.large_samples import large_samples
 
 State = Literal["imported", "present", "nothing", "unknown", "refused"]
 Store = Callable[[Sequence[Run], ForeignFile], int]
-"""Stores the runs of a file together; gives how many of them are new."""
+"""Stores the runs of a file together; returns how many of them are new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,8 @@ class Imported:
 
     path: Path
     state: State
-    """imported; present: already stored; nothing: recognised, but without numbers of its own; unknown: no importer
-    recognises it; refused: damaged, or not of the given format."""
+    """imported; present: already stored; nothing: recognized, but without numbers of its own; unknown: no importer
+    recognizes it; refused: damaged, or not of the given format."""
     format: str | None = None
     reason: str | None = None
     """Why it was not imported."""
@@ -40,16 +40,16 @@ class Imported:
     results: int = 0
     samples: int = 0
     doubts: Mapping[str, int] = field(default_factory=dict)
-    """Kind of doubt -> results that have it."""
+    """Kind of doubt -> number of results that have it."""
     models: tuple[str, ...] = ()
     compacted: bool = False
-    """Whether statistics and quantiles were stored instead of the samples, which are too many."""
+    """Whether statistics and quantiles were stored instead of too many samples."""
     nameless: int = 0
     """Runs without the name of a device or processor."""
 
 
 def files_in(places: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
-    """The given files (True), and all files below the given folders (False) but hidden ones.
+    """The given files (True), and all files below the given folders (False) except hidden ones.
 
     Raises StorageError for a folder that cannot be read.
     """
@@ -64,9 +64,9 @@ def files_in(places: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
 
 
 def import_file(path: Path, is_named: bool, format_name: str | None, given: GivenValues, store: Store) -> Imported:
-    """Import a file. An unrecognised one is refused when it was named, and only reported when it was in a folder.
+    """Import a file. An unrecognized file is refused if it was named, but only reported if it was in a folder.
 
-    Raises StorageError when the warehouse cannot take it.
+    Raises StorageError if the warehouse cannot store it.
     """
     try:
         file = read_file(path)
@@ -81,7 +81,7 @@ def import_file(path: Path, is_named: bool, format_name: str | None, given: Give
         return Imported(path=path, state="refused" if is_named else "unknown", reason=str(error))
     try:
         runs = [given.on(run) for run in importer.runs(file)]
-        file = file.without_content()  # storing takes the memory
+        file = file.without_content()  # frees memory for storing
         new_runs = store(runs, file) if runs else 0
     except NoResultsError as error:
         return Imported(path=path, state="nothing", format=importer.name, reason=str(error))
@@ -114,7 +114,7 @@ def _imported(path: Path, format_name: str, runs: Sequence[Run], new_runs: int) 
         compacted=any(one.quantiles is not None for one in large_samples(runs)),
         nameless=sum(run.hardware.device.name is None and run.hardware.cpu_model is None for run in runs),
         models=tuple(dict.fromkeys(run.cell.workload.model_id for run in runs)),
-        reason=None if runs else "it has no entry",
+        reason=None if runs else "it is empty",
     )
 
 
@@ -128,17 +128,17 @@ class GivenValues:
 
     model_id: str | None = None
     device: str | None = None
-    """A device as `--device` takes it: cpu, cuda, cuda:1, ..."""
+    """Value of `--device`: cpu, cuda, cuda:1, ..."""
     device_name: str | None = None
     """The vendor's name of the model."""
     precision: Precision | None = None
     started_at: datetime | None = None
     """Naive UTC."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Added to the file's own. Other tags do not make another run: its id does not depend on them."""
+    """Added to the tags of the file. The id of a run does not depend on tags."""
 
     def on(self, run: Run) -> Run:
-        """The run with the values, which its ids and hardware_id then depend on."""
+        """The run with these values, on which its ids and hardware_id then depend."""
         tagged = replace(run, provenance=replace(run.provenance, tags={**run.provenance.tags, **self.tags}))
         values = self._values()
         if not values:
@@ -198,7 +198,7 @@ class GivenValues:
 
 
 def _at(run: Run, time: datetime) -> Run:
-    """The run moved to that time, with its duration, and without the doubt about its date."""
+    """The run moved to that time, with the same duration, and without the doubt about its date."""
     lasted = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
     try:
         finished = time + lasted

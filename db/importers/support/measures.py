@@ -1,6 +1,6 @@
-"""Metrics and samples from the raw values in a foreign file, by the statistics that our own measuring uses.
+"""Metrics and samples from the raw values in a foreign file, with the same statistics as our own measurements.
 
-A launch is a process of the other tool. A tool that times a block of calls at once has one value for it, the mean call.
+A launch is a process of the other tool. A tool that times a block of calls has one value per block, the mean call.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from db.large_samples import LargeSamples
 MS_PER_S = 1e3
 HIDDEN = f"{NOT_APPLICABLE}: the mean of a block of calls hides how they vary"
 LARGE = 10_000
-"""Raw values of a launch from which they stay in an array; fewer are a tuple."""
+"""Minimum raw values of a launch that are kept in an array; fewer are a tuple."""
 NOT_STATED = "not_stated: the file does not say"
 OF_CALLS = ("latency", "time_to_first_token", "time_per_output_token")
-"""Metrics with one value for each call or request."""
+"""Metrics with one value per call or request."""
 TAIL_COLUMNS = {f"{name}_p{round(100 * q)}_ms": least for name in OF_CALLS for q, least in TAIL_MIN_SAMPLES.items()}
-"""Column -> the least number of values behind it."""
+"""Column -> minimum number of values behind it."""
 NO_SAMPLES = LaunchStatistics(values={}, pooled=frozenset(), scope=None)
 
 
@@ -56,12 +56,13 @@ def foreign_result(
     status: Status = "ok",
     error: str | None = None,
 ) -> Result:
-    """Another tool's result; its run sets its id, and the times of samples without one.
+    """A result of another tool. Its run sets the id, and the times of samples that have none.
 
-    `metrics` have the warehouse's names and units, None where the file has no such number. The latency columns are
-    computed from samples of latency_wall, if any: `metrics` take precedence over them, and they over the `stated`
-    statistics, which are then kept. A stated tail of too few values is renamed. A missing median gets a reason. A
-    result without any number failed. Raises FormatError for values whose statistics are beyond double precision.
+    `metrics` have the warehouse's names and units, None if the file has no such number. The latency columns are
+    computed from samples of latency_wall, if any: `metrics` take precedence over them, and they take precedence over
+    the `stated` statistics, which are then kept. A stated tail of too few values is renamed. A missing median gets a
+    reason. A result without any number has failed. Raises FormatError for values whose statistics are beyond double
+    precision.
     """
     if status != "ok":
         metrics, stated, samples = {}, {}, ()
@@ -105,9 +106,9 @@ def foreign_result(
 
 
 def latency_metrics(launches: Sequence[Sequence[float]]) -> LaunchStatistics:
-    """The statistics of each launch's raw latencies in ms, over the launches.
+    """The statistics over launches, from each launch's raw latencies in ms.
 
-    Raises FormatError for values so large that their statistics are beyond double precision.
+    Raises FormatError for values whose statistics are beyond double precision.
     """
     import numpy as np
 
@@ -120,12 +121,12 @@ def latency_metrics(launches: Sequence[Sequence[float]]) -> LaunchStatistics:
 
 
 def _plain(values: Sequence[float]) -> Any:
-    """The values as numpy takes them without a copy."""
+    """The values in a form that numpy uses without a copy."""
     return values.numbers if isinstance(values, LargeSamples) else values
 
 
 def in_ms(values_s: Iterable[float]) -> array[float]:
-    """Seconds in ms."""
+    """Seconds converted to ms."""
     return array("d", (value * MS_PER_S for value in values_s))
 
 
@@ -134,7 +135,7 @@ def _array(values: Sequence[float]) -> array[float]:
 
 
 def middle(values: Sequence[float]) -> float:
-    """The median, also of values in an array, of which Python's own makes a list of objects."""
+    """The median. Python's own would convert an array into a list of objects."""
     if not isinstance(values, array | LargeSamples):
         return statistics.median(values)
     import numpy as np
@@ -143,9 +144,9 @@ def middle(values: Sequence[float]) -> float:
 
 
 def supported_tails(metrics: Mapping[str, float], values: float | None) -> tuple[dict[str, float], dict[str, str]]:
-    """The metrics with tails of too few values renamed stated_COLUMN, and the reasons for the columns.
+    """The metrics, with tails of too few values renamed to stated_COLUMN, and the reasons for the missing columns.
 
-    `values` is how many there were, None where the file does not say: then the tails stay.
+    `values` is the number of values; None if the file does not state it, and then the tails stay.
     """
     few = [
         column for column, least in TAIL_COLUMNS.items() if column in metrics and values is not None and values < least
@@ -160,14 +161,14 @@ def block(launch: int, values_ms: Sequence[float], *, phase: Phase = "measure", 
 
 
 def measured(metric: str, values_ms: Sequence[float], *, unit: str = "ms", **others: Any) -> Samples:
-    """Raw values of one launch, in the order they were taken; `others` are fields of `Samples`."""
+    """Raw values of one launch, in the order of measurement; `others` are fields of `Samples`."""
     known = {"launch": 0, "phase": "measure", "started_at": "", **others}
     values: Any = tuple(values_ms) if len(values_ms) < LARGE else LargeSamples(_array(values_ms))
     return Samples(metric=metric, unit=unit, values=values, **known)
 
 
 def negative_times(metric: str, values_ms: Sequence[float]) -> tuple[Doubt, ...]:
-    """A doubt when times are below zero: the tool subtracted more than there was."""
+    """A doubt if times are negative: the tool subtracted too much."""
     below = sum(value < 0 for value in values_ms)
     if not below:
         return ()

@@ -1,4 +1,4 @@
-"""MLPerf's logs of one test, each under the names of mlperf_log_detail.txt, and their metrics."""
+"""MLPerf's logs of one test, all read under the names of mlperf_log_detail.txt, and their metrics."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ ESTIMATES = {
     "singlestream": ("early_stopping_latency_ss", "latency_p90_early_stopping_ms"),
     "multistream": ("early_stopping_latency_ms", "latency_p99_early_stopping_ms"),
 }
-"""Scenario -> early stopping's estimate, its result, and the metric that it is. (The names end in ss and ms for the
-scenarios, not for a unit.)"""
+"""Scenario -> early stopping's estimate, its result, and its metric. (The suffixes ss and ms are the scenarios, not
+units.)"""
 HEADLINES = {
     "90.0th percentile latency (ns)": "early_stopping_latency_ss",
     "99.0th percentile latency (ns)": "early_stopping_latency_ms",
 }
-"""A summary's headline, by its label -> what it is in SingleStream and MultiStream."""
+"""Label of a summary's headline -> its key in SingleStream and MultiStream."""
 STATISTICS = {"min": "min", "max": "max", "avg": "mean"}
 PERCENTILES = {"50.00": "median", "90.00": "p90", "95.00": "p95", "97.00": "p97", "99.00": "p99", "99.90": "p99_9"}
 SPEEDS = {
@@ -91,12 +91,12 @@ ALL_AT_ONCE = f"{NOT_APPLICABLE}: offline all samples are sent at once, and a la
 
 
 def is_accuracy(file: ForeignFile) -> bool:
-    """Whether it is mlperf_log_accuracy.json, which is large, and often cut off for a submission."""
+    """Whether it is mlperf_log_accuracy.json, which is large and often truncated for a submission."""
     return bool(ACCURACY.match(file.head[:1000]))
 
 
 def is_audit(events: Fields) -> bool:
-    """Whether the test is one of the compliance suite: it logs answers while it is timed, or sends one sample only."""
+    """Whether the test belongs to the compliance suite: it logs answers while timing, or sends only one sample."""
     names = ("effective_accuracy_log_sampling_target", "effective_accuracy_log_probability")
     return any(events.number(name) for name in names) or bool(events.flag("effective_performance_issue_same"))
 
@@ -112,12 +112,12 @@ def is_summary(file: ForeignFile) -> bool:
 
 
 def is_endpoints(data: Any) -> bool:
-    """Whether it is result_summary.json of a test of endpoints."""
+    """Whether it is result_summary.json of an endpoints test."""
     return isinstance(data, dict) and {"n_samples_issued", "n_samples_completed", "duration_ns"} <= data.keys()
 
 
 def of_detail(file: ForeignFile) -> dict[str, Any]:
-    """The events of the detailed log by key; the last one of each."""
+    """The events of the detailed log by key; the last event of each key."""
     events: dict[str, Any] = {}
     for number, line in enumerate((file.text or "").splitlines(), 1):
         if not line.startswith(MARK):
@@ -136,7 +136,7 @@ def of_summary(file: ForeignFile) -> dict[str, Any]:
     """The lines of the summary by the detailed log's keys; other lines by their labels."""
     events: dict[str, Any] = {}
     is_parameter = False
-    early = EARLY_STOPPING in (file.text or "")  # older versions' headline is the observed percentile
+    early = EARLY_STOPPING in (file.text or "")  # in older versions the headline is the observed percentile
     for line in (file.text or "").splitlines():
         is_parameter = is_parameter or line.strip() == PARAMETERS
         found = LINE.fullmatch(line)
@@ -147,7 +147,7 @@ def of_summary(file: ForeignFile) -> dict[str, Any]:
 
 
 def of_endpoints(file: ForeignFile) -> dict[str, Any]:
-    """The numbers of a test of endpoints by the detailed log's keys; others by their own."""
+    """The numbers of an endpoints test by the detailed log's keys; others by their own."""
     events: dict[str, Any] = {OF_ENDPOINTS.get(name, name): value for name, value in file.json.items()}
     for name, pattern in ENDPOINT_SERIES.items():
         series = events.pop(name, None)
@@ -166,7 +166,7 @@ def of_endpoints(file: ForeignFile) -> dict[str, Any]:
 
 
 def log_metrics(events: Fields, scenario: str | None) -> tuple[dict[str, float], dict[str, str]]:
-    """Metrics of one test, and the reason for the missing latencies of an offline one."""
+    """Metrics of one test, and the reason for missing latencies in Offline."""
     metrics: dict[str, float] = {}
     for column, keys in SPEEDS.items():
         speeds = [value for key in keys if (value := events.number(key, low=0)) is not None]

@@ -1,4 +1,4 @@
-"""Models, systems and accelerators in MLPerf inference's submissions, and a file's place in a submission."""
+"""Models, systems and accelerators in MLPerf inference submissions, and the place of a file in a submission."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ACCELERATORS = {
     "gaudi": ("gaudi",),
     "qnn": ("qualcomm", "cloud ai"),
 }
-"""Type of device -> words in the names of such devices."""
+"""Device type -> words in the names of such devices."""
 COUNT = re.compile(r"\s*\(x(\d{1,5})\)\s*$")
 CAPACITY = re.compile(r"\s*([0-9.]+)\s*(GB|GiB|TB|TiB|MB|MiB)\b.*")
 BYTES = {"MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -46,14 +46,14 @@ SOFTWARE = re.compile(r"([A-Za-z][\w .-]*?)[ =:]v?(\d[\w.+-]*)")
 AUDITS = "compliance"
 MEASUREMENT = {"weight_data_types", "input_data_types"}
 TOKENS_SINCE = {"llama2": 4.0, "mixtral": 4.1, "gptj": 4.1, "llama3": 5.0, "deepseek": 5.1, "gpt-oss": 6.0}
-"""Prefix of a model -> the round since which its throughput is in tokens, although tables of some rounds say samples or
+"""Prefix of a model -> round since which its throughput is in tokens, although tables of some rounds state samples or
 queries."""
 DIVISIONS = ("closed", "open", "network")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A file's place in a submission; all None outside of one."""
+    """The place of a file in a submission; all None outside of a submission."""
 
     division: str | None = None
     submitter: str | None = None
@@ -61,14 +61,14 @@ class Place:
     model: str | None = None
     scenario: str | None = None
     root: Path | None = None
-    """The folder of the divisions."""
+    """The folder that contains the divisions."""
     inside: str = ""
-    """The path of the file's folder from there: equal logs of two models, or of two runs, are two results."""
+    """The path of the file's folder from the root: identical logs of two models, or of two runs, are two results."""
     is_audit: bool = False
     """Whether it is in the folder of the compliance tests."""
 
     def system_file(self, platform: str | None = None) -> Path | None:
-        """The path of the system's description; None where there is none."""
+        """The path of the system's description; None without one."""
         name = platform or self.system
         if self.root is None or self.division is None or self.submitter is None or name is None or "/" in name:
             return None
@@ -77,7 +77,8 @@ class Place:
 
 
 def place_of(path: Path) -> Place:
-    """The place by its folders: DIVISION/SUBMITTER/results/SYSTEM/MODEL/SCENARIO/..., or compliance for results."""
+    """The place, from the folders DIVISION/SUBMITTER/results/SYSTEM/MODEL/SCENARIO/..., or compliance instead of
+    results."""
     parts = path.parts
     for at, part in enumerate(parts):
         if part in DIVISIONS and len(parts) > at + 5 and parts[at + 2] in ("results", AUDITS):
@@ -96,7 +97,7 @@ def place_of(path: Path) -> Place:
 
 
 def measurement_fields(file: ForeignFile, place: Place) -> Fields:
-    """The description of how a test was measured, in its own folders or under measurements/; empty without one."""
+    """The description of a test's measurement, in its own folders or under measurements/; empty without one."""
     if place.root is None or place.model is None or place.scenario is None:
         return Fields(file, {}, "measurements")
     own = place.root / str(place.division) / str(place.submitter)
@@ -108,7 +109,7 @@ def measurement_fields(file: ForeignFile, place: Place) -> Fields:
 
 
 def system_fields(file: ForeignFile, path: Path | None) -> Fields:
-    """A system's description; empty when there is none."""
+    """The description of a system; empty without one."""
     if path is None:
         return Fields(file, {}, "system")
     data = read_file(path).json
@@ -136,12 +137,12 @@ def about_model(name: str) -> tuple[Family | None, str]:
 
 
 def counts_tokens(model: str, number: float) -> bool:
-    """Whether the throughput of a model was in tokens in that round."""
+    """Whether the throughput of a model is in tokens in that round."""
     return any(model.lower().startswith(start) and number >= since for start, since in TOKENS_SINCE.items())
 
 
 def precision_words(words: str | None) -> tuple[Precision, str | None]:
-    """The precision of weight_data_types, and its words where we have no name for it."""
+    """The precision of weight_data_types, and the original words if we have no name for it."""
     precision = precision_of(words)
     return precision, words if precision == "other" else None
 

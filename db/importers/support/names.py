@@ -1,4 +1,4 @@
-"""Other tools' words for models, tasks, precisions and arguments, in the warehouse's terms."""
+"""Translates other tools' words for models, tasks, precisions and arguments into the warehouse's terms."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ TASKS: dict[str, Family] = {
     "image-to-image": "diffusion",
     "inpainting": "diffusion",
 }
-"""Tasks of one family only. (Three families generate text, and any extracts features.)"""
+"""Tasks that only one family has. (Three families generate text, and all extract features.)"""
 
 
 def family_of(model_type: str | None, task: str | None = None) -> Family | None:
-    """The family; None where neither the type nor the task implies one."""
+    """The family; None if neither the type nor the task implies one."""
     for family, types in MODEL_TYPES.items():
         if model_type in types.split():
             return family
@@ -60,10 +60,10 @@ Argument = int | float | str
 
 
 def split_arguments(arguments: Mapping[str, Argument]) -> tuple[dict[str, int | float], str | None]:
-    """The numbers among a benchmark's arguments, which are axes, and the others as "name=value, ..." (None without
-    any), which make a variant.
+    """A benchmark's numeric arguments, which are axes, and the others as "name=value, ..." (None without any), which
+    make a variant.
 
-    A number that the axis's own column cannot hold (half a step) is one of the others.
+    A number that the axis's column cannot store (half a step) counts as one of the others.
     """
     axes = {name: value for name, value in arguments.items() if not isinstance(value, str) and _fits(name, value)}
     others = [f"{name}={value}" for name, value in arguments.items() if name not in axes]
@@ -87,7 +87,7 @@ WORDS: dict[str, Precision] = {
 
 
 def precision_of(word: str | None) -> Precision:
-    """The precision that a word means: "unknown" for no word, "other" for one that is not in the table."""
+    """The precision that a word means: "unknown" without a word, "other" for a word that is not in the table."""
     if word is None or word.strip().lower() in ("", "auto", "unspecified", "unknown", "none", "n/a"):
         return "unknown"
     return WORDS.get(word.strip().lower().removeprefix("torch."), "other")

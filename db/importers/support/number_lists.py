@@ -1,7 +1,7 @@
-"""Long lists of numbers of a JSON text as arrays: 8 bytes a number, where Python's objects take 32 or more.
+"""Reads long lists of numbers in JSON text into arrays: 8 bytes per number, where Python objects take 32 or more.
 
-They are taken out of the text before it is parsed, and put back in as it is: a file of raw samples hardly has anything
-else.
+The lists are taken out of the text before parsing and put back while it is parsed: a file of raw samples contains
+hardly anything else.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 MIN_BYTES = 200
-"""Text of a list that is taken out; an array of a few numbers takes as much memory as a list of them."""
+"""Minimum length of a list that is taken out; for a few numbers an array takes as much memory as a list."""
 MAX_NUMBERS = 30_000_000
-"""Of a file: 240 MB in arrays. Lists beyond it stay in the text, which is then refused for its size."""
+"""Maximum numbers of a file: 240 MB in arrays. Further lists stay in the text, which is then refused for its size."""
 PIECE_BYTES = 1 << 20
-"""Of a list that is parsed at once, to Python's numbers first."""
+"""Length of the pieces of a list that are parsed at once, into Python numbers first."""
 EXACT = 2**53
-"""Whole numbers up to here are the same as floats."""
+"""Whole numbers up to here are exact as floats."""
 
 PLACEHOLDER = "-Infinity"
-"""Stands for a list in the text: as a word that JSON does not have, it goes to the parser's `parse_constant`."""
+"""Placeholder of a list in the text: a word that is not JSON, so the parser passes it to `parse_constant`."""
 STRING = rb'"(?:[^"\\]++|\\.)*+"'
 
 Numbers: TypeAlias = "array[Any]"
-"""Of type "q" (whole numbers) or "d"."""
+"""Arrays of type "q" (whole numbers) or "d"."""
 
 
 def take_out(content: bytes) -> tuple[bytes, tuple[Numbers, ...]]:
     """The JSON text with a placeholder for each long list of numbers, and the lists in the order of the text.
 
-    Lists that an array cannot hold (numbers beyond its range, not JSON) stay in the text, as do all lists of a text
-    that has the placeholder itself.
+    Lists that do not fit into an array (numbers beyond its range, not JSON) stay in the text, and so do all lists of a
+    text that contains the placeholder itself.
     """
     token = re.compile(rb"%b|-Infinity|\[[-+0-9.eE,\s]{%d,}+\]" % (STRING, MIN_BYTES), re.DOTALL)
     rest, lists, taken, count = bytearray(), list[Numbers](), 0, 0
@@ -52,7 +52,7 @@ def take_out(content: bytes) -> tuple[bytes, tuple[Numbers, ...]]:
 
 
 def _values(content: bytes, start: int, end: int) -> Numbers | None:
-    """The numbers between two places, separated by commas; None where an array cannot hold them."""
+    """The comma-separated numbers between two offsets; None if they do not fit into an array."""
     values: Numbers = array("q")
     try:
         for piece in _pieces(content, start, end):
@@ -82,7 +82,7 @@ def _pieces(content: bytes, start: int, end: int) -> Iterator[bytes]:
 
 
 def _exact(numbers: Sequence[int | float]) -> Iterator[float]:
-    """The numbers as floats. Raises ValueError for one that is no float, and for infinity (1e999)."""
+    """The numbers as floats. Raises ValueError for a number that is not exact as a float, and for infinity (1e999)."""
     for number in numbers:
         if not math.isfinite(number) or (isinstance(number, int) and abs(number) > EXACT):
             raise ValueError(f"{number} is not exact as a float")
@@ -90,5 +90,5 @@ def _exact(numbers: Sequence[int | float]) -> Iterator[float]:
 
 
 def floats(values: Numbers) -> array[float]:
-    """The numbers as floats; those that are stay the same object."""
+    """The numbers as floats; an array of floats is returned itself."""
     return values if values.typecode == "d" else array("d", values)

@@ -1,6 +1,6 @@
-"""optimum-benchmark's files in today's shape, {"config": ..., "report": ...}, and the result in a report.
+"""optimum-benchmark's files in their current form, {"config": ..., "report": ...}, and the result in a report.
 
-A report is one point, described from its raw latencies; what the tool is known to get wrong is left out.
+A report is one point, with statistics from its raw latencies. Numbers that the tool is known to get wrong are left out.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def whole(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
 
 
 def sibling_config(file: ForeignFile) -> Mapping[str, Any] | None:
-    """The configuration file in the folder of a report's file: of the first versions, hydra_config.yaml."""
+    """The configuration file in the folder of a report; hydra_config.yaml in the first versions."""
     hydra = file.path.with_name(OLD_CONFIG)
     if file.json is None and hydra.is_file():
         return _old_config(yaml_object(read_file(hydra)))
@@ -141,7 +141,7 @@ def _of_old_target(target: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_flat(file: ForeignFile, cells: Mapping[str, str]) -> dict[str, Any]:
-    """Nested objects from dotted names; a report without a configuration goes under "report"."""
+    """Nested objects from dotted names; a report without a configuration is put under "report"."""
     nested: dict[str, Any] = {}
     is_old = any(OLD_FLAT.fullmatch(name) for name in cells)
     is_part = not is_old and not any(name.startswith(("report.", "config.")) for name in cells)
@@ -155,7 +155,7 @@ def _of_flat(file: ForeignFile, cells: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _old_path(name: str) -> list[str]:
-    """Today's path for a column of the first versions' measurements; the column's own for the others."""
+    """The current path for a measurement column of the first versions; the column itself for others."""
     target, _, what = name.partition(".")
     if target not in TARGETS:
         return name.split(".")
@@ -166,7 +166,7 @@ def _old_path(name: str) -> list[str]:
 
 
 def _old_config(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Today's configuration from that of the first versions."""
+    """The current form of a configuration of the first versions."""
     found = {name: value for name, value in data.items() if name not in ("backend", "benchmark", "environment")}
     backend, benchmark, environment = (
         one if isinstance(one := data.get(name), dict) else {} for name in ("backend", "benchmark", "environment")
@@ -192,7 +192,7 @@ def _put(file: ForeignFile, nested: dict[str, Any], path: list[str], value: Any)
 def _list_or_text(cell: str) -> Any:
     if not cell.startswith("["):
         return cell
-    for notation in (json.loads, ast.literal_eval):  # the first versions wrote lists in Python's
+    for notation in (json.loads, ast.literal_eval):  # the first versions wrote lists in Python notation
         try:
             return notation(cell)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -204,7 +204,7 @@ J_PER_KWH = 3.6e6
 MAIN = ("forward", "generate", "call")
 """Targets of whole calls, by kind of task."""
 TIMED = (*MAIN, "prefill", "decode", "load_model", "first_forward", "first_call", "per_step")
-"""Targets whose latencies become metrics; those of the others are kept."""
+"""Targets whose latencies become metrics; the latencies of others are kept."""
 MEMORY = {
     "max_ram": "memory_peak_rss_infer_mb",
     "max_process_vram": "memory_device_process_peak_mb",
@@ -247,7 +247,7 @@ def result(report: Fields, sizes: Sizes, *, is_rocm: bool, warmup_calls: int | N
 
 
 def latencies_ms(target: Fields) -> array[float]:
-    """The raw latencies of a target; empty in files of versions without them."""
+    """The raw latencies of a target; empty for versions without them."""
     latency = target.fields("latency")
     if latency is None:
         return array("d")
@@ -257,7 +257,7 @@ def latencies_ms(target: Fields) -> array[float]:
 
 
 def _stated_means(targets: Mapping[str, Fields]) -> dict[str, float]:
-    """The mean latency, in files of versions without raw ones."""
+    """The mean latency, for versions without raw latencies."""
     for name in MAIN[::-1]:
         latency = targets[name].fields("latency") if name in targets else None
         mean = None if latency is None else latency.number("mean")
@@ -267,7 +267,7 @@ def _stated_means(targets: Mapping[str, Fields]) -> dict[str, float]:
 
 
 def _prefill_and_decode(targets: Mapping[str, Fields], latencies: Mapping[str, array[float]]) -> array[float]:
-    """Whole calls, in files of versions that stored decode as each call minus the mean prefill."""
+    """Latencies of whole calls, for versions that stored decode as each call minus the mean prefill."""
     if "decode" not in latencies or "prefill" not in latencies or "generate" in targets:
         return array("d")
     prefill = fmean(latencies["prefill"])
@@ -275,7 +275,7 @@ def _prefill_and_decode(targets: Mapping[str, Fields], latencies: Mapping[str, a
 
 
 def _generation(latencies: Mapping[str, array[float]], sizes: Sizes) -> tuple[list[Samples], dict[str, float]]:
-    """First token and decode. A decode covers all new tokens but the first."""
+    """First token and decode. A decode covers all new tokens except the first."""
     samples: list[Samples] = []
     metrics: dict[str, float] = {}
     point = sizes.point
@@ -299,7 +299,7 @@ def _generation(latencies: Mapping[str, array[float]], sizes: Sizes) -> tuple[li
 
 
 def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
-    """Throughput at the median latency: of sequences, and of generated (else input) tokens."""
+    """Throughput at the median latency: of sequences, and of generated (or else input) tokens."""
     median_ms = middle(latencies_ms)
     tokens = point.new_tokens or point.sequence_length
     if median_ms <= 0:
@@ -309,7 +309,7 @@ def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
 
 
 def _memory(targets: Mapping[str, Fields], *, is_rocm: bool) -> tuple[dict[str, float], dict[str, str]]:
-    """Peaks in MB over whole calls (decode's are those of a whole generate), and the reasons for missing ones."""
+    """Peaks in MB over whole calls (decode has those of a whole generate), and the reasons for missing peaks."""
     names = [name for name in (*MAIN, "decode") if name in targets and "memory" in targets[name]]
     memory = targets[names[0]].fields("memory") if names else None
     found = {} if memory is None else _peaks(memory, MEMORY)

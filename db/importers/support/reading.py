@@ -1,4 +1,4 @@
-"""Typed access to the values in foreign files: an error names the place in the file, and no field is dropped."""
+"""Typed access to the values in foreign files: errors name the position in the file, and no field is dropped."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from db.importers.support.number_lists import Numbers, floats
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 MAX_YAML_BYTES = 4 * 1024**2
-"""Of YAML: parsing a megabyte takes seconds."""
+"""Maximum size of YAML: parsing a megabyte takes seconds."""
 MAX_DEPTH = 100
-"""Nesting of objects and lists: more than any tool writes, less than what reading the run file again can take."""
+"""Maximum nesting of objects and lists: more than any tool writes, less than a run file can be read back with."""
 
 
 def storable(file: ForeignFile, value: Any, place: str, depth: int = 0) -> Json:
-    """The value, if a warehouse can hold it. Raises FormatError for a number beyond double precision, an unpaired
-    surrogate and too deep nesting."""
+    """The value, if it can be stored. Raises FormatError for a number beyond double precision, an unpaired surrogate
+    and too deep nesting."""
     if depth > MAX_DEPTH:
         file.refuse(f"{place[:100]}: lists and objects are nested more than {MAX_DEPTH} deep")
     if isinstance(value, str):
@@ -33,7 +33,7 @@ def storable(file: ForeignFile, value: Any, place: str, depth: int = 0) -> Json:
     elif isinstance(value, float) and not math.isfinite(value):
         file.refuse(f"{place}: {value} is not a number")
     elif isinstance(value, array):
-        return value.tolist()  # of numbers that are finite
+        return value.tolist()  # its numbers are finite
     elif isinstance(value, list):
         return [storable(file, one, f"{place}[{index}]", depth + 1) for index, one in enumerate(value)]
     elif isinstance(value, dict):
@@ -44,13 +44,13 @@ def storable(file: ForeignFile, value: Any, place: str, depth: int = 0) -> Json:
 
 
 def short(value: Any) -> str:
-    """The value, for a message."""
+    """The value, shortened for a message."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def short_name(name: str) -> str:
-    """The name of a field, for a message."""
+    """The name of a field, shortened for a message."""
     return name if len(name) <= 60 else f"{name[:57]}..."
 
 
@@ -58,11 +58,11 @@ def _check_text(file: ForeignFile, text: str, place: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        file.refuse(f"{place}: the text holds an unpaired surrogate, which is not a character")
+        file.refuse(f"{place}: the text contains an unpaired surrogate, which is not a character")
 
 
 def parsed_number(text: str) -> int | float | str:
-    """The text as a number where it is one, else the text."""
+    """The text as a number if it is one, otherwise unchanged."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -76,17 +76,17 @@ TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 class Fields:
-    """An object of a foreign file, whose fields are read by name.
+    """An object in a foreign file, whose fields are read by name.
 
-    A getter gives None for a field that is absent or null, and raises FormatError, with the field's path, for one of
-    another type or out of range. The fields that no getter has read are the `rest`, which is stored.
+    A getter returns None for a field that is absent or null, and raises FormatError, with the field's path, for a wrong
+    type or a value out of range. The fields that no getter has read are the `rest`, which is stored.
     """
 
     def __init__(
         self, file: ForeignFile, values: Mapping[str, Any], path: str = "", *, numbers_are_text: bool = False
     ) -> None:
-        """`path` is the object's place in the file, for messages. With `numbers_are_text`, numbers, true and false may
-        be written as text; empty text is then absent."""
+        """`path` is the object's position in the file, for messages. With `numbers_are_text`, numbers, true and false
+        may be written as text, and empty text counts as absent."""
         self.file = file
         self.path = path
         self._values = values
@@ -102,7 +102,7 @@ class Fields:
         return iter(self._values)
 
     def text(self, name: str) -> str | None:
-        """Text, unchanged; it may be empty."""
+        """A text, unchanged; it may be empty."""
         value = self._taken(name)
         if value is not None and not isinstance(value, str):
             self.refuse(name, f"expected text, found {short(value)}")
@@ -124,7 +124,7 @@ class Fields:
         return int(exact)
 
     def count(self, name: str) -> int | None:
-        """A whole number from 1 that a column of the warehouse can hold: a batch size, tokens, threads."""
+        """A whole number from 1 that fits into a column of the warehouse: a batch size, tokens, threads."""
         return self.whole(name, low=1, high=INT32_MAX)
 
     def flag(self, name: str) -> bool | None:
@@ -138,7 +138,7 @@ class Fields:
         return word in TRUE
 
     def time(self, name: str) -> datetime | None:
-        """Naive UTC of a time in ISO 8601; a time without a zone is read as UTC."""
+        """A time in ISO 8601 as naive UTC; a time without a zone is read as UTC."""
         text = self.text(name)
         if text is None:
             return None
@@ -148,7 +148,7 @@ class Fields:
             self.refuse(name, f"expected a time in ISO 8601, found {short(text)}")
 
     def unix_time(self, name: str) -> datetime | None:
-        """Naive UTC of a time in seconds since 1970."""
+        """A time in seconds since 1970 as naive UTC."""
         seconds = self.number(name)
         if seconds is None:
             return None
@@ -158,7 +158,7 @@ class Fields:
             self.refuse(name, f"expected a time in seconds since 1970, found {short(seconds)}")
 
     def numbers(self, name: str, *, low: float = -math.inf) -> Sequence[float] | None:
-        """A list of finite numbers, none below `low`: a tuple, or an array where there are many."""
+        """A list of finite numbers, none below `low`: a tuple, or an array if there are many."""
         values = self._taken(name)
         if values is None:
             return None
@@ -168,25 +168,25 @@ class Fields:
         if isinstance(values, array):
             return self._array(values, place, low)
         if set(map(type, values)) == {float} and all(map(math.isfinite, values)) and min(values) >= low:
-            return tuple(values)  # of millions of samples, without a look at each
+            return tuple(values)  # avoids checking each of millions of samples
         return tuple(self._number(value, f"{place}[{index}]", low) for index, value in enumerate(values))
 
     def items(self, name: str) -> list[Any]:
-        """A list of anything, as it is; empty where there is none."""
+        """A list of anything, unchanged; empty if absent."""
         value = self.any(name)
         if value is not None and not isinstance(value, list):
             self.refuse(name, f"expected a list, found {short(value)}")
         return value or []
 
     def each(self, name: str) -> Sequence[Any]:
-        """A list of anything, whose values the caller checks; empty where there is none."""
+        """A list of anything, whose values the caller checks; empty if absent."""
         value = self._taken(name)
         if value is not None and not isinstance(value, list | array):
             self.refuse(name, f"expected a list, found {short(value)}")
         return () if value is None else value
 
     def number_list(self, value: Any, place: str) -> Sequence[float]:
-        """A list of finite numbers that was read as a part of this object, at this place in it; empty for null."""
+        """A list of finite numbers that is part of this object, at this position in it; empty for null."""
         return Fields(self.file, {place: value}, self.path).numbers(place) or ()
 
     def fields(self, name: str) -> Fields | None:
@@ -199,7 +199,7 @@ class Fields:
         return found
 
     def section(self, name: str) -> Fields:
-        """An object, empty where there is none."""
+        """An object; empty if absent."""
         found = self.fields(name)
         return Fields(self.file, {}, self.place(name)) if found is None else found
 
@@ -219,7 +219,7 @@ class Fields:
         return self._values.get(name)
 
     def untaken(self) -> Fields:
-        """The same object with nothing read yet: reading it leaves this object's rest unchanged."""
+        """The same object with no field read yet: reading it leaves this object's rest unchanged."""
         return Fields(self.file, self._values, self.path, numbers_are_text=self._numbers_are_text)
 
     def any(self, name: str) -> Json:
@@ -227,14 +227,14 @@ class Fields:
         return storable(self.file, self._taken(name), self.place(name))
 
     def must(self, getter: Callable[[str], Value | None], name: str) -> Value:
-        """The value from the getter (`fields.text`, ...). Raises FormatError when it is absent."""
+        """The value from the getter (`fields.text`, ...). Raises FormatError if it is absent."""
         value = getter(name)
         if value is None:
             self.refuse(name, "is missing")
         return value
 
     def rest(self) -> dict[str, Json]:
-        """The unread fields, and the unread parts of the objects in it. Raises FormatError for what cannot be
+        """The unread fields, and the unread parts of the objects in it. Raises FormatError for values that cannot be
         stored."""
         kept: dict[str, Json] = {}
         for name, value in self._values.items():
@@ -271,7 +271,7 @@ class Fields:
         return number
 
     def _array(self, values: Numbers, place: str, low: float) -> array[float]:
-        """Numbers that are known to be finite."""
+        """An array of numbers that are known to be finite."""
         import numpy as np
 
         numbers = floats(values)
@@ -294,7 +294,7 @@ def top_fields(file: ForeignFile) -> Fields:
 
 
 def csv_lines(file: ForeignFile, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """The lines of a CSV file but empty ones: their number and cells."""
+    """Number and cells of each non-empty line of a CSV file."""
     text = io.TextIOWrapper(io.BytesIO(file.content), "utf-8-sig", newline="")  # decoded as it is read
     reader = csv.reader(text, delimiter=delimiter, strict=True)
     try:
@@ -313,7 +313,7 @@ def csv_rows(file: ForeignFile, *, delimiter: str = ",", ends_early: bool = Fals
     lines = csv_lines(file, delimiter=delimiter)
     _, header = next(lines, (0, []))
     if not header:
-        file.refuse("is empty, expected a header line")
+        file.refuse("the file is empty: expected a header line")
     for number, cells in lines:
         if len(cells) > len(header) or (len(cells) < len(header) and not ends_early):
             file.refuse(f"line {number}: {len(cells)} cells under {len(header)} column names")
@@ -322,7 +322,7 @@ def csv_rows(file: ForeignFile, *, delimiter: str = ",", ends_early: bool = Fals
 
 
 def csv_header(file: ForeignFile) -> list[str]:
-    """The cells of the first line; empty when it is not CSV."""
+    """The cells of the first line; empty if it is not CSV."""
     try:
         return next(csv.reader(io.StringIO(file.head)), [])
     except csv.Error:
@@ -332,25 +332,25 @@ def csv_header(file: ForeignFile) -> list[str]:
 def yaml_object(file: ForeignFile, *, infinity: str | None = None) -> dict[str, Any]:
     """The file's one mapping, read as if it were JSON: times stay text, tags of programming languages are refused.
 
-    NaN is None, and so is infinity, or the text that stands for it.
+    NaN becomes None; infinity becomes None, or the text `infinity`.
 
     Raises FormatError for any other file, with the line.
     """
     from benchmarking.core.untrusted.yaml_files import parse_yaml
 
     if len(file.content) > MAX_YAML_BYTES:
-        file.refuse(f"larger than {MAX_YAML_BYTES >> 20} MiB, too large for a result file in YAML")
+        file.refuse(f"larger than {MAX_YAML_BYTES >> 20} MiB: too large for a result file in YAML")
     try:
         data = parse_yaml(file.text or "", file.path, times_as_text=True).plain()
     except UsageError as error:
         raise FormatError(str(error)) from error
     if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
-        file.refuse("not YAML with a mapping at the top")
+        file.refuse("not YAML with a mapping at the top level")
     return {name: _json_value(file, value, name, infinity) for name, value in data.items()}
 
 
 def _json_value(file: ForeignFile, value: Any, place: str, infinity: str | None) -> Any:
-    """The value for JSON: keys are text; NaN is None, infinity is `infinity`."""
+    """The value as JSON: keys become text, NaN becomes None, infinity becomes `infinity`."""
     if isinstance(value, dict):
         return {str(name): _json_value(file, one, f"{place}.{name}", infinity) for name, one in value.items()}
     if isinstance(value, list):
@@ -363,14 +363,14 @@ def _json_value(file: ForeignFile, value: Any, place: str, infinity: str | None)
 
 
 def naive_utc(time: datetime) -> datetime:
-    """The time in UTC without its zone. Raises OverflowError for one before year 1 or after 9999 there."""
+    """The time in UTC without its zone. Raises OverflowError before year 1 and after year 9999."""
     return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
 
 
 def without_zone(stated: Iterable[str | None]) -> tuple[Doubt, ...]:
-    """A doubt for a file with local times and no time zone, which are read as UTC.
+    """A doubt for a file whose local times have no zone and are read as UTC.
 
-    `stated` are the times as written in the file; no doubt where there are none, or all of them have a zone.
+    `stated` are the times as written in the file; no doubt if there are none, or if all of them have a zone.
     """
     first = next((text for text in stated if text and not _has_zone(text)), None)
     if first is None:
@@ -386,7 +386,7 @@ def _has_zone(text: str) -> bool:
 
 
 def shifted(file: ForeignFile, time: datetime, seconds: float) -> datetime:
-    """The time shifted by so many seconds. Raises FormatError where that is out of range."""
+    """The time shifted by some seconds. Raises FormatError if the result is out of range."""
     try:
         return time + timedelta(seconds=seconds)
     except OverflowError:

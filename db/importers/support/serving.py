@@ -1,10 +1,10 @@
 """Results of serving benchmarks: a server under a load of requests to one model.
 
-A call is one request: batch size 1, latency from its start to its end. The most requests in flight are the point's
-concurrency; where the tool does not limit them, it is stored as 1 with a doubt. A request rate is an axis.
+A call is one request: batch size 1, latency from its start to its end. The maximum of requests in flight is the point's
+concurrency; if the tool does not limit them, it is stored as 1 with a doubt. A request rate is an axis.
 
-The clients of vLLM and SGLang write one object a load: STATISTIC_METRIC_ms, raw lists in s. GenAI-Perf and AIPerf write
-metric -> {"unit": ..., "avg": ..., "p50": ..., ...}, and their input.
+The clients of vLLM and SGLang write one object per load: STATISTIC_METRIC_ms, raw lists in s. GenAI-Perf and AIPerf
+write metric -> {"unit": ..., "avg": ..., "p50": ..., ...}, and their input settings.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from db.importers.support.reading import Fields, short
 
 Value = TypeVar("Value")
 Columns = Mapping[tuple[str, str], str]
-"""Metric and statistic, as the tool calls them -> column of the same meaning."""
+"""Metric and statistic in the tool's words -> column with the same meaning."""
 STATISTICS = ("mean", "median", "min", "p25", "p75", "p90", "p95", "p99", "max")
-"""Those with a latency column. A tool's standard deviation, which is of the population, goes by the tool's name."""
+"""Statistics with a latency column. A tool's standard deviation is of the population and keeps the tool's name."""
 
 
 def latency_columns(metric: str, words: Mapping[str, str] | None = None) -> Columns:
-    """The columns of the latency of requests, which the tool calls `metric`; `words` are its own for statistics."""
+    """The columns of the request latency, which the tool calls `metric`; `words` maps statistics to its words."""
     return {(metric, (words or {}).get(name, name)): f"latency_{name}_ms" for name in STATISTICS}
 
 
 def token_columns(first: str, each: str, median: str = "median") -> Columns:
-    """The columns of the time to the first token and per token after it, which the tool calls `first` and `each`."""
+    """The columns of the time to first token and per token after it, which the tool calls `first` and `each`."""
     return {
         (name, statistic): f"{column}{suffix}_ms"
         for name, column in ((first, "time_to_first_token"), (each, "time_per_output_token"))
@@ -83,16 +83,16 @@ def load_result(
     doubts: Sequence[Doubt] = (),
     **others: Any,
 ) -> Result:
-    """The result of one load; `others` are those of `foreign_result`.
+    """The result of one load; `others` are arguments of `foreign_result`.
 
-    `concurrency` is None where it is not limited, or for the reason in `unlimited`; `request_rate` is in requests a
-    second, None for as many as the concurrency allows. `prompt_tokens` is None where requests differ: then their mean,
-    rounded, is an axis, since loads of another mean are another series. `requests` succeeded, and no number includes
-    the `failed` ones.
+    `concurrency` is None if it is not limited, or for the reason in `unlimited`. `request_rate` is in requests per
+    second, None for as many as the concurrency allows. `prompt_tokens` is None if requests differ; then their rounded
+    mean is an axis, since loads with another mean are another series. `requests` is the number that succeeded, and no
+    metric includes the `failed` ones.
 
-    Of a load at a rate: `achieved_per_s` is the rate at which requests were sent, `lateness_p95_ms` by how much later
-    than intended, each None where the file does not say; `variation` is that of the gaps between arrivals, 0 for
-    constant ones.
+    For a load at a rate, `achieved_per_s` is the rate at which requests were sent and `lateness_p95_ms` how much later
+    than intended, each None if the file does not state it. `variation` is the coefficient of variation of the gaps
+    between arrivals, 0 for constant gaps.
     """
     found = dict(axes or {})
     if prompt_tokens is None and prompt_tokens_mean:
@@ -127,7 +127,7 @@ def load_result(
 def _of_statistics(
     result: Result, failed: float, achieved_per_s: float | None, lateness_p95_ms: float | None, variation: float
 ) -> Sequence[Doubt]:
-    """The doubts about a load at a rate that its statistics allow."""
+    """The doubts about a load at a rate that follow from its statistics."""
     metrics, rate = result.metrics, float(result.point.axes[REQUEST_RATE])
     first_ms = metrics.get("time_to_first_token_ms", metrics.get("latency_median_ms"))
     found: list[Doubt] = []
@@ -141,8 +141,8 @@ def _of_statistics(
 
 
 def _most_sent_per_s(result: Result) -> float | None:
-    """The highest rate at which requests that all succeeded can have been sent: the last one was sent no later than the
-    longest latency before the end. None where the file does not say."""
+    """The highest possible sending rate of requests that all succeeded: the last one was sent no earlier than the
+    longest latency before the end. None if the file does not state it."""
     ended_per_s, longest_ms = (result.metrics.get(one) for one in ("throughput_samples_per_sec", "latency_max_ms"))
     if not ended_per_s or longest_ms is None:
         return None
@@ -151,10 +151,10 @@ def _most_sent_per_s(result: Result) -> float | None:
 
 
 def with_requests(result: Result, requests: tuple[Requests, ...], *, variation: float = 1.0) -> Result:
-    """The result with its requests and, of a load at a rate, the doubts that follow from them; unchanged if it failed.
+    """The result with its requests and, for a load at a rate, the doubts that follow from them; unchanged if it failed.
 
-    Without a schedule a request was intended when it was sent: then the rate is judged by the moments of sending, less
-    what chance does to arrivals of this `variation`.
+    Without a schedule, the intended start of a request is the actual one. Then the rate is judged by the times of
+    sending, allowing for the randomness of arrivals with this `variation`.
     """
     if result.status != "ok":
         return result
@@ -173,15 +173,15 @@ def with_requests(result: Result, requests: tuple[Requests, ...], *, variation: 
 
 
 def _with_doubts(result: Result, found: Sequence[Doubt]) -> Result:
-    """The result with the doubts of kinds that it does not have yet; unchanged if it failed."""
+    """The result with doubts of kinds that it does not have yet; unchanged if it failed."""
     known = {one.kind for one in result.doubts}
     doubts = (*result.doubts, *(one for one in found if one.kind not in known))
     return result if result.status != "ok" else replace(result, doubts=doubts, validity=validity(doubts))
 
 
 def load_mode(result: Result, arrivals: str | None = None) -> dict[str, Scalar]:
-    """The loop of a load, for the mode of its run: closed where the requests in flight are limited and no rate is
-    given; and how the requests of an open one arrive, where the tool says."""
+    """The loop of a load, for the mode of its run: closed if the requests in flight are limited and no rate is given;
+    and the arrivals of an open loop, if the tool states them."""
     is_unlimited = any(doubt.kind == UNLIMITED.kind for doubt in result.doubts)
     if not is_unlimited and REQUEST_RATE not in result.point.axes:
         return {LOOP: "closed"}
@@ -190,29 +190,29 @@ def load_mode(result: Result, arrivals: str | None = None) -> dict[str, Scalar]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A request in another tool's file: times in s of the tool's own clock."""
+    """A request in another tool's file, with times in s of the tool's own clock."""
 
     intended_s: float
     sent_s: float
     first_s: float | None
-    """Arrival of the first output; None without any."""
+    """Time of the first output; None without output."""
     tokens_s: Sequence[float] = ()
-    """Arrivals of all output."""
+    """Times of all output."""
     end_s: float | None
     tokens_in: int | None = None
     tokens_out: int | None = None
     error: str | None = None
-    """Kind of the error."""
+    """Kind of error."""
     detail: str | None = None
 
 
 MOST_ARRIVALS = 1_000_000
-"""Of outputs in a load; of more only the first one of each request is kept."""
+"""Maximum outputs in a load; beyond it, only the first output of each request is kept."""
 MOST_DETAIL = 200
 
 
 def requests_record(sent: Sequence[Sent]) -> tuple[Requests, ...]:
-    """The requests as the table of requests has them; empty for none."""
+    """The requests in the form of the table requests; empty for none."""
     if not sent:
         return ()
     ordered = sorted(sent, key=lambda one: (one.intended_s, one.sent_s))
@@ -247,12 +247,12 @@ def requests_record(sent: Sequence[Sent]) -> tuple[Requests, ...]:
 
 
 def common_length(total: float | None, requests: int | None) -> int | None:
-    """Tokens of each request where the total is a whole number of them a request; None where they differ."""
+    """Tokens per request, if the total is a multiple of the number of requests; otherwise None."""
     return int(total // requests) if total and requests and not total % requests else None
 
 
 def named(metric: str, values: Mapping[str, float | None], columns: Columns, factor: float = 1.0) -> dict[str, float]:
-    """The statistics of a time in ms, under their column or as METRIC_STATISTIC_ms."""
+    """The statistics of a time in ms, under their column, or as METRIC_STATISTIC_ms."""
     return {
         columns.get((metric, statistic), f"{metric}_{statistic}_ms"): value * factor
         for statistic, value in values.items()
@@ -281,7 +281,7 @@ CLIENT_NUMBERS = {
     "max_output_tokens_per_s": "max_output_tokens_per_sec",
     "max_concurrent_requests": "max_concurrent_requests",
 }
-"""Field -> metric; a metric without a column has the field's meaning."""
+"""Field -> metric; a metric without a column has the meaning of the field."""
 
 
 def client_result(
@@ -293,8 +293,8 @@ def client_result(
     axes: Mapping[str, int | float],
     variation: float = 1.0,
 ) -> Result:
-    """The result of a load as the clients of vLLM and SGLang write it. `numbers` are those that the tool has besides
-    `CLIENT_NUMBERS`; `variation` as in `load_result`."""
+    """The result of a load in the format of the vLLM and SGLang clients. `numbers` are the tool's numbers in addition
+    to `CLIENT_NUMBERS`; `variation` is as in `load_result`."""
     completed, concurrency = load.whole("completed"), load.count("max_concurrency")
     rate = None if load.peek("request_rate") in ("inf", "trace") else load.number("request_rate", low=0)
     inputs, outputs = load.number("total_input_tokens", low=0), load.number("total_output_tokens", low=0)
@@ -320,7 +320,7 @@ def client_result(
 
 
 def _client_metrics(load: Fields, numbers: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
-    """The measured numbers by our column where the meaning is the same, else by their own name."""
+    """The measured numbers, under our column if the meaning is the same, otherwise under their own name."""
     metrics = {metric: value for name, metric in numbers.items() if (value := load.number(name)) is not None}
     missing: dict[str, str] = {}
     for name in load:
@@ -336,9 +336,9 @@ def _client_metrics(load: Fields, numbers: Mapping[str, str]) -> tuple[dict[str,
 
 
 def _client_samples(load: Fields, *, has_failures: bool) -> tuple[list[Samples], dict[str, Json]]:
-    """The raw values in ms, of the successful requests, and the parts of the lists to keep.
+    """The raw values of the successful requests in ms, and the parts of the lists to keep.
 
-    A failed request has an error: where requests failed and the file has no errors, the lists are kept unread.
+    A failed request has an error. If requests failed and the file has no errors, the lists are kept unread.
     """
     if has_failures and "errors" not in load:
         return [], {}
@@ -356,7 +356,7 @@ def _client_samples(load: Fields, *, has_failures: bool) -> tuple[list[Samples],
 
 
 def _succeeded(values: Sequence[Value], errors: Sequence[Json]) -> Iterator[Value]:
-    """The values of the requests without an error; all values where there is no list of errors."""
+    """The values of the requests without an error; all values if there is no list of errors."""
     return (value for value, error in itertools.zip_longest(values, errors[: len(values)]) if not error)
 
 
@@ -364,7 +364,7 @@ ENGINES = ("vllm", "sglang", "tgi", "tensorrt", "lmdeploy", "scalellm", "deepspe
 
 
 def engine(backend: str | None) -> str:
-    """The server's runtime, from the client's name for its interface; "unknown" where that names none."""
+    """The server's runtime, from the client's name for its interface; "unknown" if it names none."""
     first = (backend or "").partition("-")[0].lower()
     return first if first in ENGINES else "unknown"
 
@@ -373,7 +373,7 @@ EXPORTED = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
 """Statistics that become metrics; the others (p1, p5, p10, sum, ...) are kept."""
 TIMES_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "milliseconds": 1.0}
 SCALES = {**{unit: ("ms", factor) for unit, factor in TIMES_MS.items()}, "GB": ("mb", 1e3), "MJ": ("j", 1e6)}
-"""Unit in the file -> unit in the name of a metric, and the factor to it."""
+"""Unit in the file -> unit in a metric's name, and the factor to it."""
 SIGNS = {"%": "percent", "°C": "celsius"}
 EXPORT_COLUMNS: Columns = {
     **latency_columns("request_latency", {"mean": "avg", "median": "p50"}),
@@ -391,7 +391,7 @@ EXPORT_DEFINITIONS = {
 
 
 def is_export(data: Any) -> bool:
-    """Whether the JSON has metrics of requests as objects with units, and the input they were measured with."""
+    """Whether the JSON has request metrics as objects with units, and the input settings they were measured with."""
     if not isinstance(data, dict) or not isinstance(data.get("input_config"), dict):
         return False
     return any(isinstance(data.get(name), dict) and "unit" in data[name] for name in NAMES)
@@ -405,8 +405,7 @@ def export_result(
     request_rate: float | None,
     doubts: Sequence[Doubt] = (),
 ) -> Result:
-    """The result of the one load that is in such a file. `columns` are those that the tool has besides
-    `EXPORT_COLUMNS`."""
+    """The result of the one load in such a file. `columns` are the tool's columns in addition to `EXPORT_COLUMNS`."""
     requests = _mean_value(top, "request_count")
     return load_result(
         concurrency=concurrency,
@@ -428,14 +427,14 @@ def export_task(top: Fields) -> str:
 
 
 def model_names(fields: Fields, name: str, value: Any) -> str:
-    """The models' names in a list, joined. Raises FormatError for a list of anything else."""
+    """The names of the models in a list, joined. Raises FormatError for a list of anything else."""
     if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
-        fields.refuse(name, f"expected names of models, found {value!r:.60}")
+        fields.refuse(name, f"expected model names, found {value!r:.60}")
     return ", ".join(value)
 
 
 def _export_metrics(top: Fields, columns: Columns) -> dict[str, float]:
-    """The statistics of every metric in the warehouse's units: under our names where `columns` has one, else as
+    """The statistics of every metric in the warehouse's units: under our name if `columns` has one, otherwise as
     METRIC_STATISTIC_UNIT, or METRIC_UNIT for a metric with one value."""
     metrics: dict[str, float] = {}
     for name in [name for name in top if _is_metric(top.peek(name))]:
@@ -444,7 +443,7 @@ def _export_metrics(top: Fields, columns: Columns) -> dict[str, float]:
 
 
 def _common_value(top: Fields, name: str) -> int | None:
-    """A metric's value where all requests have the same, a whole number from 1; None where they differ."""
+    """The value of a metric if it is the same whole number from 1 for all requests, otherwise None."""
     metric = top.peek(name)
     if not _is_metric(metric) or metric.get("min") is None or metric.get("min") != metric.get("max"):
         return None
@@ -452,7 +451,7 @@ def _common_value(top: Fields, name: str) -> int | None:
 
 
 def _mean_value(top: Fields, name: str) -> float | None:
-    """A metric's mean over the requests; None without the metric."""
+    """The mean of a metric over the requests; None without the metric."""
     metric = top.peek(name)
     return Fields(top.file, metric, name).number("avg") if _is_metric(metric) else None
 
@@ -477,14 +476,14 @@ def _exported(metric: Fields, name: str, columns: Columns) -> dict[str, float]:
 
 
 def _word(unit: str, name: str) -> str:
-    """The unit as part of a name: "tokens/sec/user" is tokens_per_sec_per_user; none where the name says it already."""
+    """The unit as part of a name: "tokens/sec/user" is tokens_per_sec_per_user; empty if the name contains it."""
     if "/" not in unit and unit.rstrip("s") in name:
         return ""
     return SIGNS.get(unit, re.sub(r"[^a-z0-9]+", "_", unit.lower().replace("/", "_per_")).strip("_"))
 
 
 PYTORCH = "vLLM benchmark"
-"""Name of the benchmark in the records of PyTorch's benchmark database: one metric a record."""
+"""Name of the benchmark in the records of PyTorch's benchmark database, which have one metric each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -493,7 +492,7 @@ class Records:
 
     model: Any
     arguments: Mapping[str, Any]
-    """The command's."""
+    """Arguments of the command."""
     values: Mapping[str, Sequence[Any]]
     """Metric -> its values."""
     information: Mapping[str, Any]
@@ -501,7 +500,7 @@ class Records:
 
 
 def merged_records(data: Any) -> Records | None:
-    """The records of a file as one measurement; None for any other JSON."""
+    """The records of a file, merged into one measurement; None for any other JSON."""
     if not isinstance(data, list) or not data or not all(map(_is_record, data)):
         return None
     first = data[0]

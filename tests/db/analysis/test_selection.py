@@ -92,8 +92,8 @@ def test_values_are_bound_and_never_part_of_the_statement(chosen):
     ("words", "problem"),
     [
         ("modle=gpt2", "unknown selection 'modle': did you mean model"),
-        ("model=", "no value after ="),
-        ("model=a|", "no value after ="),
+        ("model=", "expected a value after ="),
+        ("model=a|", "expected a value after ="),
         ("batch=two", "expected a whole number, found 'two'"),
         ("since=yesterday", "expected a date or time in ISO 8601"),
         ("nonsense", "'nonsense' is not a selection"),
@@ -133,5 +133,5 @@ def test_sql_in_a_selection_reaches_no_statement_before_it_is_resolved():
 
 def test_sql_in_a_selection_ends_at_its_time_limit(chosen, monkeypatch):
     monkeypatch.setattr("db.analysis.selection.TIME_LIMIT_S", 0.5)
-    with pytest.raises(TimeLimitError, match=r"not answered within 0\.5 s: narrow it"):
+    with pytest.raises(TimeLimitError, match=r"not answered within 0\.5 s: narrow the condition"):
         chosen(Selection.parse("sql:levenshtein(repeat('a', 200000), repeat('b', 200000)) > batch_size"))

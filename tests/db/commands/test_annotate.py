@@ -56,8 +56,8 @@ def test_a_prefix_is_enough_and_secrets_are_not_stored(noted, capsys):
     [
         (["add", "ffffffff-none", "a"], "no run, result, series, machine or alert has an id that begins with"),
         (["add", "short", "a"], "expected an id or at least its first 8 characters"),
-        (["add", "ffffffff", " "], "a note has 1 to 2000 characters, and this one has 0"),
-        (["add", "ffffffff", "a" * 2001], "and this one has 2001"),
+        (["add", "ffffffff", " "], "expected a note of 1 to 2000 characters: got 0"),
+        (["add", "ffffffff", "a" * 2001], "expected a note of 1 to 2000 characters: got 2001"),
         (["remove", "ffffffff"], "no note has an id that begins with 'ffffffff'"),
     ],
 )

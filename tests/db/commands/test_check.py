@@ -171,7 +171,7 @@ def test_too_few_runs_are_no_verdict_and_exit_code_3(checked, stored, measured):
     code, document = checked()
 
     assert code == 3
-    assert {finding["why"] for finding in document["findings"]} == {"0 runs before it, at least 10 required"}
+    assert {finding["why"] for finding in document["findings"]} == {"0 earlier runs, at least 10 required"}
 
 
 def test_a_series_without_history_does_not_fail_the_gate(checked, stored, measured):
@@ -232,7 +232,7 @@ def test_a_point_that_worked_before_and_now_fails_is_failed(checked, history, st
 
     assert code == 1
     assert document["findings"][0]["verdict"] == "failed"
-    assert document["findings"][0]["why"] == "failed: out of memory (measured in 12 runs before)"
+    assert document["findings"][0]["why"] == "failed: out of memory (worked in 12 earlier runs)"
     assert alerts(history) == []
 
 
@@ -281,7 +281,7 @@ def test_hostile_names_stay_text_in_every_file(history, stored, measured, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "expected"),
     [
         (("--metric", "latency_median"), 2, "unknown metric 'latency_median': did you mean latency_median_ms"),
         (("--run", "ffffffff"), 2, "'ffffffff' selects no result"),
@@ -290,11 +290,11 @@ def test_hostile_names_stay_text_in_every_file(history, stored, measured, tmp_pa
         (("--junit", "/nowhere/at/all.xml"), 1, "--junit: cannot write"),
     ],
 )
-def test_invalid_requests_are_one_line(history, capsys, arguments, code, said):
+def test_invalid_requests_are_one_line(history, capsys, arguments, code, expected):
     assert check.main([*arguments, "--db-path", str(history)]) == code
 
     error = capsys.readouterr().err
-    assert said in error
+    assert expected in error
     assert error.count("\n") == 1
 
 
@@ -372,14 +372,14 @@ def test_names_in_comments_and_annotations_are_escaped(history, stored, measured
     first, second = github.workflow_annotations(hostile)
     assert first.startswith("::error title=benchhouse%3A regressed::::error::<img src=x> @team")
     assert "a|b `c`\\n::error::x 100%25, cpu, eager, float32, b1 s32: latency_median_ms is " in first
-    assert "+10.0%25 from the mean of 12 runs" in second
+    assert "+10.0%25 against the mean of 12 runs" in second
     many = github.workflow_annotations(hostile * 20)
     assert (len(many), many[-1]) == (10, "::error title=benchhouse::31 more")
     long = [
         replace(one, candidate=replace(one.candidate, model_id=f"{n}{'x' * 900}")) for n, one in enumerate(hostile * 50)
     ]
     assert len(github.github_comment(long, DEFAULTS)) < 65_536
-    assert github.github_comment(long, DEFAULTS).endswith(" more lines are left out\n")
+    assert github.github_comment(long, DEFAULTS).endswith(" more lines are omitted\n")
 
 
 def test_github_gets_a_comment_and_annotations(history, stored, measured, capsys, tmp_path):

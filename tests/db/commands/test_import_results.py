@@ -85,7 +85,7 @@ def test_doubts_are_counted_in_json(database, capsys):
 
 def test_a_warehouse_is_refused_with_a_hint_to_merge(database, tmp_path, capsys):
     assert run(tmp_path / "other.duckdb", database) == 1
-    assert "with benchhouse merge" in capsys.readouterr().err
+    assert "use benchhouse merge" in capsys.readouterr().err
 
 
 def test_unnamed_hardware_is_reported(database, capsys):

@@ -129,8 +129,8 @@ def test_the_answer_names_machines_rate_and_price(served, capsys):
         ((MODEL, "--request-rate", "5", "--memory-mb", "10"), 2, "--memory-mb does not apply with --request-rate"),
         ((MODEL, "--tpot-ms", "5"), 2, "--tpot-ms applies to requests under load only: add --request-rate"),
         ((MODEL, "--request-rate", "5", "--share", "2"), 2, "expected a number above 0 and at most 1"),
-        (("closed", "--request-rate", "5"), 3, "1 of closed loops, which no rate of requests is compared with"),
-        ((MODEL,), 3, "of loads on a server, which --request-rate asks for"),
+        (("closed", "--request-rate", "5"), 3, "1 from closed loops, which have no request rate"),
+        ((MODEL,), 3, "from load tests, which need --request-rate"),
     ],
 )
 def test_requests_without_an_answer_are_one_line(served, capsys, arguments, code, message):

@@ -38,7 +38,7 @@ def stored(name, column):
     return DATA["results"][name][DATA["result_columns"].index(column)]
 
 
-def test_numbers_are_axes_and_other_parameters_make_a_run_of_their_own(runs):
+def test_numbers_are_axes_and_other_parameters_make_separate_runs(runs):
     assert sorted(runs) == [
         "bench.Sorting.peakmem_sorted [param1=random]",
         "bench.Sorting.peakmem_sorted [param1=reversed]",
@@ -118,11 +118,11 @@ def test_without_samples_the_statistics_are_those_of_asv(changed):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.update(version=1), "version: expected 2, found 1: convert it with asv update"),
+        (lambda data: data.update(version=1), "version: expected 2, found 1: convert the file with asv update"),
         (lambda data: data.pop("commit_hash"), "commit_hash: is missing"),
         (
             lambda data: data["results"]["bench.time_range"][0].append(1.0),
-            r"result: expected 1 values, one a combination",
+            r"result: expected 1 values, one per combination",
         ),
         (
             lambda data: data["results"]["bench.time_range"].__setitem__(0, ["x"]),

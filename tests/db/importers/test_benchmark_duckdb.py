@@ -122,7 +122,7 @@ def test_rows_with_one_metric_each_are_one_result_per_point(runs_of):
         (WIDE + "UPDATE benchmark_results SET run_id = 'r9' WHERE result_id = 'b'", "row 2.run_id: r9 is not in"),
         (WIDE + "UPDATE raw_benchmark_data SET result_id = 'z' WHERE id = 'x3'", "row 4.result_id: z is not in"),
         (WIDE + "INSERT INTO benchmark_runs (run_id) VALUES ('r1')", "benchmark_runs row 3.run_id: r1 occurs twice"),
-        (LONG + "ALTER TABLE raw_benchmark_data DROP unit", "samples: has no unit"),
+        (LONG + "ALTER TABLE raw_benchmark_data DROP unit", "samples: no unit"),
         (WIDE + "UPDATE benchmark_results SET batch_size = 0", "batch_size: expected a whole number from 1"),
     ],
 )

@@ -107,7 +107,7 @@ def test_the_stack_is_the_model_and_the_devices(written):
 
 
 @pytest.mark.parametrize("name", ["report.yaml", "report.json"])
-def test_a_report_is_written_again_as_it_was(written, exported, name):
+def test_a_report_is_exported_unchanged(written, exported, name):
     report = changed(version="0.2.1", load={"concurrency": math.inf}, scenario={"stack": [ENGINE]}, more={"kept": [1]})
     run = run_of(written(report, name))
     assert "concurrency_unlimited" in {doubt.kind for doubt in run.results[0].doubts}
@@ -115,7 +115,7 @@ def test_a_report_is_written_again_as_it_was(written, exported, name):
 
 
 @pytest.mark.parametrize(
-    ("report", "said"),
+    ("report", "message"),
     [
         (changed(version="0.3"), r"Benchmark Report version '0\.3', expected 0\.2 or 0\.2\.1"),
         ({"version": "0.1", "scenario": {}, "metrics": {}}, r"version '0\.1', expected"),
@@ -123,10 +123,10 @@ def test_a_report_is_written_again_as_it_was(written, exported, name):
         (changed(load={"concurrency": 0.5}), r"concurrency: expected a whole number"),
     ],
 )
-def test_another_version_and_what_is_no_report_are_refused_by_name(written, report, said):
+def test_other_versions_and_other_files_are_refused_by_name(written, report, message):
     file = read_file(written(report))
     assert PLUGIN.recognises(file)
-    with pytest.raises(FormatError, match=said):
+    with pytest.raises(FormatError, match=message):
         list(PLUGIN.runs(file))
 
 

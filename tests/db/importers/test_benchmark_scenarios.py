@@ -17,7 +17,7 @@ def imported():
     return list(PLUGIN.runs(read_file(FILE)))
 
 
-def test_seconds_become_milliseconds_and_the_use_of_the_gpu_has_its_columns(imported):
+def test_seconds_become_milliseconds_and_gpu_utilization_has_its_columns(imported):
     (result,) = imported[0].results
     by_metric = {one.metric: one.values for one in result.samples}
     assert by_metric["latency_wall"] == (200.0, 220.0, 210.0, 250.0)

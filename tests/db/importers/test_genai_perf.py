@@ -104,7 +104,7 @@ def test_each_value_of_an_aiperf_export_is_imported():
     assert [doubt.kind for doubt in result.doubts] == ["time_zone_unknown"]
 
 
-def test_a_load_that_was_cut_short_is_invalid(changed):
+def test_a_truncated_load_is_invalid(changed):
     def change(data):
         data |= {"is_complete": False, "incomplete_reason": "stalled"}
 
@@ -155,5 +155,5 @@ def test_the_csv_has_the_numbers_of_the_json_rounded_and_the_load_of_its_folder(
 def test_the_csv_is_left_to_the_json_in_its_folder(tmp_path):
     for path in (CSV, GENAI_PERF_EXPORT):
         shutil.copy(path, tmp_path)
-    with pytest.raises(NoResultsError, match=r"all its numbers, not rounded, are in profile_export_genai_perf\.json"):
+    with pytest.raises(NoResultsError, match=r"all its numbers are in profile_export_genai_perf\.json, not rounded"):
         only_run(GENAI_PERF, tmp_path / CSV.name)

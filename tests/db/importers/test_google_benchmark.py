@@ -143,7 +143,7 @@ def test_the_csv_has_the_numbers_of_the_json_and_its_failures():
     assert (failed.status, failed.error) == ("failed", 'no, "data"')
 
 
-def test_aggregates_without_a_time_are_no_valid_result(tmp_path):
+def test_aggregates_without_a_time_are_not_a_valid_result(tmp_path):
     data = json.loads((FIXTURES / "imports/google_benchmark" / "repetitions.json").read_text())
     data["benchmarks"] = [one for one in data["benchmarks"] if one.get("aggregate_name") == "cv"][:1]
     (tmp_path / "a.json").write_text(json.dumps(data))

@@ -118,7 +118,7 @@ def test_an_invalid_value_is_one_line_with_its_place(changed):
         changed(change)
 
 
-def test_the_requests_are_rows_and_those_at_a_rate_were_meant_to_start_when_they_were_scheduled(runs):
+def test_requests_are_rows_and_at_a_rate_their_intended_start_is_the_scheduled_one(runs):
     closed, of_rate = (run.results[0].requests[0] for run in runs)
     assert closed.intended_ms == closed.sent_ms
     assert of_rate.intended_ms == pytest.approx([250.0 * place for place in range(5)], abs=0.001)

@@ -32,7 +32,7 @@ def test_a_number_among_the_parameters_is_an_axis():
     assert [run.results[0].point.label for run in runs("parameters.json")] == ["b1 n=10", "b1 n=20"]
 
 
-def test_a_command_that_failed_is_no_valid_result():
+def test_a_failed_command_is_not_a_valid_result():
     (run,) = runs("failing.json")
     (result,) = run.results
     assert result.validity == "invalid"

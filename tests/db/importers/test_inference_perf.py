@@ -47,10 +47,10 @@ def test_the_model_is_in_the_configuration_in_the_same_folder(tmp_path):
     assert run.cell.workload.model_id == "org/model"
 
 
-def test_the_summary_of_several_stages_is_left_to_them(tmp_path):
+def test_the_summary_of_several_stages_is_not_imported(tmp_path):
     for name in ("stage_1_lifecycle_metrics.json", "summary_lifecycle_metrics.json"):
         shutil.copy(FOLDER / "stage_1_lifecycle_metrics.json", tmp_path / name)
-    with pytest.raises(NoResultsError, match="the summary of all stages"):
+    with pytest.raises(NoResultsError, match="summary of all stages"):
         list(PLUGIN.runs(read_file(tmp_path / "summary_lifecycle_metrics.json")))
 
 
@@ -72,7 +72,7 @@ def test_failed_requests_are_a_doubt_and_a_stage_without_successes_failed(tmp_pa
         ({"schedule_delay": {"p95": 0.0007}}, "late_generator"),  # of 61.4 ms to the first token
     ],
 )
-def test_a_stage_is_held_to_the_rules_of_our_own_loads(load, kind, tmp_path):
+def test_the_rules_of_our_own_loads_apply_to_a_stage(load, kind, tmp_path):
     stage = json.loads((FOLDER / "stage_1_lifecycle_metrics.json").read_text())
     stage["load_summary"] |= load
     (tmp_path / "stage_0_lifecycle_metrics.json").write_text(json.dumps(stage))
@@ -81,7 +81,7 @@ def test_a_stage_is_held_to_the_rules_of_our_own_loads(load, kind, tmp_path):
     assert judged == ({kind} if kind else set())
 
 
-def test_a_prefix_cache_that_hits_is_a_doubt_where_the_prompts_share_nothing(folder):
+def test_prefix_cache_hits_are_a_doubt_if_the_prompts_share_nothing(folder):
     path, config = folder / "stage_0_lifecycle_metrics.json", folder / "config.yaml"
     stage = json.loads(path.read_text())
     stage["successes"]["prompt_tokens"] |= {"cached": 144.0}
@@ -138,8 +138,8 @@ def test_a_stage_at_a_concurrency_has_no_rate():
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("per_request_lifecycle_metrics.json", r"read together with stage_0_lifecycle_metrics\.json"),
-        ("summary_lifecycle_metrics.json", "each is in a file of its own"),
+        ("per_request_lifecycle_metrics.json", r"imported with stage_0_lifecycle_metrics\.json"),
+        ("summary_lifecycle_metrics.json", "each stage has its own file"),
         ("inference-perf.partial.stage_0.yaml", r"all its numbers are in stage_0_lifecycle_metrics\.json"),
     ],
 )

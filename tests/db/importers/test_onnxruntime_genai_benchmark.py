@@ -52,7 +52,7 @@ def test_tokens_that_were_never_generated_are_not_counted():
     assert result.extra["kept"]["max_length"] == 512
 
 
-def test_the_repetitions_in_the_file_are_not_those_that_were_run():
+def test_the_repetitions_in_the_file_are_only_kept():
     run = only_run(FOLDER / "records.json")
     assert [one.iterations for one in run.results] == [0, 0]
     assert run.origin.kept["records"][0]["config"]["measured_runs"] == 10
@@ -65,7 +65,7 @@ def test_the_csv_is_left_to_the_json_in_its_folder(tmp_path):
         only_run(tmp_path / "genai_e2e.csv")
 
 
-def test_a_wrong_date_is_named_with_its_place(tmp_path):
+def test_a_wrong_date_is_named_with_its_position(tmp_path):
     records = json.loads((FOLDER / "records.json").read_text())
     records[1]["trigger_date"] = "yesterday"
     (tmp_path / "a.json").write_text(json.dumps(records))

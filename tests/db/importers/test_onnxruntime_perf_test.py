@@ -93,7 +93,7 @@ def test_labels_of_an_older_version_are_read(tmp_path):
         ("m,0.1,1,1,0\nhello\n", r"line 2: expected model,seconds,bytes,percent,call or a statistic, found 'hello'"),
         ("m,1e,1,1,0\n", r"line 1: expected a number, found '1e'"),
         ("m,1e999,1,1,0\n", r"line 1: expected a number, found '1e999'"),
-        ("", "is empty, or not text"),
+        ("", "the file is empty, or not text"),
     ],
 )
 def test_an_invalid_line_is_refused_with_its_number(tmp_path, text, message):
@@ -112,7 +112,7 @@ def test_each_invocation_in_a_log_is_a_run_with_its_own_options():
     assert {run.cell.workload.model_id for run in (first, second)} == {"squeezenet1.0-9"}
 
 
-def test_a_second_time_column_is_no_part_of_the_models_name():
+def test_a_second_time_column_is_not_part_of_the_models_name():
     (run,) = runs_of(FOLDER / "two_times.csv")
     (result,) = run.results
     assert run.cell.workload.model_id == "squeezenet"

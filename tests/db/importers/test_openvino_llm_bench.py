@@ -78,7 +78,7 @@ def test_the_csv_is_left_to_the_json_in_its_folder(tmp_path):
         only_run(tmp_path / "a.csv")
 
 
-def test_a_step_of_an_image_is_no_token(changed):
+def test_a_step_of_an_image_is_not_a_token(changed):
     (result,) = only_run(changed(lambda one: {**one, "input_size": "", "output_size": ""})).results
     assert "time_to_first_token_ms" not in result.metrics
     assert (result.point.label, result.metrics["latency_median_ms"]) == ("b2", pytest.approx(1050.0))
@@ -89,6 +89,6 @@ def test_a_report_of_warm_ups_alone_has_no_results(changed):
         only_run(changed(lambda one: {**one, "iteration": 0}))
 
 
-def test_a_time_that_is_no_number_is_named_with_its_place(changed):
+def test_a_time_that_is_not_a_number_is_named_with_its_position(changed):
     with pytest.raises(FormatError, match=r"results\[0\]\.generation_time: expected a number, found 'fast'"):
         only_run(changed(lambda one: {**one, "generation_time": "fast"}))

@@ -112,9 +112,9 @@ def test_the_flat_csv_is_the_same_as_the_json(alone, name):
     )
 
 
-def test_a_file_is_ignored_where_a_fuller_one_is_in_its_folder():
+def test_a_file_is_skipped_if_a_more_detailed_one_is_in_its_folder():
     for name in ("tiny_bert.csv", "tiny_bert_report.json", "tiny_bert_report.csv", "tiny_bert_config.json"):
-        with pytest.raises(NoResultsError, match="a configuration alone, or all its numbers are in another file"):
+        with pytest.raises(NoResultsError, match="only a configuration, or all its numbers are in another file"):
             list(PLUGIN.runs(read_file(FOLDER / name)))
 
 
@@ -212,7 +212,7 @@ def test_precision_comes_from_the_configuration(alone, fields, precision):
 
 def test_training_is_refused(alone):
     path = edited(alone("tiny_bert.json"), lambda data: data["report"].update(train=data["report"]["forward"]))
-    with pytest.raises(FormatError, match=r"report\.train: is a training target: only inference is imported"):
+    with pytest.raises(FormatError, match=r"report\.train: training is not supported: only inference is imported"):
         only_run(path)
 
 
@@ -238,7 +238,7 @@ def test_the_full_report_of_the_first_versions_states_batch_and_device():
     assert eager.provenance.versions["transformers"] == "4.34.0.dev0"
 
 
-def test_a_batch_that_rounded_numbers_leave_open_is_not_guessed(tmp_path):
+def test_an_ambiguous_batch_size_is_not_guessed(tmp_path):
     path = tmp_path / "inference_results.csv"
     path.write_text(",forward.latency(s),forward.throughput(samples/s),forward.peak_memory(MB)\n0,1.2,1710.0,44135\n")
     with pytest.raises(FormatError, match=r"line 2\.report: no batch size"):

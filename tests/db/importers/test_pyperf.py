@@ -68,7 +68,7 @@ def test_columns_are_medians_over_processes_and_blocks_hide_single_calls(suite):
         assert missing[name] == "not_applicable: the mean of a block of calls hides how they vary"
 
 
-def test_finding_the_loops_is_kept_but_not_a_launch(suite):
+def test_calibrating_the_loops_is_kept_but_is_not_a_launch(suite):
     (found,) = suite[0].results[0].extra["kept"]["finding_loops"]
     assert found["warmups"][0] == [1, 5.650996172334999e-06]
     assert found["metadata"]["calibrate_loops"] == 512
@@ -110,7 +110,7 @@ def test_inner_loops_multiply_the_calls_behind_a_value(changed):
         (lambda data: data.update(version="0.8"), "version: expected 1.0, found '0.8'"),
         (lambda data: data["benchmarks"][0].pop("metadata"), r"benchmarks\[0\]\.metadata\.name: is missing"),
         (lambda data: data["metadata"].update(unit="mile"), r"unit: expected second, byte, integer, found 'mile'"),
-        (lambda data: data["benchmarks"][1].update(runs=[]), r"benchmarks\[1\]\.runs: no process measured anything"),
+        (lambda data: data["benchmarks"][1].update(runs=[]), r"benchmarks\[1\]\.runs: no process has measured values"),
         (
             lambda data: data["benchmarks"][0]["runs"][1].update(values=["x"]),
             r"runs\[1\]\.values\[0\]: expected a number",

@@ -58,6 +58,6 @@ def test_each_result_has_its_tools_definition(imported):
     assert imported.query(sql).dicts() == [{"n": 0}]
 
 
-def test_numbers_of_two_definitions_are_never_one_series(imported):
+def test_numbers_with_different_definitions_never_share_a_series(imported):
     sql = "SELECT series_id FROM all_results GROUP BY series_id HAVING count(DISTINCT origin_definition) > 1"
     assert imported.query(sql).dicts() == []

@@ -48,7 +48,7 @@ def test_the_run_has_model_device_precision_and_time():
     assert [doubt.kind for doubt in run.results[0].doubts] == ["time_zone_unknown"]
 
 
-def test_a_command_that_failed_is_a_failed_run_with_the_logs_reason():
+def test_a_failed_command_is_a_failed_run_with_the_reason_from_the_log():
     _, run = runs("log.txt")
     (result,) = run.results
     assert (run.cell.workload.model_id, run.status) == ("broken", "failed")

@@ -89,7 +89,7 @@ def test_times_of_requests_are_nanoseconds_and_a_failed_one_is_no_sample():
     assert [doubt.evidence for doubt in result.doubts if doubt.kind == "failed_requests"] == [{"failed_requests": 1}]
 
 
-def test_a_time_below_zero_is_named_with_its_place(tmp_path):
+def test_a_negative_time_is_named_with_its_position(tmp_path):
     path = changed(tmp_path, lambda report: report["performance"].update(total_latency_ms=-4.0))
     with pytest.raises(FormatError, match=r"performance\.total_latency_ms: expected a number from 0, found -4\.0"):
         only_run(path)

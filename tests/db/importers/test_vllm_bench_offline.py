@@ -59,7 +59,7 @@ def test_tokens_per_second_are_of_prompts_and_answers_together(name, label, toke
     assert result.metrics["duration_s"] == 12.5
 
 
-def test_the_plain_file_is_left_to_the_fuller_one_in_its_folder(tmp_path):
+def test_the_plain_file_is_skipped_if_a_more_detailed_one_is_in_its_folder(tmp_path):
     shutil.copy(FOLDER / "latency.json", tmp_path / "latency_8.json")
     shutil.copy(FOLDER / "latency_8.pytorch.json", tmp_path)
     with pytest.raises(NoResultsError, match=r"all its numbers are in latency_8\.pytorch\.json"):

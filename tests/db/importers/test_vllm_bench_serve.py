@@ -162,7 +162,7 @@ def of_a_rate(number=200, first_s=0.1, rise_s=0.0, **fields):
         (of_a_rate(rise_s=0.01, request_rate="inf"), set()),  # all at once: no rate is asked for
     ],
 )
-def test_a_load_at_a_rate_is_held_to_the_rules_of_our_own(load, kinds, changed):
+def test_the_rules_of_our_own_loads_apply_to_a_load_at_a_rate(load, kinds, changed):
     (run,) = changed(**load)
     (result,) = run.results
     assert {doubt.kind for doubt in result.doubts if doubt.severity == "invalid"} == kinds
@@ -188,7 +188,7 @@ def test_an_invalid_value_is_one_line_with_its_place(changed, fields, message):
 SWEEP = FIXTURES / "import_folders/vllm_sweep"
 
 
-def test_what_a_sweep_varied_is_part_of_the_series():
+def test_varied_parameters_of_a_sweep_are_part_of_the_series():
     runs = runs_of(FOLDER / "summary.csv")
     assert [run.results[0].point.axes["max_num_seqs"] for run in runs] == [16, 16, 32, 32, 32, 32]
     assert [run.results[0].point.concurrency for run in runs] == [2, 2, 2, 2, 4, 4]
@@ -204,25 +204,25 @@ def test_a_combinations_summary_has_the_same_loads_as_the_table():
     assert [run.cell for run in loads] == [run.cell for run in rows]
 
 
-def test_of_a_sweeps_folder_each_run_is_read_once():
+def test_each_run_in_a_sweeps_folder_is_read_once():
     outcome = {}
     for path in sorted(path for path in SWEEP.rglob("*") if path.is_file()):
         try:
             outcome[path.name] = len(runs_of(path))
         except NoResultsError as error:
             outcome[path.name] = str(error).removeprefix(f"{path}: ")
-    once = "the summary of a sweep: each of its runs is in a file of its own, run=N.json"
+    once = "summary of a sweep: each run has its own file, run=N.json"
     assert outcome == {
         "run=0.json": 1,
         "run=1.json": 1,
-        "run=2.failure.json": "a run of a sweep that failed: 'RuntimeError': 'server is gone'",
+        "run=2.failure.json": "failed run of a sweep: 'RuntimeError': 'server is gone'",
         "summary.csv": once,
         "summary.json": once,
-        "warmup.json": "the warm-up of a sweep",
+        "warmup.json": "warm-up of a sweep",
     }
 
 
-def test_the_requests_of_a_closed_loop_were_to_be_sent_when_they_were(changed):
+def test_the_intended_start_of_a_request_in_a_closed_loop_is_the_actual_one(changed):
     (run,) = changed()
     (requests,) = run.results[0].requests
     assert requests.started_at == run.started_at

@@ -166,7 +166,7 @@ def test_all_comparable_results_of_a_side_count(store, sides):
     (finding, *_) = sides().findings
     assert (finding.after.run_id, finding.after.results, finding.after.launches) == (fit.run_id, 2, 10)
     assert finding.judgement.change == pytest.approx(3.0)  # the geometric mean of 2 and 8 is 4
-    assert "B: up to 2 comparable results of each point" in comparison_text(sides())
+    assert "B: up to 2 comparable results per point" in comparison_text(sides())
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_missing_metric_has_its_stored_reason(store, sides):
     assert finding.judgement.reason == ("A: no latency_p99_ms: too_few_samples; B: no latency_p99_ms: too_few_samples")
 
 
-def test_a_percentile_of_all_launches_together_has_no_verdict(store, sides):
+def test_a_pooled_percentile_has_no_verdict(store, sides):
     def pooled(run):
         (one,) = run.results
         return replace(run, results=(replace(one, pooled_quantiles=("latency_p90_ms",)),))
@@ -279,14 +279,14 @@ def test_alternating_launches_are_rounds(store, sides):
     store("b", **ONE)
     (finding,) = sides().findings
     assert finding.judgement.scope == "in turns"
-    assert "A and B were measured in turns, and are compared by rounds" in comparison_text(sides())
+    assert "A and B were measured in turns and are compared by rounds" in comparison_text(sides())
 
 
 def anonymous(run):
     return replace(run, provenance=replace(run.provenance, host=""))
 
 
-def test_runs_without_a_host_are_of_one_machine_only_where_one_command_measured_both(store, sides):
+def test_runs_without_a_host_count_as_one_machine_only_if_one_command_measured_both(store, sides):
     for side in "ab":
         store(side, change=anonymous, **ONE)
     assert verdicts(sides()) == {"b1 s32": "not judged"}
@@ -312,7 +312,7 @@ def test_a_drift_of_the_machine_does_not_hide_a_change_between_rounds(store, sid
     assert (finding.judgement.verdict, finding.judgement.change) == ("slower", pytest.approx(0.05))
 
 
-def test_launches_of_one_side_after_those_of_the_other_are_no_rounds(store, sides):
+def test_launches_that_do_not_alternate_are_not_rounds(store, sides):
     store("a", minutes=1, **ONE)
     store("b", minutes=1, **ONE)  # three minutes later: A A A B A B A B B B
     (finding,) = sides().findings
@@ -327,7 +327,7 @@ def test_rounds_of_several_sessions_count_together(store, sides):
     assert (finding.judgement.verdict, finding.before.launches) == ("slower", 10)
 
 
-def test_without_turns_and_history_a_difference_is_described(store, sides):
+def test_a_difference_without_interleaving_or_history_is_described(store, sides):
     store("a", **ONE)
     store("b", day=1, slowdown=1.1, **ONE)
     found = sides()
@@ -335,7 +335,7 @@ def test_without_turns_and_history_a_difference_is_described(store, sides):
     assert (finding.judgement.verdict, finding.judgement.low, finding.judgement.is_worse) == ("not judged", None, None)
     assert finding.judgement.reason == (
         "differs by +10.0% between these sessions: they did not run in turns, and a series has fewer than 5 other "
-        "sessions to judge by; `benchhouse ab` decides"
+        "sessions; `benchhouse ab` decides"
     )
     assert found.is_empty
     assert found.counts == {"not judged": 1}

@@ -112,7 +112,7 @@ def test_a_session_whose_launches_disagree_counts_for_less():
     assert between([10.0], [11.5]).verdict == "slower"
 
 
-def test_sides_without_turns_and_history_are_described():
+def test_sides_neither_interleaved_nor_with_a_history_are_described():
     judged = alone(before=(session(10.0, 0),), after=(session(11.0, 1),))
     assert (judged.verdict, judged.change, judged.low, judged.q_value) == ("not judged", pytest.approx(0.1), None, None)
     assert "differs by +10.0% between these sessions" in judged.reason
@@ -124,7 +124,7 @@ def test_a_session_of_fewer_than_three_launches_gets_no_verdict(launches):
     few = session(11.0, 1, (11.0,) * launches)
     judged = alone(before=(session(10.0, 0),), after=(few,), scatter=(SCATTER, SCATTER))
     assert judged.verdict == "not judged"
-    assert f"3 and {launches} launches of 3 required" in judged.reason
+    assert f"3 and {launches} launches: 3 each required" in judged.reason
 
 
 def test_two_rounds_are_too_few():

@@ -78,7 +78,7 @@ UPDATE raw_benchmark_data SET
 """
 
 
-def test_a_load_s_rate_is_not_worked_out_from_how_long_its_requests_take(warehouse):
+def test_the_rate_of_a_load_is_not_derived_from_request_times(warehouse):
     load = make_load(metrics={"throughput_samples_per_sec": 5.0})
     warehouse.ingest(load)
     ids = [result.result_id for result in load.results]

@@ -23,7 +23,7 @@ def test_independent_sessions_have_their_variance_and_hardly_a_walk():
     assert found.sessions == 2000
 
 
-def test_a_walk_is_told_from_independent_variation():
+def test_a_walk_is_distinguished_from_independent_variation():
     found = session_scatter([history(0.01, 0.005, 2000)])
     assert math.sqrt(found.variance) == pytest.approx(0.01, rel=0.1)
     assert math.sqrt(found.walk) == pytest.approx(0.005, rel=0.2)
@@ -51,7 +51,7 @@ def test_a_short_history_cannot_exclude_a_walk():
     assert short.walk / short.variance > 10 * long.walk / long.variance
 
 
-def test_fewer_than_five_sessions_say_nothing():
+def test_fewer_than_five_sessions_give_no_estimate():
     assert session_scatter([[10.0, 10.1, 9.9, 10.0]]) is None
     assert session_scatter([]) is None
     assert session_scatter([[10.0, 10.1, 9.9, 10.0, 10.1]]).degrees == pytest.approx(0.65 * 4 - 0.5)
@@ -64,7 +64,7 @@ def test_stretches_count_together_without_the_step_between_them():
     assert math.sqrt(found.variance) < 0.02
 
 
-def test_a_level_that_changed_is_no_variation():
+def test_a_change_of_level_is_not_variation():
     steady = history(0.01, 0.0, 30)
     changed = [*steady[:15], *(2 * value for value in steady[15:])]
     assert session_scatter([changed]).variance == pytest.approx(session_scatter([steady]).variance, rel=0.3)

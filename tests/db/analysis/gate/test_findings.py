@@ -88,7 +88,7 @@ def test_worst_comes_first():
 @pytest.mark.parametrize(
     ("fields", "verdict", "why"),
     [
-        ({"status": "timed_out", "error": "600 s"}, "failed", "timed out: 600 s (measured in 10 runs before)"),
+        ({"status": "timed_out", "error": "600 s"}, "failed", "timed out: 600 s (worked in 10 earlier runs)"),
         ({"status": "failed", "error": "no", "segment": ()}, "not enough data", "failed: no"),
         ({"status": "skipped", "error": "too big"}, "not enough data", "skipped: too big"),
         ({"validity": "invalid", "doubts": ("nan",)}, "unfit", "invalid: nan"),

@@ -52,10 +52,10 @@ def test_nine_runs_are_not_enough():
     judgement = judge(TWO_LEVELS[:9], 20.0, LATENCY)
 
     assert judgement.outcome == "not_enough_data"
-    assert judgement.why == "9 runs before it, at least 10 required"
+    assert judgement.why == "9 earlier runs, at least 10 required"
     assert judgement.relative_change is None
-    assert judge([], 20.0, LATENCY).why == "0 runs before it, at least 10 required"
-    assert judge([1.0], 20.0, LATENCY).why == "1 run before it, at least 10 required"
+    assert judge([], 20.0, LATENCY).why == "0 earlier runs, at least 10 required"
+    assert judge([1.0], 20.0, LATENCY).why == "1 earlier run, at least 10 required"
 
 
 def test_one_disturbed_run_of_ten_does_not_hide_a_regression():
@@ -66,7 +66,7 @@ def test_one_disturbed_run_of_ten_does_not_hide_a_regression():
     assert (judgement.outcome, judgement.high < 10.6) == ("worse", True)
 
 
-def test_runs_that_are_often_far_away_are_how_the_series_varies():
+def test_frequent_outliers_count_as_variation():
     often = [value * (1.3 if place % 3 == 0 else 1) for place, value in enumerate(TWO_LEVELS * 2)]
 
     assert judge(often, 12.0, LATENCY).outcome == "fine"
@@ -85,7 +85,7 @@ def test_after_a_change_the_runs_before_it_give_the_variation():
 
 
 def test_one_run_after_a_change_is_not_enough():
-    assert judge([20.0], 25.0, LATENCY, earlier=[TWO_LEVELS]).why == "1 run before it, at least 10 required"
+    assert judge([20.0], 25.0, LATENCY, earlier=[TWO_LEVELS]).why == "1 earlier run, at least 10 required"
     assert judge([20.0, 20.0], 25.0, LATENCY, earlier=[TWO_LEVELS[:7]]).outcome == "not_enough_data"
 
 

@@ -82,7 +82,7 @@ def test_alerts_are_posted_as_json_with_a_line_of_text(serving, capsys):
 
 
 @pytest.mark.parametrize("answers", [(500, 503), (429,), ("hangs up",)])
-def test_what_may_pass_is_tried_again(serving, answers):
+def test_temporary_failures_are_retried(serving, answers):
     server = serving(*answers)
     assert sent(server) is None
     assert len(server.received) == len(answers) + 1
@@ -92,7 +92,7 @@ def test_what_may_pass_is_tried_again(serving, answers):
     ("answers", "attempts", "said"),
     [([404], 1, "answered 404"), ([500] * 9, webhook.ATTEMPTS, "answered 500"), ([302], 1, "not followed")],
 )
-def test_what_will_not_pass_is_given_up(serving, answers, attempts, said):
+def test_permanent_failures_are_not_retried(serving, answers, attempts, said):
     other = serving()
     server = serving(*answers, headers={"Location": other.address})
     assert said in sent(server)
@@ -110,24 +110,24 @@ def test_a_server_that_answers_byte_by_byte_is_left_at_the_limit(serving):
     assert time.monotonic() - begun < 2
 
 
-def test_a_failure_is_said_without_the_address(serving, capsys):
+def test_a_failure_is_reported_without_the_address(serving, capsys):
     server = serving(*[403] * 2)
     webhook.notify("benchhouse check", [ROW])
     server.server_close()
     said = capsys.readouterr().err
-    assert "benchhouse check: webhook: the server answered 403; the alerts are stored all the same" in said
+    assert "benchhouse check: webhook: the server answered 403; the alerts are stored anyway" in said
     assert SECRET not in said
 
 
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        (f"http://example.org/{SECRET}", "is http to another machine"),
-        (f"ftp://example.org/{SECRET}", "begins with https://"),
-        (f"file:///{SECRET}", "begins with https://"),
-        (f"https://user:{SECRET}@example.org/", "has a user name"),
+        (f"http://example.org/{SECRET}", "is unencrypted http to another machine"),
+        (f"ftp://example.org/{SECRET}", "starts with https://"),
+        (f"file:///{SECRET}", "starts with https://"),
+        (f"https://user:{SECRET}@example.org/", "contains a user name"),
         (f"https://example.org:{SECRET}/", "is not a URL"),
-        (f"https://example.org/{SECRET}\r\nX: y", "has a user name or a space"),
+        (f"https://example.org/{SECRET}\r\nX: y", "contains a user name or a space"),
     ],
 )
 def test_an_address_that_would_leak_is_refused(monkeypatch, capsys, address, said):
@@ -139,7 +139,7 @@ def test_an_address_that_would_leak_is_refused(monkeypatch, capsys, address, sai
     assert SECRET not in found
 
 
-def test_https_this_machine_and_what_is_allowed_are_fine(monkeypatch):
+def test_https_localhost_and_allowed_http_are_accepted(monkeypatch):
     fine = ["https://example.org/x", "http://localhost:80/x", "http://127.0.0.1/x", "http://[::1]:8080/x"]
     assert [webhook.why_not_usable(one) for one in fine] == [None] * 4
     monkeypatch.setenv(webhook.ANY_SCHEME, "1")

@@ -8,7 +8,7 @@ import pytest
 from benchmarking.core.metrics import JUDGED
 from db.analysis.history.changes import SearchCounts, change_point_id, stale_series, update_changes
 from db.analysis.history.detector import DEFAULT, NAME, VERSION
-from db.analysis.history.histories import join_series, part_series
+from db.analysis.history.histories import alias_series, unalias_series
 
 MEDIAN = JUDGED["latency_median_ms"]
 QUIET = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9, 10.0]
@@ -102,10 +102,10 @@ def test_an_alias_joins_two_histories_and_removing_it_separates_them(warehouse, 
     new = write_history(warehouse, STEP, model_id="new-name", first=12)
     assert update_changes(warehouse, MEDIAN) == SearchCounts(series=2)
     ids = {row["model_id"]: row["series_id"] for row in warehouse.query("SELECT * FROM series").dicts()}
-    join_series(warehouse, ids["old-name"], ids["new-name"], "renamed")
+    alias_series(warehouse, ids["old-name"], ids["new-name"], "renamed")
     assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1, found=1, confirmed=1)
     assert stored(warehouse, "result_id, last_good_result_id, series_id") == [(new[0], old[-1], ids["new-name"])]
-    part_series(warehouse, ids["old-name"])
+    unalias_series(warehouse, ids["old-name"])
     assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1, withdrawn=1)
 
 

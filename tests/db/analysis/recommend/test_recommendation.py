@@ -57,7 +57,7 @@ def test_an_unmeasured_quantity_meets_no_limit_and_has_a_reason():
     assert misses(one, {"memory": 1.0})[0].why == "not measured"
 
 
-def test_the_front_has_the_options_that_none_beats():
+def test_the_front_has_the_options_that_no_other_beats():
     options = [
         option("fast", latency_ms=5, throughput=200, memory_mb=900.0),
         option("small", latency_ms=9, throughput=150, memory_mb=300.0),

@@ -120,7 +120,7 @@ def test_whole_numbers_stay_whole_unless_others_are_among_them(numbers, kind):
     ],
     ids=["beyond 64 bits", "inexact", "infinite", "empty", "not JSON", "long", "the placeholder", "a text", "short"],
 )
-def test_what_an_array_cannot_hold_stays_in_the_text(text):
+def test_numbers_that_do_not_fit_into_an_array_stay_in_the_text(text):
     assert take_out(text.encode()) == (text.encode(), ())
 
 
@@ -164,7 +164,7 @@ def test_a_bad_large_file_is_refused_as_a_small_one_is(every_list, tmp_path, cap
     assert message in capsys.readouterr().err
 
 
-def test_a_time_below_zero_in_a_long_list_is_named_by_its_place(every_list, tmp_path, capsys):
+def test_a_negative_time_in_a_long_list_is_named_by_its_position(every_list, tmp_path, capsys):
     path = tmp_path / "hyperfine.json"
     result = {"command": "x", "mean": 1.0, "user": 1.0, "system": 0.0, "times": [0.5] * 70 + [-1.0]}
     path.write_text(json.dumps({"results": [result]}))
@@ -183,7 +183,7 @@ def test_the_values_of_a_large_file_are_stored_one_by_one(tmp_path):
     assert row["median"] == pytest.approx(sorted(values)[30_000] * 1e3, rel=1e-4)
 
 
-def test_of_more_values_than_are_kept_statistics_and_quantiles_are_stored(tmp_path, monkeypatch, capsys):
+def test_too_many_values_are_stored_as_statistics_and_quantiles(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(building, "MAX_RAW", 50_000)
     path = written(tmp_path, [1.0, 2.0, 3.0] * 20_000)
     assert main([str(path), "--db-path", str(tmp_path / "a.duckdb")]) == 0
@@ -197,7 +197,7 @@ def test_of_more_values_than_are_kept_statistics_and_quantiles_are_stored(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_file_of_many_samples_is_imported_in_little_more_memory_than_it_has(tmp_path):
+def test_importing_many_samples_takes_little_more_memory_than_the_file(tmp_path):
     value = random.Random(1).uniform
     path = written(tmp_path, [round(value(0.01, 0.02), 16) for _ in range(MEGABYTES * 1_000_000 // 20)])
     command = [sys.executable, "-c", PEAK, str(path), "--db-path", str(tmp_path / "a.duckdb")]

@@ -54,7 +54,7 @@ def test_a_getter_gives_none_for_an_absent_field():
         ("unix_time", 1e300, "expected a time in seconds since 1970"),
         ("fields", [], r"expected an object, found \[\]"),
         ("objects", {}, "expected a list of objects, found {}"),
-        ("text", "\ud800", "the text holds an unpaired surrogate"),
+        ("text", "\ud800", "the text contains an unpaired surrogate"),
         ("any", [[float("nan")]], r"\[0\]\[0\]: nan is not a number"),
     ],
 )
@@ -128,7 +128,7 @@ def a_run(point, **others):
         (Point(batch_size=1), {"host": "\ud800"}, "an unpaired surrogate"),
     ],
 )
-def test_a_run_that_no_warehouse_can_hold_is_refused(point, others, message):
+def test_a_run_that_cannot_be_stored_is_refused(point, others, message):
     with pytest.raises(FormatError, match=message):
         a_run(point, **others)
 
