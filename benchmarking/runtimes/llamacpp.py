@@ -8,6 +8,7 @@ times at the end. llama-cpp-python is driven token by token.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from benchmarking.runtimes.support.engines.session import (
     EngineReport,
     EngineRequest,
 )
-from benchmarking.workloads.support.gguf_file import read_gguf
+from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,10 +86,14 @@ class LlamaCpp(GenerativeEngine):
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)
         _check_adapter(mode)
+        _check_cache(workload, mode)
         if not is_installed(MAIN) and is_installed(OTHER):
-            for option in (common.DRAFT_MODEL, common.NGRAM_LOOKUP, common.PREFIX_CACHE):
+            for option in (common.DRAFT_MODEL, common.NGRAM_LOOKUP):
                 if option.name in mode:
-                    raise UnsupportedError(f"{option.flag}: llama-cpp-python has it not in its loop: install xllamacpp")
+                    raise UnsupportedError(
+                        f"{option.flag}: llama-cpp-python does not report how many proposed tokens were accepted: "
+                        "pip install xllamacpp"
+                    )
         return mode
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
@@ -168,6 +173,23 @@ def _check_adapter(mode: Mapping[str, Scalar]) -> None:
     kind = read_gguf(file).metadata.get("general.type")
     if kind != "adapter":
         raise UsageError(f"--lora {named} is a GGUF file of {kind or 'a model'}, not of an adapter")
+
+
+def _check_cache(workload: Workload, mode: Mapping[str, Scalar]) -> None:
+    """Raise UnsupportedError for a quantized cache that llama.cpp would refuse without a reason."""
+    name = mode.get(common.KV_CACHE_TYPE.name)
+    block = next((kind.block for kind in TYPES.values() if kind.name.lower() == name), 1)
+    if block == 1:
+        return
+    if mode.get(common.FLASH_ATTENTION.name) == common.OFF:
+        raise UnsupportedError(f"--kv-cache-type {name}: llama.cpp quantizes the cache with flash attention only")
+    config: Mapping[str, Any] = workload.config
+    if heads := config.get("num_attention_heads"):
+        head = int(config.get("head_dim") or int(config.get("hidden_size") or 0) // int(heads))
+        if head % block:
+            raise UnsupportedError(
+                f"--kv-cache-type {name}: its blocks hold {block} values, and a head of {workload.model_id} has {head}"
+            )
 
 
 class _Model(EngineModel):
@@ -396,10 +418,6 @@ class PythonBinding(_Model):
         import llama_cpp
 
         super().__init__(file, settings, points)
-        if self.rows > 1:
-            raise UnsupportedError(
-                "llama-cpp-python runs one sequence at a time: --batch-sizes 1, or install xllamacpp"
-            )
         kind = (
             {} if (name := settings.kv_cache_type) is None else {"type_k": _ggml_type(name), "type_v": _ggml_type(name)}
         )
@@ -409,7 +427,8 @@ class PythonBinding(_Model):
             self.model: Any = llama_cpp.Llama(
                 str(file),
                 n_ctx=self.row_tokens,
-                flash_attn=settings.flash_attention == common.ON,
+                flash_attn=settings.flash_attention != common.OFF,  # llama.cpp's "auto" is on on processors
+                no_perf=False,
                 lora_path=lora,
                 logits_all=False,
                 verbose=False,
@@ -420,6 +439,11 @@ class PythonBinding(_Model):
             raise BenchhouseError(
                 f"llama.cpp does not load {file.name} with these settings: {first_line(error)}"
             ) from error
+        parameters = self.model.context_params
+        flash = {
+            llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED: "enabled",
+            llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED: "disabled",
+        }
         self.facts: Mapping[str, Json] = {
             **self.header,
             "engine": f"llama-cpp-python {llama_cpp.__version__}",
@@ -427,13 +451,18 @@ class PythonBinding(_Model):
             "num_threads": int(self.model.n_threads),
             "batch_threads": int(self.model.n_threads_batch),
             "context_tokens": int(self.model.n_ctx()),
-            "kv_cache_type": settings.kv_cache_type or "f16",
-            "flash_attention": settings.flash_attention == common.ON,
+            "kv_cache_type": [TYPES[number].name.lower() for number in (parameters.type_k, parameters.type_v)],
+            "flash_attention": flash[parameters.flash_attn_type],
         }
 
     def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
+        if len(prompts) > 1:
+            raise UnsupportedError(
+                "llama-cpp-python runs one sequence at a time: use --batch-sizes 1, or pip install xllamacpp"
+            )
+        before = [] if context is None else context[0].tolist()
         return BindingRequest(
-            self.model, prompts[0].tolist(), new_tokens, [] if context is None else context[0].tolist()
+            self.model, prompts[0].tolist(), new_tokens, before, has_prefix_cache=self.settings.has_prefix_cache
         )
 
     def close(self) -> None:
@@ -443,32 +472,60 @@ class PythonBinding(_Model):
 class BindingRequest(EngineRequest):
     """A loop over `Llama.eval` and the most likely token; the library's own `generate` does the same with samplers."""
 
-    def __init__(self, model: Any, prompt: list[int], new_tokens: int, context: list[int]) -> None:
+    def __init__(
+        self, model: Any, prompt: list[int], new_tokens: int, context: list[int], *, has_prefix_cache: bool
+    ) -> None:
         self._model = model
         self._prompt = prompt
         self._context = context
         self._new_tokens = new_tokens
+        self._has_prefix_cache = has_prefix_cache
+        self._reused = 0
+        if has_prefix_cache and context:
+            self._prompt = [*context, *prompt]
 
     def reset(self) -> None:
-        self._model.reset()
-        if self._context:
-            self._model.eval(self._context)
+        """Forget the last call, and process the context; the library's cursor moves and llama.cpp's timers restart."""
+        import llama_cpp
+
+        if not self._has_prefix_cache:
+            self._model.reset()
+            if self._context:
+                self._model.eval(self._context)
+        known = self._model.input_ids[: self._model.n_tokens].tolist() if self._has_prefix_cache else []
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(known, self._prompt[:-1], strict=False))
+        self._reused = sum(1 for _ in same)
+        llama_cpp.llama_perf_context_reset(self._model.ctx)
 
     def generate(self, arrived: Arrivals) -> None:
-        tokens = self._model.generate(self._prompt, temp=0.0, top_k=1, repeat_penalty=1.0, reset=not self._context)
+        goes_on = bool(self._context) and not self._has_prefix_cache
+        tokens = self._model.generate(self._prompt, temp=0.0, top_k=1, repeat_penalty=1.0, reset=not goes_on)
         for number, token in enumerate(tokens, start=1):
             arrived(0, (int(token),))
             if number == self._new_tokens:
                 break
 
     def report(self) -> EngineReport:
-        """The library reports no times of single calls."""
-        return EngineReport(prompt_tokens=len(self._prompt))
+        """By llama.cpp's own timers of the context. A part of the prompt that is one token counts as a generated one
+        there, so the tokens are counted here."""
+        import llama_cpp
+
+        took = llama_cpp.llama_perf_context(self._model.ctx)
+        first_s, others_s = took.t_p_eval_ms / 1e3, took.t_eval_ms / 1e3
+        is_told = took.n_p_eval > 0
+        return EngineReport(
+            first_s=first_s if is_told else None,
+            per_token_s=others_s / max(1, self._new_tokens - 1) if is_told else None,
+            total_s=first_s + others_s,
+            prompt_tokens=len(self._prompt),
+            reused_tokens=self._reused,
+        )
+
+    def verified(self) -> Mapping[str, Json]:
+        return {"reused_prompt_tokens": self._reused} if self._has_prefix_cache else {}
 
 
 def _ggml_type(name: str) -> int:
-    from benchmarking.workloads.support.gguf_file import TYPES
-
     return next(number for number, kind in TYPES.items() if kind.name.lower() == name)
 
 

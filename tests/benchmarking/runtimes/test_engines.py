@@ -59,6 +59,12 @@ def eager(llama: Workload) -> Callable[[np.ndarray, int], list[list[int]]]:
     return lambda prompts, count: tokens_of(model, prompts, count)
 
 
+def needs_xllamacpp(name: str) -> None:
+    """Skip where llama.cpp is there by llama-cpp-python, which has neither batches nor proposed tokens."""
+    if name == "llamacpp":
+        pytest.importorskip("xllamacpp")
+
+
 def metrics_of(operation: Operation) -> Mapping[str, float]:
     return {one.name: one.value for one in operation.metrics()}
 
@@ -67,6 +73,7 @@ def metrics_of(operation: Operation) -> Mapping[str, float]:
 def test_tokens_of_a_batch_are_eager_s_and_a_mark_is_made_for_each_step(
     name: str, llama: Workload, eager: Callable[..., Any]
 ) -> None:
+    needs_xllamacpp(name)
     marks: list[str] = []
     with opened(name, llama, PAIR) as (session, operation):
         found = called(operation, marks)
@@ -110,6 +117,7 @@ def test_a_prefix_cache_leaves_the_tokens_as_they_are_and_says_how_much_it_gave(
 def test_a_model_that_proposes_for_itself_is_always_right(
     name: str, llama: Workload, eager: Callable[..., Any]
 ) -> None:
+    needs_xllamacpp(name)
     with opened(name, llama, draft_model="tiny-llama", draft_tokens="3") as (_, operation):
         assert called(operation) == eager(prompts_at(llama, POINT), POINT.new_tokens)
         found = metrics_of(operation)
@@ -528,6 +536,8 @@ def test_a_folder_of_onnxruntime_genai_gives_the_tokens_of_the_build_that_it_is(
         ("llamacpp", {"draft_tokens": "2"}, "nothing proposes tokens"),
         ("llamacpp", {"lora": "nowhere.gguf"}, "--lora nowhere.gguf: there is no such file"),
         ("llamacpp", {"kv_cache_type": "q9"}, "f16, f32"),
+        ("llamacpp", {"kv_cache_type": "q8_0"}, "its blocks hold 32 values, and a head of tiny-llama has 16"),
+        ("llamacpp", {"kv_cache_type": "q8_0", "flash_attention": "off"}, "with flash attention only"),
     ],
 )
 def test_what_an_engine_has_not_is_refused_with_the_reason(

@@ -71,11 +71,12 @@ def why_not(workload: Workload) -> str | None:
 
 def gguf_build(workload: Workload, type_name: str, vocabulary: Vocabulary = "rwkv") -> tuple[BuildKey, Make]:
     """The key of a model's GGUF file of a type ("F16", "Q4_K_M"), and what makes it."""
+    library = "xllamacpp" if version_of("xllamacpp") is not None else "llama-cpp-python"
     parts: dict[str, Json] = {
         **model_parts(workload),
         "type": type_name,
         "version": VERSION,
-        "versions": {name: version_of(name) for name in ("torch", "transformers", "gguf", "xllamacpp")},
+        "versions": {name: version_of(name) for name in ("torch", "transformers", "gguf", library)},
         **({} if vocabulary == "rwkv" else {"vocabulary": vocabulary}),
     }
 

@@ -1,0 +1,111 @@
+"""llama.cpp by llama-cpp-python, as it runs where xllamacpp is not installed: tokens, clocks, caches, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llama_cpp", reason="pip install llama-cpp-python (built from source, about 12 minutes)")
+pytest.importorskip("gguf")
+
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.plugins import is_installed
+from benchmarking.core.records import Workload
+from benchmarking.runtimes import llamacpp
+from benchmarking.runtimes.support.engines.gguf_build import gguf_build
+from benchmarking.runtimes.support.engines.options import EngineSettings
+from benchmarking.workloads.support.resolve import resolve
+from tests.helpers.engines import CPU, POINT, called, opened, prompts_at, tokens_of
+
+NAME = "llamacpp"
+DEPTH = 40
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """xllamacpp is not found, and the build cache is these tests' own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(llamacpp, "is_installed", lambda name: name != llamacpp.MAIN and is_installed(name))
+        patch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def llama() -> Workload:
+    return resolve("tiny-llama", weights="random")
+
+
+@pytest.fixture(scope="module")
+def eager(llama: Workload) -> Callable[[np.ndarray], list[list[int]]]:
+    """The tokens that eager chooses after some prompts."""
+    from benchmarking.runtimes.support.torch.model_loading import load_model
+
+    model = load_model(llama, "float32", None)[0]
+    return lambda prompts: tokens_of(model, prompts, POINT.new_tokens or 0)
+
+
+@pytest.mark.parametrize("flash_attention", ["auto", "off"])
+def test_tokens_are_eager_s_and_llama_cpp_s_own_times_are_within_ours(
+    flash_attention: str, llama: Workload, eager: Callable[..., Any]
+) -> None:
+    marks: list[str] = []
+    with opened(NAME, llama, flash_attention=flash_attention) as (session, operation):
+        found = called(operation, marks)
+        own = operation.runtime_times_ns()
+        facts = session.verified
+    assert found == eager(prompts_at(llama, POINT))
+    assert marks == ["token"] * 12
+    assert 0 < own["engine_time_to_first_token"] < own["latency_request"]
+    assert own["engine_time_per_output_token"] * 11 < own["latency_request"]
+    assert facts["engine"].startswith("llama-cpp-python ")
+    assert "AVX" in facts["engine_system"] or "NEON" in facts["engine_system"]
+    assert (facts["kv_cache_type"], facts["bits_per_weight"]) == (["f32", "f32"], 32.0)
+    assert facts["flash_attention"] == ("enabled" if flash_attention == "auto" else "disabled")
+
+
+def test_a_call_at_a_depth_goes_on_from_the_context_as_eager_does(llama: Workload, eager: Callable[..., Any]) -> None:
+    context = prompts_at(llama, replace(POINT, sequence_length=DEPTH), llama.seed + 1)
+    expected = eager(np.concatenate([context, prompts_at(llama, POINT)], axis=1))
+    with opened(NAME, llama, context_depth=str(DEPTH)) as (_, operation):
+        assert [called(operation) for _ in range(3)] == [expected] * 3
+
+
+@pytest.mark.parametrize(("setting", "share"), [("on", 23 / 24 / 2), ("off", None)])
+def test_a_prefix_cache_gives_the_prompt_of_an_earlier_call_only_where_it_is_on(
+    setting: str, share: float | None, llama: Workload, eager: Callable[..., Any]
+) -> None:
+    with opened(NAME, llama, prefix_cache=setting) as (_, operation):
+        assert [called(operation) for _ in range(2)] == [eager(prompts_at(llama, POINT))] * 2
+        found = {one.name: one.value for one in operation.metrics()}
+    assert found.get("prefix_cache_hit_share") == (None if share is None else pytest.approx(share))
+
+
+def test_a_quantized_type_is_made_by_the_library_and_runs(llama: Workload) -> None:
+    with opened(NAME, llama, precision="int4") as (session, operation):
+        called(operation)
+        assert 4.5 < session.verified["bits_per_weight"] < 8.6
+
+
+def test_a_batch_is_refused_and_a_single_row_beside_it_runs(llama: Workload) -> None:
+    with opened(NAME, llama) as (session, operation):
+        with pytest.raises(UnsupportedError, match="one sequence at a time: use --batch-sizes 1"):
+            session.operation(replace(POINT, batch_size=2))
+        called(operation)
+
+
+@pytest.mark.parametrize("options", [{"draft_model": "tiny-llama"}, {"ngram_lookup": "2"}])
+def test_speculative_decoding_is_refused_with_the_reason(options: dict[str, str], llama: Workload) -> None:
+    with pytest.raises(UnsupportedError, match="does not report how many proposed tokens were accepted"):
+        llamacpp.PLUGIN.mode(CPU, llama, options)
+
+
+def test_what_llama_cpp_does_not_load_is_an_error_of_one_line(tmp_path: Path, llama: Workload) -> None:
+    gguf_build(llama, "F32")[1](tmp_path)
+    of_wide_heads = EngineSettings(kv_cache_type="q8_0")
+    with pytest.raises(BenchhouseError, match=r"^llama\.cpp does not load model\.gguf with these settings: .+\Z"):
+        llamacpp.PythonBinding(tmp_path / "model.gguf", of_wide_heads, [POINT], None, knows_tokens=True)
