@@ -34,7 +34,7 @@ PICTURES = {
 }
 LOAD_PICTURE = "page_load.png"
 LOAD = "SELECT run_id FROM benchmark_runs WHERE runtime = 'vllm'"
-CHARTS = ("section:has(> h2:text-is('Over the levels'))", "section#requests")
+CHARTS = ("section:has(> h2:text-is('Results by level'))", "section#requests")
 """The parts of the page of a load that are taken, from the first to the last."""
 COLOURS = 96
 """Of a picture: as good to look at, and a third of the size."""

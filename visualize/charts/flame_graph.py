@@ -48,7 +48,7 @@ def _drawing(row: Row, blocks: Sequence[Block]) -> Drawing:
         axes.grid(visible=False)
         axes.spines["left"].set_visible(False)
         text = (
-            "A module lies below the one around it, operators (paler) below the module that called them; what is free "
+            "Modules are nested from the top down, with operators (paler) below the module that called them; a gap "
             f"below a module is its own code. {profiles.notes(row)[0]}"
         )
         finish(

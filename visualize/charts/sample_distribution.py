@@ -164,6 +164,9 @@ def _title(key: Row, shown: Sequence[tuple[Row, list[Row]]]) -> str:
     middles = [median(values(row)) for _, launches in shown for row in launches if values(row)]
     if len(shown) == 1 and len(middles) > 1:
         share = (max(middles) - min(middles)) / median(middles)
+        if max(middles) >= 10 * min(middles) > 0:
+            ratio = number(max(middles) / min(middles))
+            return f"{key['model_id']}: medians of {len(middles)} launches differ by a factor of {ratio}"
         return f"{key['model_id']}: medians of {len(middles)} launches differ by up to {share:.1%}"
     return f"{SampleDistribution.title}: {key['model_id']}"
 

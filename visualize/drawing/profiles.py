@@ -238,8 +238,8 @@ def notes(row: Row) -> tuple[str, ...]:
     """What a reader must know of every profile: it is slower than the model without the profiler."""
     plain, profiled = row["latency_median_ms"], row["profiled_median_ms"]
     return (
-        f"Means over {row['calls']} calls under {row['profiler']}, which slow a call from {number(plain)} to "
-        f"{number(profiled)} ms (medians): shares, not latencies.",
+        f"Means over {row['calls']} calls under {row['profiler']}, which slows a call from {number(plain)} to "
+        f"{number(profiled)} ms (medians): read shares, not latencies.",
     )
 
 

@@ -48,10 +48,10 @@ class Curve:
 
 
 REQUEST_RATES = Curve(
-    title="Requests per second that succeeded",
+    title="Successful requests per second",
     column="throughput_samples_per_sec",
     thin=GOODPUT,
-    thin_title="within every limit",
+    thin_title="goodput (within every limit)",
 )
 TIMES = (
     Curve(
@@ -79,11 +79,11 @@ TIMES = (
 
 
 def level_charts(key: Row, rows: Sequence[Row], left_out: int = 0, *, with_kind: bool = True) -> list[Chart]:
-    """What came through and how long it took over the levels of one kind of load (`loads.by_kind`), then throughput
+    """Throughput and times over the levels of one kind of load (`loads.by_kind`), then throughput
     against interactivity.
 
     Rows have a "setup", which names the server, and a "state". `left_out` servers are not drawn. Captions
-    begin with the kind of load unless it is said elsewhere (`with_kind`).
+    begin with the kind of load if `with_kind`.
     """
     kind = ", ".join(part for part in loads.request_words(key) if part) if with_kind else ""
     charts = [_curve_chart(key, rows, left_out, curve, kind) for curve in (REQUEST_RATES, *TIMES)]
@@ -113,10 +113,10 @@ def _curve_chart(key: Row, rows: Sequence[Row], left_out: int, curve: Curve, kin
     is_offered = is_rate and key["loop"] == "open"
     told = (
         "Higher is better." if is_rate else "Lower is better.",
-        f"The dotted line is {'those ' if is_rate else 'the '}{curve.thin_title}." if _any(points, "thin") else "",
-        "The grey line is as many as were offered." if is_offered else "",
-        f"The dashed line is the limit, {number(limit)} ms." if limit is not None else "",
-        "Past the upright line, the knee, more load mostly adds waiting." if _any(points, "knee") else "",
+        f"Dotted: {curve.thin_title}." if _any(points, "thin") else "",
+        "Dashed grey: the offered load." if is_offered else "",
+        f"Dashed: the limit, {number(limit)} ms." if limit is not None else "",
+        "Past the knee (vertical line) more load mostly adds waiting." if _any(points, "knee") else "",
     )
     return Chart(
         title=_title(rows, curve, offered),
@@ -133,7 +133,7 @@ def _title(rows: Sequence[Row], curve: Curve, offered: str) -> str:
     is_one = len({row["setup"] for row in rows}) == 1 and len(knees) == 1
     if is_one and curve is REQUEST_RATES:
         served = number(knees[0][curve.column])
-        return f"Past {loads.level_words(knees[0])} hardly more come through: {served} requests/s there"
+        return f"Throughput levels off past {loads.level_words(knees[0])}, where {served} requests/s succeed"
     return f"{curve.title} against {offered[0].lower()}{offered[1:]}"
 
 
@@ -160,7 +160,7 @@ def _any(points: Sequence[Row], name: str) -> bool:
 
 
 def _caption(kind: str, points: Sequence[Row], left_out: int, *told: str) -> str:
-    more = f"{left_out} slower servers are not drawn; the table has them." if left_out else ""
+    more = f"{left_out} slower servers are in the table only." if left_out else ""
     marks = MARKS if any(one["state"] != "valid" for one in points) else ""
     return " ".join(part for part in (kind and f"{kind[0].upper()}{kind[1:]}.", *told, marks, more) if part)
 
@@ -222,8 +222,8 @@ def _bars(row: Row, counted: Row, shown: Sequence[loads.Request], repetitions: i
         if one.error
     ]
     told = (
-        "Each line is a request, the first at the top, from its intended start to its end.",
-        f"Crosses are failed ones: {counted['failed']} of {counted['requests']} ({', '.join(counted['errors'][:3])})."
+        "Each line is a request from its intended start to its end, the first at the top.",
+        f"Crosses mark failures: {counted['failed']} of {counted['requests']} ({', '.join(counted['errors'][:3])})."
         if counted["failed"]
         else "",
         f"The first {len(shown)} of {counted['requests']} requests." if len(shown) < counted["requests"] else "",
@@ -249,7 +249,7 @@ def _request_table(shown: Sequence[loads.Request]) -> Grid:
             )
             for place, one in enumerate(shown[:TABLE_ROWS], start=1)
         ),
-        caption=f"The requests that are drawn, at most {TABLE_ROWS}",
+        caption=f"The drawn requests, at most {TABLE_ROWS}",
     )
 
 
@@ -260,7 +260,7 @@ def _flight(requests: Sequence[loads.Request], until: float) -> Chart:
     most = max(step["y"] for step in steps)
     return Chart(
         title=f"Up to {most} request{'' if most == 1 else 's'} in flight",
-        caption="From sending to the end of each. A line that rises without end is a server that falls behind.",
+        caption="Requests sent and not yet finished. A line that keeps rising means that the server falls behind.",
         spec=specs.stairs(steps, x_title="time since the first intended start (s)", y_title="requests in flight"),
         table=Grid(
             headings=headings(("time (s)", "in flight"), ("time (s)", "in flight")),

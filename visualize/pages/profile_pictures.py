@@ -70,9 +70,9 @@ def pictures(row: Row) -> tuple[Bars, ...]:
 def _flame(row: Row, blocks: Sequence[Block]) -> Bars:
     return Bars(
         title=visible(profiles.where(row)),
-        caption=f"The whole width is a call of {number(profiles.total_ms(row), 3)} ms ({profiles.clock(row)}). A "
-        "module lies below the one around it, operators (paler) below the module that called them; what is free below "
-        f"a module is its own code. {profiles.notes(row)[0]}",
+        caption=f"The whole width is a call of {number(profiles.total_ms(row), 3)} ms ({profiles.clock(row)}). Modules "
+        "are nested from the top down, with operators (paler) below the module that called them; a gap below a module "
+        f"is its own code. {profiles.notes(row)[0]}",
         bars=tuple(
             Bar(
                 left=round(100 * block.begin, 3),

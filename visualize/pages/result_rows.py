@@ -52,13 +52,13 @@ def asked_metric(data: Data, name: str) -> Metric:
 def result_table(
     rows: Sequence[Row], own: Mapping[str, Metric] = MappingProxyType({})
 ) -> tuple[tuple[Heading, ...], list[tuple[Cell, ...]]]:
-    """Headings, and the cells of each row: only columns in which any row has a value. `own` are the metrics without a
-    column that are shown, but for the ends of intervals, two for each percentile of a load."""
-    numbers: dict[str, Callable[[Row], Cell]] = {
-        METRICS[FIRST].heading: lambda row: number_cell(row[FIRST]),
-        INTERVAL: _interval,
-        **{METRICS[name].heading: _number(name) for name in NUMBERS if _has(rows, name)},
-    }
+    """Headings, and the cells of each row: only columns in which any row has a value. State and doubts are next to the
+    latency, since a narrow window cuts the right. `own` are the metrics without a column that are shown, but for the
+    ends of intervals, two for each percentile of a load."""
+    first: dict[str, Callable[[Row], Cell]] = {
+        METRICS[FIRST].heading: lambda row: number_cell(row[FIRST]), INTERVAL: _interval
+    }  # fmt: skip
+    numbers = {METRICS[name].heading: _number(name) for name in NUMBERS if _has(rows, name)}
     if any(_has(rows, name) for name in PEAK_MEMORY):
         numbers["peak MB"] = _peak
     if _has(rows, "output_error"):
@@ -66,8 +66,8 @@ def result_table(
     for name, metric in own.items():
         if INTERVAL_END.search(name) is None and any(name in row[OTHERS] for row in rows):
             numbers[metric.words] = _own(name)
-    columns = {**numbers, "launches": _launches, STATE: _state, DOUBTS: _doubts}
-    headings = tuple(Heading(text=name, is_number=name in numbers or name == "launches") for name in columns)
+    columns = {**first, STATE: _state, DOUBTS: _doubts, **numbers, "launches": _launches}
+    headings = tuple(Heading(text=name, is_number=name not in (STATE, DOUBTS)) for name in columns)
     return headings, [tuple(cell(row) for cell in columns.values()) for row in rows]
 
 

@@ -154,8 +154,8 @@ def trend(
 
 
 def front(rows: Sequence[Record], *, x_title: str, y_title: str) -> Spec:
-    """Options by "latency" and "throughput", coloured by "device", filled where they meet the limits ("fits"); those
-    on the front ("front") are joined."""
+    """Options by "latency" and "throughput", coloured by "device", crosses where they miss a limit ("fits"); those on
+    the front ("front") are joined."""
     x = {
         "field": "latency",
         "type": "quantitative",
@@ -183,11 +183,16 @@ def front(rows: Sequence[Record], *, x_title: str, y_title: str) -> Spec:
                     "x": x,
                     "y": y,
                     "color": _colour("device"),
+                    "fill": _colour("device"),
                     "shape": {
                         "field": "fits",
                         "type": "nominal",
                         "scale": {"domain": ["yes", "no"], "range": ["circle", CROSS]},
-                        "legend": {"title": "meets the limits"},
+                        "legend": {
+                            "title": "meets the limits",
+                            "symbolFillColor": "--muted",
+                            "symbolStrokeColor": "--muted",
+                        },
                     },
                     "tooltip": _tooltip(names),
                 },

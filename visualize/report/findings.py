@@ -25,7 +25,7 @@ LEAST_ROUND = 1.01
 """A ratio below it keeps a digit more, so that it does not read "1"."""
 LEAST_LAUNCHES = 3
 """For an interval that covers how launches differ."""
-APART = "; different commands measured the setups, so a small lead decides nothing"
+APART = "; different commands measured the setups, so a small lead means nothing"
 CLOSE = 0.02
 """Readings of memory and energy that differ by less are called about the same: they vary as much between runs."""
 

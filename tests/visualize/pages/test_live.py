@@ -57,7 +57,7 @@ def test_two_viewers_see_a_real_sweep_move_and_its_run_stored(browser, watching,
     ):
         for one in (page, phone):
             one.goto("/live")
-            assert one.get_by_role("heading", name="Nothing runs").is_visible()
+            assert one.get_by_role("heading", name="Nothing is running").is_visible()
         stored = runs(written)
         with running_sweep(tmp_path, "--save", "--db-path", str(written), call_ms=80, calls=75) as process:
             for one in (page, phone):
@@ -150,7 +150,7 @@ def test_a_crashed_sweep_is_shown_with_what_continues_it(watching, emptied):
     text = watching.get("/live").text
     assert ">crashed</b>, 3 of 8 points" in text
     assert "run_hardware_benchmark --resume --output-dir ~/&#39;my results&#39;" in text
-    assert "Nothing runs" in text
+    assert "Nothing is running" in text
 
 
 def test_machines_of_a_cluster_are_a_table_of_text(watching, emptied):

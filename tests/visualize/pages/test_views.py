@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from benchmarking.core.doubts import KINDS
 from benchmarking.core.errors import UsageError
 from benchmarking.core.live_status import Sight
 from db.analysis.gate.alerts import raise_alerts
@@ -65,6 +66,17 @@ def test_the_console_reads_this_warehouse_and_nothing_else(data, sql, expected):
     page = page_of(data, "console", sql=sql)
     assert page.grid is None
     assert expected in page.trouble
+
+
+def test_the_console_draws_no_bar_for_two_rows(data):
+    by_one = "SELECT runtime, count(*) AS n FROM all_results GROUP BY ALL"
+    assert page_of(data, "console", sql=by_one).chart.title == "n by runtime"
+    chart = page_of(
+        data, "console", sql="SELECT * FROM (VALUES ('m', 'a', 1), ('m', 'b', 2)) t(model, runtime, n)"
+    ).chart
+    assert chart.title == "n by model, runtime"
+    assert [one["x"] for one in chart.spec["data"]["values"]] == ["m \N{MIDDLE DOT} a", "m \N{MIDDLE DOT} b"]
+    assert page_of(data, "console", sql="SELECT * FROM (VALUES ('m', 1), ('m', 2)) t(model, n)").chart is None
 
 
 def test_an_endless_question_ends_at_the_time_limit(data, monkeypatch):
@@ -187,7 +199,7 @@ def test_a_long_series_of_samples_is_drawn_with_every_disturbance(tmp_path):
             for one in result.samples
             if (one.launch, one.phase, one.metric) == (launch, "measure", "latency_wall")
         ]
-        own = [value for name, value in drawn if name == f"launch {launch}"]
+        own = [value for name, value in drawn if name == f"launch {launch + 1}"]
         assert (min(own), max(own)) == (min(values), max(values))
     assert "The lowest and the highest of each 8 calls" in chart.caption
 
@@ -349,22 +361,22 @@ def test_a_load_has_its_curves_with_knee_and_limit_its_requests_doubts_and_comma
         "1 request/s", "2 requests/s (knee)", "4 requests/s", "8 requests/s",
     ]  # fmt: skip
     rates, first, each, latency, frontier = shown.charts
-    assert rates.title == "Past 2 requests/s hardly more come through: 2 requests/s there"
+    assert rates.title == "Throughput levels off past 2 requests/s, where 2 requests/s succeed"
     layers = {json.dumps(layer["encoding"].get("y", {}).get("field")): layer for layer in rates.spec["layer"]}
     assert {'"level"', '"thin"', "null", '"value"'} <= set(layers)  # offered, goodput, knee, what came through
     (limit,) = [layer for layer in first.spec["layer"] if layer.get("data")]
     assert limit["data"]["values"] == [{"value": 500.0}]
-    assert "The dashed line is the limit, 500 ms." in first.caption
+    assert "Dashed: the limit, 500 ms." in first.caption
     assert [one["level"] for one in frontier.spec["data"]["values"]] == [125.0, pytest.approx(1000 / 9), 100.0,
                                                                        pytest.approx(1000 / 11)]  # fmt: skip
     assert all(len(chart.table.rows) == 4 for chart in shown.charts)
     assert each.spec["data"]["values"][3]["state"] == latency.spec["data"]["values"][3]["state"] == "invalid"
     (doubt,) = shown.doubts
     assert (doubt.kind, doubt.points) == ("over_saturated", ("8 requests/s",))
-    assert doubt.sentence.startswith("Requests queued up at the server without end")
+    assert doubt.sentence == KINDS["over_saturated"].sentence
     bars, flight = shown.requests
     assert (shown.drawn, flight.title) == ("2 requests/s", "Up to 2 requests in flight")
-    assert "Crosses are failed ones: 1 of 2 (refused)." in bars.caption
+    assert "Crosses mark failures: 1 of 2 (refused)." in bars.caption
     assert [cell.text for cell in bars.table.rows[1]] == ["2", "0.5", "0.52", "-", "0.64", "refused"]
     assert shown.command == page_of(data, "run", run_id=shown.run_id).command
     assert page_of(data, "run", run_id=shown.run_id).load == link

@@ -116,7 +116,7 @@ def test_what_different_commands_measured_has_no_fastest_setup(store, report):
     store(make_run(**SMALL), make_run(runtime="onnxruntime", slowdown=0.5, **other))
     (found,) = section(report(), "Fastest")
     assert found.startswith("- bert-base-uncased: onnxruntime · float32 was ahead at batch 1, sequence 32, with 4 ms: ")
-    assert found.endswith("; different commands measured the setups, so a small lead decides nothing.")
+    assert found.endswith("; different commands measured the setups, so a small lead means nothing.")
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,8 @@ def _chart(words: ComparisonWords) -> Chart | None:
     more = f" The first {MOST_BARS} of {len(words.findings)} are drawn." if len(words.findings) > MOST_BARS else ""
     return Chart(
         title=_chart_title(rows),
-        caption="B against A. A line is the interval in which the change lies with 95 % confidence; a point without "
-        f"a line is described only.{more}",
+        caption="Change from A to B. Lines are 95 % confidence intervals; a point without a line has no verdict."
+        f"{more}",
         spec=specs.intervals(rows, "point", "low", "change", "high", "verdict", title="change from A to B"),
         table=Grid(
             headings=tuple(
@@ -247,7 +247,7 @@ def _sessions(data: Data, parameters: CompareParameters) -> Grid:
             )
             for row in rows
         ),
-        caption="The newest sessions: the runs of one command",
+        caption="Newest sessions: all runs of one command",
     )
 
 
@@ -266,7 +266,7 @@ def _since(data: Data) -> Grid:
             )
             for row in rows
         ),
-        caption="The newest sessions against the ones before",
+        caption="Newest sessions against previous ones",
     )
 
 

@@ -144,28 +144,32 @@ def _is_time(column: Column) -> bool:
 
 
 def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart | None:
-    """The first number over the first other column: bars of names, a line over times or numbers. None without both."""
+    """The first number over the first other column: a line over times or numbers, or bars, named by all columns of
+    names where the first one has a name twice. None without both, and where bars would still share a name."""
     y = next((place for place, one in enumerate(columns) if place > 0 and _is_number(one)), None)
     if y is None or not len(rows) >= 2:
         return None
     x = columns[0]
     is_line = _is_time(x) or _is_number(x)
-    values = [
-        {"x": _value(row[0]), "y": plain(row[y])}
-        for row in (rows if is_line else rows[:MOST_BARS])
-        if row[0] is not None and isinstance(plain(row[y]), int | float)
-    ]
-    if not values or (not is_line and len(rows) > MOST_BARS):
+    over = [0] if is_line or len({row[0] for row in rows}) == len(rows) else list(range(y))
+    drawn = [row for row in rows if row[0] is not None and isinstance(plain(row[y]), int | float)]
+    values = [{"x": _value(row[0]) if over == [0] else _joined(row[:y]), "y": plain(row[y])} for row in drawn]
+    is_too_much = not is_line and (len(rows) > MOST_BARS or len({one["x"] for one in values}) < len(values))
+    if not values or is_too_much:
         return None
-    names = columns[0].name, columns[y].name
+    names = ", ".join(columns[place].name for place in over), columns[y].name
     spec = specs.lines(values, *names, is_time=_is_time(x)) if is_line else specs.plain_bars(values, *names)
-    kept = [(row[0], row[y]) for row in rows]
+    shown = [*over, y]
     return Chart(
         title=f"{names[1]} by {names[0]}",
-        caption="The first number of the answer over its first column.",
+        caption=f"The first column of numbers over {'the first column' if over == [0] else 'the columns before it'}.",
         spec=spec,
-        table=_grid((columns[0], columns[y]), kept),
+        table=_grid([columns[place] for place in shown], [tuple(row[place] for place in shown) for row in rows]),
     )
+
+
+def _joined(names: Sequence[Any]) -> str:
+    return " · ".join(map(readable, names))
 
 
 def _value(value: Any) -> Any:

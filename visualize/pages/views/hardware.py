@@ -153,8 +153,7 @@ def _chart(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> C
     ][:MOST_BARS]
     return Chart(
         title=_finding(rows, names, baseline),
-        caption="Median latency of a call: the newest valid result of each setup, the fastest first. Simulated ones "
-        "come last, and never win.",
+        caption="The newest valid result of each setup, fastest first. Simulated devices come last and never win.",
         spec=specs.bars(data, "setup", "median ms", "device", title="median latency (ms)"),
         table=Grid(
             headings=headings(("setup", "device", "median ms"), ("median ms",)),

@@ -154,8 +154,9 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         "server": words.device({**run, "simulated": run["is_simulated"]}),
         "engine": run["runtime"],
         "precision": run["precision"],
-        "loop": kind_of(mode),
-        "requests are sent": loads.LOOPS.get(mode[LOOP], mode[LOOP]),
+        "load": ", ".join(
+            [loads.LOOPS.get(mode[LOOP], mode[LOOP]), *([mode["arrivals"]] if "arrivals" in mode else [])]
+        ),
         "requests": "; ".join(filter(None, points)),
         "limits": (mode.get("slo") or "none").replace(",", ", "),
         "highest rate within the limits": f"{number(highest[0])} requests/s" if highest else None,

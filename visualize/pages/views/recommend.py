@@ -207,8 +207,8 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
     ]
     return Chart(
         title="Latency and throughput of each option",
-        caption="Up and left is better. The dashed line joins the options of the front: each other one is beaten in "
-        "everything that was measured for all. A cross misses a limit.",
+        caption="Up and left is better. The dashed line joins the Pareto front: every other option is beaten in "
+        "everything that was measured for all. Crosses miss a limit.",
         spec=specs.front(rows, x_title="median latency (ms)", y_title=f"throughput ({unit})"),
         table=grid_of(words.table, "The options in the chart"),
     )

@@ -330,7 +330,8 @@ def _evidence(evidence: Mapping[str, Any]) -> str:
     """What was found, then in which launches."""
     found = [f"{name} {_plain(value)}" for name, value in evidence.items() if name not in WHERE]
     launches = evidence.get("launches") or []
-    where = [f"in launch{'' if len(launches) == 1 else 'es'} {', '.join(map(str, launches))}"] if launches else []
+    numbers = ", ".join(str(one + 1) for one in launches)
+    where = [f"in launch{'' if len(launches) == 1 else 'es'} {numbers}"] if launches else []
     return visible(", ".join([*found, *where]))
 
 
@@ -357,7 +358,7 @@ def _charts(data: Data, result: Row, metric: str, unit: str) -> tuple[Chart, ...
 
 
 def _launch(row: Row) -> str:
-    return f"launch {row['launch']}"
+    return f"launch {row['launch'] + 1}"
 
 
 def _distribution(launches: Sequence[Row], title: str, samples: int, count: int) -> Chart:
@@ -375,8 +376,8 @@ def _distribution(launches: Sequence[Row], title: str, samples: int, count: int)
     source = f"{samples:,} samples" if samples else "samples that were compacted to quantiles"
     return Chart(
         title=_agreement(launches),
-        caption=f"Share of calls that took at most as long, from {source}{left_out}. Launches that lie apart differ "
-        "by more than their calls do; steps in a curve are levels between which calls change.",
+        caption=f"Share of calls at or below each time, from {source}{left_out}. Separate curves: launches differ. "
+        "Steps: calls switch between levels.",
         spec=specs.steps_over(rows, "value", "share", "launch", x_title=title, y_title="share of calls"),
         table=table,
     )
@@ -386,8 +387,11 @@ def _agreement(launches: Sequence[Row]) -> str:
     """How far the launches' medians lie apart."""
     medians = [row["quantiles"][len(row["quantiles"]) // 2] for row in launches]
     if len(medians) < 2 or min(medians) <= 0:
-        return "Distribution of the calls"
-    return f"The medians of {len(medians)} launches lie within {max(max(medians) / min(medians) - 1, 0.001):.1%}"
+        return "Distribution of calls"
+    ratio = max(medians) / min(medians)
+    if ratio >= 2:
+        return f"The medians of {len(medians)} launches differ by a factor of {number(ratio, 3)}"
+    return f"The medians of {len(medians)} launches lie within {max(ratio - 1, 0.001):.1%}"
 
 
 SHOWN_QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
@@ -399,10 +403,10 @@ def _quantile_cells(quantiles: Sequence[float]) -> list[Cell]:
 
 def _order(samples: Sequence[Row], title: str, each: int) -> Chart:
     rows = [{"launch": _launch(row), "call": row["sample_index"], "value": row["value"]} for row in samples]
-    every = "Each point is a call" if each == 1 else f"The lowest and the highest of each {each} calls are drawn"
+    every = "Each point is a call" if each == 1 else f"The lowest and the highest of every {each} calls"
     return Chart(
-        title="Calls in the order of measuring",
-        caption=f"{every}. A slope is a drift; bands are levels; single high points are disturbances.",
+        title="Calls in order",
+        caption=f"{every}. Slopes are drift, bands are levels, single high points are disturbances.",
         spec=specs.points_over(rows, "call", "value", "launch", x_title="call", y_title=title),
         table=Grid(
             headings=(
@@ -411,7 +415,7 @@ def _order(samples: Sequence[Row], title: str, each: int) -> Chart:
                 Heading(text=title, is_number=True),
             ),
             rows=tuple((text_cell(r["launch"]), text_cell(r["call"]), number_cell(r["value"])) for r in rows[:200]),
-            caption="The first calls that are drawn, at most 200",
+            caption="The first calls, at most 200",
         ),
     )
 

@@ -185,14 +185,14 @@ def _line(history: History, parameters: TrendsParameters, metric: Metric, drawn:
 
 def _in_full(data: Data, history: History, metric: Metric) -> Drawn:
     found = series_notes(data, history, metric)
-    noted = " A triangle above is a note." if found.marks else ""
+    noted = " Triangles: notes." if found.marks else ""
     return Drawn(
         title=f"{_name(history)} · {history.point.label}",
         series_id=history.series_id,
         chart=Chart(
             title=_finding(history, metric),
-            caption=f"{metric.words} of each run, by the time of its commit, else of the run. Bars are the "
-            f"median between changes; a dashed rule is where the level changed.{noted}",
+            caption=f"{metric.words} of each run, by commit time, or by run time without a commit. Grey bars: median "
+            f"between changes; dashed line: the level changed.{noted}",
             spec=specs.trend(_points(history), _levels(history), _changes(history), found.marks, y_title=metric.words),
             table=_point_table(history, metric),
         ),
