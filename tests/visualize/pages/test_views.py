@@ -201,7 +201,7 @@ def test_a_long_series_of_samples_is_drawn_with_every_disturbance(tmp_path):
         ]
         own = [value for name, value in drawn if name == f"launch {launch + 1}"]
         assert (min(own), max(own)) == (min(values), max(values))
-    assert "The lowest and the highest of each 8 calls" in chart.caption
+    assert "The lowest and the highest of every 8 calls" in chart.caption
 
 
 def test_a_series_is_drawn_by_its_id_and_an_unknown_one_not_found(data):
