@@ -26,8 +26,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from benchmarking.core.command_line import Parser, non_negative_seconds, note, notes, positive_int, run_command
+from benchmarking.core.command_line import Parser, choice, non_negative_seconds, note, notes, positive_int, run_command
 from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
+from benchmarking.core.metrics import JUDGED
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
@@ -36,7 +37,7 @@ from benchmarking.core.terminal import Page
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.repetition import repeated_command
 from benchmarking.sweep.run import session, spool, warehouse
-from benchmarking.sweep.run.turns import Arm, Letter, arm, measure_in_turns, run_files
+from benchmarking.sweep.run.turns import HERE, Arm, Letter, arm, measure_in_turns, run_files
 from benchmarking.sweep.run.warehouse import StoredComparison, compare_stored, selection_of, stored_runs
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
@@ -86,6 +87,7 @@ def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     check_measuring("measuring")
     arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", arguments.b, arguments.worktree_b))
+    check_metric(arguments.metric, *arms)
     looks = planned_looks(arguments.rounds, max(arguments.rounds, arguments.max_rounds))
     return compare_in_turns(arms, looks, output_options(arguments, metric=arguments.metric), arguments.budget)
 
@@ -104,6 +106,12 @@ def output_options(arguments: argparse.Namespace, *, metric: str | None = None) 
         anonymous=arguments.anonymous,
         quiet=arguments.quiet,
     )
+
+
+def check_metric(metric: str | None, *sides: Arm) -> None:
+    """Raise UsageError for a metric that no side can have. Only benchmarks of the user's own add metrics."""
+    if metric is not None and all(one.words[: len(HERE)] == HERE for one in sides):
+        choice(metric, tuple(JUDGED), "metric")
 
 
 def planned_looks(rounds: int, most: int) -> tuple[int, ...]:

@@ -79,7 +79,7 @@ def _run(argv: Sequence[str]) -> int:
     command = tuple(given[split + 1 :])
     if not command:
         raise UsageError("no command: put it after --, as in bisect GOOD BAD -- run_hardware_benchmark --model-id M")
-    arm("a", shlex.join(command))  # raises UsageError for a program that does not exist
+    ab.check_metric(arguments.metric, arm("a", shlex.join(command)))  # raises UsageError for a missing program, too
     _check_log(arguments.log)
     check_measuring("measuring")
     with temporary_folder("benchhouse-bisect") as folder:

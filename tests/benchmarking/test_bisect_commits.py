@@ -213,6 +213,7 @@ def test_an_interrupted_bisection_goes_on_from_its_log(repository, played, capsy
         (["main~1", "main"], "no command: put it after --"),
         (["none", "main", *COMMAND], "'none' is not a commit, branch or tag"),
         (["main~1", "main", "--", "/nowhere/tool"], "/nowhere/tool does not exist"),
+        (["main~1", "main", "--metric", "latency_medan_ms", *COMMAND], "did you mean latency_median_ms"),
         (["main~1", "main", "--log", "log.txt", *COMMAND], "expected a file FILE.json"),
         (["main~1", "main", "--log", "ms.json", *COMMAND], "not a log of benchhouse bisect"),
     ],
