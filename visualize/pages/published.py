@@ -30,6 +30,8 @@ from db.warehouse import Warehouse
 from visualize.pages.snapshot import Data
 
 FOLDER = "benchhouse-publish"
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+"""Names that say nothing about a machine."""
 HOST = "host"
 """Stands for the name of any host."""
 ALL_RUNS = "SELECT run_id FROM benchmark_runs ORDER BY started_at, run_id"
@@ -38,7 +40,13 @@ NEWEST = """
 SELECT max(started_at) AS newest
 FROM (SELECT started_at FROM benchmark_runs UNION ALL SELECT started_at FROM profiles)
 """
-HOSTS = "SELECT host FROM benchmark_runs WHERE host <> '' UNION SELECT host FROM profiles WHERE host <> ''"
+HOSTS = r"""
+SELECT host FROM benchmark_runs WHERE host <> ''
+UNION SELECT host FROM profiles WHERE host <> ''
+UNION SELECT unnest(regexp_split_to_array(environment->'values'->>'cluster_worker', '[@:]')) FROM benchmark_runs
+UNION SELECT regexp_extract(extra->'load'->>'url', '^https?://(\[[^\]]+\]|[^/:?#]+)', 1) FROM benchmark_results
+"""
+"""Machines that measured, and servers that were measured."""
 MODELS = "SELECT model_id FROM benchmark_runs UNION SELECT model_id FROM profiles ORDER BY model_id"
 WORDS = """
 SELECT DISTINCT unnest([device, split_part(device, ':', 1), runtime, precision, task]) AS word FROM benchmark_runs
@@ -228,7 +236,8 @@ def _without_names(runs: Iterator[Run], names: Names) -> Iterator[Run]:
 
 def _names(warehouse: Warehouse) -> Names:
     models = [row["model_id"] for row in warehouse.query(MODELS).dicts()]
-    hosts = {row["host"] for row in warehouse.query(HOSTS).dicts()}
+    found = {row["host"] for row in warehouse.query(HOSTS).dicts()} - {None, "", *LOCAL}
+    hosts = {host for host in found if not host.isdecimal()}  # a port
     words = {row["word"] for row in warehouse.query(WORDS).dicts()} | _words_of_records() | hosts.intersection(models)
     names = Names(hosts=_any_of(hosts), words=words, models={})
     return replace(names, models=_model_names(models, names))
@@ -246,10 +255,16 @@ def _words_of_records() -> set[str]:
 
 def _any_of(hosts: Collection[str]) -> re.Pattern[str] | None:
     """The names with and without their domains. Letters and digits end a name, `-` and `_` do not."""
-    names = {name for host in hosts for name in (host, host.partition(".")[0]) if len(name) >= MIN_NAME_LENGTH}
+    names = {name for host in hosts for name in (host, _first_label(host)) if len(name) >= MIN_NAME_LENGTH}
     longest_first = sorted(names, key=lambda name: (-len(name), name))
     words = "|".join(map(re.escape, longest_first))
     return re.compile(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])") if names else None
+
+
+def _first_label(host: str) -> str:
+    """The name without its domain; an address has none."""
+    label = host.partition(".")[0]
+    return host if label.isdecimal() else label
 
 
 def _model_names(models: Sequence[str], names: Names) -> Mapping[str, str]:

@@ -12,10 +12,12 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from benchmarking.core.records import Readings
 from benchmarking.core.temporary import FOLDER
 from db.analysis.gate.alerts import list_alerts
 from db.analysis.selection import EVERYTHING, Selection
 from db.warehouse import Warehouse
+from tests.helpers.load import make_load
 from tests.helpers.records import make_profile, make_run
 from tests.visualize.pages.conftest import HOSTILE, RUNS
 from visualize.pages import file_site
@@ -155,6 +157,27 @@ def test_hosts_users_and_folders_are_in_no_byte_of_the_site(small, tmp_path):
     text = (tmp_path / "site" / "results.html").read_text(encoding="utf-8")
     assert "…/llama" in text
     assert "…/llama (2)" in text, "models of one name in two folders stay two models"
+
+
+def test_servers_under_load_and_workers_are_in_no_byte_of_the_site(tmp_path):
+    with Warehouse.open(tmp_path / "load.duckdb") as warehouse:
+        for address in ("gpu-17.acme.example:8000", "192.168.7.5:8000"):
+            run = make_load(rates=(1.0,))
+            command = ("benchhouse", "load", "--url", f"http://{address}/v1")
+            facts = {"load": {**run.results[0].extra["load"], "url": command[-1]}}
+            warehouse.ingest(
+                dataclasses.replace(
+                    run,
+                    provenance=dataclasses.replace(run.provenance, command=command, description="192 a second"),
+                    environment=Readings(values={"cluster_worker": "jdoe@gpu-18.acme.example"}),
+                    results=(dataclasses.replace(run.results[0], error=f"no answer of {address}", extra=facts),),
+                )
+            )
+    assert publish(tmp_path / "site", tmp_path / "load.duckdb") == 0
+    found = {path: content.decode() for path, content in files(tmp_path / "site").items() if path.endswith(".html")}
+    words = ("gpu-17", "gpu-18", "acme", "192.168", "jdoe")
+    assert [(path, word) for path, text in found.items() for word in words if word in text] == []
+    assert any("192 a second" in text for text in found.values()), "a number of an address is no name"
 
 
 def test_hosts_and_folders_are_there_where_they_are_asked_for(small, tmp_path):
