@@ -30,6 +30,9 @@ PLACE_ERRORS = {
 }
 """OS errors that are caused by the user's machine rather than by a bug -> what to do."""
 
+LOOP = "Symlink loop"
+"""How the error of `Path.resolve` for a loop of links begins, before Python 3.13."""
+
 MAX_MESSAGE_LENGTH = 10_000
 """Maximum characters of an error message: enough for lists of all known names."""
 
@@ -93,6 +96,11 @@ def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequenc
         place = "" if error.filename is None else f"{error.filename}: "
         problem = one_line(f"{place}{error.strerror}: {PLACE_ERRORS[error.errno]}")
         print(f"{name}: error: {clipped(problem)}", file=sys.stderr)
+        return EXIT_FAILED
+    except RuntimeError as error:
+        if not str(error).startswith(LOOP) or shows_tracebacks():
+            raise
+        print(f"{name}: error: {clipped(one_line(str(error)))}: choose another path", file=sys.stderr)
         return EXIT_FAILED
 
 

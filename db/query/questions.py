@@ -115,6 +115,16 @@ class Answer:
     """Read from the database as they are consumed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Most:
+    """What is read of an answer at most; whoever asks holds all of it in memory."""
+
+    rows: int
+    """Further ones are left out."""
+    bytes: int
+    """Of the rows, as they are sent: more is an error."""
+
+
 @contextmanager
 def answering(
     database: str | Path,
@@ -123,6 +133,7 @@ def answering(
     *,
     timeout_s: float | None = None,
     lock_timeout_s: float = 30.0,
+    most: Most | None = None,
 ) -> Iterator[Answer]:
     """The answer to one statement, with `params` bound to its `$name`; the rows are read inside the `with`.
 
@@ -130,7 +141,7 @@ def answering(
     or several statements, and for one that changes something; StorageError and its subclasses for errors of the file,
     the data and memory; TimeLimitError.
     """
-    with _asking(database, sql, params, "rows", timeout_s, lock_timeout_s) as (answers, columns):
+    with _asking(database, sql, params, "rows", timeout_s, lock_timeout_s, most) as (answers, columns):
         yield Answer(columns=columns, rows=answers.rows())
 
 
@@ -159,6 +170,7 @@ def _asking(
     form: Form,
     timeout_s: float | None,
     lock_timeout_s: float,
+    most: Most | None = None,
 ) -> Iterator[tuple[_Answers, tuple[Column, ...]]]:
     """What the process sends, up to and with the columns; their names and types."""
     question = {
@@ -168,6 +180,7 @@ def _asking(
         "form": form,
         "timeout_s": timeout_s,
         "lock_timeout_s": lock_timeout_s,
+        "most_rows": None if most is None else most.rows,
     }
     with _started() as process:
         assert process.stdin is not None
@@ -175,7 +188,8 @@ def _asking(
         with suppress(BrokenPipeError):  # it has ended; its answer says why
             process.stdin.write(json.dumps(question))
             process.stdin.close()
-        answers = _Answers(os.fdopen(process.stdout.fileno(), "rb", closefd=False))
+        pipe = os.fdopen(process.stdout.fileno(), "rb", closefd=False)
+        answers = _Answers(pipe, None if most is None else most.bytes)
         answers.next("open")
         with _limited(process, timeout_s, answers):
             columns = tuple(Column(name=name, type=kind) for name, kind in answers.next("columns"))
@@ -214,15 +228,19 @@ def _limited(process: subprocess.Popen[str], timeout_s: float | None, answers: _
 class _Answers:
     """What the process sends, a line of JSON each: "open", "columns", "rows" or "part", and "end"; or "error"."""
 
-    def __init__(self, pipe: IO[bytes]) -> None:
+    def __init__(self, pipe: IO[bytes], most_bytes: int | None) -> None:
         self._pipe = pipe
+        self._most_bytes = most_bytes
         self.expired_s: float | None = None
         """The time limit, once it is over."""
 
     def next(self, *kinds: str) -> Any:
         """The content of the next message, which is of one of the kinds; None at the end. Raises its error."""
+        line = self._pipe.readline(-1 if self._most_bytes is None else self._most_bytes + 1)
+        if self._most_bytes is not None and len(line) > self._most_bytes:
+            raise StorageError(f"no answer: it has more than {self._most_bytes / 1e6:.0f} MB: select less")
         try:
-            kind, content = json.loads(self._pipe.readline(), object_hook=_received)
+            kind, content = json.loads(line, object_hook=_received)
         except ValueError:  # it was killed, maybe in the middle of a line
             if self.expired_s is not None:
                 raise TimeLimitError(f"no answer within {self.expired_s:g} s: narrow it, or raise --timeout") from None
@@ -265,7 +283,7 @@ def main() -> int:
         for message in _answer(question):
             sys.stdout.buffer.write(json.dumps(message).encode() + b"\n")
             sys.stdout.buffer.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, MemoryError):  # the process that asks has gone, or says what happened
         os._exit(EXIT_FAILED)
     return EXIT_OK
 
@@ -281,7 +299,7 @@ def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             if question["timeout_s"] is not None:
                 _end_after(question["timeout_s"] + GRACE_S)
             yield "open", None
-            yield from _asked(warehouse, question["sql"], question["params"], question["form"])
+            yield from _asked(warehouse, question)
         yield "end", None
     except MemoryError:
         yield "error", ("StorageError", TOO_LARGE)
@@ -290,19 +308,22 @@ def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "error", (name, str(error))
 
 
-def _asked(warehouse: Warehouse, sql: str, params: Mapping[str, str], form: Form) -> Iterator[tuple[str, Any]]:
+def _asked(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     from db.connection import parse_message
 
+    sql, most_rows = question["sql"], question["most_rows"]
     try:
         with warehouse.cursor() as cursor:
             _check(cursor, sql)
-            cursor.execute(sql, dict(params) or None)
+            cursor.execute(sql, question["params"] or None)
             yield "columns", [(name, str(kind)) for name, kind, *_ in cursor.description or ()]
-            if form == "parquet":
+            if question["form"] == "parquet":
                 yield from (("part", _sent(part)) for part in _parquet(cursor))
                 return
-            while cursor.description and (rows := cursor.fetchmany(ROWS_AT_ONCE)):
+            while cursor.description and (rows := cursor.fetchmany(most_rows or ROWS_AT_ONCE)):
                 yield "rows", [[_sent(value) for value in row] for row in rows]
+                if most_rows is not None:
+                    return
     except StorageError as error:
         raise _explained(parse_message(str(error.__cause__)), sql, error) from error
 

@@ -68,8 +68,7 @@ def run_plans(
     """Measure plans as `run` does; a device in use by another command is waited for, as `sweep` does. `finished` gets
     each run when it is stored."""
     with spool.opened_folder(output_dir) as folder:
-        for plan in plans:
-            _note_weights(plan)
+        _note_weights(plans)
         tracks = [Track.start(folder, plan) for plan in plans]
         return _measure(tracks, output_dir is not None, ingest, show, device_wait_s, finished=finished, place=place)
 
@@ -202,10 +201,12 @@ def tables(runs: Sequence[Run], page: Page = PLAIN) -> str:
     return "\n\n".join([*texts, *(scaling_text(one, page) for one in scalings(runs))])
 
 
-def _note_weights(plan: CellPlan) -> None:
-    workload = plan.cell.workload
-    if workload.weights_reason is not None:
-        note(f"{workload.model_id}: random weights (seed {workload.seed}): {workload.weights_reason}")
+def _note_weights(plans: Sequence[CellPlan]) -> None:
+    workloads = [plan.cell.workload for plan in plans if plan.cell.workload.weights_reason is not None]
+    for text in dict.fromkeys(
+        f"{one.model_id}: random weights (seed {one.seed}): {one.weights_reason}" for one in workloads
+    ):
+        note(text)
 
 
 def _note_interrupted(tracks: Sequence[Track], finished: Sequence[Run], keeps: bool, show: Show, place: Place) -> None:

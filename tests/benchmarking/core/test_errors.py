@@ -128,6 +128,19 @@ def test_a_place_that_cannot_be_written_is_one_line(capsys, number):
     assert line.endswith("choose another path") or "choose another path, or" in line
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links")
+def test_a_loop_of_links_is_one_line(capsys, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+
+    def resolve(argv):
+        (tmp_path / "loop").resolve(strict=True)
+
+    assert run_command("house", resolve, []) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "ymlink loop" in line or "symbolic links" in line
+    assert line.endswith("choose another path")
+
+
 def test_any_other_error_of_the_system_keeps_its_traceback():
     def fail(argv):
         raise OSError(errno.EBADF, "Bad file descriptor")

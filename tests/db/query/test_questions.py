@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from benchmarking.core.errors import EXIT_TIME_LIMIT, StorageError, UsageError
-from db.query.questions import TimeLimitError, answering, answering_in_parquet, error_position
+from db.query.questions import Most, TimeLimitError, answering, answering_in_parquet, error_position
 from db.warehouse import Warehouse
 
 
@@ -151,6 +151,17 @@ def test_a_function_that_takes_all_memory_ends_at_the_memory_limit(ask):
     with pytest.raises(StorageError, match=r"memory|Out of Memory"):
         ask(HUGE, timeout_s=60)
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(before, 5 * 1024**2)  # in KiB
+
+
+def test_no_more_of_an_answer_is_read_than_the_limit_of_the_reader(asked_database):
+    most = Most(rows=3, bytes=1000)
+    with answering(asked_database, "SELECT repeat('x', 100) FROM range(20_000)", most=most) as answer:
+        assert list(answer.rows) == 3 * [(100 * "x",)]
+    with (
+        answering(asked_database, "SELECT repeat('x', 400) FROM range(20_000)", most=most) as answer,
+        pytest.raises(StorageError, match="it has more than 0 MB: select less"),
+    ):
+        list(answer.rows)
 
 
 def test_no_process_outlives_its_question(ask):
