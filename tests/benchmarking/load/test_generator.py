@@ -110,6 +110,8 @@ def test_a_server_that_falls_behind_is_over_saturated_and_one_that_keeps_up_is_n
     assert evidence is not None
     assert evidence["in_flight_rise_share"] > 0.5
     assert over_saturation(loaded(script, replace(level, rate=5.0), replace(TRAFFIC, arrivals="poisson"))) is None
+    assert over_saturation(loaded(script, replace(level, number=20))) is not None
+    assert over_saturation(loaded(script, replace(level, number=20, rate=5.0))) is None
 
 
 def test_a_closed_loop_keeps_its_number_in_flight_until_its_time_is_over():
