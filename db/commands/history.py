@@ -59,14 +59,19 @@ def _run(argv: Sequence[str]) -> int:
     selection = selection_in(arguments, arguments.selection)
 
     from db.analysis.history.changes import refresh_changes
-    from db.analysis.history.histories import histories
+    from db.analysis.history.histories import histories, results_without_history
 
     if arguments.update:
         done = refresh_changes(arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
         note(f"{NAME}: {done.text}")
     with open_to_read(arguments) as warehouse:
         found, count = histories(warehouse, selection, metric, limit=arguments.limit)
+        unfit = results_without_history(warehouse, selection, metric)
     _show(found, metric, arguments)
+    if unfit:
+        from db.analysis.history.text import results_words
+
+        note(f"{NAME}: series without a history: {results_words(unfit)}")
     if not found:
         note(f"{NAME}: no series has {metric.column} in {arguments.selection or 'this database'}")
         return EXIT_NOT_ENOUGH_DATA

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,15 +35,14 @@ SHOWN = (
     *("latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec"),
     *("time_to_first_token_ms", "time_per_output_token_ms"),
 )
+AXIS_HEADINGS = {name: axis.heading for name, axis in AXES.items()}
 NUMBERS = {
-    **{name: axis.heading for name, axis in AXES.items()},
     "latency_median_ms": METRICS["latency_median_ms"].heading,
     "interval": "95 % interval",
     **{name: METRICS[name].heading for name in SHOWN},
     "memory_peak_mb": "peak MB",
 }
 REMARKS = {"verdict": "doubts", "started_at": "started (UTC)"}
-HEADINGS = WORDS | NUMBERS | REMARKS
 IMPLIED = {name: str(axis.implied) for name, axis in AXES.items() if axis.implied is not None}
 """Values that need no column where all results have them."""
 
@@ -58,18 +58,26 @@ class MarkdownExporter:
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         scope = Scope(warehouse, request.selection)
         scope.months()
-        cells = [_cells(row) for row in scope.read(ROWS).dicts()]
-        kept = [name for name in HEADINGS if any(row[name] not in (NOTHING, IMPLIED.get(name)) for row in cells)]
-        right = [place for place, name in enumerate(kept) if name in NUMBERS]
+        found = [{**_own_axes(row), **row} for row in scope.read(ROWS).dicts()]
+        further = {name: name.replace("_", " ") for row in found for name in sorted(_own_axes(row))}
+        headings = WORDS | AXIS_HEADINGS | further | NUMBERS | REMARKS
+        cells = [_cells(row, headings) for row in found]
+        kept = [name for name in headings if any(row[name] not in (NOTHING, IMPLIED.get(name)) for row in cells)]
+        right = [place for place, name in enumerate(kept) if name not in WORDS | REMARKS]
         rows = [[row[name] for name in kept] for row in cells]
         with text_output(request.output) as stream:
-            print(text.markdown_table([HEADINGS[name] for name in kept], rows, right=right), file=stream)
+            print(text.markdown_table([headings[name] for name in kept], rows, right=right), file=stream)
         return request.made
 
 
-def _cells(row: Row) -> dict[str, str]:
+def _own_axes(row: Row) -> dict[str, Any]:
+    """The axes of a point that have no column, such as the rate of a load."""
+    return dict(json.loads(row["axes"] or "{}"))
+
+
+def _cells(row: Row, headings: Mapping[str, str]) -> dict[str, str]:
     made: dict[str, Callable[[Row], str]] = {"interval": _interval, "verdict": _verdict}
-    return {name: made[name](row) if name in made else _text(row[name]) for name in HEADINGS}
+    return {name: made[name](row) if name in made else _text(row.get(name)) for name in headings}
 
 
 def _text(value: Any) -> str:

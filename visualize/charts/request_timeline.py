@@ -93,6 +93,7 @@ def _drawing(key: Row, launches: Sequence[Row]) -> Drawing:
 def _draw_requests(axes: Axes, shown: Sequence[Request]) -> None:
     """A bar for each request, from the first one on at the top, in three parts; a cross where one failed."""
     from matplotlib.collections import LineCollection
+    from matplotlib.ticker import MaxNLocator
 
     width = max(0.6, min(4.0, 200 / len(shown)))
     for part, name in enumerate(REQUEST_PARTS):
@@ -104,6 +105,7 @@ def _draw_requests(axes: Axes, shown: Sequence[Request]) -> None:
     times, places = [time for time, _ in failed], [y for _, y in failed]
     axes.scatter(times, places, marker="x", s=22, color=look().ink, linewidth=1.2, zorder=5, label="_failed")
     axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("Request, in the order\nof intended starts")
     axes.grid(axis="y", visible=False)
 

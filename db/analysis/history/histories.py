@@ -37,6 +37,12 @@ FROM all_results WHERE {{condition}}
 GROUP BY series_id HAVING fit > 0
 ORDER BY model_id, device, runtime, precision, sequence_length, batch_size, series_id
 """
+UNFIT_SERIES = f"""
+SELECT coalesce(sum(results), 0) AS results FROM (
+    SELECT count(*) AS results FROM all_results WHERE {{condition}}
+    GROUP BY series_id HAVING count(*) FILTER (WHERE {FIT_RESULTS}) = 0
+)
+"""
 NEWEST = (*SUBJECTS, "runtime_mode", *SETTING_COLUMNS, *POINT_COLUMNS)
 POINTS = f"""
 SELECT
@@ -86,7 +92,7 @@ class History:
     change_points: tuple[ChangePoint, ...]
     """The changes whose first changed result is selected, oldest first."""
     left_out: int
-    """Number of selected results that failed, are invalid or throttled, or lack a value."""
+    """Number of selected results that failed, are invalid or throttled, or have no value above 0."""
 
 
 def histories(
@@ -105,6 +111,13 @@ def histories(
     points = _points(warehouse, [row["series_id"] for row in shown], selection, metric)
     named = [{**row, SETTINGS: words} for row, words in zip(shown, settings_words(shown), strict=True)]
     return tuple(_history(row, points[row["series_id"]], parameters) for row in named), len(series)
+
+
+def results_without_history(warehouse: Warehouse, selection: Selection, metric: Metric) -> int:
+    """The number of selected results in series that have no history, because none of their results counts."""
+    sql = UNFIT_SERIES.format(value=judged_value(metric), condition=selection.condition)
+    (row,) = warehouse.query(sql, selection.values).dicts()
+    return int(row["results"])
 
 
 def _points(

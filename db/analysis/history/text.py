@@ -29,6 +29,13 @@ BARS_SHARE = 5
 """Maximum fraction of a terminal's width for the bars of a history, so that a row is never wrapped."""
 
 
+def results_words(count: int) -> str:
+    """Results that no history contains, with the reason."""
+    if count == 1:
+        return "1 result that failed, is invalid or throttled, or has no value above 0"
+    return f"{count} results that failed, are invalid or throttled, or have no value above 0"
+
+
 def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = BARS, page: Page = PLAIN) -> str:
     """Text for a terminal: a row per series with its newest value, and notes."""
     several = [name for name in SHOWN if len({history.subject[name] for history in histories}) > 1]
@@ -92,7 +99,7 @@ def _notes(histories: Sequence[History]) -> list[str]:
     if any(change.state == "suspected" for change in changes):
         lines.append(SUSPECTED)
     if left_out:
-        lines.append(f"left out: {left_out} results that failed, are invalid or throttled, or lack a value")
+        lines.append(f"left out: {results_words(left_out)}")
     return lines
 
 

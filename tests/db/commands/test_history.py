@@ -291,3 +291,12 @@ def test_pooled_percentiles_are_not_in_the_history(filled, asked):
     assert (code, len(series["points"]), series["changes"], series["left_out"]) == (0, 12, [], 12)
     _, out, _ = asked("regressions", "--metric", "latency_p90_ms", "--json")
     assert {one["model_id"] for one in json.loads(out)} == {"vit"}
+
+
+def test_results_of_series_without_any_history_are_counted(asked, filled):
+    with Warehouse.open(filled) as warehouse:
+        warehouse.query("""UPDATE benchmark_results SET validity = 'invalid'
+            WHERE starts_with(run_id, 'gpt2') OR starts_with(run_id, 't5')""")
+    _, out, err = asked("history")
+    assert "gpt2" not in out
+    assert f"series without a history: {len(QUIET) * 3} results that failed, are invalid" in err

@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from db.warehouse import Warehouse
+from tests.helpers.load import make_load
 
 
 def table(path):
@@ -134,6 +135,16 @@ def test_markdown_has_a_row_per_result_and_a_reason_where_there_are_no_numbers(e
     assert by_point["1", "32"]["doubts"] == "-"
     assert by_point["2", "128"]["doubts"] == "noisy: cpu\\_pressure"
     assert by_point["64", "512"]["doubts"] == "failed: OutOfMemoryError: 64 GB asked, 16 GB there"
+
+
+def test_markdown_has_a_column_for_the_rate_of_a_load(export, empty_database, tmp_path, capsys):
+    path = shutil.copy(empty_database, tmp_path / "load.duckdb")
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(make_load(rates=(0.5, 20.0)))
+        export("markdown", warehouse=warehouse)
+    headings, _, *lines = (line.strip("|").split(" | ") for line in capsys.readouterr().out.splitlines())
+    place = headings.index("request rate")
+    assert {line[place] for line in lines} == {"0.5", "20"}
 
 
 @pytest.mark.parametrize("text", ["it's|\"; DROP TABLE series; -- <b>\x1b[31m\n*", "| a |", "a\n\nb"])

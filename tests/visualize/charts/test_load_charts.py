@@ -97,6 +97,7 @@ def test_each_request_waits_gets_its_first_token_and_ends_or_fails(figures, see,
         [[1, 1], [1.25, 1]],
     ]
     assert see.points(bars, "failed") == [(1.25, 1)]
+    assert all(float(place).is_integer() for place in bars.get_yticks())
     assert see.points(flight, "in flight") == [(0.5, 1), (1, 2), (1.25, 1), (3, 0)]
     assert see.says(figure, "1 of 2 requests failed (refused)")
 
