@@ -167,4 +167,4 @@ def test_anonymous_run_files_do_not_name_their_host_and_other_formats_are_refuse
     assert {run["provenance"]["host"] for run in runs} == {""}
     assert len({run["run_id"] for run in runs}) == len(runs) == 4
     assert cli.main([*asked, "csv"]) == 2
-    assert "--anonymous: the format csv holds names of hosts" in capsys.readouterr().err
+    assert "--anonymous: the format csv contains host names" in capsys.readouterr().err
