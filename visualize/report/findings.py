@@ -103,7 +103,7 @@ def _victory(winner: Row, ranked: Sequence[Row]) -> str:
 def _why_alone(members: Sequence[Row], ranked: Sequence[Row]) -> str:
     left_out = Counter(_left_out(row) for row in members if not is_ranked(row))
     kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
-    found = "one setup has a result that counts" if ranked else "no setup has a result that counts"
+    found = "only one setup has a result to rank" if ranked else "no setup has a result to rank"
     return f"{found} ({kinds} left out)" if kinds else "only one setup was measured there"
 
 
@@ -116,15 +116,15 @@ def _left_out(row: Row) -> str:
 def _why_undecided(ranked: Sequence[Row]) -> str:
     """Why none of at least two results is the fastest."""
     best = min(ranked, key=lambda row: row["value"])
-    lowest = f"the lowest median is that of {best['setup']}"
+    lowest = f"{best['setup']} has the lowest median"
     bare = [row for row in ranked if row["low"] is None or row["high"] is None]
     if bare:
         names = listed([row["setup"] for row in bare], 2)
         return f"{lowest}, but {names} {_has(bare)} no interval over at least {LEAST_LAUNCHES} launches"
     near = [row for row in ranked if row is not best and row["low"] <= best["high"]]
     if near:
-        return f"{lowest}, but its interval overlaps that of {listed([row['setup'] for row in near], 2)}"
-    return f"{lowest}, but that result is {best['validity']}"
+        return f"{lowest}, but its interval overlaps with {listed([row['setup'] for row in near], 2)}"
+    return f"{lowest}, but this result is {best['validity']}"
 
 
 def _lowest(
@@ -153,11 +153,11 @@ def _lowest(
     for (model, of), places in level.items():
         yield visible(f"{model}: the two lowest readings of {of} are within 2 % at {_few(places)}.")
     if ahead or level:
-        yield f"Readings of {what} have no interval: they describe these runs and do not decide."
+        yield f"Readings of {what} have no interval: they describe these runs only."
     elif has_any:
-        yield f"There are no two setups with {what} of the same kind at one point, so nothing to compare."
+        yield f"No two setups have {what} of the same kind at the same point, so there is nothing to compare."
     else:
-        yield f"No result that counts has a reading of {what}{why_none}."
+        yield f"No ranked result has a reading of {what}{why_none}."
 
 
 def _memory(row: Row) -> _Reading | None:
@@ -186,7 +186,9 @@ def _reasons(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def _told(reasons: Counter[str]) -> str:
-    return f": {', '.join(visible(name.replace('_', ' ')) for name, _ in reasons.most_common(2))}" if reasons else ""
+    named = dict.fromkeys(visible(name.replace("_", " ")) for name, _ in reasons.most_common(2))
+    kept = [one for one in named if not any(one != other and other.startswith(one) for other in named)]
+    return f": {'; '.join(kept)}" if kept else ""
 
 
 def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
@@ -195,13 +197,13 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
     failed = Counter(str(row["status"]).replace("_", " ") for row in rows if row["status"] != "ok")
     if failed:
         counts = ", ".join(f"{count} {status}" for status, count in failed.items())
-        steps.append(f"Not measured: {counts}. The reasons are with the results; change what they name and repeat.")
+        steps.append(f"Not measured: {counts}. The reasons are listed with the results; fix them and measure again.")
     doubtful = [row for row in rows if row["status"] == "ok" and row["validity"] not in ("valid", None)]
     if doubtful:
         counted = Counter(str(row["validity"]) for row in doubtful)
         counts = ", ".join(f"{count} {validity}" for validity, count in counted.items())
         steps.append(
-            f"Doubtful: {counts}, of {len(rows)} results. Do what the doubts advise, then repeat their commands."
+            f"Doubtful: {counts}, of {len(rows)} results. Follow the advice on each doubt, then measure again."
         )
     bare = [row for row in rows if is_ranked(row) and (row["low"] is None or row["high"] is None)]
     if bare:
@@ -211,7 +213,7 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
         )
     steps += _undecided(rows) if ranks else []
     if any(row["simulated"] for row in rows):
-        steps.append("Simulated results are of a script or an emulator: repeat them on the device itself.")
+        steps.append("Simulated results come from a script or an emulator: measure on the device itself.")
     return tuple(steps) or ("Nothing: every result is valid and has an interval over launches.",)
 
 
@@ -230,7 +232,7 @@ def _undecided(rows: Sequence[Row]) -> list[str]:
     if apart:
         steps.append(
             f"At {_count(apart, 'point')} the setups were measured by different commands, and the intervals do not "
-            f"include how the machine changes between them: {turns}."
+            f"cover how the machine changes between them: {turns}."
         )
     return steps
 

@@ -22,6 +22,7 @@ from db.analysis.history.regressions import regressions
 from db.analysis.selection import EVERYTHING, judged_metric
 from db.query.questions import TimeLimitError
 from db.warehouse import Warehouse
+from tests.helpers.load import make_load
 from tests.helpers.records import make_run
 from tests.visualize.pages.conftest import FIRST, LOADED
 from visualize.pages import parameters, specs
@@ -77,6 +78,15 @@ def test_the_console_draws_no_bar_for_two_rows(data):
     assert chart.title == "n by model, runtime"
     assert [one["x"] for one in chart.spec["data"]["values"]] == ["m \N{MIDDLE DOT} a", "m \N{MIDDLE DOT} b"]
     assert page_of(data, "console", sql="SELECT * FROM (VALUES ('m', 1), ('m', 2)) t(model, n)").chart is None
+
+
+def test_the_model_to_recommend_for_is_one_with_calls_not_levels_of_a_load(tmp_path):
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        warehouse.ingest_all([make_load(model_id="served"), make_run(batch_sizes=(1,), sequence_lengths=(32,))])
+    snapshots = Snapshots(tmp_path / "own.duckdb")
+    with snapshots.reading() as found:
+        assert page_of(found, "recommend").model == "bert-base-uncased"
+    snapshots.close()
 
 
 def test_an_endless_question_ends_at_the_time_limit(data, monkeypatch):

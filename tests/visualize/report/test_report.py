@@ -106,8 +106,8 @@ def test_a_setup_is_the_fastest_only_where_its_interval_is_apart_from_all_others
     assert found == [
         "- bert-base-uncased: onnxruntime · float32 is the fastest at batch 2, sequence 32, with 15.36 ms: "
         "1.04 times as fast as eager · float32 (95 % interval 1.01 to 1.07).",
-        "- bert-base-uncased: undecided at batch 1, sequence 32 (7.68 ms): the lowest median is that of onnxruntime · "
-        "float32, but its interval overlaps that of eager · float32.",
+        "- bert-base-uncased: undecided at batch 1, sequence 32 (7.68 ms): onnxruntime · "
+        "float32 has the lowest median, but its interval overlaps with eager · float32.",
     ]
 
 
@@ -125,11 +125,11 @@ def test_what_different_commands_measured_has_no_fastest_setup(store, report):
         (make_run(runtime="onnxruntime", slowdown=0.5, launches=2, **SMALL), "no interval over at least 3 launches"),
         (
             each(make_run(runtime="onnxruntime", slowdown=0.5, **SMALL), validity="noisy"),
-            "but that result is noisy",
+            "but this result is noisy",
         ),
         (
             each(make_run(runtime="onnxruntime", slowdown=0.5, **SMALL), validity="invalid"),
-            "2 points cannot be ranked: one setup has a result that counts (1 invalid left out)",
+            "2 points cannot be ranked: only one setup has a result to rank (1 invalid left out)",
         ),
     ],
     ids=["too few launches", "noisy", "invalid"],
@@ -162,7 +162,7 @@ def test_memory_and_energy_are_named_as_readings_without_an_interval(store, repo
         "- bert-base-uncased: onnxruntime · float32 has the lowest reading of peak resident memory of the process: "
         "700 MB at batch 1, sequence 32, against 1000 MB of eager · float32; "
         "700 MB at batch 2, sequence 32, against 1000 MB of eager · float32.",
-        "- Readings of peak memory have no interval: they describe these runs and do not decide.",
+        "- Readings of peak memory have no interval: they describe these runs only.",
     ]
     assert section(text, "Most efficient")[0] == (
         "- bert-base-uncased: onnxruntime · float32 has the lowest reading of energy of the whole chip: "
@@ -174,7 +174,7 @@ def test_memory_and_energy_are_named_as_readings_without_an_interval(store, repo
 def test_what_is_missing_says_why(store, report):
     store(make_run(with_failed=True, **SMALL))
     text = report()
-    assert section(text, "Most efficient") == ["- No result that counts has a reading of energy: not supported."]
+    assert section(text, "Most efficient") == ["- No ranked result has a reading of energy: not supported."]
     assert "OutOfMemoryError: 64 GB asked, 16 GB there" in text
     assert section(text, "What to do next")[0].startswith("- Not measured: 1 failed.")
 

@@ -32,8 +32,11 @@ MOST_POSITIONS = 40
 DIGITS = 3
 """Significant ones of a position."""
 MOST_MEASURED = """
-SELECT model_id FROM series_heads GROUP BY model_id ORDER BY count(*) DESC, model_id LIMIT 1
+SELECT heads.model_id FROM series_heads heads JOIN series USING (series_id)
+GROUP BY heads.model_id
+ORDER BY count(*) FILTER (WHERE series.runtime_mode->>'loop' IS NULL) DESC, count(*) DESC, heads.model_id LIMIT 1
 """
+"""Levels of loads have no recommendation without a rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,7 @@ class RecommendParameters:
     """The model, and limits as the command `benchhouse recommend` has them."""
 
     model: str | None = None
-    """None for the one with the most series."""
+    """None for the one with the most series of calls."""
     workload: str | None = None
     """As its title says; None for the first."""
     among: str | None = None
