@@ -46,7 +46,7 @@ def _run(argv: Sequence[str]) -> int:
     flags.use_cache_dir(arguments.cache_dir)
     planned = _planned(arguments, argv)
     show = show_runtimes(session.Show(json=arguments.json, quiet=arguments.quiet), planned.refused)
-    planned.tell(note)
+    planned.report_refused(note)
     plans = flags.named_plans(arguments, planned.plans)
     if arguments.dry_run:
         return session.show_plans(plans, show)

@@ -136,7 +136,7 @@ def _plans(
         plan_runtimes(request, arguments.runtime, session_id, workload=workload, machine=machine)
         for request in requests
     ]
-    planned[0].tell(note)
+    planned[0].report_refused(note)
     plans = [plan for one in planned for plan in one.plans]
     # With several numbers of threads there are several comparisons, which the session's tables show.
     show = show_runtimes(show, planned[0].refused) if len(planned) == 1 else show

@@ -1,1 +1,1 @@
-"""Many models in one command: what is asked, its plan, its progress on disk, and its summary."""
+"""Many models in one command: the request, its plan, its progress on disk, and its summary."""

@@ -1,4 +1,5 @@
-"""Runs a batch: the launches of its cells interleaved, each run saved and stored when it is done, every step logged."""
+"""Runs a batch: interleaves the launches of its cells, saves and stores each run when it is done, and logs every
+step."""
 
 from __future__ import annotations
 
@@ -30,12 +31,12 @@ from benchmarking.sweep.show.progress import cell_name
 
 LOG = logging.getLogger(__name__)
 WRITE_PAUSE = 20
-"""Times as long as it took to write the summary of a running batch pass before it is written again: each has all cells,
-and of a thousand cells it would be written for half of the time."""
+"""Minimum interval between two summaries of a running batch, as a multiple of the time to write one. With a thousand
+cells, half of the time would otherwise be spent on summaries."""
 
 
 class Recorder(Observer):
-    """Logs launches and finished points, and passes everything on to what shows it."""
+    """Logs launches and finished points, and forwards all events to another observer."""
 
     def __init__(self, shown: Observer) -> None:
         self._shown = shown
@@ -109,7 +110,7 @@ class Batch:
         return self._measure([Track.start(self.folder, plan) for plan in self.manifest.plans])
 
     def resume(self, machine: Machine, named: Mapping[str, object] | None = None) -> BatchSummary:
-        """Continue: store what was finished, finish what was started, start the rest. `named` are the command's
+        """Resume: store what was finished, finish what was started, start the rest. `named` are the command's
         arguments: see `check_read_plan`, which raises for a plan that may not be run."""
         for plan in self.manifest.plans:
             check_read_plan(plan, named or {}, str(self.manifest.path))
@@ -132,8 +133,8 @@ class Batch:
     def _split_off(
         self, finished: Mapping[str, Path], partial: Mapping[str, PartialRun], named: Mapping[str, object] | None
     ) -> list[Track]:
-        """The runs of this batch that are in no manifest, of points that went on on other hardware: those that are
-        finished are added, the tracks of the others given."""
+        """The runs of this batch that are not in the manifest, whose points were continued on other hardware: adds the
+        finished ones, and returns the tracks of the others."""
         session_id = self.manifest.about.session_id
         others = (finished.keys() | partial.keys()) - {plan.run_id for plan in self.manifest.plans}
         tracks = []
@@ -171,7 +172,7 @@ class Batch:
             self._write("running")
 
     def _take_finished(self, path: Path) -> None:
-        """Add a run that was finished before, and store it if it is not stored."""
+        """Add a run that was finished earlier, and store it if it is not stored yet."""
         run = read_run(path)
         leftover = path.with_name(f"{path.stem}.partial.jsonl")
         leftover.unlink(missing_ok=True)  # interrupted after the run file was written, before this was deleted
@@ -182,7 +183,7 @@ class Batch:
             self._store(run, path)
 
     def _take_moved(self, plan: CellPlan) -> None:
-        """Add a run that is in the database, and whose file was removed."""
+        """Add a run that is in the database and whose file was removed."""
         self._cells[plan.run_id] = dataclasses.replace(summaries.pending(plan), status="stored", stored=True)
 
     def _store(self, run: Run, path: Path) -> None:

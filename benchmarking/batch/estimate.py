@@ -1,6 +1,6 @@
-"""Estimates how long a plan will take, from earlier runs of the same cells; cells never measured stay unknown.
+"""Estimates the duration of a plan from earlier runs of the same cells. Cells without earlier runs remain unknown.
 
-The warehouse is queried through a function, so that this room imports nothing of it.
+The warehouse is queried through a function, so that this package does not import it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Known:
     calls: float
     """Warm-up and timed calls of a launch."""
     launch_s: float | None
-    """From the start to the end of the point in a launch, median over launches; None if it was not stored."""
+    """Total time of the point in a launch, median over launches; None if it was not stored."""
     load_s: float | None
     """From the start of the process to a loaded model; None if it was not measured."""
 
@@ -46,10 +46,10 @@ class Estimate:
     """The estimated time of a plan."""
 
     cells_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by run id, without the cells that were never measured."""
+    """Seconds by run id, excluding cells that were never measured."""
     known_points: int = 0
     scaled_points: int = 0
-    """Scaled from the nearest point of the same cell, in proportion to the work."""
+    """Number of points scaled from the nearest point of the same cell, in proportion to the work."""
     unknown_points: int = 0
 
     @property
@@ -59,7 +59,7 @@ class Estimate:
 
 
 def cell_key(cell: Cell, hardware_id: str) -> str:
-    """What two cells must share for the times of one to apply to the other."""
+    """The key of cells whose times apply to each other."""
     workload = cell.workload
     model = (workload.model_id, workload.config_hash, workload.task, workload.weights)
     return canonical_hash([*model, hardware_id, cell.runtime, to_json(cell.runtime_mode), cell.precision])
@@ -84,7 +84,7 @@ def estimate(plans: Sequence[CellPlan], known: Sequence[Known]) -> Estimate:
 
 
 def _cell_s(plan: CellPlan, own: Sequence[Known]) -> float:
-    """launches x (load + points); with a process for every point, each point loads anew."""
+    """launches x (load + points); with a process per point, every point includes a load."""
     loads = [one.load_s for one in own if one.load_s is not None]
     load_s = median(loads) if loads else 0.0
     times_loaded = len(plan.runnable) if plan.settings.point_per_process else min(1, len(plan.runnable))
@@ -102,8 +102,8 @@ def _point_s(point: Point, settings: Settings, own: Sequence[Known]) -> float:
 
 
 def _launch_s(one: Known, settings: Settings, scale: float) -> float:
-    """The time of a launch if it was measured with the same settings, else calls x latency within the profile's
-    limits."""
+    """The time of the point in a launch, if it was measured with the same settings; else calls x latency, within the
+    profile's limits."""
     way = (settings.profile, settings.fixed_iterations, settings.fixed_warmup_iterations)
     same_way = (one.profile, one.fixed_iterations, one.fixed_warmup_iterations) == way
     latency_s = one.latency_ms * scale / 1e3

@@ -1,6 +1,6 @@
-"""The manifest of a batch: its plans and which runs are stored, so that an interrupted batch can continue.
+"""The manifest of a batch: its plans and which runs are stored, so that an interrupted batch can be resumed.
 
-`batch_<session>.manifest.jsonl` exists while a batch is unfinished. Its first line holds every plan; which cells are
+`batch_<session>.manifest.jsonl` exists while a batch is unfinished. Its first line contains all plans; which cells are
 started or finished follows from the run ids of the partial files and run files in the same folder.
 """
 
@@ -63,10 +63,10 @@ class Manifest:
         records = journal.read(path, FORMAT, VERSION, "an unfinished batch")
         owner = journal.owner(path, records)
         if owner is not None and owner.is_alive():
-            raise UsageError(f"{path}: in use by PID {owner.pid}: wait for it, or end it")
+            raise UsageError(f"{path}: in use by PID {owner.pid}: wait until it ends, or stop it")
         about = from_json(About, restored(records[0].get("about")), f"{path}: about")
-        if path.name != _name(about.session_id):  # the log's name is made of the id, too
-            raise FormatError(f"{path}: it is not the manifest of session {about.session_id!r}: restore its name")
+        if path.name != _name(about.session_id):  # the name of the log contains the id too
+            raise FormatError(f"{path}: not the manifest of session {about.session_id!r}: restore its file name")
         noted = [record["Stored"] for record in records if "Stored" in record]
         return cls(
             path,
@@ -81,7 +81,8 @@ class Manifest:
         return tuple(plan.cell for plan in self.plans)
 
     def owns(self, path: str, also: str | None = None) -> bool:
-        """Whether a path is in the folder of this file, links followed, or is `also`. A DuckLake is in no folder."""
+        """Whether a path is in the folder of this file, following links, or is `also`. A DuckLake is not in any
+        folder."""
         if is_lake(path):
             return also is not None and absolute_database(also) == path
         resolved = Path(path).resolve()
@@ -90,14 +91,14 @@ class Manifest:
         )
 
     def own_path(self, path: str | None, flag: str, *, also: str | None = None) -> str | None:
-        """A path of this file that a resumed batch may write to: one in its folder, or `also`, the command's default.
+        """A path from this file that a resumed batch may write to: in its folder, or `also`, the command's default.
 
-        Raises UsageError for any other, which only the command line may name.
+        Raises UsageError for any other path, which must be given on the command line.
         """
         if path is None or self.owns(path, also):
             return path
         raise UsageError(
-            f"--resume: {self.path} names {path}, outside its folder: repeat {flag} {shlex.quote(path)}, or another"
+            f"--resume: {self.path} refers to {path}, outside its folder: to use it, repeat {flag} {shlex.quote(path)}"
         )
 
     def take(self) -> None:
@@ -143,5 +144,5 @@ def run_files(folder: Path) -> dict[str, Path]:
 
 
 def partial_runs(folder: Path) -> dict[str, spool.PartialRun]:
-    """The unfinished runs in a folder by run id. Raises FormatError for a file that is none."""
+    """The unfinished runs in a folder by run id. Raises FormatError for an invalid file."""
     return {partial.read().plan.run_id: partial for partial in spool.unfinished(folder)}

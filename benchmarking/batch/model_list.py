@@ -1,25 +1,25 @@
-"""A file of models: text with one id per line, or YAML with settings.
+"""A list of models: a text file with one id per line, or a YAML file with settings.
 
-YAML keys (each setting is named as its flag, with `_` for `-`; a single item is a list of one):
+YAML keys (settings have the names of flags, with `_` for `-`; a list of one item can be written as the item):
 
-    models:                    names, or mappings with `id` and settings of that model alone
+    models:                    names, or mappings with `id` and settings of this model only
       - bert-base-uncased
       - {id: gpt2, precisions: [float32], new_tokens: [16, 64]}
-    devices: [cpu, cuda]       at the top level or under `defaults:`: settings of every model
+    devices: [cpu, cuda]       settings of all models, at the top level or under `defaults:`
     precisions: [float32, bfloat16]
     batch_sizes: [1, 8]
-    grids:                     several grids, whose points are measured together
+    grids:                     several grids, measured together
       - {batch_sizes: [1, 2, 4], sequence_lengths: [128]}
       - {batch_sizes: [1], sequence_lengths: [512]}
     overrides:                 settings of models whose id matches; later ones win
       - {match: "gpt2*", launches: 5}
-    include: ["bert*", gpt2]   only models that match a pattern
-    exclude: ["*-large-*"]     without models that match a pattern
+    include: ["bert*", gpt2]   measure only models that match a pattern
+    exclude: ["*-large-*"]     skip models that match a pattern
 
-Runtimes may be `all`: every one that is compared with eager; those that do not run are left out, with the reason.
-Precedence: built-in defaults < settings of the file < overrides in order < the model's own < flags on the command line.
+`runtimes: all` means every runtime that is compared with eager; those that cannot run are left out, with the reason.
+Precedence: built-in defaults < settings in the file < overrides in order < the model's own < flags on the command line.
 An axis applies to the models that have it, and an option to the runtimes that have it. It is an error to set an axis
-for a single model that lacks it or for a batch in which no model has it, or an option that none of the runtimes has.
+for a single model that lacks it or for a batch without any model that has it, or an option that no runtime has.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def setting_values(mapping: Mapping[str, Node], *, others: tuple[str, ...] = ())
 
 
 def merged_settings(under: Values, over: Values) -> dict[str, Any]:
-    """Both, `over` taking precedence, also over values in the other's grids. Tags of both are kept."""
+    """The settings of both. `over` takes precedence, even over values in the other's grids. Tags are combined."""
     together = {**under, **over, "tags": {**under.get("tags", {}), **over.get("tags", {})}}
     if "grids" in under and "grids" not in over:
         together["grids"] = tuple(
@@ -103,14 +103,14 @@ def merged_settings(under: Values, over: Values) -> dict[str, Any]:
 
 def _word(node: Node) -> str:
     if node.content is None:
-        raise UsageError('takes a word: got nothing (null means nothing in YAML: write "null" in quotes)')
+        raise UsageError('takes a word: got null (to get the word, write "null" in quotes)')
     if not isinstance(node.content, str) or not node.content.strip():
         raise UsageError(f"takes a word: got {node.text}")
     return node.content.strip()
 
 
 def _option(node: Node) -> str:
-    """A word as the flag takes it, including YAML's true, false and numbers."""
+    """A word as accepted by the flag, including YAML's true, false and numbers."""
     if isinstance(node.content, bool):
         return str(node.content).lower()
     return str(node.content) if isinstance(node.content, int) else _word(node)
@@ -149,10 +149,10 @@ def _some(read_item: Callable[[Node], Any], *, ordered: bool = False) -> Callabl
     def read_list(node: Node) -> tuple[Any, ...]:
         items = [read_item(item) for item in node.items()]
         if not items:
-            raise UsageError("is an empty list: leave it out, or give a value")
+            raise UsageError("is an empty list: remove it, or give a value")
         if len(set(items)) != len(items):
             twice = next(item for item in items if items.count(item) > 1)
-            raise UsageError(f"has {twice!r} twice")
+            raise UsageError(f"contains {twice!r} twice: remove one")
         return tuple(sorted(items) if ordered else items)
 
     return read_list
@@ -176,7 +176,7 @@ def _grids(node: Node) -> tuple[dict[str, Any], ...]:
                 value.refuse(f"grids: {key} is not an axis: known: {', '.join(BY_KEY)}")
         found.append({key: read_settings(key, value) for key, value in grid.items()})
     if not found:
-        raise UsageError("is an empty list: leave it out, or write a grid")
+        raise UsageError("is an empty list: remove it, or give a grid")
     return tuple(found)
 
 
@@ -211,7 +211,7 @@ def readers() -> Mapping[str, Callable[[Node], Any]]:
 
 
 def help_text() -> str:
-    """How lists are written, and every setting there is."""
+    """The format of lists of models, and all settings."""
     return f"{__doc__}\n{textwrap.fill(f'Settings: {chr(32).join(readers())}.', width=118)}\n"
 
 
@@ -232,7 +232,7 @@ class Entry:
     shared: Mapping[str, Any] = field(default_factory=dict)
     """Settings shared by several models."""
     own: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of this model alone."""
+    """Settings of this model only."""
 
 
 def entries_from_names(names: Sequence[str], where: str) -> tuple[Entry, ...]:
@@ -244,7 +244,7 @@ def entries_from_file(path: Path) -> tuple[Entry, ...]:
     """The entries of a list. Raises UsageError with file, line and key, and StorageError."""
     entries = _from_yaml(path) if path.suffix.lower() in YAML_SUFFIXES else _from_text(path)
     if not entries:
-        raise UsageError(f"{path}: contains no model")
+        raise UsageError(f"{path}: contains no models: list at least one")
     return _each_once(entries)
 
 
@@ -261,7 +261,7 @@ def select_entries(
     left = [entry for entry in entries if not include or _matches(entry, include)]
     left = [entry for entry in left if not _matches(entry, exclude)]
     if not left:
-        raise UsageError(f"{where}: include and exclude leave no model of {len(entries)}")
+        raise UsageError(f"{where}: include and exclude select none of {len(entries)} models")
     return tuple(left)
 
 

@@ -1,4 +1,4 @@
-"""Plans all cells of a batch (models x devices x runtimes x precisions), and reports every problem first."""
+"""Plans all cells of a batch (models x devices x runtimes x precisions), and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from benchmarking.workloads.support.families import axes_of
 
 LOOK_UPS_AT_ONCE = 16
 
-"""Concurrent look-ups of models: one that the hub does not answer takes up to 20 s, and each is a process."""
+"""Number of concurrent lookups of models. One without an answer of the hub takes up to 20 s, and each is a process."""
 
 MAX_NAMES = 4
 
@@ -33,7 +33,7 @@ Found = Workload | BenchhouseError
 
 
 class PlanError(BenchhouseError):
-    """Some cells cannot be measured. `reasons` has a line for each reason, with its cells."""
+    """Some cells cannot be measured. `reasons` has a line per reason, with its cells."""
 
     def __init__(self, troubles: Sequence[tuple[str, BenchhouseError]], total: int) -> None:
         by_reason: dict[str, list[str]] = {}
@@ -42,44 +42,44 @@ class PlanError(BenchhouseError):
         self.reasons = tuple(f"{_listed(names)}: {reason}" for reason, names in by_reason.items())
         is_usage = any(isinstance(error, UsageError) for _, error in troubles)
         self.exit_code = EXIT_USAGE if is_usage else EXIT_FAILED
-        super().__init__(f"{len(troubles)} of {total} cells cannot be measured, so nothing was")
+        super().__init__(f"nothing measured: {len(troubles)} of {total} cells are unsupported or invalid")
 
 
 def plan_all(
-    asked: Sequence[CellRequest], session_id: str, machine: Machine, say: Callable[[str], None] = lambda line: None
+    requested: Sequence[CellRequest], session_id: str, machine: Machine, say: Callable[[str], None] = lambda line: None
 ) -> tuple[CellPlan, ...]:
-    """The plans of all cells, in the order of the requests. `say` gets a message for each runtime of `all` that is left
-    out. Raises PlanError if any cell cannot be measured."""
-    found = _look_up(asked)
+    """The plans of all cells, in the order of the requests. `say` is called with a message for each runtime of `all`
+    that is left out. Raises PlanError if any cell cannot be measured."""
+    found = _look_up(requested)
     plans: list[tuple[CellRequest, CellPlan]] = []
     troubles: list[tuple[str, BenchhouseError]] = []
-    for cell_request in asked:
+    for cell_request in requested:
         try:
             plans += [
                 (cell_request, plan)
-                for plan in _plans(cell_request, session_id, found[_question(cell_request)], machine, say)
+                for plan in _plans(cell_request, session_id, found[_lookup_key(cell_request)], machine, say)
             ]
         except BenchhouseError as error:
             troubles.append((cell_request.name, error))
     troubles += _twice(plans)
     if troubles:
-        raise PlanError(troubles, len(asked))
-    _check_shared_axes(asked, [plan for _, plan in plans])
+        raise PlanError(troubles, len(requested))
+    _check_shared_axes(requested, [plan for _, plan in plans])
     _check_shared_options(plans)
     return tuple(plan for _, plan in plans)
 
 
-def _question(cell_request: CellRequest) -> tuple[Any, ...]:
-    """Everything that the workload depends on: cells with the same question share it."""
+def _lookup_key(cell_request: CellRequest) -> tuple[Any, ...]:
+    """All fields that the workload depends on; cells with the same key share it."""
     first = cell_request.requests[0]
     return (first.model_id, first.task, first.weights, first.settings.seed)
 
 
-def _look_up(asked: Sequence[CellRequest]) -> dict[tuple[Any, ...], Found]:
-    """The workloads by question, looked up concurrently: most of the time is waiting for the hub."""
-    questions = {_question(cell_request): cell_request for cell_request in asked}
+def _look_up(requested: Sequence[CellRequest]) -> dict[tuple[Any, ...], Found]:
+    """The workloads by key, looked up concurrently, since most of the time is spent waiting for the hub."""
+    by_key = {_lookup_key(cell_request): cell_request for cell_request in requested}
     with ThreadPoolExecutor(max_workers=LOOK_UPS_AT_ONCE) as threads:
-        return dict(zip(questions, threads.map(_workload, questions.values()), strict=True))
+        return dict(zip(by_key, threads.map(_workload, by_key.values()), strict=True))
 
 
 def _workload(cell_request: CellRequest) -> Found:
@@ -117,13 +117,13 @@ def _joined(plans: Sequence[CellPlan]) -> CellPlan:
 
 
 def _twice(plans: Sequence[tuple[CellRequest, CellPlan]]) -> list[tuple[str, BenchhouseError]]:
-    """Cells that turn out to be the same, such as device auto and the device it selects."""
+    """Cells that turn out to be identical, such as device auto and the device that it selects."""
     seen: dict[str, CellRequest] = {}
     troubles: list[tuple[str, BenchhouseError]] = []
     for cell_request, plan in plans:
         first = seen.setdefault(_identity(plan.cell), cell_request)
         if first is not cell_request:
-            same = f"the same cell, {cell_name(plan.cell)}, as {first.name}"
+            same = f"the same cell ({cell_name(plan.cell)}) as {first.name}"
             troubles.append((cell_request.name, UsageError(f"is {same}: remove one of them")))
     return troubles
 
@@ -135,21 +135,21 @@ def _identity(cell: Cell) -> str:
     return canonical_hash(to_json([*model, *device, cell.runtime_mode]))
 
 
-def _check_shared_axes(asked: Sequence[CellRequest], plans: Sequence[CellPlan]) -> None:
+def _check_shared_axes(requested: Sequence[CellRequest], plans: Sequence[CellPlan]) -> None:
     """Raise UsageError for an axis that was set for the whole batch and that none of its models has."""
     had = {axis for plan in plans for point in plan.points for axis in axes_of(point)}
-    for cell_request in asked:
+    for cell_request in requested:
         for request in cell_request.requests:
             for axis in request.family_axes:
                 if axis not in had:
-                    raise UsageError(f"no model of the batch has an axis {axis} ({AXES[axis].noun}): leave it out")
+                    raise UsageError(f"no model of the batch has the axis {axis} ({AXES[axis].noun}): remove it")
 
 
 def _check_shared_options(plans: Sequence[tuple[CellRequest, CellPlan]]) -> None:
     """Raise UsageError for an option that no runtime has; for an option of one model, none of that model's."""
-    asked = {name for cell_request, _ in plans for name in cell_request.requests[0].options}
+    requested = {name for cell_request, _ in plans for name in cell_request.requests[0].options}
     own = {(cell_request.requests[0].model_id, name) for cell_request, _ in plans for name in cell_request.own_options}
-    check_shared_options(frozenset(asked), [plan.cell for _, plan in plans])
+    check_shared_options(frozenset(requested), [plan.cell for _, plan in plans])
     for model_id, name in sorted(own):
         cells = [plan.cell for cell_request, plan in plans if cell_request.requests[0].model_id == model_id]
         check_shared_options(frozenset({name}), cells)
@@ -165,11 +165,11 @@ class CellRequest:
     """One requested cell."""
 
     where: str
-    """Where it was requested: "models.yaml:3", or a flag."""
+    """The place of the request: "models.yaml:3", or a flag."""
     requests: tuple[Request, ...]
-    """One for each grid, the same otherwise; their points are measured together."""
+    """One request per grid, otherwise equal; their points are measured together."""
     own_options: frozenset[str] = frozenset()
-    """Runtime options that are set for this model alone."""
+    """Runtime options that are set for this model only."""
 
     @property
     def name(self) -> str:
@@ -205,7 +205,7 @@ def _keys(own: Values) -> set[str]:
 
 
 def _common(model_id: str, chosen: Values, shared: frozenset[str], command: tuple[str, ...]) -> dict[str, Any]:
-    """The fields of a request that all cells of a model share."""
+    """The fields that the requests of all cells of a model share."""
     return {
         "model_id": model_id,
         "task": chosen.get("task"),

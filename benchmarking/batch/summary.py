@@ -48,11 +48,11 @@ SHOWN = (
     "compile_s",
 )
 
-"""Metrics of a point that the summary repeats; the run file has all of them."""
+"""Metrics of a point included in the summary; the run file has all metrics."""
 
 INTERVAL = ("latency_ci_low_ms", "latency_ci_high_ms")
 
-"""Left out for fewer than 3 launches, where they speak of the calls of these processes only."""
+"""Metrics omitted with fewer than 3 launches, where they only cover the calls within these processes."""
 
 
 CellState = Literal["ok", "failed", "skipped", "timed_out", "pending", "stored"]
@@ -70,9 +70,9 @@ class PointSummary:
     validity: Validity | None
     error: str | None
     metrics: Mapping[str, float]
-    """Those of `SHOWN` that were measured."""
+    """The measured metrics of `SHOWN`."""
     doubts: tuple[Doubt, ...]
-    """Those above severity info."""
+    """Kinds of doubt above severity info."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class CellSummary:
     num_threads: int | None = None
     """Requested; None leaves the choice to the runtime."""
     status: CellState
-    """That of the run; pending before there is one; stored if it is in the database and its file was removed."""
+    """The status of the run; pending before there is one; stored if it is in the database and its file was removed."""
     run_file: str | None = None
     """Name of the run file in the output folder; None before there is one."""
     stored: bool | None = None
@@ -125,14 +125,14 @@ class BatchSummary:
     command: tuple[str, ...]
     status: BatchState
     started_at: str
-    """UTC, ISO 8601; of a resumed batch the first start."""
+    """UTC, ISO 8601; the first start of a resumed batch."""
     finished_at: str | None
     """None while it runs."""
     database: str | None
     cells_by_status: Mapping[str, int]
     cells: tuple[CellSummary, ...] = field(default_factory=tuple)
     comparisons: tuple[Comparison, ...] = ()
-    """For models that several runtimes ran; empty while the batch runs."""
+    """For models measured with several runtimes; empty while the batch runs."""
     scalings: tuple[Scaling, ...] = ()
     """For models with several numbers of threads; empty while the batch runs."""
 
@@ -168,7 +168,7 @@ def summary(
     finished_at: str | None,
     runs: Sequence[Run] = (),
 ) -> BatchSummary:
-    """The summary of the batch in its current state; `runs` are those that are compared, none while it runs."""
+    """The summary of the batch in its current state; `runs` are the runs to compare, empty while it runs."""
     return BatchSummary(
         session_id=about.session_id,
         command=about.command,
@@ -234,7 +234,7 @@ def _point(result: Result) -> PointSummary:
 
 
 def _errors(result: Result) -> list[str]:
-    """The failure of a point, or of its lost launches."""
+    """The error of a point, or of its failed launches."""
     if result.status in ("failed", "timed_out"):
         return [f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}"]
     lost = [doubt for doubt in result.doubts if doubt.kind == "launch_failed"]
@@ -259,9 +259,9 @@ CELL_COLUMNS: tuple[Column[CellSummary], ...] = (
 
 
 def cells_table(cells: Sequence[CellSummary], page: Page = PLAIN) -> str:
-    """A row per cell: numbers of ok, failed and skipped points, the highest throughput, the worst doubt in a word.
+    """A row per cell: numbers of ok, failed and skipped points, the highest throughput, and the worst validity.
 
-    Each kind of doubt is a sentence below the table.
+    Below the table is a sentence for each kind of doubt.
     """
     table = table_of(CELL_COLUMNS, cells, page)
     doubts = ((doubt.kind, cell.name) for cell in cells for point in cell.points for doubt in point.doubts)
@@ -310,11 +310,11 @@ def estimate_text(plans: Sequence[CellPlan], estimate: Estimate) -> str:
     points = sum(len(plan.runnable) for plan in plans)
     head = f"{len(plans)} cells, {points} points"
     if not estimate.known_points and not estimate.scaled_points:
-        return f"{head}; time: unknown, since nothing similar was measured here before"
+        return f"{head}; estimated time: unknown, since nothing similar was measured on this hardware before"
     parts = [f"{estimate.known_points} measured before"]
     parts += [f"{estimate.scaled_points} scaled from the nearest point"] if estimate.scaled_points else []
     parts += [f"{estimate.unknown_points} unknown and not counted"] if estimate.unknown_points else []
-    return f"{head}; time: about {duration(estimate.total_s)} ({', '.join(parts)})"
+    return f"{head}; estimated time: about {duration(estimate.total_s)} ({', '.join(parts)})"
 
 
 def throughput(point: PointSummary, family: Family | None) -> tuple[float, str] | None:

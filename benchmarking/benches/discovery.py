@@ -1,8 +1,8 @@
 """Finds the benchmarks in a folder, and loads one from its file.
 
-User code is imported in child processes only. As a child, this module takes paths on stdin as JSON and writes JSON
-lines to stdout: for each file {"importing": path}, so that a file that ends the process is known, then {"benches":
-[...]} or {"error": "..."}.
+User code is imported in child processes only. As a child, this module reads paths as JSON from stdin and writes JSON
+lines to stdout: for each file {"importing": path}, so that a file that ends the process can be identified, then
+{"benches": [...]} or {"error": "..."}.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import IO, Any
 from benchmarking.benches.entry_points import (
     Asked,
     FunctionBenchmark,
-    asked_by,
     entry_point,
     function_benchmark,
     is_driver,
     loading,
+    requested_by,
 )
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, TimedBy, configs_of, timed_by
 from benchmarking.core.child_process import run_module
@@ -36,21 +36,21 @@ from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import from_json, to_json
 
 TIME_LIMIT_S = 300.0
-"""For importing all files: the first import of torch from a slow disk takes a minute."""
+"""Time limit for importing all files: the first import of torch from a slow disk takes a minute."""
 EXAMPLES = Path(__file__).with_name("examples")
 """The folder of the examples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """A user-written benchmark class that was found, with the configs to measure."""
+    """A discovered user-written benchmark class, with the configs to measure."""
 
     path: str
     """Its file."""
     class_name: str
     configs: tuple[BenchmarkConfig, ...]
     devices: tuple[str, ...]
-    """Kinds of device that it uses; empty for those that torch runs on."""
+    """Kinds of device that it supports; empty for all those that torch runs on."""
     timed_by: TimedBy
     task: str
     is_mock: bool
@@ -66,7 +66,7 @@ class Discovery:
     """The benchmarks of a folder."""
 
     benches: tuple[Bench, ...]
-    """Those to measure, in the order of their files."""
+    """The benchmarks to measure, in the order of their files."""
     left_out: Mapping[str, str]
     """Label -> why it is not measured."""
 
@@ -88,7 +88,7 @@ def discover(
     for bench in _listed(files):
         configs = tuple(config for config in bench.configs if _wanted(bench, config, folder, include, exclude))
         if bench.is_mock and not enable_mock:
-            left_out[bench.label] = "a mock: --enable-mock runs it"
+            left_out[bench.label] = "a mock: use --enable-mock to run it"
         elif not configs:
             left_out[bench.label] = "excluded by --include and --exclude"
         else:
@@ -103,7 +103,7 @@ def _files(folder: Path) -> list[Path]:
     if folder.is_file() and folder.suffix == ".py":
         return [folder.resolve()]
     if not folder.is_dir():
-        raise UsageError(f"--benches {folder}: no such folder or Python file")
+        raise UsageError(f"--benches {folder}: no such folder or Python file: check the path")
     root = folder.resolve()
     found = sorted(root.rglob("*.py"))
     return [path for path in found if not any(part[0] in "._" for part in path.relative_to(root).parts)]
@@ -111,7 +111,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _names_of_file(path: Path, folder: Path) -> tuple[str, ...]:
     root = folder.resolve()
-    is_inside = folder.is_dir() and path.is_relative_to(root)  # a driver may ask for a class of another file
+    is_inside = folder.is_dir() and path.is_relative_to(root)  # a driver may request a class from another file
     return (path.stem, path.name, path.relative_to(root).as_posix() if is_inside else path.as_posix())
 
 
@@ -142,7 +142,7 @@ def _listed(files: Sequence[Path]) -> list[Bench]:
         errors.append(f"listing the benchmarks {answers.end}")
     if errors:
         more = f" (and {len(errors) - 1} more such files)" if len(errors) > 1 else ""
-        raise UsageError(f"{errors[0]}{more}; --exclude skips a file by its name")
+        raise UsageError(f"{errors[0]}{more}; use --exclude NAME to skip a file")
     return benches
 
 
@@ -191,8 +191,8 @@ def _contents(path: Path) -> dict[str, Any]:
 
 
 def _found(path: Path) -> Iterator[tuple[type[ModelBenchmark], Sequence[BenchmarkConfig] | None]]:
-    """The benchmarks of a file: those that its driver asks for, else its classes, else its timed function; with their
-    configs, None for the class's own."""
+    """The benchmarks of a file: those requested by its driver, else its classes, else its timed function; with their
+    configs, or None for the class's own."""
     module = load_module(path)
     function = entry_point(module, path)
     if function is not None and is_driver(function):
@@ -206,7 +206,7 @@ def _found(path: Path) -> Iterator[tuple[type[ModelBenchmark], Sequence[Benchmar
 
 def _driven(path: Path, driver: Callable[..., Any]) -> Asked:
     try:
-        return asked_by(driver)
+        return requested_by(driver)
     except BenchhouseError:
         raise
     except Exception as error:
@@ -215,11 +215,13 @@ def _driven(path: Path, driver: Callable[..., Any]) -> Asked:
 
 
 def described(bench: type[ModelBenchmark], configs: Sequence[BenchmarkConfig] | None = None) -> Bench:
-    """A class as a benchmark, with its own configs or these. Raises UsageError for one that no file defines."""
+    """A class as a benchmark, with its own configs or these. Raises UsageError for a class that is not in a file."""
     try:
         path = Path(inspect.getfile(bench)).resolve()
     except (TypeError, OSError) as error:
-        raise UsageError(f"{bench.__name__} is in no file, from which other processes could load it") from error
+        raise UsageError(
+            f"{bench.__name__} is not in a file: define it in one, so that other processes can load it"
+        ) from error
     return from_json(Bench, _described(path, bench, configs))
 
 
@@ -247,13 +249,13 @@ def _described(
 
 
 def _line(bench: type[ModelBenchmark]) -> int:
-    """Where its class or function begins."""
+    """The line where its class or function begins."""
     source: Any = bench.function if issubclass(bench, FunctionBenchmark) else bench
     return inspect.getsourcelines(source)[1]
 
 
 def load_module(path: Path) -> ModuleType:
-    """The file as a module, with its folder first on the module path, so that it can import its neighbours.
+    """The file as a module, with its folder first on the module path, so that it can import modules next to it.
 
     Raises UsageError with the file and line at which the import failed.
     """
@@ -276,7 +278,7 @@ def load_module(path: Path) -> ModuleType:
 
 
 def classes(module: ModuleType) -> tuple[type[ModelBenchmark], ...]:
-    """The benchmarks that a file defines, in order; without base classes, which begin with "_" or are abstract."""
+    """The benchmarks defined in a file, in order, without base classes (abstract or with a name starting with "_")."""
     found = (value for value in vars(module).values() if inspect.isclass(value) and issubclass(value, ModelBenchmark))
     return tuple(
         dict.fromkeys(
@@ -300,7 +302,7 @@ def load_class(path: Path, name: str) -> type[ModelBenchmark]:
 
 
 def error_location(path: Path, error: BaseException) -> str:
-    """The file and, if the error has one, the line in it."""
+    """The file, and the line if the error has one."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f"{path}, line {error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]

@@ -1,8 +1,8 @@
 """Benchmarks that are functions: `run_<name>` in a file <name>.py, or `run_benchmark`.
 
-A function with a parameter `output_dir` measures by a `BenchmarkRunner` itself: it is called once while the benchmarks
-are listed, when the runner only notes what it is asked for. Any other function is the timed call: it gets, by name, the
-fields of the config that it has parameters for, and its defaults are the config.
+A function with a parameter `output_dir` is a driver that uses a `BenchmarkRunner` itself. It is called once while the
+benchmarks are listed, when the runner only records the requested benchmarks. Any other function is the timed call: its
+parameters are fields of the config, and their defaults form the config.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from benchmarking.benches.model_benchmark import OF_OPTIONS, OTHER_NAMES, Benchm
 from benchmarking.core.errors import UsageError
 
 Asked = list[tuple[type[ModelBenchmark], Sequence[BenchmarkConfig]]]
-"""Benchmarks and their configs, as a runner was asked for them."""
+"""The benchmarks requested from a runner, with their configs."""
 FIELDS = frozenset(field.name for field in dataclasses.fields(BenchmarkConfig))
 NAMES = (*FIELDS, *OTHER_NAMES, *OF_OPTIONS)
-"""Parameters whose defaults are a config."""
+"""Parameters whose defaults form a config."""
 OWN = ("config", "torch_device", "logger")
 """Further parameters of a timed function."""
 _asked: ContextVar[Asked | None] = ContextVar("asked", default=None)
@@ -62,12 +62,12 @@ def entry_point(module: ModuleType, path: Path) -> Callable[..., Any] | None:
 
 
 def is_driver(function: Callable[..., Any]) -> bool:
-    """Whether the function measures by a runner itself."""
+    """Whether the function is a driver, which uses a runner itself."""
     return "output_dir" in inspect.signature(function).parameters
 
 
 def function_benchmark(function: Callable[..., Any]) -> type[ModelBenchmark]:
-    """The class of a timed function. Raises UsageError for a parameter that nothing gives a value."""
+    """The class for a timed function. Raises UsageError for a parameter without a value."""
     parameters = inspect.signature(function).parameters.values()
     defaults: dict[str, Any] = {}
     for one in parameters:
@@ -75,7 +75,7 @@ def function_benchmark(function: Callable[..., Any]) -> type[ModelBenchmark]:
         is_rest = one.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         if not has_default and not is_rest and one.name not in (*NAMES, *OWN):
             raise UsageError(
-                f"{function.__name__}: parameter {one.name!r} is no field of BenchmarkConfig: give it a default"
+                f"{function.__name__}: parameter {one.name!r} is not a field of BenchmarkConfig: give it a default"
             )
         if has_default and one.name in NAMES and one.default is not None:
             defaults[one.name] = one.default
@@ -90,8 +90,8 @@ def function_benchmark(function: Callable[..., Any]) -> type[ModelBenchmark]:
     return type(function.__name__, (FunctionBenchmark,), members)
 
 
-def asked_by(driver: Callable[..., Any]) -> Asked:
-    """What a driver asks its runner for; nothing is measured. Errors of the driver pass through."""
+def requested_by(driver: Callable[..., Any]) -> Asked:
+    """The benchmarks that a driver requests from its runner, without measuring. Errors of the driver pass through."""
     given: Mapping[str, Any] = {"logger": logging.getLogger(__name__), "output_dir": "."}
     parameters = inspect.signature(driver).parameters
     asked: Asked = []
@@ -103,8 +103,8 @@ def asked_by(driver: Callable[..., Any]) -> Asked:
     return asked
 
 
-def being_asked() -> Asked | None:
-    """Where a runner notes what it is asked for, instead of measuring; None while it is to measure."""
+def recorded_requests() -> Asked | None:
+    """The list in which a runner records requests instead of measuring; None if it is to measure."""
     return _asked.get()
 
 

@@ -1,4 +1,4 @@
-"""The base class of user-written benchmarks, and the configs that say what to measure."""
+"""The base class of user-written benchmarks, and their configs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class ModelBenchmark(ABC):
     Define one kind of call:
       - `run()`: timed from outside like a model, waiting for the device before and after;
       - `measure_latency()` and/or `measure_time_to_first_token()`: the benchmark measures its own times and returns
-        them in milliseconds. Results are marked accordingly (doubt `timed_by_itself`). With the latter alone, a call
-        ends at its first token, which is then also its latency.
+        them in milliseconds. Results are marked accordingly (doubt `timed_by_itself`). With only the latter, a call
+        ends at its first token, so that its latency is the time to first token.
 
     An exception makes the result failed, with the reason; other results are not affected.
     """
@@ -36,12 +36,12 @@ class ModelBenchmark(ABC):
     configs: ClassVar[Iterable[BenchmarkConfig] | Callable[[], Iterable[BenchmarkConfig]]] = ()
     """What to measure: a list, or a class method that returns one. Empty: one config named after the class."""
     devices: ClassVar[tuple[str, ...]] = ()
-    """Kinds of device that it uses (values of `--device`); empty for those that torch runs on. Name "openvino" or
-    "qnn" for a benchmark that drives them itself."""
+    """Kinds of device that it supports (values of `--device`); empty for all those that torch runs on. Use "openvino"
+    or "qnn" for a benchmark that drives them itself."""
     marks_tokens: ClassVar[bool] = False
     """Whether `run()` calls `self.mark("token")` for each of `config.new_tokens` tokens when it reaches the host."""
     is_mock: ClassVar[bool] = False
-    """Whether it is an example that measures nothing real; skipped without --enable-mock."""
+    """Whether it is an example without real measurements; skipped without --enable-mock."""
     task: ClassVar[str] = "benchmark"
     """The task under which its results are stored."""
 
@@ -76,7 +76,7 @@ class ModelBenchmark(ABC):
         raise NotImplementedError
 
     def problem(self, output: Any) -> str | None:
-        """What is wrong with an output of `run()`, which makes the result invalid; or None. Called once, not timed."""
+        """The problem of an output of `run()`, which makes the result invalid; or None. Called once, not timed."""
         return None
 
     def work(self) -> Mapping[str, float]:
@@ -84,8 +84,8 @@ class ModelBenchmark(ABC):
         return {}
 
     def metrics(self) -> Iterable[CustomMetric]:
-        """Numbers of its own for this launch, each with a name, a unit and the better direction: the share of right
-        answers, tokens accepted a step. Called once after the timed calls."""
+        """Custom metrics of this launch, each with a name, a unit and the better direction, such as accuracy or tokens
+        accepted per step. Called once after the timed calls."""
         return ()
 
 
@@ -103,11 +103,13 @@ def overrides(bench: type[ModelBenchmark], method: str) -> bool:
 
 
 def timed_by(bench: type[ModelBenchmark]) -> TimedBy:
-    """Who measures the time of a benchmark's calls. Raises UsageError when it defines no call or two kinds."""
+    """Which side measures the time of a benchmark's calls. Raises UsageError if it defines no call or both kinds."""
     own = [name for name in ("measure_latency", "measure_time_to_first_token") if overrides(bench, name)]
     if overrides(bench, "run"):
         if own:
-            raise UsageError(f"{bench.__name__} has both run and {own[0]}: remove one, only one can be the call")
+            raise UsageError(
+                f"{bench.__name__} has both run and {own[0]}, but only one can be the timed call: remove one"
+            )
         return "benchhouse"
     if not own:
         raise UsageError(
@@ -117,7 +119,7 @@ def timed_by(bench: type[ModelBenchmark]) -> TimedBy:
 
 
 def configs_of(bench: type[ModelBenchmark]) -> tuple[BenchmarkConfig, ...]:
-    """The configs of a benchmark. Raises UsageError for anything else than configs, and for duplicates."""
+    """The configs of a benchmark. Raises UsageError for anything other than configs, and for duplicates."""
     given = bench.configs() if callable(bench.configs) else bench.configs
     if not isinstance(given, Iterable):
         raise UsageError(f"{bench.__name__}.configs must be a list of BenchmarkConfig: got {given!r}")
@@ -126,7 +128,7 @@ def configs_of(bench: type[ModelBenchmark]) -> tuple[BenchmarkConfig, ...]:
         if not isinstance(config, BenchmarkConfig):
             raise UsageError(f"{bench.__name__}.configs must be a list of BenchmarkConfig: it holds {config!r}")
         if config in configs[:index]:
-            raise UsageError(f"{bench.__name__}.configs holds the same config twice: {config}")
+            raise UsageError(f"{bench.__name__}.configs contains the same config twice: {config}: remove one")
     return configs
 
 
@@ -141,12 +143,12 @@ OF_OPTIONS = ("attn_implementation", "sdpa_backend", "use_cache")
 
 
 def own_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a config by its fields. Raises UsageError for one that is given by two names."""
+    """The values of a config by field. Raises UsageError for a field that is given under two names."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         own = OTHER_NAMES.get(name, name)
         if own in found:
-            raise UsageError(f"BenchmarkConfig: {name} is another name of {own}: give one of them")
+            raise UsageError(f"BenchmarkConfig: {name} is an alias of {own}: give only one of them")
         found[own] = value
     options = {name: found.pop(name) for name in OF_OPTIONS if name in found}
     options = {name: value for name, value in options.items() if value is not None}
@@ -159,8 +161,8 @@ def own_names(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_other_names(config: type[BenchmarkConfig]) -> type[BenchmarkConfig]:
-    """The class, whose constructor takes the other names too. They are no fields, which copies would carry along with
-    the values that they stand for."""
+    """The class with a constructor that also accepts the aliases. They are not fields, since copies would then contain
+    both names."""
     plain = config.__init__
 
     @functools.wraps(plain)
@@ -178,7 +180,7 @@ COUNTS = ("batch_size", "sequence_length", "new_tokens", "iterations")
 @_with_other_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkConfig:
-    """One thing to measure. Raises UsageError for an invalid value.
+    """A configuration to measure. Raises UsageError for an invalid value.
 
     Fields may also be given by the names in `OTHER_NAMES`, which other benchmark scripts use.
     """
@@ -186,9 +188,9 @@ class BenchmarkConfig:
     name: str
     """The model_id of the results; by default `model_id`."""
     model_id: str | None = None
-    """The model that the benchmark loads, for itself; `--model-id` replaces it."""
+    """The model for the benchmark to load; `--model-id` replaces it."""
     variant: str | None = None
-    """The implementation ("compiled", "static cache"); each variant is a series of its own."""
+    """The implementation ("compiled", "static cache"); each variant is a separate series."""
     batch_size: int = 1
     """Items per call, which throughput counts."""
     sequence_length: int | None = None
@@ -201,7 +203,7 @@ class BenchmarkConfig:
     """A value of `--device`."""
     precision: Precision = "float32"
     compile_mode: str | None = None
-    """How the benchmark compiles its model, for itself ("default", "reduce-overhead"); None: not at all."""
+    """How the benchmark compiles its model ("default", "reduce-overhead"); None: not at all."""
     iterations: int | None = None
     """Exactly this many timed calls per launch; None: as the profile requires."""
     warmup_iterations: int | None = None
@@ -227,17 +229,17 @@ class BenchmarkConfig:
 
     @property
     def measurement_iterations(self) -> int | None:
-        """`iterations`, by the name in older scripts."""
+        """`iterations`, under its name in older scripts."""
         return self.iterations
 
     @property
     def num_tokens_to_generate(self) -> int | None:
-        """`new_tokens`, by the name in older scripts."""
+        """`new_tokens`, under its name in older scripts."""
         return self.new_tokens
 
     @property
     def torch_dtype(self) -> str:
-        """`precision`, by the name in older scripts."""
+        """`precision`, under its name in older scripts."""
         return self.precision
 
     @property
@@ -252,7 +254,7 @@ class BenchmarkConfig:
 
 
 def create_config_variants(base: BenchmarkConfig, values: Mapping[str, Sequence[Any]]) -> tuple[BenchmarkConfig, ...]:
-    """A config for every combination of values (field -> list), otherwise equal to `base`; the last field varies
+    """A config for each combination of values (field -> list), otherwise equal to `base`; the last field varies
     fastest.
 
     Raises UsageError for an unknown field, with similar names, and for values that are not a list.

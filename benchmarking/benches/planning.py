@@ -16,36 +16,36 @@ from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
 from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request, plan_points
 
 OF_MODEL = ("model_id", "compile_mode")
-"""Fields of a config that distinguish series where they are given."""
+"""Fields of a config that distinguish series if they are set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPlanning:
-    """The options of a command that apply to its benchmarks."""
+    """The options of a command that apply to benchmarks."""
 
     session_id: str
     settings: Settings
-    """Fixed numbers of calls here take precedence over those of a config."""
+    """Fixed numbers of calls here override those of a config."""
     device: str | None = None
     """A value of `--device` that replaces the configs' device."""
     precision: Precision | None = None
     """Replaces the configs' precision."""
     model_id: str | None = None
-    """Replaces the model of the configs that name one."""
+    """Replaces the model of configs that have one."""
     new_tokens: tuple[int, ...] | None = None
-    """Replaces the number of tokens of the configs that generate: a config for each."""
+    """Replaces the number of tokens of configs that generate tokens, with one config per number."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     skip_unsupported: bool = False
     command: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Added to the configs' tags; these take precedence."""
+    """Added to the configs' tags, which they override."""
     description: str | None = None
 
 
 def plan_benches(
     benches: Sequence[Bench], planning: BenchPlanning, machine: Machine | None = None
 ) -> tuple[CellPlan, ...]:
-    """One plan for all configs of a benchmark that differ in their point only. Raises UsageError for invalid
+    """A plan for each group of configs of a benchmark that differ only in their point. Raises UsageError for invalid
     configs."""
     machine = Machine() if machine is None else machine
     return tuple(_plan(bench, configs, planning, machine) for bench in benches for configs in _cells(bench.configs))
@@ -54,14 +54,16 @@ def plan_benches(
 def replaced_configs(
     benches: Sequence[Bench], planning: BenchPlanning, *, is_shared: bool = False
 ) -> tuple[Bench, ...]:
-    """The benchmarks with the model and number of tokens of the command. Raises UsageError where no config has one to
-    replace, unless the command `is_shared` with models, which it may be meant for."""
+    """The benchmarks with the model and number of tokens of the command. Raises UsageError if no config has one to
+    replace, unless the command also measures models, to which the flag may apply (`is_shared`)."""
     configs = [config for bench in benches for config in bench.configs]
     if not is_shared:
         if planning.model_id is not None and all(config.model_id is None for config in configs):
-            raise UsageError(f"--model-id {planning.model_id}: no config of these benchmarks has a model_id")
+            raise UsageError(
+                f"--model-id {planning.model_id}: no config of these benchmarks has a model_id: remove the flag"
+            )
         if planning.new_tokens is not None and all(config.new_tokens is None for config in configs):
-            raise UsageError("--new-tokens: no config of these benchmarks generates tokens (new_tokens)")
+            raise UsageError("--new-tokens: no config of these benchmarks has new_tokens: remove the flag")
     return tuple(
         replace(bench, configs=tuple(_distinct(each for one in bench.configs for each in _replaced(one, planning))))
         for bench in benches
@@ -121,7 +123,7 @@ def _plan(bench: Bench, configs: Sequence[BenchmarkConfig], planning: BenchPlann
 
 
 def workload_of(bench: Bench, config: BenchmarkConfig) -> Workload:
-    """A benchmark as a workload. The folder of its file does not affect its identity; the worker finds it by `path`."""
+    """A benchmark as a workload. The folder of its file is not part of its identity; the worker finds it by `path`."""
     about: dict[str, Json] = {
         "bench": bench.class_name,
         "file": Path(bench.path).name,

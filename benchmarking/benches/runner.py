@@ -1,4 +1,4 @@
-"""Measuring a benchmark's class from Python, as `batch_benchmark --benches` measures it: in fresh processes."""
+"""Measures a benchmark class from Python, in fresh processes like `batch_benchmark --benches`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.benches.discovery import described
-from benchmarking.benches.entry_points import being_asked, is_loading
+from benchmarking.benches.entry_points import is_loading, recorded_requests
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, configs_of
 from benchmarking.benches.planning import BenchPlanning, plan_benches
 from benchmarking.core.errors import StorageError, UsageError
@@ -25,20 +25,20 @@ from benchmarking.sweep.run import journal
 from benchmarking.sweep.run.session import measured
 
 Scenarios = Mapping[str, Any] | Sequence[BenchmarkConfig]
-"""Configs, or by name configs or objects with a `config`."""
+"""Configs, or a mapping of names to configs or objects with a `config`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioResult:
-    """What was measured of one config."""
+    """The result of a config."""
 
     run: Run
-    """Can be stored: `Warehouse.ingest(run)`."""
+    """The run, for example to store with `Warehouse.ingest(run)`."""
     result: Result
 
 
 class BenchmarkRunner:
-    """Measures a benchmark's class, each config in fresh processes, and writes the results as JSON.
+    """Measures a benchmark class, each config in fresh processes, and writes the results as JSON.
 
     `profile` and `launches` are those of the command; `device` replaces the configs' device.
     """
@@ -64,19 +64,19 @@ class BenchmarkRunner:
         *,
         commit_id: str | None = None,
     ) -> dict[str, ScenarioResult]:
-        """Measure the configs (by default the class's own): the results by the name of the scenario, without those that
-        failed, whose reasons are logged as warnings.
+        """Measure the configs (by default the class's own). Returns results by scenario name; failed ones are omitted
+        and logged as warnings.
 
         `commit_id` replaces the commit of the working folder. Raises UsageError for invalid configs, for a class that
-        is in no file, and while the file is being imported: measuring there would never end.
+        is not in a file, and during the import of the file, where measuring would recurse endlessly.
         """
         kind = benchmark if isinstance(benchmark, type) else type(benchmark)
         configs = _by_name(kind, scenarios)
-        if (asked := being_asked()) is not None:
+        if (asked := recorded_requests()) is not None:
             asked.append((kind, list(configs.values())))
             return {}
         if is_loading():
-            raise UsageError('run_benchmark while the file is imported: put it below if __name__ == "__main__":')
+            raise UsageError('run_benchmark was called during import: put the call below if __name__ == "__main__":')
         found: dict[str, ScenarioResult] = {}
         for name, run in zip(configs, measured(self._plans(kind, configs, commit_id)), strict=True):
             (result,) = run.results
@@ -87,11 +87,11 @@ class BenchmarkRunner:
         return found
 
     def save_results(self, model_name: str, results: Mapping[str, ScenarioResult]) -> str:
-        """Write results into `<output_dir>/<model_name>/`, in the layout of `core.scenario_file`: the file's path.
+        """Write results to `<output_dir>/<model_name>/`, in the layout of `core.scenario_file`; returns the path.
 
         Raises StorageError for a folder that cannot be written to.
         """
-        if being_asked() is not None:
+        if recorded_requests() is not None:
             return ""
         document = scenario_file(model_name, [(one.run, one.result) for one in results.values()])
         for scenario, name in zip(document["benchmark_scenarios"], results, strict=False):
@@ -123,7 +123,7 @@ class BenchmarkRunner:
 
 
 def _by_name(kind: type[ModelBenchmark], scenarios: Scenarios | None) -> dict[str, BenchmarkConfig]:
-    """The configs by the name of their scenario. Raises UsageError for anything but configs."""
+    """The configs by scenario name. Raises UsageError for anything other than configs."""
     named: dict[str, Any]
     if isinstance(scenarios, Mapping):
         named = {name: getattr(each, "config", each) for name, each in scenarios.items()}
@@ -134,12 +134,12 @@ def _by_name(kind: type[ModelBenchmark], scenarios: Scenarios | None) -> dict[st
         if not isinstance(config, BenchmarkConfig):
             raise UsageError(f"scenario {name} takes a BenchmarkConfig: got {config!r}")
     if not named:
-        raise UsageError(f"{kind.__name__}: no scenario to run")
+        raise UsageError(f"{kind.__name__}: no scenario to run: give at least one config")
     return named
 
 
 def _name(config: Any, place: int) -> str:
-    """The name of a config among others: "gpt2 compiled b1 s128 (2)"."""
+    """A unique name of a config: "gpt2 compiled b1 s128 (2)"."""
     if not isinstance(config, BenchmarkConfig):
         return str(place)
     words = (config.name, config.variant, config.precision, config.point.label)

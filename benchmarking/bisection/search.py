@@ -1,13 +1,14 @@
-"""Searches history for the first commit that is as BAD and not as GOOD, in git bisect's order.
+"""Searches history for the first commit that behaves like BAD rather than GOOD, in git bisect's order.
 
-Each step halves the commits that may be it. A commit that cannot be judged is skipped, and the next one is tried away
-from it, since its neighbours tend to fail for the same reason. Where GOOD is no ancestor of BAD, their common
-ancestors are measured first: if one is bad, the change is on GOOD's side. In the end the culprit is measured in turns
-with its parent, so that the change that is reported is its own.
+Each step halves the candidates. A commit without a verdict is skipped, and a more distant one is tried next, since
+neighbours tend to fail for the same reason. If GOOD is not an ancestor of BAD, their common ancestors are measured
+first: if one is bad, the change is on GOOD's side. Finally the culprit is measured in turns with its parent, to confirm
+that it made the change.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,38 +18,38 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.untrusted.history import History
 
 GOLDEN = 0.6180339887498949
-"""Its multiples, without their whole part, are spread evenly over 0 to 1."""
+"""The fractional parts of its multiples are spread evenly over 0 to 1."""
 Kind = Literal["found", "not confirmed", "equal", "not judged", "skipped", "merge base"]
 Measure = Callable[[Role, str, str], Step]
-"""Measures a commit in turns with another one: role, commit, other commit."""
+"""Measures a commit in turns with another one; arguments: role, commit, other commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
-    """What a bisection found."""
+    """The conclusion of a bisection."""
 
     kind: Kind
-    """found: the culprit, confirmed; not confirmed: the culprit, which did not differ from its parent when the two were
-    measured; equal: BAD is equivalent to GOOD; not judged: neither is sure; skipped: the culprit is one of several
-    commits, all but the last of which were skipped; merge base: a common ancestor is bad already."""
+    """found: a confirmed culprit; not confirmed: a culprit that did not differ from its parent when both were measured;
+    equal: BAD is equivalent to GOOD; not judged: it is unclear whether they differ; skipped: the culprit is one of
+    several commits, all but the last of which were skipped; merge base: a common ancestor is already bad."""
     commits: tuple[str, ...] = ()
-    """The culprit; of skipped ones all that may be it; the bad common ancestor."""
+    """The culprit; all candidates if commits were skipped; or the bad common ancestor."""
     parent: str | None = None
-    """What the culprit was measured against."""
+    """The commit that the culprit was measured against."""
     step: Step | None = None
-    """The one that says so: the culprit against its parent, or BAD against GOOD."""
+    """The decisive step: the culprit against its parent, or BAD against GOOD."""
 
 
 def check_sides(history: History, good: str, bad: str) -> None:
-    """Raise UsageError for two commits between which there is nothing to find."""
+    """Raise UsageError for commits without candidates in between."""
     if good == bad:
-        raise UsageError(f"GOOD and BAD are the same commit, {good[:12]}: name two")
+        raise UsageError(f"GOOD and BAD are the same commit {good[:12]}: give two different ones")
     if history.merge_bases(good, bad) == (bad,):
-        raise UsageError(f"BAD ({bad[:12]}) is an ancestor of GOOD ({good[:12]}): name the older commit first")
+        raise UsageError(f"BAD ({bad[:12]}) is an ancestor of GOOD ({good[:12]}): give the older commit first")
 
 
 def search(history: History, good: str, bad: str, measure: Measure, say: Callable[[str], None]) -> Conclusion:
-    """The commit after which the metric is as at BAD. `say` takes remarks on the way."""
+    """Search for the commit that changed the metric. `say` is called with progress messages."""
     whole = measure("whole", bad, good)
     if whole.outcome != "bad":
         return Conclusion(kind="equal" if whole.outcome == "good" else "not judged", step=whole)
@@ -62,7 +63,7 @@ def search(history: History, good: str, bad: str, measure: Measure, say: Callabl
         if step.outcome == "good":
             known_good.append(base)
         else:
-            say(f"the common ancestor {base[:12]} cannot be judged: the change may be before it, on the side of GOOD")
+            say(f"no verdict on the common ancestor {base[:12]}: the change may be before it, on GOOD's side")
             skipped.add(base)
     while True:
         suspects = history.suspects(bad, tuple(known_good))
@@ -70,7 +71,7 @@ def search(history: History, good: str, bad: str, measure: Measure, say: Callabl
         if not left:
             break
         commit = _next(left, suspects[0] in skipped, len(skipped))
-        say(f"commits left to test: {len(left)}, in about log2 of that many steps")
+        say(f"{len(left)} commits left to test, in about {max(1, round(math.log2(len(left))))} steps")
         step = measure("step", commit, good)
         if step.outcome == "bad":
             bad = commit
@@ -88,7 +89,7 @@ def search(history: History, good: str, bad: str, measure: Measure, say: Callabl
 
 
 def _next(left: Sequence[str], is_first_skipped: bool, skips: int) -> str:
-    """The commit to test: the one that divides the others best, or after a skip, one that is not next to it.
+    """The commit to test: the one that splits the others best, or after a skip, one that is not next to it.
 
     git bisect chooses the same way, with pseudo-random numbers in place of the multiples of the golden ratio.
     """

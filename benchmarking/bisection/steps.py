@@ -1,8 +1,8 @@
-"""The steps of a bisection: what was measured at a commit, what that says of it, and the log that keeps them.
+"""The steps of a bisection: the measurements of a commit, its outcome, and the log.
 
-A commit is bad where a point that changed from GOOD to BAD is changed there too, in the same direction, by the verdict
-of `benchhouse ab`. It is good where every such point is equivalent to GOOD, changed the other way, or at least not
-changed, with an interval that excludes half the way to BAD. Anything else is skipped.
+A commit is bad if a point that changed from GOOD to BAD has also changed there, in the same direction, by the verdict
+of `benchhouse ab`. It is good if every such point is equivalent to GOOD, changed in the other direction, or has no
+verdict but an interval that excludes half of the change to BAD. Otherwise it is skipped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Outcome = Literal["bad", "good", "skip"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointChange:
-    """A point of a commit against the same of another one. Changes are relative: 0.1 is 10 % more."""
+    """The change of a point between two commits. Changes are relative: 0.1 means 10 % more."""
 
     point: str
     """Model, device, runtime, precision and point."""
@@ -59,17 +59,17 @@ class Step:
     against: str
     outcome: Outcome
     reason: str | None = None
-    """Why it is skipped, or the whole is not judged."""
+    """Why it is skipped, or why BAD has no verdict."""
     points: tuple[PointChange, ...] = ()
     rounds: int = 0
     seconds: float = 0.0
     run_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of the sides a (the other commit) and b; in the database where runs are saved."""
+    """Run ids of sides a (the other commit) and b; in the database if runs are saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """A bisection: what is searched for, and the steps so far."""
+    """The log of a bisection: the search, and the steps so far."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -78,18 +78,18 @@ class Log:
     command: tuple[str, ...]
     metric: str
     looks: tuple[int, ...]
-    """The numbers of rounds after which a step is judged."""
+    """The numbers of rounds after which a verdict is attempted."""
     steps: tuple[Step, ...] = ()
     conclusion: Json = None
-    """Of a finished bisection."""
+    """The conclusion of a finished bisection."""
 
     def step(self, commit: str, against: str) -> Step | None:
-        """The step with the same two commits, in whatever role."""
+        """The step with the same two commits, in any role."""
         return next((one for one in self.steps if (one.commit, one.against) == (commit, against)), None)
 
 
 def read_log(path: Path, wanted: Log) -> Log:
-    """The log of a bisection that was begun, `wanted` without one. Raises UsageError for a file of anything else."""
+    """The log of an interrupted bisection, or `wanted` if there is none. Raises UsageError for any other file."""
     if not path.exists():
         return wanted
     try:
@@ -101,13 +101,14 @@ def read_log(path: Path, wanted: Log) -> Log:
     for name in ("good", "bad", "command", "metric", "looks"):
         if (found := getattr(log, name)) != (asked := getattr(wanted, name)):
             raise UsageError(
-                f"--log {path} is of another bisection ({name} {_word(found)}, now {_word(asked)}): choose another path"
+                f"--log {path} belongs to another bisection ({name} {_word(found)}, now {_word(asked)}): choose another"
+                " path"
             )
     return log
 
 
 def write_log(path: Path, log: Log, text: str) -> None:
-    """Replace the log, as JSON and as text next to it, each at once. Raises StorageError."""
+    """Replace the log atomically, as JSON and as text next to it. Raises StorageError."""
     for target, content in ((path, json.dumps(to_json(log), indent=2) + "\n"), (path.with_suffix(".txt"), text)):
         draft = target.with_name(temporary_name(f".{target.name}"))
         try:
@@ -119,7 +120,7 @@ def write_log(path: Path, log: Log, text: str) -> None:
 
 
 def point_changes(comparison: Json) -> tuple[PointChange, ...]:
-    """The points of a comparison in JSON, as `benchhouse compare --json` prints it."""
+    """The points of a comparison in the JSON format of `benchhouse compare --json`."""
     document: Any = comparison
     return tuple(
         PointChange(
@@ -133,14 +134,14 @@ def point_changes(comparison: Json) -> tuple[PointChange, ...]:
 
 
 def watched(points: Sequence[PointChange]) -> dict[str, float]:
-    """The points that changed from GOOD to BAD -> by how much: those that got worse, else those that got better."""
+    """Points that changed from GOOD to BAD -> the change; only regressions, if there are any, else improvements."""
     changed = [one for one in points if one.is_changed and one.change is not None]
     worse = [one for one in changed if one.is_worse]
     return {one.point: one.change for one in worse or changed if one.change is not None}
 
 
 def outcome(points: Sequence[PointChange], wanted: Mapping[str, float]) -> tuple[Outcome, str | None]:
-    """What the points say of a commit, and why it is skipped. `wanted` is the change from GOOD to BAD by point."""
+    """The outcome of a commit, and why it is skipped. `wanted` is the change from GOOD to BAD by point."""
     known = {one.point: one for one in points}
     found = [(name, _of_point(known.get(name), change)) for name, change in wanted.items()]
     if any(word == "bad" for _, word in found):
@@ -152,7 +153,7 @@ def outcome(points: Sequence[PointChange], wanted: Mapping[str, float]) -> tuple
 
 
 def is_open(points: Sequence[PointChange], wanted: Mapping[str, float]) -> bool:
-    """Whether further rounds may decide on a commit."""
+    """Whether more rounds may lead to a verdict on a commit."""
     known = {one.point: one for one in points}
     words = [_of_point(known.get(name), change) for name, change in wanted.items()]
     return "bad" not in words and any(word.startswith(UNDECIDED) for word in words)
@@ -165,11 +166,11 @@ def whole_outcome(points: Sequence[PointChange]) -> tuple[Outcome, str | None]:
     if points and all(one.verdict == "equivalent" for one in points):
         return "good", None
     reasons = [f"{one.point}: {one.verdict}: {one.reason}" for one in points if one.verdict != "equivalent"]
-    return "skip", "; ".join(reasons) or "no point was measured at both"
+    return "skip", "; ".join(reasons) or "no point was measured at both commits"
 
 
 def _of_point(one: PointChange | None, change: float) -> str:
-    """ "bad", "good", or why neither; what further rounds may decide begins with UNDECIDED."""
+    """ "bad", "good", or why neither; a reason that more rounds may resolve starts with UNDECIDED."""
     if one is None:
         return "not measured"
     if one.change is None or one.low is None or one.high is None:

@@ -1,4 +1,4 @@
-"""A bisection in words: its steps, and what it found."""
+"""The text of a bisection: its steps, and its conclusion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROLES = {"whole": "BAD", "merge base": "common ancestor", "step": "step", "culpr
 
 
 def step_line(number: int, step: Step) -> str:
-    """A step in a line."""
+    """A step as one line."""
     where = f"{step.commit[:SHORT]} against {step.against[:SHORT]}"
     said = f"{step.reason}" if step.reason else "; ".join(map(_change, step.points))
     how = f"{step.rounds} rounds, {duration(step.seconds)}" if step.rounds else "not measured"
@@ -24,7 +24,7 @@ def _outcome(step: Step) -> str:
 
 
 def log_text(log: Log, conclusion: str | None = None) -> str:
-    """The log as text: what was searched for, a line for each step, and the conclusion."""
+    """The log as text: the search, a line per step, and the conclusion."""
     head = [
         f"good: {log.good}",
         f"bad: {log.bad}",
@@ -36,25 +36,25 @@ def log_text(log: Log, conclusion: str | None = None) -> str:
 
 
 def conclusion_text(found: Conclusion, history: History) -> str:
-    """What was found, in a few lines."""
+    """The conclusion in a few lines."""
     step = found.step
     changes = [f"  {_change(one)}" for one in step.points] if step is not None else []
     if found.kind == "equal":
         return "\n".join(["BAD is equivalent to GOOD: there is no change to find", *changes])
     if found.kind == "not judged":
         reason = "" if step is None else visible(step.reason or "")
-        return f"whether BAD differs from GOOD is not sure: {reason}; more --max-rounds see smaller changes"
+        return f"no verdict on whether BAD differs from GOOD: {reason}; a higher --max-rounds detects smaller changes"
     named = [_named(commit, history.text(commit)) for commit in found.commits]
     if found.kind == "merge base":
-        head = "a common ancestor of GOOD and BAD is changed already: the change is on the side of GOOD"
+        head = "a common ancestor of GOOD and BAD already has the change, so it is on GOOD's side"
         return "\n".join([f"{head}:", f"  {named[0]}", *changes])
     if found.kind == "skipped":
-        head = "the commit is one of these, of which all but the last could not be judged:"
+        head = "the culprit is one of these commits, all but the last of which had no verdict:"
         return "\n".join([head, *(f"  {name}" for name in named), "BAD against GOOD:", *changes])
     parent = (found.parent or "")[:SHORT]
     if found.kind == "not confirmed":
         reason = f": {visible(step.reason)}" if step is not None and step.reason else ""
-        head = f"not confirmed: measured again, the commit does not differ from its parent {parent}{reason}"
+        head = f"not confirmed: when measured again, the commit does not differ from its parent {parent}{reason}"
         return "\n".join([head, f"  {named[0]}", *changes])
     return "\n".join([f"culprit: {named[0]}", f"against its parent {parent}:", *changes])
 

@@ -1,1 +1,1 @@
-"""The build cache: exports, engines, compiled code and reference outputs, found again by what they were made from."""
+"""The build cache: exports, engines, compiled code and reference outputs, keyed by everything they were made from."""

@@ -1,6 +1,6 @@
-"""Deletes from the build cache: builds, leftovers of interrupted ones, and what a command with `--lean-cache` made.
+"""Deletes builds, leftovers of interrupted builds, and builds made by a command with `--lean-cache`.
 
-A process that makes a build holds its lock: nothing is deleted whose lock is not free.
+A process that makes a build holds its lock, and nothing with a held lock is deleted.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from benchmarking.core.text import size_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freed:
-    """What was deleted."""
+    """The result of a deletion."""
 
     count: int
     size_bytes: int
     in_use: tuple[Path, ...] = ()
-    """What another process has locked, which is kept."""
+    """Folders locked by another process, which were kept."""
 
 
 def delete_folders(root: Path, folders: Sequence[Path]) -> Freed:
@@ -54,7 +54,7 @@ def sweep_leftovers(root: Path, contents: Contents) -> Freed:
 
 
 def _delete(root: Path, folder: Path) -> int | None:
-    """Delete a build's folder: its bytes, or None when another process holds its lock."""
+    """Delete a build's folder; returns its bytes, or None if another process holds its lock."""
     _check_place(root, folder)
     with _storage_errors(folder), _held(lock_of(folder)) as is_held:
         if not is_held:
@@ -73,7 +73,7 @@ def _sweep(root: Path, leftover: Leftover) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Delete a build, its record first, so that an incomplete one is never found."""
+    """Delete a build, starting with its record, so that an incomplete build is never found."""
     if not path.is_dir():
         path.unlink()
         return
@@ -84,19 +84,19 @@ def _remove(path: Path) -> None:
 def _check_place(root: Path, path: Path) -> None:
     """Raise StorageError unless the path is two levels below the root, with no link on the way."""
     if path.parent.parent != root or ".." in path.parts or path.is_symlink() or path.parent.is_symlink():
-        raise StorageError(f"{path} is not a build in the cache {root}: it is not deleted")
+        raise StorageError(f"{path} is not a build in the cache {root}: not deleted")
 
 
 @contextmanager
 def _held(lock: Path) -> Iterator[bool]:
-    """Whether a lock is free; if so it is held, and its file then deleted: a process that waits for it makes
-    another."""
+    """Yields whether a lock is free. If so, it is held inside, and its file is deleted at the end; a process waiting
+    for it creates a new one."""
     from filelock import FileLock, Timeout
 
     try:
         with FileLock(lock, timeout=0):
             yield True
-            with suppress(PermissionError):  # Windows: an open file is deleted when it is closed
+            with suppress(PermissionError):  # Windows deletes an open file when it is closed
                 lock.unlink(missing_ok=True)
     except Timeout:
         yield False
@@ -114,7 +114,7 @@ def _storage_errors(path: Path) -> Iterator[None]:
 def lean_cache(*, is_lean: bool, say: Callable[[str], None]) -> Iterator[None]:
     """At the end, also after an error, delete the builds that this process and its workers made inside.
 
-    Older builds and those of other commands are kept. `say` gets a line on what was freed.
+    Older builds and those of other commands are kept. `say` is called with a line about the freed space.
     """
     if not is_lean:
         yield

@@ -1,6 +1,6 @@
-"""What is in the build cache (builds, broken ones, leftovers of interrupted ones, links), and selecting from it.
+"""The contents of the build cache (builds, broken builds, leftovers, links), and selection of builds.
 
-A symbolic link is never followed and never counts as a build: it may lead anywhere.
+Symbolic links are never followed and never count as builds, since they may point anywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOCK_SUFFIX = ".lock"
 
 NAME = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}|\.[0-9a-f]{{{DIGEST_LENGTH}}}(\.lock|-.+)")
 
-"""A build's folder, its lock, or the temporary folder it is made in. Other files are not the cache's."""
+"""Names of a build's folder, its lock, or its temporary folder. Other files do not belong to the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,29 +30,29 @@ class KeptBuild:
     build: Build
     folder: Path
     last_used_s: float
-    """When it was made or last used, in seconds since the epoch."""
+    """Time when it was made or last used, in seconds since the epoch."""
     size_bytes: int
-    """Of everything in its folder now."""
+    """Current size of everything in its folder."""
 
     @property
     def model_id(self) -> str | None:
-        """The model it was made from; None when its record names none."""
+        """The model it was made from; None if its record has none."""
         return _word(self.build.parts.get("model_id"))
 
     @property
     def precision(self) -> str | None:
-        """The precision of its content; None when its record names none."""
+        """The precision of its content; None if its record has none."""
         return _word(self.build.parts.get("precision"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenBuild:
-    """A folder in the place of a build, without a valid record."""
+    """A folder of a build without a valid record."""
 
     folder: Path
     why: str
     last_used_s: float
-    """When its folder was last written to, in seconds since the epoch."""
+    """Time when its folder was last written to, in seconds since the epoch."""
     size_bytes: int
     model_id: None = None
     """Unknown."""
@@ -60,11 +60,11 @@ class BrokenBuild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """The temporary folder of a build, or a lock file: useless unless a process is making the build right now."""
+    """The temporary folder of a build, or a lock file; useless unless a process is currently making the build."""
 
     path: Path
     lock: Path
-    """Held by the process that makes the build."""
+    """The lock held by the process that makes the build."""
     size_bytes: int
 
 
@@ -99,12 +99,12 @@ def lock_of(folder: Path) -> Path:
 
 
 def folder_bytes(folder: Path) -> int:
-    """The sizes of all files under a folder; a link counts as itself, a file that is deleted while reading as 0."""
+    """Total size of all files under a folder. A link counts as itself; a file that disappears counts as 0."""
     return sum(_size(Path(parent) / name) for parent, _, names in os.walk(folder) for name in names)
 
 
 def _entries(root: Path) -> Iterator[Path]:
-    """What has the name of a build, a lock or a temporary folder, in the folders of the kinds; and all links."""
+    """All entries named like a build, a lock or a temporary folder in the folders of the kinds; and all links."""
     for kind in sorted(root.iterdir()) if root.is_dir() else ():
         if kind.is_symlink():
             yield kind
@@ -170,7 +170,7 @@ class Choice:
     kind: str | None = None
     model: str | None = None
     older_than_days: float | None = None
-    """At least so many days since its last use; of a broken build, since its folder was last written to."""
+    """Minimum days since its last use; for a broken build, since its folder was last written to."""
     everything: bool = False
 
     @property
@@ -185,11 +185,11 @@ def select_builds(
 ) -> tuple[Path, ...]:
     """The folders of the selected builds, broken ones included.
 
-    Raises UsageError for an empty choice, for a digest of no build or of several, for a kind or model without builds,
-    and for `everything` without `confirmed`.
+    Raises UsageError for an empty choice, for an unknown or ambiguous digest, for a kind or model without builds, and
+    for `everything` without `confirmed`.
     """
     if choice.is_empty:
-        raise UsageError("which builds? name digests, --kind, --model, --older-than DAYS, or --all --yes")
+        raise UsageError("no builds selected: give digests, --kind, --model, --older-than DAYS, or --all --yes")
     candidates: tuple[Candidate, ...] = (*contents.builds, *contents.broken)
     named = {folder for digest in choice.digests for folder in _of_digest(candidates, digest)}
     _check_known(candidates, choice)
@@ -204,7 +204,7 @@ def select_builds(
 def _of_digest(candidates: Sequence[Candidate], digest: str) -> list[Path]:
     found = [one.folder for one in candidates if one.folder.name.startswith(digest)]
     if not found:
-        raise UsageError(f"no build has a digest that begins with {digest!r}: the action list shows them")
+        raise UsageError(f"no build has a digest that begins with {digest!r}: see manage_cache list")
     if len(found) > 1:
         names = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in found[:4])
         raise UsageError(f"{len(found)} builds have digests that begin with {digest!r}: {names}: give more digits")
@@ -212,7 +212,7 @@ def _of_digest(candidates: Sequence[Candidate], digest: str) -> list[Path]:
 
 
 def _check_known(candidates: Sequence[Candidate], choice: Choice) -> None:
-    """Raise UsageError for a kind or model without builds: a misspelt word must not delete nothing in silence."""
+    """Raise UsageError for a kind or model without builds, so that a typo does not silently delete nothing."""
     kinds = sorted({one.folder.parent.name for one in candidates})
     models = sorted({one.model_id for one in candidates if one.model_id is not None})
     for flag, word, known in (("--kind", choice.kind, kinds), ("--model", choice.model, models)):

@@ -2,8 +2,8 @@
 
     <cache folder>/builds/<kind>/<digest>/build.json and the build's files
 
-A build is made in a temporary folder under a lock and renamed when it is complete: what is found under a digest is
-whole. It never changes afterwards; other inputs have another digest.
+A build is made in a temporary folder under a lock and renamed when it is complete, so a build found under its digest is
+always complete. It never changes afterwards; other inputs have another digest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CACHE_VARIABLE = "BENCHHOUSE_CACHE_DIR"
 
 MADE_VARIABLE = "BENCHHOUSE_MADE_BUILDS"
 
-"""Environment variable with a file that lists the new builds, a line of kind/digest each."""
+"""Environment variable with the path of a file that lists new builds, one kind/digest per line."""
 
 DIGEST_LENGTH = 32
 
@@ -49,7 +49,7 @@ class BuildKey:
     kind: str
     """onnx, openvino, reference, ...: the folder above."""
     parts: Mapping[str, Json]
-    """Model, weights, input signature, precision, exporter and versions: by name, for people to read."""
+    """Model, weights, input signature, precision, exporter and versions, by readable name."""
 
     @property
     def digest(self) -> str:
@@ -71,7 +71,7 @@ class Build:
     size_bytes: int
     """Of all its files."""
     facts: Mapping[str, Json] = field(default_factory=dict)
-    """What its maker returned: exporter, file names, ..."""
+    """Facts returned by its maker: exporter, file names, ..."""
 
 
 class BuildStore:
@@ -89,11 +89,11 @@ class BuildStore:
         return self.find_digest(key.kind, key.digest)
 
     def find_digest(self, kind: str, digest: str) -> Build | None:
-        """`find` by a digest that was computed before."""
+        """Like `find`, by digest."""
         record = self.root / kind / digest / RECORD
         if not record.exists():
             return None
-        with suppress(OSError):  # a read-only cache can be used too
+        with suppress(OSError):  # the cache may be read-only
             os.utime(record)
         return _read(record)
 
@@ -101,26 +101,26 @@ class BuildStore:
         """The folder and record of a build that was prepared. Raises BenchhouseError when it is missing."""
         if (build := self.find(key)) is None:
             raise BenchhouseError(
-                f"no {key.kind} build of {subject} ({key.digest}) is in {self.root}: "
-                "it was deleted since the run began; run it again"
+                f"no {key.kind} build of {subject} ({key.digest}) in {self.root}: it was deleted during the run: run "
+                "it again"
             )
         return self.folder(key), build
 
     def get(self, key: BuildKey, make: Make, rebuild: Rebuild = "if_needed") -> tuple[Build, bool]:
-        """The build of a key, made when it is missing, and whether it was made now.
+        """The build of a key, which is made if missing, and whether it was made now.
 
         `rebuild` "always" makes it again, "never" raises BenchhouseError when it is missing. Raises StorageError when
         it cannot be written; an error of `make` passes through and leaves nothing behind.
         """
         if rebuild != "always" and (found := self.find(key)) is not None:
-            return found, False  # without the lock, which a read-only cache cannot give
+            return found, False  # without the lock, which a read-only cache does not have
         with self._lock(key):
             if rebuild != "always" and (found := self.find(key)) is not None:
                 return found, False
             if rebuild == "never":
                 raise BenchhouseError(
-                    f"no {key.kind} build of {key.parts.get('model_id', 'this')} ({key.digest}) is in {self.root}, "
-                    "and --rebuild never forbids making one: leave --rebuild out"
+                    f"no {key.kind} build of {key.parts.get('model_id', 'this')} ({key.digest}) in {self.root}, and "
+                    "--rebuild never does not permit making one: remove --rebuild"
                 )
             return self._made(key, make), True
 
@@ -130,7 +130,8 @@ class BuildStore:
         return [self.get(key, make, rebuild) for key, make in by_digest.values()]
 
     def emptied(self, key: BuildKey) -> Path:
-        """An empty folder in a build's place, for a cache that fills while it is used; `keep` then makes it a build."""
+        """An empty folder in the place of a build, for a cache that is filled during use; `keep` turns it into a
+        build."""
         place = self.folder(key)
         with self._lock(key), self._storage_errors():
             is_new = not place.exists()
@@ -142,7 +143,7 @@ class BuildStore:
         return place
 
     def keep(self, key: BuildKey, *, build_s: float, facts: Mapping[str, Json]) -> Build:
-        """Make the folder in a build's place the build."""
+        """Turn the folder in a build's place into the build."""
         with self._lock(key), self._storage_errors():
             return self._recorded(key, self.folder(key), build_s, facts)
 
@@ -184,7 +185,7 @@ class BuildStore:
 
     @contextmanager
     def _lock(self, key: BuildKey) -> Iterator[None]:
-        """One process at a time makes a build; the others wait for it."""
+        """Lets one process at a time make a build, while others wait."""
         from filelock import FileLock
 
         place = self.folder(key)
@@ -218,7 +219,7 @@ def default_cache_dir() -> Path:
 
 
 def _note_made(key: BuildKey) -> None:
-    """Add a new build to the list of them, if there is one; a line this short is written at once."""
+    """Add a new build to the list of new builds, if there is one. A line this short is written atomically."""
     path = os.environ.get(MADE_VARIABLE)
     if path:
         with open(path, "a", encoding="utf-8") as file:
@@ -226,7 +227,7 @@ def _note_made(key: BuildKey) -> None:
 
 
 def read_record(record: Path) -> Build:
-    """The content of a build's record. Raises StorageError, of which FormatError is one."""
+    """The content of a build's record. Raises StorageError, or its subclass FormatError."""
     return from_json(Build, read_json(record, MAX_RECORD_BYTES), str(record))
 
 
@@ -245,8 +246,8 @@ WEIGHT_FILES = "**/*.safetensors"
 def model_parts(workload: Workload) -> dict[str, Json]:
     """The parts of a key that identify the model and its weights.
 
-    The weight files of a local folder are included with sizes and modification times: its revision is made of names and
-    sizes alone, which training further and saving over them does not change.
+    For a local folder they include the sizes and modification times of its weight files, because its revision depends
+    only on names and sizes, which do not change when a retrained model is saved over it.
     """
     parts: dict[str, Json] = {
         "model_id": workload.model_id,
@@ -264,8 +265,8 @@ def model_parts(workload: Workload) -> dict[str, Json]:
 
 
 def combined_facts(kind: str, made: Sequence[tuple[Build, bool]]) -> dict[str, Json]:
-    """The facts of several builds, each with whether it was made now: those of the first and its `digest`, all
-    `digests`, the sums `build_s` and `size_bytes`, and `is_new` when any is new. The shape of `Preparation.build`."""
+    """The combined facts of several builds, each given with whether it is new: those of the first and its `digest`, all
+    `digests`, the sums `build_s` and `size_bytes`, and `is_new` if any is new; in the form of `Preparation.build`."""
     builds = [build for build, _ in made]
     facts: Mapping[str, Json] = builds[0].facts
     return {

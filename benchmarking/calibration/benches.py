@@ -1,4 +1,4 @@
-"""The two benchmarks of a calibration: matrix products and copies. Axes of their points hold the size."""
+"""The two benchmarks of a calibration: matrix products and copies. Their sizes are axes of the points."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class MatrixProduct(ModelBenchmark):
         rows, columns = (part.cpu().double() for part in (self._left[:CHECKED], self._right[:, :CHECKED]))
         error = (output[:CHECKED, :CHECKED].cpu().double() - rows @ columns).abs().max().item() / self._size**0.5
         tolerance = TOLERANCES[self.config.precision]
-        return None if error <= tolerance else f"the product is off by {error:.2g}, more than {tolerance:g}"
+        return None if error <= tolerance else f"the product has an error of {error:.2g}, more than {tolerance:g}"
 
     def work(self) -> Mapping[str, float]:
         n = self._size
@@ -66,7 +66,7 @@ class MatrixProduct(ModelBenchmark):
 
 
 class Copy(ModelBenchmark):
-    """One block of device memory copied to another: bytes read and as many written."""
+    """A block of device memory copied to another; bytes read and bytes written both count."""
 
     task = TASK
     devices = names_with(lambda kind: kind.runs_torch)
@@ -76,7 +76,7 @@ class Copy(ModelBenchmark):
 
         size_bytes, cache_bytes = int(self.config.axes[COPY_AXIS]), int(self.config.options["cache_bytes"])
         if size_bytes < CACHE_MARGIN * cache_bytes:
-            raise BenchhouseError(f"a copy of {size_bytes} bytes would stay in the cache of {cache_bytes} bytes")
+            raise BenchhouseError(f"a copy of {size_bytes} bytes would fit in the cache of {cache_bytes} bytes")
         # Distinct values: untouched pages all map to one page, which never leaves the cache.
         self._source = torch.arange(size_bytes // 4, dtype=torch.float32, device=self.torch_device)
         self._target = torch.zeros_like(self._source)
@@ -85,7 +85,7 @@ class Copy(ModelBenchmark):
         return self._target.copy_(self._source)
 
     def problem(self, output: Any) -> str | None:
-        return None if bool((output == self._source).all()) else "the copy is not its original"
+        return None if bool((output == self._source).all()) else "the copy differs from the source"
 
     def work(self) -> Mapping[str, float]:
         return {"bytes_accessed": 2 * self._source.numel() * self._source.element_size()}

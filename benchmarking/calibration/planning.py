@@ -23,25 +23,25 @@ from benchmarking.sweep.run.lock import WAIT_S, device_lock
 
 FILE = str(Path(__file__).with_name("benches.py"))
 WARMUP_MAX_TIME_S = 3.0
-"""Enough for clocks to rise; there are several points anyway."""
+"""Long enough for clocks to rise, since there are several points."""
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16")
 """Precisions in which torch multiplies matrices; tf32 on NVIDIA GPUs only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The measurements of a device, and what cannot be measured."""
+    """The measurements of a device, and the parts that cannot be measured."""
 
     device: Device
     plans: tuple[CellPlan, ...]
     remarks: Mapping[str, str]
-    """What is not measured or is assumed -> why."""
+    """Item that is not measured or is assumed -> the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """What a calibration will measure, from the device alone: nothing runs on it. Sizes are found when it is
-    measured."""
+    """What a calibration will measure, derived from the device without running anything on it. Sizes are determined
+    during the measurement."""
 
     device: Device
     precisions: tuple[Precision, ...]
@@ -56,17 +56,17 @@ class Outline:
             f"device     {self.device.selector}: {self.device.name}",
             f"products   {', '.join(self.precisions)}",
             "copies     blocks that exceed the last-level cache",
-            "sizes      found by trial on the device when it is measured, which takes some seconds",
+            "sizes      determined by trial on the device before measuring, which takes a few seconds",
         ]
         return "\n".join([*lines, *(f"skipped    {name}: {why}" for name, why in self.remarks.items())])
 
 
 def outline(requested: str, machine: Machine | None = None) -> Outline:
-    """What the calibration of the requested device measures. Raises UsageError for a device that torch cannot use."""
+    """The outline for the requested device. Raises UsageError for a device that torch cannot use."""
     device = select(requested, _why_not, (Machine() if machine is None else machine).devices)
     precisions = tuple(name for name in PRECISIONS if name in device.precisions)
     others = (name for name in device.precisions if name not in PRECISIONS)
-    remarks: dict[str, str] = dict.fromkeys(others, f"{NOT_SUPPORTED}: torch has no matrix product in it")
+    remarks: dict[str, str] = dict.fromkeys(others, f"{NOT_SUPPORTED}: torch has no matrix product in this precision")
     return Outline(device=device, precisions=precisions, remarks=remarks)
 
 
@@ -77,22 +77,22 @@ def plan_calibration(
     *,
     device_wait_s: float | None = None,
 ) -> Calibration:
-    """The calibration of the requested device. Searches for sizes on it, which takes some seconds and is announced by
-    `say`.
+    """The calibration of the requested device. Searches for sizes on the device, which takes a few seconds and is
+    announced through `say`.
 
-    Raises UsageError for a device that torch cannot use, and BenchhouseError when nothing can be measured.
+    Raises UsageError for a device that torch cannot use, and BenchhouseError if nothing can be measured.
     """
     machine = Machine()
     about = outline(requested, machine)
     device = about.device
     lock_name = plugins.load("benchmarking.devices", device.type).lock_name(device)
-    say(f"looking for sizes on {device.selector} ({device.name})")
+    say(f"searching for sizes on {device.selector} ({device.name})")
     with device_lock(lock_name, note, WAIT_S if device_wait_s is None else device_wait_s):
         sizes = find_sizes(device, about.precisions)
     remarks = _remarks(about, sizes)
     benches = tuple(_benches(sizes))
     if not benches:
-        raise BenchhouseError(f"nothing on {device.selector} can be measured: {remarks}")
+        raise BenchhouseError(f"nothing can be measured on {device.selector}: {remarks}")
     wishes = replace(planning, device=requested, settings=_settings(planning.settings))
     return Calibration(device=device, plans=plan_benches(benches, wishes, machine), remarks=remarks)
 
@@ -100,12 +100,12 @@ def plan_calibration(
 def _remarks(about: Outline, sizes: Sizes) -> dict[str, str]:
     remarks = dict(about.remarks)
     if not sizes.cache_known:
-        remarks["last-level cache"] = f"unknown size: {sizes.cache_bytes / 1e6:.0f} MB are assumed"
+        remarks["last-level cache"] = f"size unknown: assuming {sizes.cache_bytes / 1e6:.0f} MB"
     return {**remarks, **sizes.missing}
 
 
 def _settings(given: Settings) -> Settings:
-    """The given settings, without what a peak does not need: energy, memory, and a long warm-up."""
+    """The given settings, without energy, memory and a long warm-up, which a peak rate does not need."""
     warmup_s = min(given.warmup_max_time_s, WARMUP_MAX_TIME_S)
     return replace(given, energy_windows=0, memory_calls=1, warmup_max_time_s=warmup_s)
 
@@ -113,7 +113,7 @@ def _settings(given: Settings) -> Settings:
 def _why_not(device: Device) -> str | None:
     able = names_with(lambda kind: kind.runs_torch)
     if device.type not in able:
-        return f"the calibration multiplies and copies with torch, which runs on {', '.join(able)}"
+        return f"calibration needs torch, which runs on {', '.join(able)}"
     return None
 
 

@@ -1,7 +1,7 @@
 """Finds suitable sizes of matrices and copies on a device by trial, in a child process.
 
-A product of 10 to 100 ms is long compared with the clock and the launch of a kernel, and short enough to be repeated.
-A copy must not fit the last-level cache.
+A product of 10 to 100 ms is long compared with clock resolution and kernel launch, and short enough to be repeated.
+A copy must not fit in the last-level cache.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ FIRST_SIZE, STEP = 128, 64
 COPY_S = 0.010
 FIRST_COPY_BYTES = 1 << 28
 UNKNOWN_CACHE_BYTES = 1 << 28
-"""Assumed for a last-level cache of unknown size; few are larger."""
+"""Assumed size of a last-level cache of unknown size; few are larger."""
 SHARE_OF_MEMORY = 0.25
-"""Of the free memory, for all matrices or both blocks of a copy together."""
+"""Share of the free memory for all matrices, or for both blocks of a copy."""
 TRIES = 4
 GROWTH = 3.0
-"""The least growth of the time when the size doubles. That of a product grows by 8; less growth is a wait for a
-processor that other programs use, which repetition would not show."""
+"""Minimum growth of the time when the size doubles. A product should take 8 times as long; less growth means that the
+smaller one was waiting for a busy processor, which repetition would not reveal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class SizeRequest:
     """The request to the child process."""
 
     device: Device
@@ -66,19 +66,19 @@ class Question:
 
 def find_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
     """The sizes for a device. Raises BenchhouseError when the search fails."""
-    question = dumps(Question(device=device, precisions=precisions))
+    request = dumps(SizeRequest(device=device, precisions=precisions))
     try:
-        return from_json(Sizes, ask("benchmarking.calibration.sizes", question=question, limit_s=TIME_LIMIT_S))
+        return from_json(Sizes, ask("benchmarking.calibration.sizes", request=request, limit_s=TIME_LIMIT_S))
     except ChildError as error:
-        raise BenchhouseError(f"no sizes were found on {device.selector}: {error}") from error
+        raise BenchhouseError(f"no suitable sizes found on {device.selector}: {error}") from error
 
 
 def main() -> int:
-    """Answer the question on stdin. The output of libraries goes to stderr."""
+    """Answer the request on stdin. The output of libraries goes to stderr."""
     home = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    question = from_json(Question, json.load(sys.stdin))
-    home.write(json.dumps(to_json(search(question.device, question.precisions))))
+    request = from_json(SizeRequest, json.load(sys.stdin))
+    home.write(json.dumps(to_json(search(request.device, request.precisions))))
     home.flush()
     return 0
 
@@ -102,7 +102,7 @@ def search(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
     copies = _copy_sizes(handle, cache_bytes, budget_bytes)
     if not copies:
         missing["copy"] = (
-            f"{NOT_SUPPORTED}: {budget_bytes} bytes, a share of the free memory, are too few for the cache"
+            f"{NOT_SUPPORTED}: the usable share of free memory, {budget_bytes} bytes, is too small for the cache"
         )
     handle.close()
     return Sizes(
@@ -174,7 +174,7 @@ def _copy_sizes(handle: DeviceHandle, cache_bytes: int, budget_bytes: int) -> tu
 
 
 def _seconds(handle: DeviceHandle, call: Callable[[], object]) -> float:
-    """The shortest time of some calls, after one that does not count."""
+    """The shortest time of a few calls, after an untimed one."""
     taken: list[float] = []
     for _ in range(1 + TRIES):
         handle.synchronize()

@@ -1,1 +1,1 @@
-"""Sweeps on several machines, over Dask: the worker of a machine, and the coordinator that gives cells to workers."""
+"""Sweeps on several machines over Dask: a worker per machine, and a coordinator that assigns cells to workers."""

@@ -1,6 +1,6 @@
-"""The connection of a coordinator to its cluster: who is there, what they offer, and what happens to them.
+"""The coordinator's connection to its cluster: the workers, their offers, and events.
 
-`tcp://` and `tls://` name a scheduler that runs; every other name starts one in this process, and workers for it.
+`tcp://` and `tls://` name a running scheduler; all other names start one in this process, with its workers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from benchmarking.core.text import duration
 CONNECT_S = 10.0
 POLL_S = 0.05
 ROUNDS = 5
-"""Questions for the time; the one with the shortest round trip counts."""
+"""Number of clock queries, of which the one with the shortest round trip is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +70,14 @@ Event = Joined | Left | Ended | Report
 
 
 class Cluster:
-    """A connected cluster. Dask's threads put what happens into one queue, which the coordinator reads."""
+    """A connected cluster. Dask's threads put events into a queue, which the coordinator reads."""
 
     def __init__(self, client: Any, address: str, *, takes_others: bool) -> None:
         self.address = address
         self.takes_others = takes_others
-        """Whether further workers may join it."""
+        """Whether more workers may join it."""
         self.topic: str = client.id
-        """Of the reports: a scheduler deletes the messages of a topic with the name of a client that has gone."""
+        """Topic of the reports. A scheduler deletes a topic's messages when a client of the same name disconnects."""
         self._client = client
         self._events: queue.Queue[Event] = queue.Queue()
         self._futures: dict[str, Any] = {}
@@ -89,26 +89,26 @@ class Cluster:
         return tuple(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def offers(self, addresses: Sequence[str]) -> dict[str, Offer]:
-        """What these workers offer. One of another program, or of another version of this one, is left out, by name."""
+        """The offers of these workers. Workers of other programs or versions are left out with a note."""
         found: dict[str, Offer] = {}
         texts = self._client.run(offer_text, workers=list(addresses), on_error="return") if addresses else {}
         for address, text in texts.items():
             try:
                 if isinstance(text, BaseException) or text is None:
-                    raise FormatError("it is no worker of benchhouse, or of an older version: start benchhouse worker")
+                    raise FormatError("not a benchhouse worker, or an older version: start benchhouse worker")
                 if (version := version_in(text)) != __version__:
-                    raise FormatError(f"it runs benchhouse {version}, and this is {__version__}: install the same")
+                    raise FormatError(f"expected benchhouse {__version__}, found {version}: install the same version")
                 found[address] = read_offer(text)
             except BenchhouseError as error:
                 note(f"left out: worker at {address}: {error}")
         return dict(sorted(found.items(), key=lambda one: one[1].worker))
 
     def clocks(self, addresses: Sequence[str]) -> dict[str, Clock]:
-        """The clock of each worker against this machine's."""
+        """The clock offset of each worker."""
         return {address: self._clock(address) for address in addresses}
 
     def submit(self, order: Order, address: str, selector: str) -> None:
-        """Give an order to a worker, for this device; an `Ended` will follow, unless the worker is lost."""
+        """Send an order to a worker, for this device. An `Ended` event follows, unless the worker is lost."""
         future = self._client.submit(
             execute,
             packed(ORDER_NAME, order),
@@ -123,29 +123,29 @@ class Cluster:
         future.add_done_callback(lambda done: self._ended(order.attempt, done))
 
     def withdraw(self, attempt: str) -> None:
-        """End an attempt: its worker stops at its next message."""
+        """Cancel an attempt; its worker stops at its next message."""
         if (future := self._futures.pop(attempt, None)) is not None:
             future.cancel(force=True)
 
     def forget(self, addresses: Sequence[str], run_ids: Sequence[str]) -> None:
-        """Have workers delete their copies of runs that are on disk here; one that is lost meanwhile keeps its own."""
+        """Tell workers to delete their copies of runs that are saved here; a worker that is lost keeps its own."""
         if addresses and run_ids and self._client.status == "running":
-            with suppress(OSError, TimeoutError):  # the scheduler goes away now
+            with suppress(OSError, TimeoutError):  # the scheduler is shutting down
                 self._client.run(forget, list(run_ids), workers=list(addresses), on_error="ignore")
 
     def next_event(self, limit_s: float) -> Event | None:
-        """The next event; None after `limit_s`. Raises WorkersLostError when the scheduler is gone."""
+        """The next event; None after `limit_s`. Raises WorkersLostError if the scheduler is lost."""
         try:
             return self._events.get(timeout=limit_s)
         except queue.Empty:
             if self._client.status != "running":
                 raise WorkersLostError(
-                    f"the scheduler {self.address} went away: everything that was reported is saved"
+                    f"lost the scheduler {self.address}: all reported results are saved: continue with --resume"
                 ) from None
             return None
 
     def close(self) -> None:
-        """Ask for no further events."""
+        """Unsubscribe from events."""
         for topic in ("all", self.topic):
             self._client.unsubscribe_topic(topic)
 
@@ -169,7 +169,7 @@ class Cluster:
             self._events.put(Left(address=message["worker"]))
 
     def _reported(self, event: tuple[float, Any]) -> None:
-        if not isinstance(event[1], str):  # the scheduler's own, about this client
+        if not isinstance(event[1], str):  # an event of the scheduler about this client
             return
         try:
             self._events.put(read_report(event[1]))
@@ -189,15 +189,15 @@ class Cluster:
 
 @contextmanager
 def connected(name: str, arguments: argparse.Namespace, wanted: Wanted) -> Iterator[Cluster]:
-    """The cluster of a value of --cluster. `wanted` is of the workers that are started here.
+    """Connect to the cluster named by --cluster. `wanted` applies to workers that are started here.
 
-    Raises WorkersLostError where no scheduler answers, or no worker comes to a cluster of our own.
+    Raises WorkersLostError if no scheduler answers, or if no worker joins a cluster that was started here.
     """
     from distributed import Client
 
     with ExitStack() as stack:
         started = stack.enter_context(_started(name, arguments, wanted))
-        # Each run stores the versions of its worker; Dask's own comparison is of other packages than those that matter.
+        # Each run stores the versions of its worker; Dask compares packages that do not matter here.
         warnings.filterwarnings("ignore", message="(?s).*Mismatched versions", module="distributed")
         try:
             client = stack.enter_context(
@@ -205,7 +205,7 @@ def connected(name: str, arguments: argparse.Namespace, wanted: Wanted) -> Itera
             )
         except (OSError, TimeoutError) as error:
             raise WorkersLostError(
-                f"--cluster {name}: no scheduler answers: start one with dask scheduler --host HOST --port PORT"
+                f"--cluster {name}: no scheduler at this address: start one with dask scheduler --host HOST --port PORT"
             ) from error
         _wait_for_workers(client, name, started)
         cluster = Cluster(client, name, takes_others=started.takes_others)
@@ -214,7 +214,7 @@ def connected(name: str, arguments: argparse.Namespace, wanted: Wanted) -> Itera
 
 
 def _started(name: str, arguments: argparse.Namespace, wanted: Wanted) -> AbstractContextManager[Started]:
-    """What --cluster names: a scheduler that runs, or one of our own with its workers."""
+    """The cluster named by --cluster: a running scheduler, or one that is started here with its workers."""
     if (local := LOCAL.fullmatch(name)) is not None:
         return local_workers(int(local[1]), wanted)
     if name.startswith(SLURM):
@@ -227,11 +227,11 @@ def _started(name: str, arguments: argparse.Namespace, wanted: Wanted) -> Abstra
 
 
 def _wait_for_workers(client: Any, name: str, started: Started) -> None:
-    """Raises WorkersLostError when that is in vain."""
+    """Wait for the workers. Raises WorkersLostError if they do not join."""
     deadline_s = time.monotonic() + started.limit_s
     while len(client.scheduler_info(n_workers=-1)["workers"]) < started.workers:
         if (why := started.trouble()) is not None:
             raise WorkersLostError(f"--cluster {name}: {why}")
         if time.monotonic() > deadline_s:
-            raise WorkersLostError(f"--cluster {name}: no worker within {duration(started.limit_s)}")
+            raise WorkersLostError(f"--cluster {name}: no worker joined within {duration(started.limit_s)}")
         time.sleep(POLL_S)

@@ -1,9 +1,9 @@
-"""Sweeps a batch on a cluster: gives each cell to a machine that has its device, and keeps what comes back.
+"""Sweeps a batch on a cluster: assigns each cell to a machine that has its device, and saves the results.
 
-A report is on this machine's disk before the next one is read; so is every record on the worker's before it is sent. A
-point counts as finished when it is on disk here. When a worker is lost, its cell goes on where a machine with the same
-hardware and software is there. Is there none, the points without a result go on as a run of their own, since the
-launches of one run are compared with each other.
+A report is saved to disk here before the next one is read, and every record is saved on the worker before it is sent. A
+point is finished when it is on disk here. When a worker is lost, its cell continues on a machine with the same hardware
+and software. If there is none, the points without a result become a separate run, since all launches of a run must be
+comparable.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from benchmarking.sweep.show.progress import cell_name
 POLL_S = 1.0
 REDRAW_S = 0.2
 MOST_LOSSES = 3
-"""Workers that a cell may lose: it may be the cell that ends them."""
+"""Workers that may be lost on a cell before it is given up, since the cell may be the cause."""
 WAIT_FOR_WORKER_S = 600.0
 NAMED, REASONS = 4, 2
-"""Workers and reasons that a sentence lists."""
+"""Maximum number of workers and reasons listed in a message."""
 
 
 class ClusterMachine(Machine):
-    """What the planning of a batch asks of a machine, answered by the offers of a cluster."""
+    """The machine for planning a batch, based on the offers of a cluster."""
 
     def __init__(self, offers: Mapping[str, Offer], name: str) -> None:
         from benchmarking.devices.support.kinds import kinds
@@ -55,28 +55,28 @@ class ClusterMachine(Machine):
 
     @property
     def environment(self) -> Readings:
-        """Of this machine until a worker takes the cell."""
+        """The environment of this machine, until a worker takes the cell."""
         return super().environment | Readings(values={CLUSTER: self._name})
 
     def hardware(self, device: Device) -> Hardware:
-        """That of a machine which offers the device."""
+        """The hardware of a machine that offers the device."""
         found = self._offered.get(device.selector)
         return super().hardware(device) if found is None else found.hardware
 
     def free_memory(self, device: Device) -> Readings:
-        """That of the machine which offers the device."""
+        """The free memory of a machine that offers the device."""
         found = self._offered.get(device.selector)
         return super().free_memory(device) if found is None else found.free
 
 
 def offered_text(offers: Mapping[str, Offer]) -> str:
-    """What a cluster offers: "2 x cpu, cuda:0"; "no worker" for an empty one."""
+    """The devices offered by a cluster: "2 x cpu, cuda:0"."""
     counts: dict[str, int] = {}
     for offer in offers.values():
         for one in offer.devices:
             counts[one.device.selector] = counts.get(one.device.selector, 0) + 1
     parts = [f"{count} x {selector}" if count > 1 else selector for selector, count in sorted(counts.items())]
-    return ", ".join(parts) or "nothing: it has no worker"
+    return ", ".join(parts) or "nothing: it has no workers"
 
 
 def check_same_versions(offers: Mapping[str, Offer]) -> None:
@@ -96,7 +96,7 @@ def check_same_versions(offers: Mapping[str, Offer]) -> None:
             f"{name}: " + ", ".join(f"{version} on {listed(workers, NAMED)}" for version, workers in found.items())
             for name, found in differing.items()
         )
-        raise UsageError(f"--require-same-versions: the workers differ: {words}")
+        raise UsageError(f"--require-same-versions: the workers differ: {words}: install the same versions")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -114,7 +114,7 @@ class Slot:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Work:
-    """A cell, or one launch of it, that is to be measured."""
+    """A cell, or one launch of it, to be measured."""
 
     cell: Cell
     launches: tuple[int, ...]
@@ -122,7 +122,7 @@ class Work:
     received: int = 0
     """Records of the current attempt."""
     ended: Ended | None = None
-    """Its result, when that came before its last record."""
+    """Its result, if it arrived before the last record."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -132,11 +132,11 @@ class Cell:
     track: Track
     selector: str
     identity: str | None = None
-    """Of the machines that may measure it, once one has begun."""
+    """Identity of the machines that may measure it, once one has begun."""
     address: str = ""
-    """Of the worker that it is on or was on last."""
+    """Address of its current or last worker."""
     works: list[Work] = field(default_factory=list)
-    """Not over yet."""
+    """Unfinished work."""
     refusals: dict[str, str] = field(default_factory=dict)
     """Why a worker cannot measure it, by the worker's address."""
 
@@ -154,9 +154,9 @@ class ClusterSweep:
         self._cells: list[Cell] = []
         self._open: list[Work] = []
         self._finished: list[str] = []
-        """Ids of finished runs, of which workers may still have copies at the end."""
+        """Ids of finished runs whose copies may still be on workers at the end."""
         self._kept: dict[str, list[str]] = {}
-        """Ids of finished runs by the address of the worker that may still have its copy."""
+        """Address of a worker -> ids of finished runs of which it may still have a copy."""
         self._gone: list[MachineProgress] = []
         self._software = next((offer.software for offer in offers.values()), None)
         self._drawn_s = 0.0
@@ -174,7 +174,8 @@ class ClusterSweep:
         *,
         device_wait_s: float | None = None,
     ) -> None:
-        """Measure everything that is left. Raises StorageError, and WorkersLostError without a worker that could."""
+        """Measure everything that is left. Raises StorageError, and WorkersLostError if no worker is left that
+        could."""
         self._observer, self._done, self._device_wait_s = observer, done, device_wait_s
         for track in tracks:
             self._begin(track)
@@ -192,11 +193,11 @@ class ClusterSweep:
 
     @property
     def machines(self) -> tuple[MachineProgress, ...]:
-        """The state of each device of the cluster, then of those that are gone."""
+        """The state of each device of the cluster, then of lost ones."""
         return (*(slot.state for slot in self._slots.values()), *self._gone)
 
     def _begin(self, track: Track) -> None:
-        """Queue what is left of a track; one without open points is over."""
+        """Queue the rest of a track; a track without open points is finished."""
         cell = Cell(track=track, selector=track.plan.cell.device.selector)
         self._cells.append(cell)
         launches = tuple(sorted(track.open_launches()))
@@ -204,17 +205,17 @@ class ClusterSweep:
             track.begin()
             self._finish(cell)
             return
-        if track.measurements:  # of an earlier command: where it was measured is in its plan
+        if track.measurements:  # from an earlier command, whose plan tells where they were measured
             software = {**track.plan.provenance.versions, "commit": track.plan.provenance.git_commit or "none"}
             cell.identity = _identity(track.plan, software)
         parts = [(launch,) for launch in launches] if self._spread else [launches]
         cell.works = [Work(cell=cell, launches=part) for part in parts]
         self._open += cell.works
 
-    # Who measures what.
+    # Assignment.
 
     def _assign(self) -> None:
-        """Give open work to free devices."""
+        """Assign open work to free devices."""
         free = {slot.device.selector for slot in self._slots.values() if slot.work is None}
         missing = {work.cell.selector for work in self._open} - {slot.device.selector for slot in self._slots.values()}
         if not free and not missing:
@@ -241,7 +242,7 @@ class ClusterSweep:
             self._waits_since_s = None
 
     def _free_slot(self, cell: Cell) -> Slot | None:
-        """A free device for a cell; without --spread the one it was on, if that is there."""
+        """A free device for a cell; without --spread preferably its previous one."""
         fit = [one for one in self._offers(cell.selector) if one.work is None and self._fits(cell, one)]
         return min(fit, key=lambda one: (one.address != cell.address) != self._spread, default=None)
 
@@ -251,7 +252,7 @@ class ClusterSweep:
         return cell.identity is None or slot.offer.identity(cell.selector) == cell.identity
 
     def _refusal(self, cell: Cell) -> tuple[Slot, str] | None:
-        """A device that could measure a cell and why its worker cannot, if that is so of all of them."""
+        """A device for a cell and the reasons, if all workers with such a device refused the cell."""
         offers = self._offers(cell.selector)
         if not offers or any(slot.address not in cell.refusals for slot in offers):
             return None
@@ -264,23 +265,23 @@ class ClusterSweep:
         return any(self._fits(cell, slot) for slot in self._offers(cell.selector))
 
     def _wait(self, cell: Cell) -> None:
-        """No worker has the device of a cell: wait for one, within limits."""
+        """Wait for a worker with the device of a cell, within limits."""
         now_s, is_idle = time.monotonic(), all(one.work is None for one in self._slots.values())
         if not self._cluster.takes_others:
             if is_idle:
                 raise WorkersLostError(
-                    f"no worker with {cell.selector} is left of {self._cluster.address}: continue with --resume"
+                    f"no worker with {cell.selector} is left in {self._cluster.address}: continue with --resume"
                 )
             return
         if self._waits_since_s is None:
             self._waits_since_s = now_s
             self._observer.waiting(
-                f"{cell_name(cell.track.plan.cell)}: no worker with {cell.selector} is left: waiting for one to join, "
-                f"at most {duration(WAIT_FOR_WORKER_S)}"
+                f"{cell_name(cell.track.plan.cell)}: no worker with {cell.selector} is left: waiting up to "
+                f"{duration(WAIT_FOR_WORKER_S)} for one to join"
             )
         if now_s - self._waits_since_s > WAIT_FOR_WORKER_S and is_idle:
             raise WorkersLostError(
-                f"no worker with {cell.selector} has joined {self._cluster.address} for {duration(WAIT_FOR_WORKER_S)}: "
+                f"no worker with {cell.selector} joined {self._cluster.address} within {duration(WAIT_FOR_WORKER_S)}: "
                 "start one, then continue with --resume"
             )
 
@@ -308,7 +309,7 @@ class ClusterSweep:
         self._show(slot, "measuring", cell_name(track.plan.cell), is_news=True)
 
     def _split(self, cell: Cell) -> None:
-        """End a cell whose kind of machine is gone; its points without a result become a run of their own."""
+        """End a cell without a matching machine; its points without a result become a separate run."""
         for work in cell.works:
             self._open.remove(work)
         cell.works = []
@@ -316,19 +317,19 @@ class ClusterSweep:
         seen = {one.point.label for one in track.measurements}
         rest = tuple(point for point in track.plan.points if point.label not in seen | track.plan.skipped.keys())
         self._observer.waiting(
-            f"{cell_name(track.plan.cell)}: no machine like its own is left: {len(rest)} of its points go on as a run "
-            "of their own"
+            f"{cell_name(track.plan.cell)}: no machine with the same hardware and software is left: {len(rest)} of its "
+            "points continue as a separate run"
         )
         if rest:
             own = Track.start(track.folder, dataclasses.replace(track.plan, run_id=uuid7(), points=rest, skipped={}))
-            own.begin()  # on disk before the other run is over, which would take these points along
+            own.begin()  # saved before the other run ends, or these points would be lost with it
             self._observer.added(own)
             self._begin(own)
         keep = tuple(point for point in track.plan.points if point not in rest)
         track.plan = dataclasses.replace(track.plan, points=keep)
         self._finish(cell)
 
-    # What happens.
+    # Events.
 
     def _handle(self, event: Event | None) -> None:
         if isinstance(event, Joined):
@@ -342,7 +343,7 @@ class ClusterSweep:
                 self._end(event, slot)
 
     def _join(self, address: str) -> None:
-        """A worker is there: it takes part, unless its versions are others and that is refused."""
+        """Handle a new worker: it takes part, unless its versions differ and this is refused."""
         offers = {} if any(one == address for one, _ in self._slots) else self._cluster.offers([address])
         for offer in offers.values():
             if self._same_versions and self._software is not None and offer.software != self._software:
@@ -368,7 +369,7 @@ class ClusterSweep:
                 )
 
     def _leave(self, address: str) -> None:
-        """A worker is gone: what it measured is open again."""
+        """Handle a lost worker: its work is open again."""
         for key, slot in list(self._slots.items()):
             if slot.address != address:
                 continue
@@ -384,24 +385,24 @@ class ClusterSweep:
         work.losses += 1
         name = f"worker {slot.offer.worker} was lost at {cell_name(work.cell.track.plan.cell)}"
         if work.losses >= MOST_LOSSES:
-            self._observer.waiting(f"{name}: given up after {work.losses} workers")
-            self._fail(work, slot, f"{work.losses} workers were lost while they measured this cell")
+            self._observer.waiting(f"{name}: giving up after losing {work.losses} workers")
+            self._fail(work, slot, f"{work.losses} workers were lost while measuring this cell")
             return
-        self._observer.waiting(f"{name}: its finished points are kept, the rest is measured elsewhere")
+        self._observer.waiting(f"{name}: finished points are kept, the rest is reassigned")
         self._reopen(work)
 
     def _reopen(self, work: Work) -> None:
-        """Some work is to be measured by another device; before the first result of its cell by any."""
+        """Reopen work for another device of the same identity, or for any device if its cell has no results."""
         if not work.cell.track.measurements and not any(one.work in work.cell.works for one in self._slots.values()):
             work.cell.identity = None
         self._open.insert(0, work)
 
     def _take(self, report: Report, slot: Slot) -> None:
-        """Keep a record, once."""
+        """Save a record, unless it was saved already."""
         assert slot.work is not None
         track = slot.work.cell.track
         if report.news is not None:
-            self._tell(report.news, slot)
+            self._show_news(report.news, slot)
         if (record := report.kept) is None:
             return
         slot.work.received += 1
@@ -424,7 +425,7 @@ class ClusterSweep:
         self._observer.measured(track, record)
         self._draw(is_news=True)
 
-    def _tell(self, news: News, slot: Slot) -> None:
+    def _show_news(self, news: News, slot: Slot) -> None:
         assert slot.work is not None
         track = slot.work.cell.track
         name = cell_name(track.plan.cell)
@@ -440,11 +441,11 @@ class ClusterSweep:
         self._show(slot, "measuring", name, is_news=news.live is None)
 
     def _end(self, ended: Ended, slot: Slot) -> None:
-        """A task is over, once all its records are here."""
+        """End a task once all its records have arrived."""
         work = slot.work
         assert work is not None
         if ended.done.is_withdrawn:
-            return  # its worker is leaving, and will have left
+            return  # its worker is about to leave
         if ended.done.error is None and work.received < ended.done.records:
             work.ended = ended
             return
@@ -461,7 +462,7 @@ class ClusterSweep:
             self._over(work)
 
     def _fail(self, work: Work, slot: Slot, why: str) -> None:
-        """Record every open point of some work as failed."""
+        """Record all open points of some work as failed."""
         for launch in work.launches:
             for point in work.cell.track.points_left(launch):
                 failed = without_samples(point, launch, "failed", why)
@@ -497,12 +498,12 @@ class ClusterSweep:
 
 
 def planned_on(plan: CellPlan, offer: Offer, clock: Clock, device: Device, cluster: str) -> CellPlan:
-    """The plan of a cell on a worker: its device, machine, versions and clock."""
+    """The plan of a cell for a worker, with its device, machine, versions and clock."""
     found = offer.of(device.selector)
     assert found is not None
     theirs, asked = offer.provenance, plan.provenance
     cluster_facts: dict[str, Json] = {CLUSTER: cluster, "cluster_worker": offer.worker, **clock.readings()}
-    if plan.is_anonymous:  # both may name hosts and users
+    if plan.is_anonymous:  # both may contain names of hosts and users
         cluster_facts = {CLUSTER: cluster.partition(":")[0], **clock.readings()}
     return dataclasses.replace(
         plan,

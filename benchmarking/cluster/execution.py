@@ -1,7 +1,7 @@
-"""What a worker executes: orders, each a plan as data, one at a time on each device.
+"""Executes orders on a worker, each a plan as data, one at a time per device.
 
-`execute` is the one function that a coordinator names; Dask finds it by its name in this installation. The plan goes
-through the reader of unfinished runs, and runs only what that reader lets run.
+A coordinator calls `execute`, which Dask finds by name in this installation. Plans pass the same checks as unfinished
+runs, and cannot run anything else.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from benchmarking.workloads.support.resolve import resolve
 OF_FILES = ("hub", "local", "file")
 """Sources of models that a worker must have on its own disk."""
 SAME = {"source": "source", "config_hash": "configuration", "revision": "revision", "weights": "kind of weights"}
-"""Fields of a workload that must be equal on a worker, and their words."""
+"""Fields of a workload that must be equal on a worker -> their names in messages."""
 NEWS_S = 1.0
-"""Between two messages about a point that is being measured."""
+"""Minimum seconds between two messages about the current point."""
 
 
-class OrderEnded(Exception):  # noqa: N818 - no error: nobody waits for the result
-    """The coordinator has withdrawn the order, or is gone."""
+class OrderEnded(Exception):  # noqa: N818 - not an error: the result is no longer needed
+    """The coordinator has cancelled the order, or is gone."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,15 +68,15 @@ class Site:
     name: str
     devices: tuple[Device, ...]
     folder: Path
-    """Of the runs in progress."""
+    """Folder of the runs in progress."""
     named: Mapping[str, object]
-    """The arguments of its command: the code that plans may run."""
+    """The arguments of its command, which name the code that plans may run."""
     say: Callable[[str], None]
     is_leaving: bool = False
-    """Whether the process is about to end: orders stop at their next message."""
+    """Whether the process is shutting down; orders then stop at their next message."""
 
     def offer(self) -> Offer:
-        """What it has, as of now."""
+        """The current offer of this worker."""
         machine = Machine()
         return Offer(
             worker=self.name,
@@ -99,7 +99,7 @@ def set_up(site: Site) -> None:
 
 
 def offer_text() -> str | None:
-    """For a coordinator: what this worker has, as JSON; None in a Dask worker that is not one of benchhouse."""
+    """For a coordinator: the offer of this worker as JSON; None in other Dask workers."""
     return None if _site is None else packed(OFFER, _site.offer())
 
 
@@ -109,21 +109,21 @@ def clock_s() -> float:
 
 
 def forget(run_ids: Sequence[str]) -> None:
-    """For a coordinator: delete the copies of runs that it has on disk. One that another process writes is left."""
+    """For a coordinator: delete the copies of runs that it has saved, except files in use by another process."""
     if _site is None:
         return
     with _folder_lock:
         for file in spool.unfinished(_site.folder):
-            with suppress(BenchhouseError):  # a file that cannot be read is for a person to look at
+            with suppress(BenchhouseError):  # an unreadable file is kept for inspection
                 progress = file.read()
                 if progress.plan.run_id in run_ids and not _is_in_use(progress.owner):
                     file.remove()
 
 
 def execute(text: str) -> str:
-    """For a coordinator: carry out an order, and report each record as soon as it is on this machine's disk.
+    """For a coordinator: execute an order, and report each record once it is on this machine's disk.
 
-    What goes wrong is in the result: an order that this worker refuses never runs.
+    Errors are part of the result. An order that this worker refuses is not started.
     """
     from distributed import get_worker
 
@@ -138,7 +138,7 @@ def execute(text: str) -> str:
         order = read_order(text)
         site = _site
         if site is None:
-            raise UsageError("this process is no worker of benchhouse: start one with benchhouse worker")
+            raise UsageError("this process is not a benchhouse worker: start one with benchhouse worker")
         reports = Reports(order, lambda line: worker.log_event(order.topic, line))
         observer = Reporter(site, reports, is_wanted)
         observer.looking_for(order.plan.cell.workload)
@@ -158,7 +158,7 @@ def _carried_out(plan: CellPlan, order: Order, site: Site, reports: Reports, obs
         for launch in order.launches:
             run_launch(track, launch, observer, order.device_wait_s)
     except OrderEnded:
-        site.say(f"stopped: {order.plan.cell.subject}{'' if site.is_leaving else ' is no longer wanted'}")
+        site.say(f"stopped: {order.plan.cell.subject}{'' if site.is_leaving else ' (cancelled by the coordinator)'}")
         return Done(records=reports.records, is_withdrawn=True)
     except BenchhouseError as error:
         return Done(records=reports.records, error=str(error))
@@ -166,7 +166,8 @@ def _carried_out(plan: CellPlan, order: Order, site: Site, reports: Reports, obs
 
 
 def accepted(plan: CellPlan, site: Site) -> CellPlan:
-    """The plan as it runs here. Raises UsageError, FormatError or UnsupportedError for one that may not or cannot."""
+    """The plan adapted to this machine. Raises UsageError, FormatError or UnsupportedError if it may not or cannot
+    run."""
     check_read_plan(plan, site.named, f"the plan that worker {site.name} was sent")
     cell = plan.cell
     if cell.device not in site.devices:
@@ -177,7 +178,7 @@ def accepted(plan: CellPlan, site: Site) -> CellPlan:
         _check_script(workload, site)
     if workload.source not in OF_FILES:
         return plan
-    # The hub's cache is elsewhere on each machine; what is in it must be the same.
+    # The path of the hub's cache differs between machines, but its content must be equal.
     weights: WeightsChoice = "random" if workload.weights == "random" else "pretrained"
     place = workload.model_id if workload.source == "hub" else workload.path or workload.model_id
     try:
@@ -190,22 +191,22 @@ def accepted(plan: CellPlan, site: Site) -> CellPlan:
         planned, found = getattr(workload, name), getattr(here, name)
         if planned != found:
             raise UsageError(
-                f"worker {site.name}: {workload.model_id} has another {word} there, {found} instead of {planned}: "
-                "give both machines the same files"
+                f"worker {site.name}: {word} of {workload.model_id}: expected {planned}, found {found}: copy the same "
+                "files to both machines"
             )
     here = dataclasses.replace(here, model_id=workload.model_id, weights_reason=workload.weights_reason)
     return dataclasses.replace(plan, cell=dataclasses.replace(cell, workload=here))
 
 
 def _check_script(workload: Workload, site: Site) -> None:
-    """Run the script of a plan here, where the inputs of its models are not in this machine's cache. Raises UsageError
-    for a script that is not here, or that has other models here."""
+    """Run the script of a plan here, unless the inputs of its models are in this machine's cache. Raises UsageError if
+    the script is missing or has other models here."""
     from benchmarking.scripts.analysis import ScriptRequest, analyse
     from benchmarking.workloads.support.given_modules import given_module, has_inputs
 
     about, path = given_module(workload), Path(workload.path or "")
     if not path.is_file():
-        raise UsageError(f"worker {site.name} has no script {path}: copy it to the same place")
+        raise UsageError(f"worker {site.name} has no script {path}: copy it to the same path")
     if has_inputs(workload):
         return
     found = analyse(ScriptRequest(path=str(path), arguments=about.script_arguments, max_depth=about.max_depth))
@@ -214,8 +215,8 @@ def _check_script(workload: Workload, site: Site) -> None:
     here = {module.number: module for module in found.modules}.get(about.number)
     if here is None or (here.hash, here.identity) != (about.hash, about.identity) or not has_inputs(workload):
         raise UsageError(
-            f"worker {site.name}: {path.name} makes another model {about.number} there, or calls it with other values: "
-            "give it fixed seeds, and both machines the same files and versions"
+            f"worker {site.name}: model {about.number} of {path.name} or its inputs differ there: use fixed seeds, and "
+            "the same files and versions on both machines"
         )
 
 
@@ -228,24 +229,24 @@ class Reports:
         self._send = send
 
     def keep(self, record: Kept) -> None:
-        """Send a record that is on disk here."""
+        """Send a record that is saved here."""
         self._send(report_text(Report(attempt=self._attempt, number=self.records, kept=record)))
         self.records += 1
 
-    def tell(self, news: News) -> None:
-        """Send news."""
+    def send_news(self, news: News) -> None:
+        """Send a progress message."""
         self._send(report_text(Report(attempt=self._attempt, number=self.records, news=news)))
 
 
 class WorkerTrack(Track):
-    """A cell on a worker: every record goes to this machine's disk, then to the coordinator."""
+    """A cell on a worker: every record is saved on this machine, then sent to the coordinator."""
 
     reports: Reports
 
     @classmethod
     def opened(cls, plan: CellPlan, order: Order, folder: Path, reports: Reports) -> WorkerTrack:
-        """The track of an order. What an earlier attempt of this worker has on disk and the coordinator has not is
-        sent first, and not measured again. Raises StorageError."""
+        """The track of an order. Records of an earlier attempt of this worker that the coordinator lacks are sent first
+        rather than measured again. Raises StorageError."""
         with _folder_lock:
             files = {file.read().plan.run_id: file for file in spool.unfinished(folder)}
             for run_id in order.kept:
@@ -259,10 +260,10 @@ class WorkerTrack(Track):
         return track
 
     def take_over(self, file: PartialRun, known: set[tuple[str, int]]) -> None:
-        """Go on in the file of an earlier attempt."""
+        """Continue in the file of an earlier attempt."""
         progress = file.read()
         if _is_in_use(progress.owner) or _place(progress.plan) != _place(self.plan):
-            return  # another device or installation by now: its points are measured again in a new file
+            return  # the device or installation has changed, so its points are measured again in a new file
         file.mend()
         file.take()
         self._file = file
@@ -284,13 +285,13 @@ def _is_in_use(owner: Owner | None) -> bool:
 
 
 def _place(plan: CellPlan) -> tuple[object, ...]:
-    """What is equal for plans whose launches may stand in one run."""
+    """The fields that must be equal for launches of the same run."""
     about = plan.provenance
     return plan.cell, plan.hardware.hardware_id, dict(about.versions), about.git_commit
 
 
 class Reporter(Observer):
-    """Sends the progress of an order, and ends it when nobody waits for its result."""
+    """Sends the progress of an order, and ends the order when its result is no longer needed."""
 
     def __init__(self, site: Site, reports: Reports, is_wanted: Callable[[], bool]) -> None:
         self._site = site
@@ -299,20 +300,20 @@ class Reporter(Observer):
         self._told_s = 0.0
 
     def looking_for(self, workload: Workload) -> None:
-        """A model of the hub may have to be fetched, which takes long."""
+        """Report that a model of the hub may have to be downloaded, which takes long."""
         if workload.source == "hub":
-            self._tell(News(kind="preparing", text=f"looking for {workload.model_id} in the cache and on the hub"))
+            self._send_news(News(kind="preparing", text=f"looking for {workload.model_id} in the cache and on the hub"))
 
     def preparing(self, track: Track, what: str) -> None:
-        self._tell(News(kind="preparing", text=what))
+        self._send_news(News(kind="preparing", text=what))
 
     def launch(self, track: Track, launch: int) -> None:
-        self._tell(News(kind="launch", launch=launch))
+        self._send_news(News(kind="launch", launch=launch))
 
     def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
         self._check()
         if live is None or time.monotonic() - self._told_s >= NEWS_S:
-            self._tell(News(kind="live", launch=launch, point=point, live=live))
+            self._send_news(News(kind="live", launch=launch, point=point, live=live))
 
     def measured(self, track: Track, measurement: Measurement) -> None:
         outcome = "" if measurement.status == "ok" else f": {measurement.error}"
@@ -320,12 +321,12 @@ class Reporter(Observer):
         self._check()
 
     def waiting(self, message: str) -> None:
-        self._tell(News(kind="waiting", text=message))
+        self._send_news(News(kind="waiting", text=message))
 
-    def _tell(self, news: News) -> None:
+    def _send_news(self, news: News) -> None:
         self._check()
         self._told_s = time.monotonic()
-        self._reports.tell(news)
+        self._reports.send_news(news)
 
     def _check(self) -> None:
         if self._site.is_leaving or not self._is_wanted():

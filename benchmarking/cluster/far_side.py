@@ -1,8 +1,8 @@
-"""The other side of a connection: how benchhouse is started there, and what it answers before it becomes a worker.
+"""The remote side of a connection: how benchhouse is started there, and its check before it becomes a worker.
 
-`--setup` says how: `venv:DIR` is a virtual environment, which SSH makes where it is missing; `conda:NAME` an
-environment that is there; `docker:IMAGE` a container. Without it `python3` of the other machine runs it, or in jobs of
-Slurm, whose nodes share this machine's folders, the Python that runs this command.
+`--setup` selects the environment: `venv:DIR` is a virtual environment, created over SSH if missing; `conda:NAME` an
+existing environment; `docker:IMAGE` a container. By default it is `python3` of the remote machine, or in Slurm jobs,
+whose nodes share this machine's folders, the Python that runs this command.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Kind = Literal["python", "venv", "conda", "docker"]
 WORKER = "benchmarking.cluster.worker"
 HERE = "benchmarking.cluster.far_side"
 DEFAULT_VENV = f".cache/benchhouse/venv-{__version__}"
-"""In the home folder of the far side."""
+"""Relative to the home folder on the remote side."""
 PACKAGE = f"benchhouse[cluster,measure]=={__version__}"
 SETUPS = {"venv": r"[^\x00-\x1f-][^\x00-\x1f]*", "conda": r"[\w.][\w./-]*", "docker": r"\w[\w./:@-]*"}
-"""Kind of setup -> what it names."""
+"""Kind of setup -> what its value names."""
 PORTS = 2
 LOCKS = "/tmp/benchhouse-locks"  # noqa: S108 - the folder of device locks, shared with the container
 MAKE_VENV = """\
@@ -36,7 +36,7 @@ if ! [ -x "$1/bin/python" ]; then python3 -m venv "$1"; fi
 same='import sys, benchmarking; sys.exit(benchmarking.__version__ != sys.argv[1])'
 "$1/bin/python" -P -c "$same" "$2" 2>/dev/null || "$1/bin/python" -m pip install --quiet -- "$3"
 """
-"""A fixed text: folder, version and package are its arguments."""
+"""A constant script; folder, version and package are its arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +54,14 @@ def read_setup(text: str) -> Setup:
     if kind == "venv":
         what = what or DEFAULT_VENV
     if kind not in SETUPS or not re.fullmatch(SETUPS[kind], what):
-        raise UsageError(f"--setup {text}: write venv or venv:DIR, conda:NAME, or docker:IMAGE")
+        raise UsageError(f"--setup {text}: expected venv, venv:DIR, conda:NAME, or docker:IMAGE")
     return Setup(kind=kind, what=what)  # type: ignore[arg-type]
 
 
 def python_command(
     setup: Setup, module: str, *arguments: str, devices: Sequence[str] | None = None, volumes: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """The words that run a module of benchhouse there. `volumes` are folders that a container needs."""
+    """The command line that runs a module of benchhouse there. `volumes` are folders that a container needs."""
     run = ("-P", "-m", module, *arguments)
     if setup.kind == "conda":
         return ("conda", "run", "--no-capture-output", "--name", setup.what, "python", *run)
@@ -87,12 +87,12 @@ def python_command(
 def worker_command(
     setup: Setup, *arguments: str, devices: Sequence[str] | None = None, volumes: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """The words that start a worker there."""
+    """The command line that starts a worker there."""
     return python_command(setup, WORKER, *arguments, devices=devices, volumes=volumes)
 
 
 def container_flags(devices: Sequence[str] | None) -> tuple[str, ...]:
-    """What a container needs to see these devices, as their kinds say; of devices that are not named, nothing."""
+    """The flags that give a container access to these devices; none if no devices are named."""
     from benchmarking.devices.support.kinds import kinds
 
     named = {name.partition(":")[0] for name in devices or ()}
@@ -100,14 +100,14 @@ def container_flags(devices: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def preparation(setup: Setup, package: str = PACKAGE) -> tuple[str, ...] | None:
-    """The words that prepare the far side; None where there is nothing to do."""
+    """The command line that prepares the remote side; None if there is nothing to do."""
     if setup.kind != "venv":
         return None
     return ("sh", "-c", MAKE_VENV, "sh", setup.what, __version__, package)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """On the far side: print the version of benchhouse and free ports as JSON."""
+    """On the remote side: print the version of benchhouse and free ports as JSON."""
     return run_command(HERE, _answer, argv)
 
 

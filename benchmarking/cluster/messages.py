@@ -1,7 +1,7 @@
-"""What a coordinator and its workers tell each other: offers, orders and reports, each as one JSON text.
+"""Messages between a coordinator and its workers: offers, orders and reports, each a JSON text.
 
-Dask carries these texts. It pickles its own messages, which is why a cluster needs TLS; of what benchhouse sends, every
-part is text that is read here, by the same readers as files of others.
+Dask transports these texts. It pickles its own messages, which is why a cluster needs TLS. Everything that benchhouse
+sends is text, parsed here by the same readers as untrusted files.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ _KEPT: dict[str, type[Any]] = {kind.__name__: kind for kind in (Preparation, Lau
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedDevice:
-    """A device that a worker measures on, and its machine as the run file describes it."""
+    """A device offered by a worker, and its machine as described in run files."""
 
     device: Device
     hardware: Hardware
     free: Readings
-    """Its free memory, as the plan asks of it."""
+    """Its free memory, as needed for planning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What a worker has."""
+    """The offer of a worker."""
 
     worker: str
     """Its name in the cluster."""
     provenance: Provenance
-    """Its program version, host, commit and versions; no command."""
+    """Its program version, host, commit and versions, without a command."""
     environment: Readings
     """The state of its machine."""
     devices: tuple[OfferedDevice, ...]
@@ -69,7 +69,7 @@ class Offer:
         return {**self.provenance.versions, "commit": self.provenance.git_commit or "none"}
 
     def identity(self, selector: str) -> str | None:
-        """Equal for workers whose launches may stand in one run: same hardware, same software. None without the
+        """Equal for workers whose launches may be part of the same run: same hardware, same software. None without the
         device."""
         found = self.of(selector)
         return None if found is None else canonical_hash([found.hardware.hardware_id, self.software])
@@ -80,20 +80,20 @@ class Order:
     """The work of one task: launches of one cell on one device of one worker."""
 
     attempt: str
-    """Different for each task; its reports have it."""
+    """Unique id of the task, repeated in its reports."""
     topic: str
     plan: CellPlan
     launches: tuple[int, ...]
     settled: tuple[Measurement, ...] = ()
-    """What the coordinator has of the cell already, without samples."""
+    """The results of the cell that the coordinator already has, without samples."""
     kept: tuple[str, ...] = ()
-    """Ids of runs that the coordinator has on disk: the worker's copies may go."""
+    """Ids of runs that the coordinator has saved, whose copies the worker may delete."""
     device_wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """Where a worker is in its order."""
+    """The progress of a worker in its order."""
 
     kind: Literal["preparing", "launch", "live", "waiting"]
     launch: int = 0
@@ -104,11 +104,11 @@ class News:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A message about an attempt: a record to keep, or news."""
+    """A message about an attempt: a record to save, or progress."""
 
     attempt: str
     number: int
-    """From 0, of the records; news has the number of the next record."""
+    """Number of the record, from 0; a progress message has the number of the next record."""
     kept: Kept | None = None
     news: News | None = None
 
@@ -118,31 +118,31 @@ class Done:
     """The result of a task."""
 
     records: int
-    """How many were sent."""
+    """Number of records sent."""
     error: str | None = None
-    """Why the order was refused or could not be finished; None when it was."""
+    """Why the order was refused or not finished; None if it was finished."""
     is_refused: bool = False
-    """Whether nothing was begun: another worker may have what this one lacks."""
+    """Whether nothing was started, so that another worker may be able to execute the order."""
     is_withdrawn: bool = False
-    """Whether it was stopped, since the worker is about to leave or nobody waits for the result."""
+    """Whether it was stopped, because the worker is leaving or the result is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """A worker's clock against the coordinator's."""
+    """The offset of a worker's clock from the coordinator's."""
 
     offset_s: float
-    """What the worker's clock is ahead; negative behind."""
+    """Seconds by which the worker's clock is ahead; negative if behind."""
     error_s: float
-    """Half the round trip of the question: the offset is right within it."""
+    """Half the round-trip time of the query, which is the uncertainty of the offset."""
 
     def readings(self) -> Mapping[str, float]:
-        """As the run's environment stores them."""
+        """The values stored in the run's environment."""
         return {"cluster_clock_offset_s": self.offset_s, "cluster_clock_error_s": self.error_s}
 
 
 def packed(what: str, content: Any) -> str:
-    """The text of an offer or order; the program's version stands first in it."""
+    """The text of an offer or order, which starts with the program's version."""
     return json.dumps({"benchhouse": __version__, what: stored(to_json(content))}, allow_nan=False)
 
 
@@ -163,13 +163,13 @@ def read_order(text: str) -> Order:
     """The order in a text. Raises FormatError, and UnsupportedError for one of another program version."""
     if (version := version_in(text)) != __version__:
         raise UnsupportedError(
-            f"the order is of benchhouse {version}, this worker is benchhouse {__version__}: install the same version"
+            f"the order is from benchhouse {version}, this worker is benchhouse {__version__}: install the same version"
         )
     return from_json(Order, restored(_object(text).get(ORDER)), "the order")
 
 
 def report_text(report: Report) -> str:
-    """A report as JSON. A record of measurement goes as it is to the run file, which is cleaned when it is written."""
+    """A report as JSON. Records go unchanged to the run file, which is redacted when it is written."""
     kept = None if report.kept is None else {type(report.kept).__name__: to_json(report.kept)}
     return dumps({"attempt": report.attempt, "number": report.number, "kept": kept, "news": report.news})
 
@@ -195,7 +195,7 @@ def read_done(text: str) -> Done:
 
 
 def outcomes(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
-    """The measurements as an order needs them: which points are settled, and how."""
+    """The measurements reduced to what an order needs: which points are finished, and with which status."""
     return tuple(
         dataclasses.replace(one, samples=(), window={}, extra={}, doubts=(), metrics={}) for one in measurements
     )

@@ -1,7 +1,7 @@
-"""Where a command measures: this machine, or the workers of a cluster that its flags name.
+"""Where a command measures: on this machine, or on the workers of a cluster named by its flags.
 
-`--cluster` names any cluster. `--backend remote --host H` and `--use-slurm` are its forms for one machine over SSH and
-for jobs of Slurm, which commands for a single model have, too.
+`--cluster` names any cluster. `--backend remote --host H` and `--use-slurm` are short forms for machines over SSH and
+for Slurm jobs, which commands for a single model have too.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from benchmarking.cluster.ssh import Host, Ssh
 
 LOCAL = re.compile(r"local:([1-9]\d{0,2})")
-"""A cluster that the command starts itself, on this machine."""
+"""Prefix of a cluster that the command starts on this machine."""
 SLURM, SSH, HOSTS = "slurm:", "ssh:", "ssh://"
-"""How the other clusters that it starts begin: a file of Slurm or none, a file of hosts, hosts."""
+"""Prefixes of other clusters that it starts: with an optional Slurm file, a file of hosts, or hosts."""
 NAMES = "tcp://HOST:PORT or tls://HOST:PORT of a scheduler, local:N, ssh:HOSTFILE, or slurm:CONFIG.yaml"
 
 
 def add_cluster(parser: Parser) -> None:
-    """The flags of a batch on a cluster."""
+    """Add the flags of a batch on a cluster."""
     cluster = parser.add_argument_group("cluster")
     cluster.add_argument(
         "--cluster",
@@ -64,7 +64,7 @@ def add_cluster(parser: Parser) -> None:
 
 
 def add_elsewhere(parser: Parser) -> None:
-    """The flags of measuring on another machine."""
+    """Add the flags for measuring on another machine."""
     group = parser.add_argument_group("remote machine")
     group.add_argument(
         "--backend",
@@ -106,18 +106,20 @@ def settle(arguments: argparse.Namespace) -> None:
     named = getattr(arguments, "cluster", None)
     elsewhere = [flag for flag, given in _elsewhere(arguments).items() if given]
     if len(elsewhere) + (named is not None) > 1:
-        raise UsageError(f"{' and '.join(filter(None, ['--cluster' if named else '', *elsewhere]))}: give one of them")
+        raise UsageError(
+            f"{' and '.join(filter(None, ['--cluster' if named else '', *elsewhere]))}: give only one of them"
+        )
     if arguments.backend == "remote" and not arguments.host:
-        raise UsageError("--backend remote needs --host USER@MACHINE")
+        raise UsageError("--backend remote requires --host USER@MACHINE")
     if arguments.host and arguments.backend != "remote":
-        raise UsageError(f"--host {arguments.host[0]} is for --backend remote: add it")
+        raise UsageError(f"--host {arguments.host[0]} requires --backend remote: add it")
     if arguments.host:
         named = HOSTS + ",".join(arguments.host)
     elif arguments.use_slurm is not None:
         named = SLURM + arguments.use_slurm
     arguments.cluster = named
     if named is None and (arguments.setup is not None or arguments.ssh_config is not None):
-        raise UsageError("--setup and --ssh-config are for other machines: name them with --host or --use-slurm")
+        raise UsageError("--setup and --ssh-config require a remote machine: give --host or --use-slurm")
     if named is not None:
         check_name(named, arguments)
 
@@ -127,16 +129,16 @@ def _elsewhere(arguments: argparse.Namespace) -> dict[str, bool]:
 
 
 def check_name(name: str, arguments: argparse.Namespace) -> None:
-    """Raise UsageError for a value of --cluster that names none, or one that may not be reached so."""
+    """Raise UsageError for an invalid value of --cluster, or one whose security settings are insufficient."""
     if arguments.setup is not None:
         read_setup(arguments.setup)
         if not name.startswith((SLURM, SSH)):
-            raise UsageError(f"--setup is for ssh: and slurm:, and the workers of {name} are started otherwise")
+            raise UsageError(f"--setup has no effect on {name}: it applies to ssh: and slurm: only")
     _check_certificates(name, arguments)
     if LOCAL.fullmatch(name):
         return
     if name.startswith("local"):
-        raise UsageError(f"--cluster {name}: write local:N, with the number of workers to start on this machine")
+        raise UsageError(f"--cluster {name}: expected local:N, with the number of workers to start on this machine")
     if name.startswith(SLURM):
         slurm_settings(name, arguments)
         return
@@ -147,17 +149,19 @@ def check_name(name: str, arguments: argparse.Namespace) -> None:
 
 
 def _check_certificates(name: str, arguments: argparse.Namespace) -> None:
-    """Raise UsageError for files of TLS that are not all there, or would not be used."""
+    """Raise UsageError for missing TLS files, or for TLS files that would not be used."""
     if not any(getattr(arguments, flag, None) for flag in TLS_FLAGS):
         return
     if name.startswith(SLURM):
         check_exposure("tls://localhost:1", arguments)
     elif LOCAL.fullmatch(name) or name.startswith(SSH):
-        raise UsageError(f"--tls-ca-file, --tls-cert and --tls-key are for tls:// and slurm:, not for {name}")
+        raise UsageError(
+            f"--tls-ca-file, --tls-cert and --tls-key have no effect on {name}: they apply to tls:// and slurm:"
+        )
 
 
 def slurm_settings(name: str, arguments: argparse.Namespace) -> tuple[SlurmConfig, Setup]:
-    """What `slurm:CONFIG.yaml` says. Raises UsageError with the place of what is invalid."""
+    """The settings of `slurm:CONFIG.yaml`. Raises UsageError with the place of an invalid value."""
     from benchmarking.cluster.slurm import SlurmConfig, read_config
 
     path = name.removeprefix(SLURM)
@@ -169,7 +173,7 @@ def slurm_settings(name: str, arguments: argparse.Namespace) -> tuple[SlurmConfi
 
 
 def ssh_settings(name: str, arguments: argparse.Namespace, wanted: Wanted) -> tuple[tuple[Host, ...], Ssh]:
-    """What `ssh:HOSTFILE` or `ssh://HOST,HOST` says. Raises UsageError with the place of what is invalid."""
+    """The settings of `ssh:HOSTFILE` or `ssh://HOST,HOST`. Raises UsageError with the place of an invalid value."""
     from benchmarking.cluster.ssh import Ssh, read_host, read_hosts
 
     if name.startswith(HOSTS):
@@ -181,7 +185,7 @@ def ssh_settings(name: str, arguments: argparse.Namespace, wanted: Wanted) -> tu
 
 
 def again(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The flags that name the same place in another command; nothing for this machine."""
+    """The flags that name the same place in another command; empty for this machine."""
     words: list[str] = []
     if (name := arguments.cluster) is None:
         return ()
@@ -205,7 +209,7 @@ def elsewhere(
     setup: str | None,
     ssh_config: str | Path | None,
 ) -> argparse.Namespace:
-    """The flags of another machine as the Python API has them, checked. Raises UsageError."""
+    """The checked flags of a remote machine from the arguments of the Python API. Raises UsageError."""
     choice(backend, ("local", "remote"), "backend")
     hosts = [host] if isinstance(host, str) else list(host or ())
     config = None if use_slurm is False else "" if use_slurm is True else str(use_slurm)
@@ -232,7 +236,7 @@ class Engine:
     """None for this machine."""
 
     flags: tuple[str, ...] = ()
-    """That name it in another command."""
+    """The flags that name it in another command."""
 
     @property
     def place(self) -> Place:
@@ -241,7 +245,7 @@ class Engine:
 
 
 def kinds_of(cells: Iterable[Cell]) -> tuple[str, ...]:
-    """The kinds of device that cells of an earlier command need: what workers that are started for them offer."""
+    """The kinds of device that the cells of an earlier command need, which workers started for them must offer."""
     return tuple(dict.fromkeys(cell.device.type for cell in cells))
 
 
@@ -249,10 +253,10 @@ def kinds_of(cells: Iterable[Cell]) -> tuple[str, ...]:
 def engine(
     arguments: argparse.Namespace, devices: Sequence[str] | None, scripts: Sequence[Path] = ()
 ) -> Iterator[Engine]:
-    """This machine, or the cluster that `settle` found. `devices` are those that the command names, None for all;
+    """This machine, or the cluster chosen by `settle`. `devices` are those that the command names (None: all),
     `scripts` those whose models it measures.
 
-    Raises UsageError for versions that differ where they must not, WorkersLostError without a scheduler.
+    Raises UsageError for versions that differ but must not, WorkersLostError without a scheduler.
     """
     if arguments.cluster is None:
         yield Engine(machine=Machine())

@@ -1,7 +1,7 @@
-"""Workers as jobs of Slurm, through dask-jobqueue: the YAML file of a partition, and its jobs while a command runs.
+"""Workers as Slurm jobs, through dask-jobqueue: the YAML configuration, and the jobs of a command.
 
-The scheduler runs in the command, on a machine that the nodes reach (a login node). Each job is one worker. The
-connection has TLS with certificates of this command alone, which the nodes read from the folder of the jobs.
+The scheduler runs in the command, on a machine that the nodes can reach (a login node). Each job is one worker.
+Connections use TLS with certificates for this command only, which the nodes read from the folder of the jobs.
 """
 
 from __future__ import annotations
@@ -27,48 +27,48 @@ from benchmarking.core.untrusted.yaml_files import Node, read_yaml
 PROGRAMS = ("sbatch", "squeue", "scancel")
 INSTALL = 'pip install "benchhouse[cluster]"'
 WAIT_S = 3600.0
-"""For the first job to start, by default: a queue may be long."""
+"""Default time limit for the first job to start, since a queue may be long."""
 LOOK_S = 2.0
-"""Between two questions to squeue."""
+"""Seconds between two calls of squeue."""
 PROGRAM_S = 60.0
-"""For an answer of Slurm's programs."""
+"""Time limit of Slurm's programs."""
 OVER_S = 10.0
-"""From the end of the last job until that is an error: a worker of it may just be joining."""
+"""Seconds after the end of the last job until it is an error, since one of its workers may just be joining."""
 WORD = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 FOLDER = "slurm_jobs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmConfig:
-    """What is asked of Slurm, for each job unless a field says otherwise."""
+    """The request to Slurm, per job unless a field states otherwise."""
 
     partition: str | None = None
-    """None for the default one."""
+    """None for the default partition."""
     account: str | None = None
     gres: str | None = None
     time_limit: str | None = None
-    """None for that of the partition."""
+    """None for the partition's default."""
     exclusive: bool = True
-    """Whether a job has its node for itself."""
+    """Whether a job has exclusive use of its node."""
     jobs: int = 1
     cpus: int | None = None
     memory: str | None = None
     directives: tuple[str, ...] = ()
-    """Further words of #SBATCH lines."""
+    """Further arguments of #SBATCH lines."""
     setup: tuple[str, ...] = ()
-    """Lines of shell before the worker starts."""
+    """Shell commands to run before the worker starts."""
     interface: str | None = None
     """The network interface of scheduler and workers; None for Dask's choice."""
     folder: str = FOLDER
-    """Output of the jobs and runs in progress; on the nodes, too."""
+    """Folder for job output and runs in progress, shared with the nodes."""
     wait_s: float = WAIT_S
-    """For the first job to start."""
+    """Time limit for the first job to start."""
 
 
 def _matching(pattern: str, example: str) -> Callable[[Node], str]:
     def read(node: Node) -> str:
         if not isinstance(node.content, str) or not re.fullmatch(pattern, node.content):
-            raise UsageError(f"takes a text like {example}: got {node.text}")
+            raise UsageError(f"takes text such as {example}: got {node.text}")
         return node.content
 
     return read
@@ -76,7 +76,7 @@ def _matching(pattern: str, example: str) -> Callable[[Node], str]:
 
 def _line(node: Node) -> str:
     if not isinstance(node.content, str) or not node.content.strip() or not node.content.isprintable():
-        raise UsageError(f"takes lines of shell: got {node.text}")
+        raise UsageError(f"takes shell commands: got {node.text}")
     return node.content
 
 
@@ -135,13 +135,13 @@ def read_config(path: Path) -> SlurmConfig:
 
 
 def directives(config: SlurmConfig) -> list[str]:
-    """The words of #SBATCH lines that dask-jobqueue has no argument for."""
+    """The arguments of #SBATCH lines that dask-jobqueue does not support itself."""
     gres = [] if config.gres is None else [f"--gres={config.gres}"]
     return [*gres, *(["--exclusive"] if config.exclusive else []), *config.directives]
 
 
 def left_to_slurm(config: SlurmConfig) -> list[str]:
-    """What dask-jobqueue would ask for, and the configuration does not."""
+    """Directives that dask-jobqueue would add without being in the configuration."""
     skipped = {"--cpus-per-task": config.cpus, "--mem=": config.memory, "#SBATCH -t ": config.time_limit}
     return [words for words, value in skipped.items() if value is None]
 
@@ -151,16 +151,18 @@ def slurm_jobs(
     config: SlurmConfig, setup: Setup, wanted: Wanted, security: Any, say: Callable[[str], None]
 ) -> Iterator[Started]:
     """The jobs of a configuration, cancelled at the end. Raises NotInstalledError without Slurm or dask-jobqueue,
-    BenchhouseError with Slurm's words for jobs that it refuses."""
+    BenchhouseError with Slurm's message if it rejects the jobs."""
     check_installed("--cluster slurm", ("dask_jobqueue",), INSTALL)
     found = {name: program(name) for name in PROGRAMS}
     if absent := [name for name, path in found.items() if path is None]:
-        raise NotInstalledError(f"there is no {absent[0]} on the PATH: use a machine that submits jobs to Slurm")
+        raise NotInstalledError(f"{absent[0]} is not on PATH: use a machine that can submit Slurm jobs")
     try:
         folder = Path(config.folder).absolute()
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"cannot use {config.folder}, the folder of Slurm's jobs: {error.strerror}") from error
+        raise StorageError(
+            f"cannot use {config.folder}, the folder of the Slurm jobs: {error.strerror}: choose another"
+        ) from error
     quiet_dask()
     with (
         temporary_folder(".tls", folder) as own,
@@ -193,7 +195,7 @@ def _cluster(
     from dask_jobqueue.slurm import SLURMJob
 
     class WorkerJob(SLURMJob):  # type: ignore[misc]
-        """A job whose worker is one of benchhouse."""
+        """A job that runs a benchhouse worker."""
 
         def __init__(self, scheduler: str | None = None, name: str | None = None, **fields: Any) -> None:
             super().__init__(scheduler, name, **fields)
@@ -243,13 +245,13 @@ def _tls_flag(part: str) -> str:
 
 
 def _try(sbatch: str, script: str, place: Path) -> None:
-    """Raise BenchhouseError, with Slurm's reason, for a job that Slurm would refuse."""
+    """Raise BenchhouseError, with Slurm's reason, for a job that Slurm would reject."""
     path = place / "job.sh"
     path.write_text(script, encoding="utf-8")
     asked = run_program((sbatch, "--test-only", str(path)), limit_s=PROGRAM_S)
     if asked.exit_code != 0:
         why = asked.last_line or f"no answer within {PROGRAM_S:g} s"
-        raise BenchhouseError(f"Slurm refuses the jobs: {why}")
+        raise BenchhouseError(f"Slurm rejected the jobs: {why}")
 
 
 class Jobs:
@@ -267,7 +269,7 @@ class Jobs:
         self._over_since_s: float | None = None
 
     def trouble(self) -> str | None:
-        """Why no job of them will start a worker. Says what they wait for."""
+        """Why none of the jobs will start a worker; None if one may. Reports what they are waiting for."""
         if time.monotonic() - self._looked_s < LOOK_S:
             return None
         self._looked_s = time.monotonic()
@@ -285,7 +287,7 @@ class Jobs:
         if self._over_since_s is None:
             self._over_since_s = time.monotonic()
         is_over = len(self._seen) >= self._count and time.monotonic() - self._over_since_s > OVER_S
-        return f"its jobs ended without a worker: {self._last_words()}" if is_over else None
+        return f"its jobs ended without starting a worker: {self._last_words()}" if is_over else None
 
     def _last_words(self) -> str:
         for job_id in sorted(self._seen):

@@ -1,8 +1,8 @@
-"""Workers on other machines over SSH: the system's `ssh`, which checks host keys and asks as it does for its user.
+"""Workers on other machines over the system's `ssh`, which checks host keys and may prompt as usual.
 
-Nothing listens beyond loopback: the scheduler is on loopback here, and each connection forwards a port of the other
-machine's loopback to it, and one here to the worker there. Since other users of those machines reach loopback, too, the
-connection has TLS with certificates of this command alone, which the worker reads from its stdin.
+Nothing listens beyond loopback: the scheduler is on loopback here, and each connection forwards a loopback port of the
+remote machine to it, and one here to the worker there. Since other users of these machines can reach loopback too, the
+connection uses TLS with certificates for this command only, which the worker reads from stdin.
 """
 
 from __future__ import annotations
@@ -35,42 +35,42 @@ from benchmarking.core.untrusted.input_files import read_text
 
 HOST = re.compile(r"(?:\w[\w.-]*@)?(?:\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?P<port>:\d{1,5})?", re.ASCII)
 MAX_BYTES = 1_000_000
-"""Of a file of hosts."""
+"""Maximum size of a file of hosts."""
 ANSWER_S = 60.0
 PREPARE_S = 1800.0
-"""For pip, which may load gigabytes."""
+"""Time limit of pip, which may download gigabytes."""
 AT_ONCE = 16
 SPOOL = ".cache/benchhouse/worker_results"
-"""In the home folder of the other machine."""
+"""Relative to the home folder of the remote machine."""
 TUNNEL = (
     *("-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"),
-    *("-o", "ControlMaster=no", "-o", "ControlPath=none"),  # a shared connection would keep the forwarded ports
+    *("-o", "ControlMaster=no", "-o", "ControlPath=none"),  # a shared connection would keep ports forwarded
 )
 SSH_FAILED = 255
-"""The exit code of ssh itself."""
+"""The exit code of ssh itself on an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A machine, as it is written."""
+    """A machine as written by the user."""
 
     name: str
 
     @property
     def destination(self) -> str:
-        """For ssh: a name of its configuration, or with a port a URI."""
+        """The destination for ssh: a host or an entry of its configuration, or with a port a URI."""
         return f"ssh://{self.name}" if HOST.fullmatch(self.name)["port"] else self.name  # type: ignore[index]
 
 
 def read_host(text: str, where: str) -> Host:
     """The host in a text. Raises UsageError."""
     if HOST.fullmatch(text) is None:
-        raise UsageError(f"{where}: {text!r} is no host: write MACHINE or USER@MACHINE, with a port MACHINE:PORT")
+        raise UsageError(f"{where}: invalid host {text!r}: expected MACHINE or USER@MACHINE, optionally with :PORT")
     return Host(name=text)
 
 
 def read_hosts(path: Path) -> tuple[Host, ...]:
-    """The hosts of a file, one on a line; # begins a comment. Raises UsageError with the line, and UnreadableError."""
+    """The hosts in a file, one per line; # starts a comment. Raises UsageError with the line, and UnreadableError."""
     try:
         lines = read_text(path, MAX_BYTES).splitlines()
     except FormatError as error:
@@ -83,57 +83,57 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
                 raise UsageError(f"{path}:{number}: {text} is listed twice (first: line {found[host]})")
             found[host] = number
     if not found:
-        raise UsageError(f"{path}: contains no host")
+        raise UsageError(f"{path}: contains no hosts: list at least one")
     return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ssh:
-    """How hosts are reached, and benchhouse is started there."""
+    """How to reach hosts and start benchhouse there."""
 
     setup: Setup
     package: str
-    """What pip installs in a new environment."""
+    """The package that pip installs into a new environment."""
     config: str | None
-    """A configuration file; None for the user's."""
+    """An SSH configuration file; None for the user's."""
     wanted: Wanted
 
     def command(self, host: Host, words: Sequence[str], *options: str) -> tuple[str, ...]:
-        """The words that run words on a host. The shell there gets each of them quoted."""
+        """The command line that runs a command on a host; each word is quoted for the shell there."""
         found = program("ssh")
         if found is None:
-            raise NotInstalledError("there is no ssh on the PATH: install OpenSSH's client")
+            raise NotInstalledError("ssh is not on PATH: install the OpenSSH client")
         own = () if self.config is None else ("-F", self.config)
         return (found, *own, "-T", *options, "--", host.destination, shlex.join(words))
 
     def prepare(self, host: Host) -> tuple[int, ...]:
-        """Prepare a host: free ports there. Raises BenchhouseError with what is wrong with it."""
+        """Prepare a host; returns free ports there. Raises BenchhouseError with the problem."""
         if (words := preparation(self.setup, self.package)) is not None:
             made = run_program(self.command(host, words), limit_s=PREPARE_S)
             if made.exit_code != 0:
                 raise BenchhouseError(f"{host.name}: --setup venv:{self.setup.what} failed: {_reason(made, PREPARE_S)}")
         asked = run_program(self.command(host, python_command(self.setup, HERE)), limit_s=ANSWER_S)
         if asked.exit_code == SSH_FAILED:
-            raise BenchhouseError(f"{host.name} cannot be reached: {_reason(asked, ANSWER_S)}")
+            raise BenchhouseError(f"cannot reach {host.name}: {_reason(asked, ANSWER_S)}")
         try:
             answer = json.loads(asked.stdout.strip().splitlines()[-1])
             version, ports = answer["benchhouse"], tuple(map(int, answer["ports"]))
         except (ValueError, LookupError, TypeError) as error:
             raise BenchhouseError(
-                f"{host.name}: benchhouse does not start there: {_reason(asked, ANSWER_S)}: install benchhouse "
-                f"{__version__} for its python3, or let --setup venv do so"
+                f"{host.name}: benchhouse does not start: {_reason(asked, ANSWER_S)}: install benchhouse {__version__} "
+                "for its python3, or use --setup venv"
             ) from error
         if version != __version__:
             raise BenchhouseError(
-                f"{host.name} has benchhouse {version}, and this is {__version__}: install the same, or let --setup "
-                "venv do so"
+                f"{host.name} has benchhouse {version}, expected {__version__}: install this version, or use --setup "
+                "venv"
             )
         if len(ports) != PORTS:
             raise BenchhouseError(f"{host.name}: expected {PORTS} ports, got {len(ports)}")
         return ports
 
     def start(self, host: Host, ports: Sequence[int], scheduler_port: int, stderr: IO[bytes]) -> Popen[str]:
-        """Start the worker of a host; it waits for its certificates on stdin."""
+        """Start the worker of a host, which waits for its certificates on stdin."""
         there, listens = ports
         here = _free_port()
         forwarded = (
@@ -152,7 +152,7 @@ class Ssh:
 
 @contextmanager
 def ssh_workers(hosts: Sequence[Host], ssh: Ssh, say: Callable[[str], None]) -> Iterator[Started]:
-    """A worker on each host, ended at the end. Raises BenchhouseError for a host that cannot have one."""
+    """Workers on all hosts, stopped at the end. Raises BenchhouseError for a host on which no worker can run."""
     security = temporary_security("--cluster ssh")
     say(f"ssh: preparing {', '.join(host.name for host in hosts)}")
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -175,7 +175,7 @@ def ssh_workers(hosts: Sequence[Host], ssh: Ssh, say: Callable[[str], None]) -> 
             for number, (host, process) in enumerate(processes.items()):
                 if process.poll() is not None:
                     lines = (folder / str(number)).read_text(errors="replace").strip().splitlines() or ["no message"]
-                    return f"the worker of {host.name} ended with exit code {process.returncode}: {lines[-1]}"
+                    return f"the worker on {host.name} ended with exit code {process.returncode}: {lines[-1]}"
             return None
 
         yield Started(address=address, security=security, workers=len(hosts), takes_others=False, trouble=trouble)

@@ -1,7 +1,7 @@
-"""A cluster that a command starts for itself: a scheduler in this process, and workers that come to it.
+"""Clusters that a command starts for itself: a scheduler in this process, and workers that join it.
 
-Here: workers on this machine (`local:N`), and what every such cluster shares. Jobs of Slurm and workers over SSH have a
-module each.
+This module has workers on this machine (`local:N`) and everything that such clusters share. Slurm jobs and workers over
+SSH have their own modules.
 """
 
 from __future__ import annotations
@@ -22,48 +22,49 @@ from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import from_home
 
 START_S = 120.0
-"""For workers that are started as processes: probing a driver may take a minute."""
+"""Time limit for workers started as processes, since probing a driver may take a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The scheduler of a cluster, and the workers to wait for before a batch is planned."""
+    """The scheduler of a cluster, and the number of workers to wait for before a batch is planned."""
 
     address: str
     security: Any = None
-    """Dask's; None without TLS."""
+    """Dask's security settings; None without TLS."""
     workers: int = 0
-    """How many must be there."""
+    """Number of workers to wait for."""
     limit_s: float = START_S
     takes_others: bool = True
-    """Whether further workers may join it later."""
+    """Whether more workers may join it later."""
     trouble: Callable[[], str | None] = lambda: None
-    """Why not all of them will come; None while they may. Called while they are waited for."""
+    """Returns why not all workers will join; None while they may. Called while waiting for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a command wants of the workers that are started for it."""
+    """What a command requires of the workers that are started for it."""
 
     devices: tuple[str, ...] | None = None
     """None for all hardware."""
     scripts: str | None = None
-    """A script whose models it measures, or the folder of several."""
+    """The script whose models it measures, or the folder of several scripts."""
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Of the worker's command. A script in the home folder is in the worker's own, as in the plans that it gets."""
+        """The flags of the worker's command. `~` in the path of a script is the worker's home folder, as in its
+        plans."""
         scripts = () if self.scripts is None else ("--scripts", from_home(self.scripts))
         return (*scripts, *(() if self.devices is None else ("--devices", ",".join(self.devices))))
 
 
 def quiet_dask() -> None:
-    """Dask's own messages about workers that end are of what we end or report ourselves."""
+    """Silence Dask's messages about workers that we end or report ourselves."""
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
 
 
 def temporary_security(what: str) -> Any:
-    """Certificates of this command alone, in memory: whoever has not been given them cannot connect."""
+    """In-memory certificates for this command only, without which nothing can connect."""
     check_installed(what, ("cryptography",), 'pip install "benchhouse[cluster]"')
     from distributed.security import Security
 
@@ -81,7 +82,7 @@ def send_certificates(process: Popen[str], security: Any) -> None:
 
 
 def temporary_files(folder: Path) -> Any:
-    """The same in files of a folder of this user alone."""
+    """The same certificates in files of a folder that only this user can read."""
     from distributed.security import Security
 
     texts = temporary_security("--cluster").get_tls_config_for_role("worker")
@@ -95,7 +96,7 @@ def temporary_files(folder: Path) -> Any:
 
 @contextmanager
 def scheduler_on_loopback(security: Any) -> Iterator[str]:
-    """A scheduler in this process that listens on loopback only: its address."""
+    """A scheduler in this process that listens on loopback only; yields its address."""
     from distributed import LocalCluster
 
     quiet_dask()

@@ -1,1 +1,1 @@
-"""Load on a server, as users send it: what is sent and when, the generator, and what its requests say."""
+"""Load tests of a server: the traffic, the generator, and the results."""

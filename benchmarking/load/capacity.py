@@ -1,8 +1,8 @@
-"""How many requests per second the generator itself can send: to a server that answers at once, in a child process.
+"""The generator's own maximum request rate, measured against a server in a child process that answers immediately.
 
     python -m benchmarking.load.capacity [--http2]
 
-serves, and prints the address.
+runs that server and prints its address.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HTTP2 = "--http2"
 async def capacity_per_s(duration_s: float, *, http2: bool = False, cpus: Sequence[int] = ()) -> float:
     """Requests per second in a closed loop to a child process, over HTTP/1.1 or HTTP/2.
 
-    The child runs on these processors, or else on the generator's own. Raises BenchhouseError where it does not start.
+    The child runs on these processors, or else on the generator's. Raises BenchhouseError if it does not start.
     """
     traffic = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths(str(TOKENS)))
     level = Level(concurrency=IN_FLIGHT, duration_s=duration_s)
@@ -44,7 +44,7 @@ async def capacity_per_s(duration_s: float, *, http2: bool = False, cpus: Sequen
         sent = await generator.run(traffic, level)
     done = [one for one in sent if one.error is None and one.end_s is not None]
     if not done:
-        raise BenchhouseError(f"no request reached the server to measure the generator with: {sent[0].detail}")
+        raise BenchhouseError(f"cannot measure the generator's rate: no request succeeded: {sent[0].detail}")
     return len(done) / (max(one.end_s or 0.0 for one in done) - min(one.intended_s for one in done))
 
 
@@ -54,12 +54,14 @@ async def answering_at_once(*, http2: bool = False, cpus: Sequence[int] = ()) ->
     child = start(module_command("benchmarking.load.capacity", *([HTTP2] if http2 else [])))
     try:
         if cpus:
-            with suppress(OSError, psutil.Error):  # a cpuset that has shrunk: then it competes with the generator
+            with suppress(OSError, psutil.Error):  # a smaller cpuset: the server then competes with the generator
                 psutil.Process(child.pid).cpu_affinity(list(cpus))
         assert child.stdout is not None
         url = (await asyncio.to_thread(child.stdout.readline)).strip()
         if not url:
-            raise BenchhouseError(f"the server to measure the generator with did not start: {child.communicate()[1]}")
+            raise BenchhouseError(
+                f"cannot measure the generator's rate: its server did not start: {child.communicate()[1]}"
+            )
         yield Target(url=url, model="any", http2=http2)
     finally:
         child.kill()
@@ -89,7 +91,7 @@ class _AtOnce(asyncio.Protocol):
 
 
 class _AtOnceHttp2(asyncio.Protocol):
-    """The same by HTTP/2."""
+    """The same over HTTP/2."""
 
     def __init__(self) -> None:
         from h2.config import H2Configuration

@@ -1,8 +1,8 @@
-"""Connections to a server by HTTP/1.1 or HTTP/2: a request goes out, and its reply's body is handed on as it arrives.
+"""Connections to a server over HTTP/1.1 or HTTP/2, which send requests and pass on response bodies as they arrive.
 
-2026-11-23: the parsers of libraries (httptools, h2) on asyncio's own protocols, without a client library between, which
-costs more than all the rest. A request of six chunks takes a third of the processor time that it takes with aiohttp,
-and with HTTP/2 a quarter of what it takes with httpx (measured in turns; docs/load.md has the figures).
+2026-11-23: httptools and h2 parse directly on asyncio protocols, because a client library would cost more than all the
+rest. A request with six chunks takes a third of the CPU time of aiohttp, and over HTTP/2 a quarter of that of httpx
+(measured in turns; the figures are in docs/load.md).
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ if TYPE_CHECKING:
 
 Endpoint = Literal["completions", "chat"]
 Take = Callable[[bytes], None]
-"""Gets a piece of a reply's body; raises RequestError to end the request."""
+"""Receives a piece of a response body; raises RequestError to end the request."""
 OK, FINAL = 200, 200
-"""Status of a reply that is read, and the least of one that is not followed by another."""
+"""Status of a successful response, and the lowest status of a final response."""
 MAX_DETAIL = 200
 IDENTITY = b"identity"
 STATUS_DIGITS = 3
 WINDOW_BYTES = 1 << 20
-"""Of HTTP/2: what a server may send before it is acknowledged. The default, 64 KiB, would stop fast streams."""
+"""HTTP/2 flow-control window. The default of 64 KiB would stall fast streams."""
 MAX_HEAD_BYTES = 1 << 18
-"""Of a reply over HTTP/1.1: far more than any server sends before the body. HTTP/2 has a limit of its own."""
+"""Maximum head of an HTTP/1.1 response, far above that of any real server. HTTP/2 has its own limit."""
 NO_HTTP2 = "no_http2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A server, and how it is asked."""
+    """A server and how to send requests to it."""
 
     url: str
     """With /v1, without the path of an endpoint."""
     model: str
     endpoint: Endpoint = "completions"
     timeout_s: float = 120.0
-    """Of one request, from sending to its end."""
+    """Time limit per request, from sending to its end."""
     ca_file: str | None = None
-    """Certificates to trust in the place of the system's."""
+    """File of certificates to trust instead of the system's."""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Json] = field(default_factory=dict)
     """Further fields of each request."""
     http2: bool = False
-    """HTTP/2: negotiated over TLS, and without TLS spoken from the start."""
+    """Whether to use HTTP/2: negotiated over TLS, and with prior knowledge without TLS."""
 
     @property
     def address(self) -> str:
-        """Where requests go."""
+        """The URL that requests are sent to."""
         path = "chat/completions" if self.endpoint == "chat" else "completions"
         return f"{self.url.rstrip('/')}/{path}"
 
 
 class RequestError(Exception):
-    """A request that failed: the kind, and the reason in words."""
+    """A failed request: the kind of error, and the message."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -71,10 +71,10 @@ class RequestError(Exception):
 
 
 class Client(ABC):
-    """Posts requests to one server over connections that it keeps."""
+    """Posts requests to a server over persistent connections."""
 
     def __init__(self, target: Target) -> None:
-        """Raises UsageError for unreadable certificates and for an address that cannot be sent."""
+        """Raises UsageError for unreadable certificates and invalid addresses."""
         parts = urlsplit(target.address)
         self._host, self._port = str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
         self._scheme = parts.scheme
@@ -89,15 +89,15 @@ class Client(ABC):
 
     @abstractmethod
     async def post(self, body: bytes, take: Take) -> None:
-        """Send a request and give `take` the pieces of its reply, to the end. Raises RequestError; a request that is
-        cancelled, or whose reply `take` refuses, is ended for the server, too."""
+        """Send a request and pass the pieces of its response to `take`. Raises RequestError. A request that is
+        cancelled, or whose response `take` refuses, is also aborted on the server."""
 
     @abstractmethod
     async def close(self) -> None:
         """Close all connections."""
 
     async def _connect(self, made: Callable[[], asyncio.Protocol]) -> Any:
-        """A new connection's protocol. Raises RequestError."""
+        """Open a connection and return its protocol. Raises RequestError."""
         try:
             loop = asyncio.get_running_loop()
             _, protocol = await loop.create_connection(made, self._host, self._port, ssl=self._tls)
@@ -109,12 +109,12 @@ class Client(ABC):
 
 
 def client_of(target: Target) -> Client:
-    """The client that speaks what the target asks for."""
+    """The client for the target's protocol."""
     return Http2Client(target) if target.http2 else Http1Client(target)
 
 
 class _Exchange:
-    """A request, and what has come of its reply."""
+    """A request and the state of its response."""
 
     __slots__ = ("done", "refusal", "status", "take")
 
@@ -135,26 +135,26 @@ class _Exchange:
                 self.done.set_exception(error)
 
     def finish(self) -> None:
-        """The reply is whole."""
+        """The response is complete."""
         if self.status == OK:
             if not self.done.done():
                 self.done.set_result(None)
         else:
             why = self.refusal.decode(errors="replace").strip()
-            self.fail(f"http_{self.status}", why or f"status {self.status} and no words")
+            self.fail(f"http_{self.status}", why or f"status {self.status} without a message")
 
     def refuse_encoding(self, encoding: bytes) -> None:
         """The body is compressed, which was not asked for."""
-        self.fail("transfer", f"the reply is encoded as {encoding[:MAX_DETAIL].decode(errors='replace')}, unasked")
+        self.fail("transfer", f"unrequested encoding of the response: {encoding[:MAX_DETAIL].decode(errors='replace')}")
 
     def fail(self, kind: str, detail: str) -> None:
-        """No more will come."""
+        """The request failed; no more data will arrive."""
         if not self.done.done():
             self.done.set_exception(RequestError(kind, detail))
 
 
 class Http1Client(Client):
-    """HTTP/1.1: a connection for each request in flight, the one that was used last first."""
+    """HTTP/1.1: one connection per request in flight, preferring the most recently used."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
@@ -170,9 +170,9 @@ class Http1Client(Client):
         await self._answered(await self._connect(lambda: _Http1Connection(self._idle, self._open)), body, take)
 
     async def _answered(self, connection: _Http1Connection, body: bytes, take: Take, *, is_new: bool = True) -> bool:
-        """Send a request over a connection; False where an old one was closed without a byte of a reply: the server had
-        ended it when the request came, which is then sent over another one, as curl and browsers do. Some servers end
-        each connection that they have said to keep."""
+        """Send a request over a connection. False if an existing connection was closed without any response: the server
+        had closed it before the request arrived, so the request is sent over another one, like in curl and browsers.
+        Some servers close connections that they promised to keep alive."""
         exchange = _Exchange(take)
         connection.ask(self._head % len(body) + body, exchange)
         try:
@@ -205,7 +205,7 @@ class _Http1Connection(asyncio.Protocol):
         self._has_length = False
         self._head_bytes = 0
         self.has_answered = False
-        """Whether anything of a reply to the request has come."""
+        """Whether any part of the response has arrived."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -213,12 +213,12 @@ class _Http1Connection(asyncio.Protocol):
         self._opened.add(self)
 
     def ask(self, request: bytes, exchange: _Exchange) -> None:
-        """Send a request, whose reply the exchange is to get."""
+        """Send a request whose response the exchange receives."""
         self._exchange, self._has_length, self._head_bytes, self.has_answered = exchange, False, 0, False
         self.transport.write(request)
 
     def leave(self, exchange: _Exchange) -> None:
-        """Close the connection where the reply was not read to its end."""
+        """Close the connection if the response was not read to its end."""
         if self._exchange is exchange:
             self._exchange = None
             self.transport.abort()
@@ -230,13 +230,13 @@ class _Http1Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
-            self._end("the server changes to another protocol, unasked")
+            self._end("the server switched to another protocol without a request")
         except HttpParserError as error:
-            self._end(f"the reply is not HTTP/1.1: {error}")
+            self._end(f"the response is not HTTP/1.1: {error}")
         if self._exchange is not None and self._exchange.status < FINAL:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
-                self._end(f"the head of the reply is longer than {MAX_HEAD_BYTES} bytes")
+                self._end(f"the head of the response is longer than {MAX_HEAD_BYTES} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -255,7 +255,7 @@ class _Http1Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         exchange = self._exchange
-        if exchange is None or exchange.status < FINAL:  # 103, say: the reply itself is still to come
+        if exchange is None or exchange.status < FINAL:  # such as 103: the final response follows
             return
         self._exchange = None
         exchange.finish()
@@ -271,10 +271,10 @@ class _Http1Connection(asyncio.Protocol):
         exchange, self._exchange = self._exchange, None
         if exchange is None:
             return
-        if error is None and exchange.status and not self._has_length:  # the end of the connection is that of the reply
+        if error is None and exchange.status and not self._has_length:  # the response ends with the connection
             exchange.finish()
         else:
-            exchange.fail("truncated", str(error or "the connection was closed before the end of the reply"))
+            exchange.fail("truncated", str(error or "the connection was closed before the end of the response"))
 
     def _end(self, detail: str) -> None:
         """Read no more of what the server sends."""
@@ -284,7 +284,7 @@ class _Http1Connection(asyncio.Protocol):
 
 
 class Http2Client(Client):
-    """HTTP/2: as many requests on a connection as the server takes, then another connection."""
+    """HTTP/2: as many requests per connection as the server allows, then another connection."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
@@ -310,7 +310,7 @@ class Http2Client(Client):
         return next((one for one in self._connections if one.has_room()), None)
 
     async def _opened(self) -> _Http2Connection:
-        """A connection with room; those that wait for one wait for the same."""
+        """Open a connection with capacity; concurrent callers share the same attempt."""
         async with self._connecting:
             if (found := self._with_room()) is not None:
                 return found
@@ -326,7 +326,7 @@ class Http2Client(Client):
 
 
 class _Http2Connection(asyncio.Protocol):
-    """A connection with the requests that are its streams."""
+    """A connection whose streams are requests."""
 
     transport: asyncio.Transport
 
@@ -342,14 +342,14 @@ class _Http2Connection(asyncio.Protocol):
         self._unsent: dict[int, bytes] = {}
         self._is_leaving = False
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Set when the server has said how many streams it takes; has the exception of one that does not."""
+        """Done once the server has sent its stream limit; fails with an exception if it does not."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() != "h2":
-            self._end(NO_HTTP2, "it does not offer it in TLS")
+            self._end(NO_HTTP2, "it does not offer HTTP/2 over TLS")
             transport.abort()
             return
         self._state.initiate_connection()
@@ -357,19 +357,19 @@ class _Http2Connection(asyncio.Protocol):
         self._write()
 
     def has_room(self) -> bool:
-        """Whether the server takes one more stream."""
+        """Whether the server accepts one more stream."""
         most = self._state.remote_settings.max_concurrent_streams
         return not self._is_leaving and not self.transport.is_closing() and len(self._exchanges) < most
 
     def ask(self, headers: list[tuple[str, str]], body: bytes, exchange: _Exchange) -> int:
-        """Send a request on a stream of its own, whose number this returns. Raises RequestError."""
+        """Send a request on a new stream; returns the stream's number. Raises RequestError."""
         from h2.exceptions import ProtocolError
 
         try:
             stream = self._state.get_next_available_stream_id()
             self._state.send_headers(stream, headers)
-        except ProtocolError as error:  # it allows no streams, say
-            raise RequestError("transfer", f"the server takes no request: {error}") from error
+        except ProtocolError as error:  # such as a limit of no streams
+            raise RequestError("transfer", f"the server accepts no requests: {error}") from error
         self._exchanges[stream] = exchange
         self._unsent[stream] = body
         self._send(stream)
@@ -377,7 +377,7 @@ class _Http2Connection(asyncio.Protocol):
         return stream
 
     def leave(self, stream: int) -> None:
-        """Reset the stream where the reply was not read to its end."""
+        """Reset the stream if the response was not read to its end."""
         from h2.exceptions import ProtocolError
 
         if self._exchanges.pop(stream, None) is None:
@@ -396,13 +396,13 @@ class _Http2Connection(asyncio.Protocol):
             for event in self._state.receive_data(data):
                 self._on(event)
         except ProtocolError as error:
-            self._end("transfer", f"the reply is not HTTP/2: {error}")
+            self._end("transfer", f"the response is not HTTP/2: {error}")
             self.transport.abort()
             return
         self._write()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._end("truncated", str(error or "the connection was closed before the end of the reply"))
+        self._end("truncated", str(error or "the connection was closed before the end of the response"))
 
     def _on(self, event: Any) -> None:
         from h2 import events
@@ -418,7 +418,7 @@ class _Http2Connection(asyncio.Protocol):
             case events.StreamEnded():
                 if (exchange := self._exchanges.get(event.stream_id)) is not None:
                     exchange.finish()
-                if event.stream_id in self._unsent:  # a refusal that does not wait for the whole request
+                if event.stream_id in self._unsent:  # a refusal before the request was fully sent
                     self.leave(event.stream_id)
                 self._exchanges.pop(event.stream_id, None)
             case events.StreamReset():
@@ -432,10 +432,10 @@ class _Http2Connection(asyncio.Protocol):
             case events.ConnectionTerminated():
                 self._is_leaving = True
                 for stream in [one for one in self._exchanges if one > (event.last_stream_id or 0)]:
-                    self._fail(stream, f"the server takes no more requests: {event.error_code!r}")
+                    self._fail(stream, f"the server accepts no more requests: {event.error_code!r}")
 
     def _send(self, stream: int) -> None:
-        """As much of a body as the server takes now."""
+        """Send as much of a body as flow control permits."""
         while (rest := self._unsent.get(stream)) is not None:
             room = min(self._state.local_flow_control_window(stream), self._state.max_outbound_frame_size)
             if room <= 0 and rest:
@@ -452,13 +452,13 @@ class _Http2Connection(asyncio.Protocol):
             exchange.fail("truncated", detail)
 
     def _end(self, kind: str, detail: str) -> None:
-        """Nothing more comes over the connection."""
+        """End all requests; nothing more arrives over the connection."""
         self._is_leaving = True
         for exchange in self._exchanges.values():
             exchange.fail(kind, detail)
         self._exchanges, self._unsent = {}, {}
         if not self.ready.done():
-            self.ready.set_exception(RequestError(NO_HTTP2, f"the server did not begin HTTP/2: {detail}"))
+            self.ready.set_exception(RequestError(NO_HTTP2, f"the server did not start HTTP/2: {detail}"))
 
     def _write(self) -> None:
         if data := self._state.data_to_send():
@@ -466,10 +466,10 @@ class _Http2Connection(asyncio.Protocol):
 
 
 def _begin(exchange: _Exchange, head: Mapping[bytes, bytes]) -> None:
-    """The head of a reply over HTTP/2."""
+    """The head of an HTTP/2 response."""
     status, encoding = head[b":status"], head.get(b"content-encoding", IDENTITY)
     if len(status) != STATUS_DIGITS or not status.isdigit():
-        exchange.fail("transfer", f"the status of the reply is {status[:MAX_DETAIL]!r}")
+        exchange.fail("transfer", f"invalid status of the response: {status[:MAX_DETAIL]!r}")
     elif encoding != IDENTITY:
         exchange.refuse_encoding(encoding)
     else:
@@ -477,7 +477,7 @@ def _begin(exchange: _Exchange, head: Mapping[bytes, bytes]) -> None:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether nobody listens; a name with several addresses has one error for all of them."""
+    """Whether the connection was refused. A name with several addresses has a combined error."""
     several = f"[Errno {errno.ECONNREFUSED}]"
     return isinstance(error, ConnectionRefusedError) or (
         getattr(error, "errno", None) is None and several in str(error)
@@ -485,9 +485,9 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _plain(what: str, text: str) -> str:
-    """Text of a request's head. Raises UsageError for what no head can hold."""
+    """Text for the head of a request. Raises UsageError for characters that are not allowed there."""
     if not text.isascii() or not text.isprintable():
-        raise UsageError(f"{what} has characters that cannot be sent in the head of a request: {text[:3]!r}...")
+        raise UsageError(f"{what} contains characters that are invalid in an HTTP header: {text[:3]!r}...")
     return text
 
 
@@ -495,6 +495,6 @@ def _tls(target: Target, protocol: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=target.ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"--ca-file {target.ca_file}: no certificates can be read from it: {error}") from error
+        raise UsageError(f"--ca-file {target.ca_file}: expected certificates in PEM format: {error}") from error
     context.set_alpn_protocols([protocol])
     return context

@@ -1,4 +1,4 @@
-"""The levels of a load together: the knee of their curve, and the search for the highest rate within the limits."""
+"""The load curve: its knee, and the search for the highest rate within the limits."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from benchmarking.load.generator import Level
 
 KNEE_SLOPE, KNEE_ERROR, KNEE_PEAK = 0.25, 0.5, 0.85
 LEAST_GOOD = 0.99
-"""Share of requests within the limits at which a rate meets them, as MLPerf's for its server scenario."""
+"""Share of requests within the limits that a rate needs to meet them, as in MLPerf's server scenario."""
 CLOSE = 0.05
-"""The search ends when the rates that do and do not meet the limits are so close together."""
+"""The search ends when a rate that meets the limits and one that does not are this close together."""
 HIGHEST_RATE = "highest_request_rate_per_sec"
 """The metric of a search."""
 NOT_MET = frozenset({"over_saturated", "mlperf_invalid", "early_stopping_unmet"})
-"""Doubts of a rate that does not count as met, however many of its requests were within the limits."""
+"""Doubts with which a rate does not meet the limits, no matter how many requests were within them."""
 
 
 def facts_of(result: Result) -> Mapping[str, Json]:
-    """What is known of the level's load, besides its numbers."""
+    """Facts about the load of a level, other than its metrics."""
     facts = result.extra.get("load")
     return facts if isinstance(facts, dict) else {}
 
 
 def offered(result: Result) -> float:
-    """The level: requests per second of an open loop, or requests in flight."""
+    """The offered load of a level: requests per second of an open loop, or requests in flight."""
     rate = result.point.axes.get(REQUEST_RATE)
     return float(result.point.concurrency if rate is None else rate)
 
 
 def is_search(result: Result) -> bool:
-    """Whether the result is that of a search, and no level."""
+    """Whether the result belongs to a search rather than a level."""
     return "searched_per_s" in facts_of(result)
 
 
 def with_knee(results: Sequence[Result]) -> list[Result]:
-    """The levels in their order, the knee of the curve marked."""
+    """The levels in order, with the knee of the curve marked."""
     ordered = sorted(results, key=offered)
     ok = [one for one in ordered if one.status == "ok"]
     place = knee([offered(one) for one in ok], [one.metrics["throughput_samples_per_sec"] for one in ok])
@@ -50,10 +50,10 @@ def with_knee(results: Sequence[Result]) -> list[Result]:
 
 
 def knee(loads: Sequence[float], achieved: Sequence[float]) -> int | None:
-    """The place of the last level before throughput stops to grow with the load; None where it grows to the end.
+    """The index of the last level before throughput stops growing with load; None if it grows to the end.
 
-    Of the levels inside the curve, which is sorted, the one at which two lines fit best, if they halve the squared
-    error of one, the second rises at most a quarter as fast as the first, and the level reaches 85 % of the peak
+    It is the interior level of the sorted curve at which two lines fit best, provided that they halve the squared error
+    of one line, the second rises at most a quarter as fast as the first, and the level reaches 85 % of the peak
     (GuideLLM).
     """
     best: tuple[float, int] | None = None
@@ -70,7 +70,7 @@ def knee(loads: Sequence[float], achieved: Sequence[float]) -> int | None:
 
 
 def _fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """Slope of the line through the points, and its squared error."""
+    """Slope of the regression line, and its squared error."""
     mean_x, mean_y = fmean(x), fmean(y)
     spread = sum((a - mean_x) ** 2 for a in x)
     slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread if spread > 0 else 0.0
@@ -78,8 +78,8 @@ def _fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 
 
 def meets(result: Result) -> bool:
-    """Whether a rate meets the limits: 99 % of its requests do, the server did not fall behind, and MLPerf's loadgen,
-    where it tests, calls the test valid."""
+    """Whether a rate meets the limits: 99 % of its requests do, the server kept up, and MLPerf's loadgen, if used,
+    considers the test valid."""
     kinds = {one.kind for one in result.doubts}
     return result.metrics.get("goodput_share", 0.0) >= LEAST_GOOD and not kinds & NOT_MET
 
@@ -87,10 +87,10 @@ def meets(result: Result) -> bool:
 def search(
     measured: Callable[[Level], Result], lowest: Level, highest: float, say: Callable[[str], None]
 ) -> list[Result]:
-    """The levels of a search for the highest rate that meets the limits, and what it found as the last result.
+    """Search for the highest rate that meets the limits. Returns the measured levels, then the outcome.
 
-    By bisection between the rate of `lowest` and `highest`; the rate that was found is measured once more, and where
-    that does not confirm it the search goes on below.
+    Bisects between the rates of `lowest` and `highest`. The rate found is measured again; if that does not confirm it,
+    the search continues below.
     """
     levels: dict[float, Result] = {}
 
@@ -124,15 +124,15 @@ def search(
 
 
 def _found(confirmed: Result | None, lowest: Level, point: Point, facts: Mapping[str, Json]) -> Result:
-    """What a search found, at a point without a rate, so that the searches of other days are one series with it: the
-    measurement that confirmed the highest rate, with the rate as a metric. A failed result where no rate was met."""
+    """The outcome of a search, at a point without a rate, so that repeated searches are one series: the measurement
+    that confirmed the highest rate, with the rate as a metric. A failed result if no rate met the limits."""
     point = replace(point, axes={name: value for name, value in point.axes.items() if name != REQUEST_RATE})
     if confirmed is None:
         return Result(
             result_id=uuid7(),
             point=point,
             status="failed",
-            error=f"no rate from {lowest.rate:g} requests/s on met the limits: search lower",
+            error=f"no rate of {lowest.rate:g} requests/s or more met the limits: search lower",
             missing={"latency_median_ms": f"{FAILED}: no rate met the limits"},
             extra={"load": dict(facts)},
         )
@@ -154,7 +154,7 @@ def _found(confirmed: Result | None, lowest: Level, point: Point, facts: Mapping
 
 
 def _with_metrics(launch: Json, found: Mapping[str, float]) -> Json:
-    """A launch's facts, with a further metric where it was measured."""
+    """A launch's facts, with a further metric if it was measured."""
     if not isinstance(launch, dict) or not isinstance(metrics := launch.get("metrics"), dict):
         return launch
     return {**launch, "metrics": {**metrics, **found}}

@@ -1,4 +1,4 @@
-"""Sends requests to an OpenAI-compatible server, and notes when each was meant to start, was sent, and was answered."""
+"""Sends requests to an OpenAI-compatible server, and records when each was scheduled, sent and answered."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from benchmarking.load.connections import MAX_DETAIL, RequestError, Target, clie
 from benchmarking.load.traffic import Asked, Traffic, meets, slowed
 
 SPIN_S = 0.002
-"""Before a start the generator looks at the clock instead of sleeping: a timer of the system is up to 1 ms late."""
+"""Time before a start during which the generator polls the clock instead of sleeping, since timers are up to 1 ms
+late."""
 MAX_LINE_BYTES = 1 << 20
 BYTES_PER_REPLY, BYTES_PER_TOKEN = 1 << 20, 1 << 14
-"""Most that a reply may have: so much, and so much more for each token that was asked for. A server that streams on
-would fill the memory before the time limit ends it."""
+"""Maximum bytes of a response, plus bytes per requested token. An endless stream would otherwise exhaust the memory
+before the time limit."""
 MAX_COUNT = 2**31 - 1
-"""Of tokens: a server may say anything."""
+"""Maximum token count accepted, since a server may report anything."""
 MS_PER_S = 1000.0
 WARM_UP = "warm-up"
 DATA, END = b"data:", b"[DONE]"
 ROLES = ("user", "assistant")
-"""Who speaks in a chat, in turns."""
+"""The alternating roles of a chat."""
 
 
 @dataclass(slots=True)
 class Sent:
-    """One request, in s of the loop's clock."""
+    """A sent request; times in s of the event loop's clock."""
 
     intended_s: float
     sent_s: float | None = None
@@ -46,17 +47,17 @@ class Sent:
     conversation: int | None = None
     turn: int | None = None
     text: str = ""
-    """What the server said; kept in conversations only."""
+    """The text of the response; kept in conversations only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One level of a load: a rate per second in an open loop, or a number in flight in a closed one."""
+    """One level of a load: a rate per second in an open loop, or a number in flight in a closed loop."""
 
     rate: float | None = None
     concurrency: int | None = None
     number: int | None = None
-    """Requests; None for as many as start within the duration."""
+    """Number of requests; None for as many as start within the duration."""
     duration_s: float = 30.0
 
     @property
@@ -65,7 +66,7 @@ class Level:
 
     @property
     def requests(self) -> int:
-        """How many start in an open loop."""
+        """Number of requests that start in an open loop."""
         return self.number or max(1, round((self.rate or 0.0) * self.duration_s))
 
     @property
@@ -74,7 +75,7 @@ class Level:
 
 
 class _Reply:
-    """Reads the events of a stream as its pieces arrive, and notes the tokens and their counts."""
+    """Parses the events of a stream as its pieces arrive, and records the tokens and their counts."""
 
     __slots__ = ("_decode", "_keeps_text", "_now", "_rest", "_room", "_tokens", "is_whole", "sent")
 
@@ -92,7 +93,7 @@ class _Reply:
         now_s = self._now()
         self._room -= len(piece)
         if self._room < 0:
-            raise RequestError("endless", f"the reply goes on long after the {self._tokens} tokens that were asked for")
+            raise RequestError("endless", f"the response continues far beyond the {self._tokens} requested tokens")
         lines = (self._rest + piece).split(b"\n")
         self._rest = lines.pop()
         if len(self._rest) > MAX_LINE_BYTES:
@@ -102,7 +103,7 @@ class _Reply:
                 self._event(line[len(DATA) :].strip(), now_s)
 
     def check(self) -> None:
-        """Raise RequestError for a stream that ended early or said nothing."""
+        """Raise RequestError for a stream that ended early or without output."""
         if not self.is_whole:
             raise RequestError("truncated", "the stream ended without [DONE]")
         if not self.sent.tokens_s:
@@ -129,7 +130,7 @@ class _Reply:
 
 
 class Generator:
-    """Sends to one server over connections that it keeps; use it in `async with`."""
+    """Sends requests to a server over persistent connections; use it in `async with`."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -142,7 +143,7 @@ class Generator:
         await self._client.close()
 
     async def run(self, traffic: Traffic, level: Level) -> list[Sent]:
-        """All requests of a level, in the order of their intended starts, when the last has ended."""
+        """Send all requests of a level; returns them in the order of their scheduled starts once the last has ended."""
         asked = traffic.requests()
         if level.is_open:
             found = await self._open(traffic, level, asked)
@@ -151,15 +152,15 @@ class Generator:
         return sorted(found, key=lambda one: one.intended_s)
 
     async def send(self, asked: Asked, sent: Sent, said: Sequence[str] = ()) -> None:
-        """Send one request, after what a conversation's user and server said before in turns, and note what comes back;
-        errors are noted, too, and never raised."""
+        """Send a request, after the previous messages of a conversation, and record the response; errors are recorded
+        and never raised."""
         loop = asyncio.get_running_loop()
         sent.sent_s = loop.time()
         try:
             async with asyncio.timeout(self.target.timeout_s):
                 await self._stream(asked, sent, said)
         except TimeoutError:
-            sent.error, sent.detail = "timed_out", f"no end within {self.target.timeout_s:g} s"
+            sent.error, sent.detail = "timed_out", f"not finished within {self.target.timeout_s:g} s"
         except RequestError as error:
             sent.error, sent.detail = error.kind, _short(str(error))
         sent.end_s = loop.time()
@@ -170,7 +171,7 @@ class Generator:
         reply.check()
 
     async def _open(self, traffic: Traffic, level: Level, asked: Iterator[Asked]) -> list[Sent]:
-        """Every request at its time, however many are in flight."""
+        """Send every request at its time, no matter how many are in flight."""
         assert level.rate is not None
         chosen = list(islice(asked, level.requests))
         loop, found, tasks = asyncio.get_running_loop(), list[Sent](), set[asyncio.Task[None]]()
@@ -187,7 +188,7 @@ class Generator:
         return found
 
     async def _closed(self, traffic: Traffic, level: Level, asked: Iterator[Asked]) -> list[Sent]:
-        """A fixed number in flight: the next starts when one has ended."""
+        """Keep a fixed number in flight: the next request starts when one has ended."""
         loop, found = asyncio.get_running_loop(), list[Sent]()
         places = iter(range(level.number or MOST_REQUESTS // traffic.turns))
         end_s = loop.time() + level.duration_s
@@ -203,7 +204,7 @@ class Generator:
         return found
 
     async def _talk(self, asked: Asked, intended_s: float, place: int, traffic: Traffic, found: list[Sent]) -> None:
-        """A request, or all turns of a conversation; a turn is meant to start when the one before has ended."""
+        """Send a request, or all turns of a conversation; a turn is scheduled for the end of the previous one."""
         said: list[str] = []
         for turn in range(traffic.turns):
             is_talk = traffic.turns > 1
@@ -256,8 +257,8 @@ async def run_level(
     launch: int = 0,
     limits: Mapping[str, float],
 ) -> Requests:
-    """The requests of one level, after some that warm the server up, one after another, and are not kept. `warmed` is
-    called between the two."""
+    """The requests of a level, after sequential warm-up requests, which are discarded. `warmed` is called after the
+    warm-up."""
     async with Generator(target) as generator:
         if warmup:
             await generator.run(replace(traffic, salt=WARM_UP), Level(concurrency=1, number=warmup))
@@ -275,7 +276,7 @@ def _meets(one: Sent, limits: Mapping[str, float]) -> bool:
 
 
 async def _until(at_s: float) -> None:
-    """Sleeps most of the time, and then lets the others run until the time has come."""
+    """Sleep for most of the time, then yield to other tasks until the time has come."""
     loop = asyncio.get_running_loop()
     if (rest_s := at_s - loop.time()) > SPIN_S:
         await asyncio.sleep(rest_s - SPIN_S)
@@ -305,7 +306,7 @@ def _body(target: Target, asked: Asked, said: Sequence[str]) -> dict[str, Any]:
 
 
 def _text(event: Mapping[str, Any]) -> str | None:
-    """The output in an event of either endpoint, also reasoning; None without any."""
+    """The output in an event of either endpoint, including reasoning; None if there is none."""
     choices = event.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         return None
@@ -317,7 +318,7 @@ def _text(event: Mapping[str, Any]) -> str | None:
 
 
 def _count(usage: Any, sent: Sent) -> None:
-    """The server's own counts of tokens."""
+    """Record the server's token counts."""
     if isinstance(usage, dict):
         details = usage.get("prompt_tokens_details")
         cached = details.get("cached_tokens") if isinstance(details, dict) else None

@@ -1,7 +1,7 @@
-"""What the requests of a level say: latencies with intervals, throughput, goodput and doubts.
+"""The result of a level from its requests: latencies with intervals, throughput, goodput and doubts.
 
-Latencies of an open loop count from the intended start. Counting from sending leaves out the time that a request waited
-because the ones before it were slow, and hides a stall from all percentiles (coordinated omission).
+Latencies of an open loop count from the scheduled start. Counting from the time of sending would omit the time that a
+request waited for slow predecessors, and hide stalls from all percentiles (coordinated omission).
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from benchmarking.measure.aggregate import summarise
 
 TAILS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 LEAST = {0.5: 6, **TAIL_MIN_SAMPLES, 0.999: 1000}
-"""Fewest requests for a percentile."""
+"""Minimum number of requests for a percentile."""
 MOST_OF_CAPACITY = 0.5
-"""Of the generator's own capacity: above it, its queue would be part of the latencies."""
+"""Maximum share of the generator's capacity, above which its own queueing adds to the latencies."""
 MOST_AT_ONCE = 0.1
-"""Share of the replies that may come in one chunk though they have several tokens."""
+"""Maximum share of responses that may arrive in a single chunk although they have several tokens."""
 OF_TOKENS = ("time_per_output_token", "inter_token_latency")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """The times of the requests that succeeded, in ms, in the order of their intended starts."""
+    """The times of successful requests in ms, in the order of their scheduled starts."""
 
     latency: tuple[float, ...]
     service_time: tuple[float, ...]
@@ -89,7 +89,7 @@ class Series:
         )
 
     def of_queries(self, samples: int) -> Series:
-        """The same of queries of so many requests each, all of which succeeded: a query ends with its last request."""
+        """The times of queries of this many requests each, all successful; a query ends with its last request."""
         if samples == 1:
             return self
         places = range(0, len(self.latency), samples)
@@ -98,7 +98,8 @@ class Series:
 
 
 def point_of(traffic: Traffic, level: Level) -> Point:
-    """The point of a level: a concurrency, or a rate as an axis; fixed lengths are axes, drawn ones are the series'."""
+    """The point of a level: a concurrency, or a rate as an axis. Fixed lengths are axes; random ones belong to the
+    series."""
     is_drawn = traffic.file is not None
     return Point(
         batch_size=1,
@@ -123,10 +124,10 @@ def result_of(
     may_cache: bool = False,
     facts: Mapping[str, Json] | None = None,
 ) -> Result:
-    """The result of a level from the requests of its repetitions, each a launch; one that failed is a measurement.
+    """The result of a level from its repetitions, each a launch: its requests, or a measurement if it failed.
 
-    `point` is that of a load which is not the traffic's, `samples` the requests of a query, `further` are doubts by
-    launch; `in_process` as in `about`.
+    `point` replaces the point of the traffic, `samples` is the number of requests per query, and `further` are more
+    doubts by launch; `in_process` as in `about`.
     """
     point = point_of(traffic, level) if point is None else point
     measured = [
@@ -229,8 +230,8 @@ def _measurement(
 def _metrics(
     requests: Requests, whole: Series, series: Series, level: Level
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """The numbers of one repetition, without those that `summarise` makes of the samples, and why some are missing;
-    `whole` is of the requests, `series` of their queries."""
+    """The metrics of one repetition, excluding those that `summarise` computes from samples, and why some are missing.
+    `whole` contains the requests, `series` their queries."""
     span_s = _span_s(requests)
     is_ok = [error is None for error in requests.error]
     succeeded = sum(is_ok)
@@ -248,7 +249,7 @@ def _metrics(
             found[name] = sum(known) / span_s
         else:
             missing[name] = (
-                f"{NOT_APPLICABLE}: the server did not count the tokens of {succeeded - len(known)} requests"
+                f"{NOT_APPLICABLE}: the server did not report the tokens of {succeeded - len(known)} requests"
             )
     if any(one is not None for one in requests.meets_limits):
         good = [bool(one) for one in requests.meets_limits]
@@ -272,10 +273,10 @@ def _metrics(
 
 
 def tails(name: str, values: Sequence[float]) -> tuple[dict[str, float], dict[str, str]]:
-    """Percentiles of a time with 95 % intervals, `NAME_p99_ms` and `NAME_p99_ci_low_ms`, and why some are missing.
+    """Percentiles of a time with 95 % intervals (`NAME_p99_ms`, `NAME_p99_ci_low_ms`), and why some are missing.
 
-    The interval is that of the sorted values at ranks n q -+ 1.96 sqrt(n q (1 - q) tau), tau being the autocorrelation
-    time: requests after each other wait in one queue. There is none where a rank lies beyond the values.
+    The interval spans the sorted values at ranks n q -+ 1.96 sqrt(n q (1 - q) tau), where tau is the autocorrelation
+    time, since successive requests share a queue. There is no interval if a rank is out of range.
     """
     ordered, found, missing = sorted(values), dict[str, float](), dict[str, str]()
     tau = autocorrelation_time(values) if len(values) >= LEAST[0.5] else 1.0
@@ -305,8 +306,8 @@ def about(
     may_cache: bool = False,
     in_process: bool = False,
 ) -> Sequence[Doubt]:
-    """The doubts about one repetition. `in_process`: the generator shares the process of a model that makes one call at
-    a time, and is late only while there is one, for which the request would have waited."""
+    """The doubts about one repetition. `in_process`: the generator shares a process with the model, and is late only
+    during a call, for which the request would have had to wait anyway."""
     found: list[Doubt] = []
     if level.rate is not None:
         late, first_ms = lateness(requests), quantile(series.time_to_first_token or series.latency, 0.5)
@@ -346,13 +347,13 @@ def about(
 
 
 def _span_s(requests: Requests) -> float:
-    """From the first intended start to the last end, in s."""
+    """Seconds from the first scheduled start to the last end."""
     ends = [end for end in requests.end_ms if end is not None]
     return max((max(ends) - min(requests.intended_ms)) / MS_PER_S, 1e-6)
 
 
 def _kinds(requests: Requests) -> dict[str, Json]:
-    """How many requests failed, by kind of error, the most frequent first."""
+    """Number of failed requests by kind of error, the most frequent first."""
     failed = [one for one in requests.error if one is not None]
     return {kind: failed.count(kind) for kind in sorted(set(failed), key=lambda kind: (-failed.count(kind), kind))}
 

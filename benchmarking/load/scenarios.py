@@ -1,4 +1,4 @@
-"""A model in an engine of this machine under MLPerf's scenarios: each repetition a fresh worker that loadgen tests."""
+"""A model on this machine under MLPerf's scenarios: loadgen tests a fresh worker for each repetition."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ from benchmarking.sweep.run.profiling import attended, prepared
 from benchmarking.sweep.run.supervisor import finished_run, without_samples
 
 LOADGEN = "loadgen"
-"""Key of loadgen's own figures of each repetition, among the facts of a load."""
+"""Key of loadgen's figures of each repetition, among the facts of a load."""
 REASONS = ("result_invalid_reason", "early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result")
 MET = ("result_perf_constraints_met", "result_min_duration_met", "result_min_queries_met", "early_stopping_met")
 
 
 @dataclass(slots=True, kw_only=True)
 class ScenarioLoad:
-    """What is to be measured, and what its workers said when they loaded the model."""
+    """The load to measure, and the load records of its workers."""
 
     plan: CellPlan
     settings: ScenarioSettings
-    """With the folder that keeps loadgen's logs; empty for none."""
+    """Settings, including the folder for loadgen's logs; an empty folder keeps none."""
     limits: Mapping[str, float]
     repetitions: int
     timeout_s: float
-    """Of a test."""
+    """Time limit of a test."""
     device_wait_s: float | None
     say: Callable[[str], None]
     loads: list[LaunchLoad] = field(default_factory=list)
@@ -63,7 +63,7 @@ class ScenarioLoad:
 
     @property
     def point(self) -> Point:
-        """What a call is."""
+        """The point of a call."""
         (point,) = self.plan.points
         return point
 
@@ -106,7 +106,7 @@ class ScenarioLoad:
         return self.settings.number or 1 if self.scenario == "offline" else 1
 
     def keys(self) -> dict[str, Scalar]:
-        """What makes a series of its own, for `Cell.runtime_mode`."""
+        """The settings that distinguish a series, for `Cell.runtime_mode`."""
         is_open = self.scenario == "server"
         found: dict[str, Scalar] = {LOOP: "open" if is_open else "closed", SCENARIO: self.scenario}
         found |= {"arrivals": "poisson"} if is_open else {}
@@ -128,7 +128,7 @@ class ScenarioLoad:
         )
 
     def _tested(self, settings: ScenarioSettings, launch: int, level: Level) -> tuple[LaunchLoad, Tested]:
-        """One test in a worker of its own, on a device that nobody else measures on meanwhile."""
+        """One test in a separate worker, with the device locked against other measurements."""
         locks = lock_names(self.plan.cell.device)
         wait_s = WAIT_S if self.device_wait_s is None else self.device_wait_s
         with device_locks(locks, self.say, wait_s), self._folder(launch, level) as folder:
@@ -144,7 +144,7 @@ class ScenarioLoad:
             return attended(job, Tested, self.timeout_s)
 
     def _folder(self, launch: int, level: Level) -> nullcontext[str] | tempfile.TemporaryDirectory[str]:
-        """The folder of loadgen's logs of one test, deleted afterwards unless they are to be kept."""
+        """The folder of loadgen's logs of one test, deleted afterwards unless the logs are kept."""
         if not self.settings.folder:
             return tempfile.TemporaryDirectory(prefix="benchhouse-loadgen-")
         name = self.scenario if level.rate is None else f"{self.scenario}-{level.rate:g}"
@@ -152,7 +152,9 @@ class ScenarioLoad:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"cannot make {path}: {error.strerror}: choose another --loadgen-logs") from error
+            raise StorageError(
+                f"cannot create {path}: {error.strerror}: choose another path for --loadgen-logs"
+            ) from error
         return nullcontext(str(path))
 
 
@@ -162,7 +164,7 @@ def level_point(point: Point, level: Level) -> Point:
 
 
 def with_limits(requests: Requests, limits: Mapping[str, float]) -> Requests:
-    """The requests, each with whether it meets the limits, in ms; unchanged without any."""
+    """The requests, each with whether it meets the limits (in ms); unchanged without limits."""
     if not limits:
         return requests
     times = zip(requests.intended_ms, requests.first_token_ms, requests.end_ms, requests.tokens_out, strict=True)
@@ -175,7 +177,7 @@ def with_limits(requests: Requests, limits: Mapping[str, float]) -> Requests:
 
 
 def verdicts(figures: Mapping[str, Json]) -> Sequence[Doubt]:
-    """What loadgen finds wrong with a test, in its own words: early stopping apart from all the rest."""
+    """The doubts about a test that loadgen considers invalid, with its reasons; early stopping is a separate doubt."""
     if figures.get("result_validity") == "VALID":
         return ()
     unmet: list[Json] = [name for name in MET if figures.get(name) is False]
@@ -187,5 +189,5 @@ def verdicts(figures: Mapping[str, Json]) -> Sequence[Doubt]:
 
 
 def _traffic(point: Point) -> Traffic:
-    """What the generator's own loads call a traffic: every sample is the point's input."""
+    """The traffic equivalent to the scenario: every sample is the point's input."""
     return Traffic(lengths_in=Lengths(str(point.sequence_length or 1)), lengths_out=Lengths(str(point.new_tokens or 1)))

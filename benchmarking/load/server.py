@@ -1,4 +1,4 @@
-"""A server under load: its levels measured, its metrics read, its processors found, and the record of the run."""
+"""Measures the load on a server: its levels, its own metrics, its processors, and the record of the run."""
 
 from __future__ import annotations
 
@@ -56,34 +56,35 @@ METRICS_S = 2.0
 
 @dataclass(slots=True, kw_only=True)
 class ServerLoad:
-    """What is to be measured."""
+    """The load to measure."""
 
     target: Target
     engine: str
-    """What the server runs, as the user says."""
+    """The engine of the server, as stated by the user."""
     precision: Precision
     hardware: str | None
-    """Name of the server's device, as the user says."""
+    """Name of the server's device, as stated by the user."""
     traffic: Traffic
     limits: Mapping[str, float]
     repetitions: int
     warmup: int
-    """Requests before a level."""
+    """Warm-up requests before a level."""
     capacity_per_s: float | None
-    """Of the generator itself; None where it was not measured."""
+    """The generator's own maximum rate; None if it was not measured."""
     own_cpus: Sequence[int] | None
     server_cpus: Sequence[int] | None
-    """Processors of the generator and of the server; None where the system does not say."""
+    """Processors of the generator and of the server; None if unknown."""
     say: Callable[[str], None]
     measured_levels: int = 0
 
     def measured(self, level: Level) -> Result:
-        """The result of a level. The server's metrics are of the measured requests: they are read after the warm-up."""
+        """Measure a level. The server's metrics are first read after the warm-up, so that they cover the measured
+        requests."""
         from benchmarking.load.results import result_of
 
         done: list[Requests] = []
         before: dict[str, float] = {}
-        self.measured_levels += 1  # no level has the prompts of another, which a server may have in a cache
+        self.measured_levels += 1  # every level has new prompts, since a server may have cached earlier ones
         for launch in range(self.repetitions):
             self.say(f"{level.words}, repetition {launch + 1} of {self.repetitions}")
             traffic = replace(self.traffic, seed=self.traffic.seed + launch, salt=f"level {self.measured_levels}")
@@ -195,7 +196,7 @@ def _listed(cpus: Sequence[int] | None) -> str | None:
 
 
 def own_processors() -> list[int] | None:
-    """The processors of this process; None where the system does not say."""
+    """The processors of this process; None if unknown."""
     try:
         return allowed_cpus()
     except UnreadableError:
@@ -203,8 +204,8 @@ def own_processors() -> list[int] | None:
 
 
 def server_processors(target: Target) -> list[int] | None:
-    """The processors of the process that listens at the target's port of this machine; None for another machine, and
-    where the system does not say."""
+    """The processors of the process that listens on the target's port on this machine; None for another machine, or if
+    unknown."""
     import psutil
 
     parts = urlsplit(target.url)
@@ -224,7 +225,8 @@ def server_processors(target: Target) -> list[int] | None:
 
 
 def scraped(target: Target) -> dict[str, float]:
-    """The numbers that the server shows at /metrics, in the text format of Prometheus or OpenMetrics; none without."""
+    """The numbers at the server's /metrics, in the text format of Prometheus or OpenMetrics; empty if there are
+    none."""
     if importlib.util.find_spec("prometheus_client") is None:
         return {}
     from prometheus_client.parser import text_string_to_metric_families
@@ -242,8 +244,8 @@ def scraped(target: Target) -> dict[str, float]:
 
 
 def _metrics_text(target: Target) -> str:
-    """The answer to GET /metrics, empty unless it is whole and its status 200. No redirection is followed, and no proxy
-    asked, since the key goes with the request. Raises OSError, HTTPException and ValueError."""
+    """The response to GET /metrics; empty unless it is complete and has status 200. Redirects and proxies are not used,
+    since the request contains the key. Raises OSError, HTTPException and ValueError."""
     parts = urlsplit(target.url)
     host = parts.hostname or ""
     if parts.scheme == "https":
@@ -252,7 +254,7 @@ def _metrics_text(target: Target) -> str:
     else:
         connection = HTTPConnection(host, parts.port, timeout=METRICS_S)
     connection.connect()
-    # A timeout of the socket is one of each read, and a server may send a byte at a time.
+    # The socket's timeout applies to each read, and a server may send a byte at a time.
     timer = threading.Timer(METRICS_S, _shut, [connection.sock])
     timer.start()
     try:
@@ -272,5 +274,5 @@ def _shut(opened: socket.socket) -> None:
 
 
 def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Name -> value after the level, and its change, of the server's metrics; over all labels together."""
+    """Name of a server metric -> its value after the level and its change, summed over all labels."""
     return {name: {"after": value, "change": value - before.get(name, 0.0)} for name, value in after.items()}

@@ -1,6 +1,6 @@
-"""What is sent and when: arrivals, lengths, prompts, traces, limits.
+"""The traffic of a load: arrivals, lengths, prompts, traces, limits.
 
-Everything is drawn from one seed, so that the same traffic can be sent to two servers.
+Everything random derives from one seed, so that two servers can get the same traffic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarking.core.records import LOOP, Scalar
 
 Arrivals = Literal["constant", "poisson", "gamma", "burst", "ramp", "trace"]
 ARRIVALS: tuple[Arrivals, ...] = get_args(Arrivals)[:-1]
-"""Those that are drawn; a trace brings its own times."""
+"""Random arrival processes; a trace has its own times."""
 MS_OF = {"ms": 1.0, "s": 1000.0}
 LIMIT = re.compile(r"(ttft|tpot|e2e):(\d+(?:\.\d+)?)(ms|s)")
 LENGTH = re.compile(r"(\d+)|uniform:(\d+)-(\d+)|normal:(\d+)\+-(\d+)")
@@ -30,9 +30,9 @@ WORDS = ("time", "year", "people", "way", "day", "thing", "life", "child", "worl
 AZURE = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}
 MAX_TRACE_BYTES = 256_000_000
 MAX_LENGTH = 10_000_000
-"""Tokens of a prompt or an answer: no model takes as many, and a trace may say anything."""
+"""Maximum tokens of a prompt or response: more than any model accepts, since a trace may contain anything."""
 MAX_WORDS = 100_000_000
-"""Of all prompts of a level in an open loop, which are made before it starts, at about 8 bytes each."""
+"""Maximum words of all prompts of an open-loop level, which are created in advance at about 8 bytes per word."""
 
 
 def parse_limits(text: str) -> dict[str, float]:
@@ -47,12 +47,12 @@ def parse_limits(text: str) -> dict[str, float]:
 
 
 def limits_text(limits: Mapping[str, float]) -> str:
-    """The limits as they are stored: one spelling for equal ones."""
+    """The limits in canonical form, as stored."""
     return ",".join(f"{name}:{limits[name]:g}ms" for name in sorted(limits))
 
 
 def meets(limits: Mapping[str, float], *, ttft: float, e2e: float, tokens_out: int | None) -> bool:
-    """Whether a request that succeeded meets the limits; times in ms, both from the intended start."""
+    """Whether a successful request meets the limits; both times in ms from the scheduled start."""
     tpot = (e2e - ttft) / (tokens_out - 1) if tokens_out is not None and tokens_out > 1 else 0.0
     values = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
     return all(values[name] <= limit for name, limit in limits.items())
@@ -60,31 +60,31 @@ def meets(limits: Mapping[str, float], *, ttft: float, e2e: float, tokens_out: i
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Numbers of tokens: always the same, or drawn."""
+    """Numbers of tokens, fixed or random."""
 
     text: str
 
     def __post_init__(self) -> None:
         match = LENGTH.fullmatch(self.text)
         if match is None or (match[2] and int(match[2]) > int(match[3])) or self.text == "0":
-            raise UsageError(f"a length is 128, uniform:64-256 or normal:128+-32: got {self.text!r}")
+            raise UsageError(f"invalid length {self.text!r}: expected 128, uniform:64-256 or normal:128+-32")
         if max(int(one) for one in match.groups() if one) > MAX_LENGTH:
-            raise UsageError(f"a length is at most {MAX_LENGTH} tokens: got {self.text!r}")
+            raise UsageError(f"invalid length {self.text!r}: at most {MAX_LENGTH} tokens are possible")
 
     @property
     def mean(self) -> float:
-        """The length, or the mean of those that are drawn."""
+        """The fixed length, or the mean of random lengths."""
         match = LENGTH.fullmatch(self.text)
         assert match is not None
         return (int(match[2]) + int(match[3])) / 2 if match[2] else float(match[1] or match[4])
 
     @property
     def fixed(self) -> int | None:
-        """The one length; None for lengths that are drawn."""
+        """The fixed length; None for random lengths."""
         return int(self.text) if self.text.isdecimal() else None
 
     def draw(self, chance: random.Random) -> int:
-        """A length of at least 1."""
+        """Draw a length of at least 1."""
         match = LENGTH.fullmatch(self.text)
         assert match is not None
         if match[1]:
@@ -96,36 +96,37 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One request, as it will be sent."""
+    """A request to send."""
 
     prompt: str | tuple[int, ...]
-    """Text, or the ids of its tokens."""
+    """The prompt as text or as token ids."""
     tokens_out: int
     offset_s: float | None = None
-    """Its time in a trace; None for drawn arrivals."""
+    """Its time in a trace; None for random arrivals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Requests of one kind, at any level."""
+    """The requests of a load, at any level."""
 
     arrivals: Arrivals = "poisson"
     variation: float = 1.0
-    """Coefficient of variation of gamma arrivals: 1 is Poisson, more is more bursty."""
+    """Coefficient of variation of gamma arrivals: 1 is Poisson; larger values are burstier."""
     burst: int = 8
-    """Requests of a burst, which start together."""
+    """Requests per burst, which start together."""
     lengths_in: Lengths
-    """Words of a prompt, about as many tokens, or its token ids; the server's own count is what is stored."""
+    """Words per prompt (about as many tokens), or token ids. The stored count is the server's."""
     lengths_out: Lengths
     shared_prefix: float = 0.0
-    """Share of each prompt that is the same in all of them, from 0 to 1."""
+    """Share of each prompt that all prompts have in common, from 0 to 1."""
     vocabulary: int | None = None
-    """Prompts are ids of tokens below this number, drawn, so that their length is exact; None: text."""
+    """Prompts are random token ids below this number, so that their length is exact; None: text."""
     turns: int = 1
-    """Requests of a conversation, each with all that was said before."""
+    """Requests per conversation, each including all previous turns."""
     seed: int = 0
     salt: str = ""
-    """Drawn with the seed, of prompts alone: what differs in it shares no prompt that a server may have in a cache."""
+    """Combined with the seed for prompts only; traffic with different salts shares no prompts that a server may have
+    cached."""
     file: Path | None = None
     """A trace (Mooncake or Azure), or conversations in the format of ShareGPT."""
 
@@ -135,7 +136,7 @@ class Traffic:
         return self.shared_prefix > 0 or self.turns > 1
 
     def keys(self, limits: Mapping[str, float], *, is_open: bool) -> dict[str, Scalar]:
-        """What makes a series of its own, for `Cell.runtime_mode`."""
+        """The settings that distinguish a series, for `Cell.runtime_mode`."""
         found: dict[str, Scalar] = {LOOP: "open" if is_open else "closed"}
         if is_open:
             found["arrivals"] = self.arrivals
@@ -158,7 +159,7 @@ class Traffic:
         return found
 
     def starts(self, rate: float, number: int) -> list[float]:
-        """When the requests are to start, in s from 0, at a mean rate per second."""
+        """The start times of the requests in s from 0, at a mean rate per second."""
         chance = random.Random(f"{self.seed} arrivals {rate}")
         gap_s = 1 / rate
         if self.arrivals == "constant":
@@ -175,7 +176,7 @@ class Traffic:
         return times
 
     def requests(self) -> Iterator[Asked]:
-        """The requests, without end but for a trace's."""
+        """The requests: endless, except for a trace."""
         if self.arrivals == "trace":
             yield from self._of_trace()
             return
@@ -189,17 +190,17 @@ class Traffic:
                 yield Asked(prompt=self.prompt(words, chance), tokens_out=self.lengths_out.draw(chance))
 
     def words(self, number: int) -> int:
-        """About how many words or token ids the prompts of so many requests have together; those of ShareGPT's file are
-        in memory anyway."""
+        """The approximate total number of words or token ids in the prompts of this many requests; 0 for ShareGPT
+        files, which are in memory anyway."""
         if self.arrivals == "trace":
             return sum(words for _, words, _ in _trace_rows(self._read())[:number])
         return 0 if self.file is not None else round(number * self.lengths_in.mean)
 
     def prompt(self, words: int, chance: random.Random) -> str | tuple[int, ...]:
-        """Text of so many words, or as many token ids; the shared part first. The rest of a text begins with a number
-        of its own, so that no prefix cache serves it unasked."""
+        """Text of this many words, or as many token ids, starting with the shared part. The rest of a text begins with
+        a unique number, so that it is not served from a prefix cache."""
         same = round(words * self.shared_prefix)
-        common = random.Random(f"{self.seed} shared") if same else chance  # of which nothing is then taken
+        common = random.Random(f"{self.seed} shared") if same else chance  # unused if nothing is shared
         if self.vocabulary is not None:
             ids = range(self.vocabulary)
             return (*common.choices(ids, k=same), *chance.choices(ids, k=words - same))
@@ -216,7 +217,7 @@ class Traffic:
             )
 
     def _of_sharegpt(self) -> list[Asked]:
-        """The first prompt of each conversation, with the length of its answer in words."""
+        """The first prompt of each conversation, with the length of its response in words."""
         try:
             data = json.loads(self._read())
             talks = [one["conversations"] for one in data if len(one.get("conversations") or ()) >= 2]
@@ -226,19 +227,19 @@ class Traffic:
                 if one[0]["from"] in ("human", "user")
             ]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise UsageError(f"{self.file}: not in the format of ShareGPT, nor a trace: {error}") from error
+            raise UsageError(f"{self.file}: expected ShareGPT conversations (JSON): {error}") from error
         if not found:
-            raise UsageError(f"{self.file}: no conversation that begins with a user's words and an answer")
+            raise UsageError(f"{self.file}: no conversation starts with a user message and a response")
         return found
 
     def _read(self) -> str:
         assert self.file is not None
         try:
             if self.file.stat().st_size > MAX_TRACE_BYTES:
-                raise UsageError(f"{self.file}: larger than {MAX_TRACE_BYTES // 10**6} MB: give a part of it")
+                raise UsageError(f"{self.file}: larger than {MAX_TRACE_BYTES // 10**6} MB: use a part of it")
             return self.file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{self.file} cannot be read: {error}") from error
+            raise UsageError(f"cannot read {self.file}: {error}") from error
 
 
 def _trace_rows(text: str) -> list[tuple[float, int, int]]:
@@ -251,22 +252,22 @@ def _trace_rows(text: str) -> list[tuple[float, int, int]]:
             rows = [_mooncake_row(json.loads(line)) for line in lines if line.strip()]
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise UsageError(
-            f"the trace is neither Mooncake's (timestamp, input_length, output_length a line, in JSON) nor Azure's "
-            f"({', '.join(sorted(AZURE))}, as CSV): {type(error).__name__} {error}"
+            "expected a trace in Mooncake's format (JSON lines with timestamp, input_length, output_length) or Azure's "
+            f"(CSV with {', '.join(sorted(AZURE))}): {type(error).__name__} {error}"
         ) from error
     if not rows:
-        raise UsageError("the trace has no requests")
+        raise UsageError("the trace contains no requests")
     for row in rows:
         if not math.isfinite(row[0]) or max(row[1:]) > MAX_LENGTH:
             raise UsageError(
-                f"the trace has a request at {row[0]:g} s of {row[1]} and {row[2]} tokens: expected a time "
-                f"and lengths of at most {MAX_LENGTH}"
+                f"the trace has an invalid request at {row[0]:g} s with {row[1]} and {row[2]} tokens: expected lengths "
+                f"of at most {MAX_LENGTH}"
             )
     return sorted(rows)
 
 
 def _azure_row(row: Mapping[str, str]) -> tuple[float, int, int]:
-    at = datetime.fromisoformat(row["TIMESTAMP"].strip()[:26])  # seven decimals, of which Python reads six
+    at = datetime.fromisoformat(row["TIMESTAMP"].strip()[:26])  # Azure writes seven decimals, Python reads six
     return at.timestamp(), int(row["ContextTokens"]), int(row["GeneratedTokens"])
 
 
@@ -275,7 +276,7 @@ def _mooncake_row(row: Any) -> tuple[float, int, int]:
 
 
 def slowed(offsets_s: Sequence[float], rate: float) -> list[float]:
-    """The times of a trace stretched to a mean rate per second."""
+    """The times of a trace, scaled to a mean rate per second."""
     span_s = offsets_s[-1] - offsets_s[0]
     factor = (len(offsets_s) - 1) / rate / span_s if span_s > 0 else 1.0
     return [one * factor for one in offsets_s]

@@ -1,1 +1,1 @@
-"""Measuring the models of scripts that know nothing of this program."""
+"""Measuring the models of unmodified scripts."""

@@ -1,7 +1,7 @@
-"""Which models a script calls, with which inputs, how often and how long.
+"""Finds the models that a script calls, with their inputs, number of calls and time.
 
-The script runs to its end, in a process of its own. As that process this module takes the question on stdin as JSON and
-writes the answer as JSON to stdout; what the script prints goes to stderr, which the caller keeps in a log.
+The script runs to its end, in a separate process. As that process, this module reads a request as JSON from stdin and
+writes the answer as JSON to stdout. Output of the script goes to stderr, which the caller saves in a log.
 """
 
 from __future__ import annotations
@@ -26,17 +26,15 @@ if TYPE_CHECKING:
 
 MODULE = "benchmarking.scripts.analysis"
 REFUSED = "refused"
-"""The key of an answer that says what is wrong with the question."""
+"""The key of an answer to an invalid request."""
 LAST_LOG_CHARACTERS = 1_000_000
-"""Of what a script printed, as much is kept from its end."""
+"""Maximum size of the end of a script's output that is kept."""
 TENSORFLOW_MODELS = (
-    "no torch module was called, and the script imports tensorflow: tf.keras models compute in TensorFlow, which no "
-    "runtime here measures; Keras 3 models are measured on its torch backend (KERAS_BACKEND=torch)"
+    "no torch module was called, and the script imports tensorflow: tf.keras models run in TensorFlow, which is not "
+    "supported; use Keras 3 with its torch backend (KERAS_BACKEND=torch)"
 )
-KERAS_ELSEWHERE = (
-    "{elsewhere}: no runtime here measures that; Keras 3 models are measured on its torch backend (KERAS_BACKEND=torch)"
-)
-NO_MODELS = "no torch.nn.Module was called by the script: functions alone have no structure or weights to name"
+KERAS_ELSEWHERE = "{elsewhere}, which is not supported; use Keras 3 with its torch backend (KERAS_BACKEND=torch)"
+NO_MODELS = "the script called no torch.nn.Module: plain functions cannot be measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,21 +45,21 @@ class ScriptRequest:
     """Absolute."""
     arguments: tuple[str, ...] = ()
     max_depth: int = 0
-    """Levels of modules below those that the script itself calls."""
+    """Levels of submodules to include below the modules that the script calls."""
     sequence: str | None = None
-    """A file with the stages of a build; absolute."""
+    """Absolute path of a file with the build stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """What was found in a script."""
+    """The models found in a script."""
 
     request: ScriptRequest
     modules: tuple[GivenModule, ...] = ()
     error: str | None = None
-    """Why the script failed, or why nothing was found in it."""
+    """Why the script failed, or why no models were found."""
     log: str | None = None
-    """The file with what the script printed; None without one."""
+    """The file with the output of the script; None without one."""
     chosen: tuple[int, ...] = field(default=())
     """The numbers of the modules to measure."""
 
@@ -71,7 +69,7 @@ class Analysis:
         return Path(self.request.path).name
 
     def workload(self, module: GivenModule) -> Workload:
-        """A module as a workload, named after script and class: "example.Net", a second one "example.Net-2"."""
+        """A module as a workload, named after script and class: "example.Net", or "example.Net-2" for a second one."""
         before = Counter(one.class_name for one in self.modules if one.number < module.number)[module.class_name]
         name = f"{Path(self.request.path).stem}.{module.class_name}" + (f"-{before + 1}" if before else "")
         return module.workload(name, Path(self.request.path))
@@ -83,8 +81,8 @@ class Analysis:
 
 
 def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | None = None) -> Analysis:
-    """The models of a script, found by running it in a child process. A script that fails is a result too: what it
-    called until then, with the reason. `log` gets what it printed. Raises UsageError for a file of stages that is none.
+    """The models of a script, found by running it in a child process. If the script fails, the result contains the
+    models called until then and the error. Its output goes to `log`. Raises UsageError for an invalid stages file.
     """
     done = run_module(MODULE, question=dumps(request), limit_s=limit_s)
     if log is not None:
@@ -97,14 +95,14 @@ def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | No
         found = from_json(Analysis, json.loads(lines[-1]), MODULE)
         return Analysis(request=request, modules=found.modules, error=found.error, log=kept)
     if done.exit_code is None:
-        error = f"it was still running after {limit_s:g} s: --timeout sets another limit"
+        error = f"it did not finish within {limit_s:g} s: raise --timeout"
     else:
-        error = f"it ended the process with exit code {done.exit_code}: {done.last_line or 'nothing on stderr'}"
+        error = f"its process ended with exit code {done.exit_code}: {done.last_line or 'nothing on stderr'}"
     return Analysis(request=request, error=error, log=kept)
 
 
 def analysed(request: ScriptRequest) -> Analysis:
-    """The same, run in this process."""
+    """Analyse a script in this process."""
     from benchmarking.workloads.support.script_runs import watched
 
     sequence = None if request.sequence is None else read_sequence(Path(request.sequence))
@@ -114,7 +112,8 @@ def analysed(request: ScriptRequest) -> Analysis:
 
 
 def choose(analysis: Analysis, hashes: Sequence[str]) -> tuple[int, ...]:
-    """The numbers of the modules with these hashes; of all for none. Raises UsageError for a hash of no module."""
+    """The numbers of the modules with these hashes; all if no hashes are given. Raises UsageError for an unknown
+    hash."""
     if not hashes:
         return tuple(module.number for module in analysis.modules)
     for wanted in hashes:
@@ -160,7 +159,7 @@ def _write(log: Path, text: str) -> None:
 
 
 def main() -> int:
-    """Answer the question on stdin."""
+    """Answer the request on stdin."""
     home = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     request = from_json(ScriptRequest, json.load(sys.stdin), "request")

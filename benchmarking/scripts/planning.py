@@ -1,4 +1,4 @@
-"""Plans of the models of scripts: each model on each device and runtime that can run it, as for any other model."""
+"""Plans for the models of scripts: each model on each supported device and runtime."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ HASHES = "::"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A script to measure, and the hashes of the models in it; none for all."""
+    """A script to measure, and the hashes of its models to measure; empty for all."""
 
     path: Path
     hashes: tuple[str, ...] = ()
 
 
 def targets(words: Sequence[str], search_dir: str | None, *, everything: bool) -> tuple[Target, ...]:
-    """The scripts that `example.py::HASH,HASH` and names in a folder mean, each once.
+    """The scripts named by `example.py::HASH,HASH` and by names in a folder, each once.
 
     Raises UsageError for a missing script, and for `everything` without a folder.
     """
     if everything and search_dir is None:
-        raise UsageError("--all measures every script of a folder: name it with --search-dir")
+        raise UsageError("--all requires --search-dir: the folder of the scripts")
     folder = Path() if search_dir is None else Path(search_dir)
     if search_dir is not None and not folder.is_dir():
-        raise UsageError(f"--search-dir {search_dir}: no such folder")
+        raise UsageError(f"--search-dir {search_dir}: no such folder: check the path")
     named = [_target(word, folder) for word in words]
     if everything:
         named += [Target(path=path.resolve()) for path in sorted(folder.glob("*.py"))]
     if not named:
-        what = f"no script (*.py) in {folder}" if everything else "name a script, or --search-dir DIR --all"
-        raise UsageError(f"which script? {what}")
+        what = f"found none (*.py) in {folder}" if everything else "give a script, or --search-dir DIR --all"
+        raise UsageError(f"no script to measure: {what}")
     return tuple({target.path: target for target in reversed(named)}[path] for path in _once(named))
 
 
@@ -57,7 +57,7 @@ def _target(word: str, folder: Path) -> Target:
     name, _, hashes = word.partition(HASHES)
     path = (folder / name).expanduser()
     if not path.is_file():
-        raise UsageError(f"{path}: no such script")
+        raise UsageError(f"{path}: no such script: check the path or --search-dir")
     if path.suffix != ".py":
         raise UsageError(f"{path}: not a Python script (*.py)")
     wanted = tuple(part.strip().lower() for part in hashes.split(",") if part.strip())
@@ -65,8 +65,8 @@ def _target(word: str, folder: Path) -> Target:
 
 
 def words_of(script_args: str) -> tuple[str, ...]:
-    """The words of --script-args. They are split as a shell would, and reach no shell. Raises UsageError for a
-    quotation without an end."""
+    """The arguments in --script-args, split like by a shell, but without running one. Raises UsageError for unbalanced
+    quotes."""
     try:
         return tuple(shlex.split(script_args))
     except ValueError as error:
@@ -86,7 +86,7 @@ def plan_models(
 ) -> tuple[CellPlan, ...]:
     """The plans of the chosen models of all scripts on each device in each runtime.
 
-    Combinations that cannot run are left out, with a line for `say`, as long as any is left for each model. Raises
+    Unsupported combinations are left out, and reported through `say`, if any other is left for the model. Raises
     UnsupportedError with the reasons for a model without any, UsageError for unknown names. Fields of `request` other
     than model, device, runtime and precision apply to all.
     """
@@ -129,27 +129,27 @@ def _plans(
 
 
 def _check_sequence(module: GivenModule, plan: CellPlan) -> None:
-    """Raise UnsupportedError where a sequence of one's own would build nothing that is measured."""
+    """Raise UnsupportedError if a custom build sequence has no effect on the measurement."""
     if module.sequence is not None and not has_build(plan.cell):
-        raise UnsupportedError(f"--sequence-file: runtime {plan.cell.runtime} loads no build")
+        raise UnsupportedError(f"--sequence-file: runtime {plan.cell.runtime} uses no builds: remove the flag")
 
 
 def precision_of(module: GivenModule) -> Precision:
-    """The precision that a module's sequence builds, else the one that the script runs it at. Raises UsageError for one
-    that is not measured."""
+    """The precision that a module's sequence builds, else the one used by the script. Raises UsageError for an
+    unsupported one."""
     if module.sequence is not None and module.sequence.precision is not None:
         return module.sequence.precision
     for precision in PRECISIONS:
         if module.dtype in (precision, None):
             return precision
     raise UsageError(
-        f"the parameters of {module.class_name} ({module.short_hash}) are {module.dtype}, which is not measured: take "
+        f"the parameters of {module.class_name} ({module.short_hash}) are {module.dtype}, which is not supported: use "
         f"--precision {PRECISIONS[0]}"
     )
 
 
 def outlines(analyses: Sequence[Analysis]) -> Iterator[str]:
-    """A block of lines for each script: its models, and what was seen of them."""
+    """A block of lines for each script with its models and their calls."""
     for analysis in analyses:
         lines = [analysis.name]
         if analysis.error is not None:
@@ -177,6 +177,6 @@ def _outline(analysis: Analysis, module: GivenModule) -> list[str]:
         inputs = ", ".join(f"{name}: {what}" for name, what in call.signature.items()) or "none"
         about.append(("inputs", f"{inputs} ({call.executions}x, {call.point.label})"))
     if module.further_executions:
-        about.append(("more", f"{module.further_executions} calls with further kinds of input, which are not measured"))
+        about.append(("more", f"{module.further_executions} calls with other kinds of input, which are not measured"))
     head = f"{indent}{name} (executed {module.executions}x, {number(module.seconds, 2)} s)"
     return [head, *(f"{indent}  {key:<10}  {text}" for key, text in about)]

@@ -1,4 +1,4 @@
-"""From scripts to their analyses, plans and builds, for the command and the Python API alike."""
+"""Analyses, plans and builds of scripts, for the command and the Python API."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Places:
 
     devices: tuple[str, ...] = ("auto",)
     runtimes: tuple[str, ...] = ()
-    """Empty: the device's own, or the default."""
+    """Empty for the device's own runtime, or the default."""
     precision: Precision | None = None
-    """None: that of the script."""
+    """None for the precision of the script."""
 
     def check(self) -> None:
-        """Raise UsageError for a name of no device or runtime."""
+        """Raise UsageError for an unknown device or runtime."""
         for device in map(device_named, self.devices):
             if device != AUTO:
                 check_known(device)
@@ -43,18 +43,18 @@ class Places:
 
 @dataclass(slots=True)
 class Models:
-    """The models of some scripts, and what is kept of them."""
+    """The models of some scripts, and their saved state."""
 
     analyses: tuple[Analysis, ...]
     plans: tuple[CellPlan, ...] = ()
     failures: list[str] = field(default_factory=list)
-    """What went wrong with one script or model and stopped no other."""
+    """Failures of single scripts or models, which do not affect the others."""
     _states: dict[str, states.ScriptState] = field(default_factory=dict)
     """By run id."""
     _by_name: dict[str, states.ScriptState] = field(default_factory=dict)
 
     def plan(self, places: Places, request: Request, session_id: str, say: Say, machine: Machine | None = None) -> None:
-        """Plan the chosen models. Raises UsageError for unknown names, UnsupportedError when nothing can run."""
+        """Plan the chosen models. Raises UsageError for unknown names, UnsupportedError if nothing can run."""
         machine = machine or Machine()
         errors: list[UnsupportedError] = []
         for analysis in self.analyses:
@@ -76,7 +76,7 @@ class Models:
         self.failures += [str(error) for error in errors]
 
     def build(self, say: Say) -> list[states.KeptEngine]:
-        """Make what the launches of every plan would load, and measure nothing."""
+        """Make the builds that the launches of all plans would load, and measure nothing."""
         for plan in self.plans:
             name = f"{plan.cell.workload.model_id} for {plan.cell.runtime} on {plan.cell.device.selector}"
             made = prepare(plan, lambda what, name=name: say(f"{name}: preparing {what}"))  # type: ignore[misc]
@@ -87,7 +87,7 @@ class Models:
         return [engine for state in self._by_name.values() for engine in state.engines]
 
     def keep(self, run: Run) -> None:
-        """Add a finished run to what is kept of its model."""
+        """Add a finished run to the saved state of its model."""
         plan = next(plan for plan in self.plans if plan.run_id == run.run_id)
         self._keep(states.with_run(self._state_of(plan), plan, run))
 
@@ -118,15 +118,14 @@ def analyse_all(
     sequence: str | None = None,
     say: Say,
 ) -> Models:
-    """Run each script once, and find its models. A script that fails is among the failures, and stops no other.
+    """Run each script once, and find its models. Scripts that fail are reported as failures and do not stop the others.
 
-    `sequence` is a file with the stages of a build. Raises UsageError for one that is none, and for a hash of no
-    model.
+    `sequence` is a file with build stages. Raises UsageError for an invalid one, and for an unknown hash.
     """
     analyses, failures = [], []
     stages = None if sequence is None else str(Path(sequence).expanduser().resolve())
     if stages is not None and not Path(stages).is_file():
-        raise UsageError(f"--sequence-file {sequence}: no such file")
+        raise UsageError(f"--sequence-file {sequence}: no such file: check the path")
     for target in targets:
         say(f"running {target.path.name}")
         request = ScriptRequest(path=str(target.path), arguments=tuple(arguments), max_depth=max_depth, sequence=stages)

@@ -1,9 +1,9 @@
-"""What is kept of each model of a script: `<cache folder>/scripts/{script}_{hash}/state.yaml`.
+"""The saved state of each model of a script: `<cache folder>/scripts/{script}_{hash}/state.yaml`.
 
-It names the model and its inputs, the builds that were made of it by their digests in the build cache, and the results
-that were measured. Builds and results of an earlier state of the model (other input shapes or arguments of the script,
-other versions of the packages) are stale: they are dropped from the file when the script is analysed again, and the
-build cache makes new builds, whose digests depend on all of it. Other weights are another hash, and so another folder.
+It contains the model and its inputs, the digests of its builds in the build cache, and its results. Builds and results
+of an earlier state of the model (other input shapes or script arguments, other package versions) are stale: they are
+dropped from the file when the script is analysed again, and the build cache makes new builds, whose digests depend on
+all of these. Other weights have another hash, and therefore another folder.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ MADE = re.compile(rf"[a-z]+/[0-9a-f]{{{DIGEST_LENGTH}}}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptEngine:
-    """What a runtime made of the model, or that it runs it as it is."""
+    """The build of the model for a runtime, or the record that the runtime needs none."""
 
     runtime: str
     device: str
     precision: str
     kind: str | None
-    """Of the build; None for a runtime that builds nothing."""
+    """Kind of the build; None for a runtime that builds nothing."""
     digests: tuple[str, ...] = ()
     """Its folders in the build cache."""
     opset: int | None = None
-    """Version of ONNX's operators in it; None for a build of another format."""
+    """ONNX opset version; None for a build in another format."""
     size_bytes: int | None = None
     build_s: float | None = None
     made_at: str
-    """UTC, ISO 8601: when it was last used by this command."""
+    """UTC, ISO 8601; when this command last used it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class ScriptState:
     model: GivenModule
     versions: Mapping[str, str]
     identity: str
-    """Hash of what builds and results depend on besides the weights."""
+    """Hash of everything that builds and results depend on, apart from the weights."""
     engines: tuple[KeptEngine, ...] = ()
     results: tuple[KeptResult, ...] = ()
     updated_at: str
@@ -115,7 +115,7 @@ def build_name(script: Path, module: GivenModule) -> str:
 
 
 def opened(script: Path, model_id: str, module: GivenModule) -> tuple[ScriptState, str | None]:
-    """The state of a model now, with what still holds of the one that is kept; and why that is stale, if it is."""
+    """The current state of a model, with the parts of the saved one that are still valid; and why others are stale."""
     name = build_name(script, module)
     now = versions()
     new = ScriptState(
@@ -136,12 +136,12 @@ def opened(script: Path, model_id: str, module: GivenModule) -> tuple[ScriptStat
 
 
 def with_preparation(state: ScriptState, plan: CellPlan, preparation: Preparation | None) -> ScriptState:
-    """The state with what a cell's launches load, in the place of what the same cell loaded before."""
+    """The state with the build that a cell's launches load, replacing an earlier one of the same cell."""
     return _with_build(state, plan, {} if preparation is None else preparation.build)
 
 
 def _with_build(state: ScriptState, plan: CellPlan, build: Mapping[str, Json]) -> ScriptState:
-    """`build` is in the shape of `Preparation.build`; empty for a cell that loads none."""
+    """`build` has the form of `Preparation.build`; empty for a cell without one."""
     engine = KeptEngine(
         runtime=plan.cell.runtime,
         device=plan.cell.device.selector,
@@ -158,7 +158,7 @@ def _with_build(state: ScriptState, plan: CellPlan, build: Mapping[str, Json]) -
 
 
 def with_run(state: ScriptState, plan: CellPlan, run: Run) -> ScriptState:
-    """The state with a run's results, in the place of earlier ones of the same cell."""
+    """The state with a run's results, replacing earlier ones of the same cell."""
     results = tuple(_result(run, result) for result in run.results)
     places = {_place(one) for one in results}
     others = (one for one in state.results if _place(one) not in places)
@@ -168,8 +168,8 @@ def with_run(state: ScriptState, plan: CellPlan, run: Run) -> ScriptState:
 
 
 def _made_by_launches(run: Run) -> dict[str, Json]:
-    """What the launches themselves built, as compiled code is, in the shape of `Preparation.build`; without size and
-    time where another machine has it."""
+    """The builds made by the launches themselves, such as compiled code, in the form of `Preparation.build`; without
+    size and time if they are on another machine."""
     made = dict.fromkeys(name for result in run.results for name in _made(result))
     if not made:
         return {}
@@ -182,7 +182,7 @@ def _made_by_launches(run: Run) -> dict[str, Json]:
 
 
 def _made(result: Result) -> Iterator[str]:
-    """Kind and digest of each build that the launches of a point made."""
+    """Kind and digest of each build made by the launches of a point."""
     launches = result.extra.get("launches")
     for launch in launches if isinstance(launches, list) else ():
         verified = launch.get("verified") if isinstance(launch, dict) else None
@@ -192,7 +192,7 @@ def _made(result: Result) -> Iterator[str]:
 
 
 def write(state: ScriptState) -> None:
-    """Write a state's file, whole or not at all. Raises StorageError."""
+    """Write a state's file atomically. Raises StorageError."""
     import yaml
 
     with _storage_errors(state.folder):
@@ -203,7 +203,7 @@ def write(state: ScriptState) -> None:
 
 
 def find(name: str) -> ScriptState | None:
-    """The state of that name; None without one. Raises StorageError for a file that cannot be read as one."""
+    """The state with this name, or None. Raises StorageError for an invalid file."""
     if NAME.fullmatch(name) is None:
         return None
     path = states_folder() / name / STATE
@@ -212,17 +212,17 @@ def find(name: str) -> ScriptState | None:
     try:
         found: ScriptState = from_json(ScriptState, read_yaml(path).plain(), str(path))
     except BenchhouseError as error:
-        raise StorageError(f"{path} cannot be read ({error}): delete its folder {path.parent}") from error
+        raise StorageError(f"cannot read {path} ({error}): delete its folder {path.parent}") from error
     return found
 
 
 def all_states() -> tuple[ScriptState, ...]:
-    """Every state that is kept and can be read, by name."""
+    """All readable states, sorted by name."""
     return tuple(state for name in _names() if isinstance(state := _read(name), ScriptState))
 
 
 def broken_states() -> dict[str, str]:
-    """Name of a state that cannot be read -> why, and what to do."""
+    """Name of an unreadable state -> the problem and what to do."""
     return {name: str(why) for name in _names() if isinstance(why := _read(name), StorageError)}
 
 
@@ -239,7 +239,7 @@ def _read(name: str) -> ScriptState | StorageError | None:
 
 
 def named(name: str) -> ScriptState:
-    """The state of that name or unique prefix. Raises UsageError for none or several."""
+    """The state with this name or unique prefix. Raises UsageError for none or several."""
     states = all_states()
     found = [state for state in states if state.name == name] or [s for s in states if name and s.name.startswith(name)]
     if len(found) == 1:
@@ -250,10 +250,10 @@ def named(name: str) -> ScriptState:
 
 
 def remove(names: Iterable[str]) -> None:
-    """Delete the folders of these states, not what the build cache holds. Raises StorageError."""
+    """Delete the folders of these states, but not their builds in the cache. Raises StorageError."""
     for folder in (states_folder() / name for name in names):
         if folder.is_symlink():
-            raise StorageError(f"{folder} is a symbolic link: it is not deleted")
+            raise StorageError(f"{folder} is a symbolic link, so it was not deleted: remove the link yourself")
         with _storage_errors(folder):
             shutil.rmtree(folder)
 
@@ -265,7 +265,7 @@ def _what_changed(old: ScriptState, new: ScriptState) -> str:
     if dict(old.versions) != dict(new.versions):
         names = sorted({*old.versions, *new.versions})
         words += [f"the version of {name}" for name in names if old.versions.get(name) != new.versions.get(name)]
-    return f"another {', '.join(words)}" if words else "it was written by another version of this program"
+    return f"{', '.join(words)} changed" if words else "it was written by another version of this program"
 
 
 def _result(run: Run, result: Result) -> KeptResult:

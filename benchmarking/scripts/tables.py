@@ -1,4 +1,4 @@
-"""What is kept of the models of scripts, as text: one line each, everything of one, and the results of one."""
+"""The states of scripts' models as text: a table of all, the details of one, and the results of one."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def states_table(states: Sequence[ScriptState], page: Page = PLAIN) -> str:
 
 
 def state_text(state: ScriptState, page: Page = PLAIN) -> str:
-    """Everything about one of them."""
+    """The details of one state."""
     model = state.model
     about = [
         ("model", f"{state.model_id} ({model.module_class}, {model.kind})"),
@@ -74,7 +74,7 @@ def state_text(state: ScriptState, page: Page = PLAIN) -> str:
 
 
 def builds_table(engines: Sequence[KeptEngine], page: Page = PLAIN) -> str:
-    """A row per build, or runtime without one."""
+    """A row per build, or per runtime without one."""
     return table_text(table_of(BUILDS, engines, page), page) if engines else "no builds"
 
 

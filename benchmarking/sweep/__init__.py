@@ -1,1 +1,1 @@
-"""Runs a plan: a light supervisor, one worker process per cell and launch, everything spooled before it is believed."""
+"""Runs plans: a light supervisor, one worker process per cell and launch, and results saved as they arrive."""

@@ -67,7 +67,7 @@ def test_a_batch_takes_turns_too_and_so_do_peoples_own_benchmarks(start):
         ("", "A: no command"),
         ("X=1", "A: no command"),
         ("run_hardware_benchmark 'open", "A: .*No closing quotation"),
-        ("benchhouse load gpt2 --scenario offline", "A: benchhouse load is not measured in turns, which takes run_h"),
+        ("benchhouse load gpt2 --scenario offline", "A: benchhouse load cannot be measured in turns: use run_h"),
         ("/nowhere/run_hardware_benchmark --model-id m", "A: /nowhere/run_hardware_benchmark does not exist"),
     ],
 )
@@ -221,7 +221,7 @@ def test_trouble_after_measuring_leaves_what_was_measured(capfd, tmp_path, monke
 
 
 def test_a_command_that_measures_nothing_is_told(tmp_path):
-    with pytest.raises(BenchhouseError, match="A left no run file: its command must measure"):
+    with pytest.raises(BenchhouseError, match="A wrote no run file: use a command that measures"):
         run_files(tmp_path, "a")
 
 

@@ -85,7 +85,9 @@ def test_a_run_that_cannot_be_stored_is_kept_and_resume_stores_it(tmp_path, caps
     assert (done.returncode, done.stderr.count("not stored: ")) == (1, 2)
     assert [cell["stored"] for cell in summary(tmp_path)["cells"]] == [False, False]
     assert main(["--resume", "--quiet"]) == 2
-    assert f"names {database}, outside its folder: repeat --db-path {database}" in capsys.readouterr().err
+    assert (
+        f"refers to {database}, outside its folder: to use it, repeat --db-path {database}" in capsys.readouterr().err
+    )
     assert main([*TWO, *QUICK, "--resume"]) == 2
     assert "was started with these settings" in capsys.readouterr().err
     assert main([*command[3:], "--resume"]) == 0  # as it was typed before
@@ -137,12 +139,12 @@ models:
 def test_a_dry_run_says_how_long_it_takes_once_that_is_known(capsys, tmp_path):
     arguments = [*TWO, *QUICK, *SMALL]
     assert main([*arguments, "--dry-run"]) == 0
-    assert "2 cells, 2 points; time: unknown, since nothing similar was measured here" in capsys.readouterr().out
+    assert "2 cells, 2 points; estimated time: unknown, since nothing similar was measured" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
     main(arguments)
     capsys.readouterr()
     assert main([*arguments, "--dry-run"]) == 0
-    assert re.search(r"2 cells, 2 points; time: about \d+ s \(2 measured before\)", capsys.readouterr().out)
+    assert re.search(r"2 cells, 2 points; estimated time: about \d+ s \(2 measured before\)", capsys.readouterr().out)
 
 
 def test_every_cell_that_cannot_be_is_named(capsys, tmp_path):
@@ -152,7 +154,7 @@ def test_every_cell_that_cannot_be_is_named(capsys, tmp_path):
     assert len(lines) == 3
     assert lines[0].startswith("tiny-bert on nul (float32) [--models], tiny-gpt2 on nul (float32) [--models]: unknown")
     assert "tiny-bret on null (float32) [--models], tiny-bret on nul (float32) [--models]: " in lines[1]
-    assert lines[2] == "batch_benchmark: error: 4 of 6 cells cannot be measured, so nothing was"
+    assert lines[2] == "batch_benchmark: error: nothing measured: 4 of 6 cells are unsupported or invalid"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -168,7 +170,7 @@ def test_what_is_unsupported_can_be_stored_as_skipped_beside_the_others(tmp_path
         ([], "nothing to measure: give --models a,b, --model-list FILE or --benches DIR"),
         (["--models", "a", "--model-list", "b"], "not allowed with argument"),
         (["--models", "tiny-bert,tiny-bert"], "--models: tiny-bert is listed twice"),
-        (["--models", "tiny-bert", "--image-sizes", "32"], "no model of the batch has an axis image_size"),
+        (["--models", "tiny-bert", "--image-sizes", "32"], "no model of the batch has the axis image_size"),
         (["--models", "tiny-bert", "--precisions", "float64"], "unknown 'float64': known: float32"),
         (["--models", "tiny-bert", "--report", "a.pdf"], "expected a name that ends with .html or .md"),
         (["--models", "tiny-bert", "--include", "x*"], "no model matches 'x*'"),
@@ -190,7 +192,7 @@ def test_usage_errors_are_one_line(capsys, arguments, message):
 def test_the_same_device_under_two_names_is_one_cell_too_many(capsys):
     code = main(["--models", "tiny-bert", "--devices", "cpu,auto", "--runtimes", "eager", "--quiet"])
     assert code == 2
-    assert "is the same cell, tiny-bert on cpu (eager, float32), as tiny-bert on cpu" in capsys.readouterr().err
+    assert "is the same cell (tiny-bert on cpu (eager, float32)) as tiny-bert on cpu" in capsys.readouterr().err
 
 
 def test_mock_benchmarks_run_when_they_are_enabled(capsys):

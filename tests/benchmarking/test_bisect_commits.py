@@ -139,7 +139,7 @@ def test_a_change_that_noise_hides_is_not_searched_for(repository, played, capsy
     first = commit(repository, "first", 1.0)
     commit(repository, "second", 1.03, noise="20")
     assert bisect_commits.main([first, "main", "--quiet", *COMMAND]) == 3
-    assert "whether BAD differs from GOOD is not sure: m b1: inconclusive" in capsys.readouterr().out
+    assert "no verdict on whether BAD differs from GOOD: m b1: inconclusive" in capsys.readouterr().out
 
 
 def test_a_commit_that_got_faster_is_found_the_same_way(repository, played, capsys):
@@ -202,7 +202,7 @@ def test_an_interrupted_bisection_goes_on_from_its_log(repository, played, capsy
     assert len(played.pairs) == len(log["steps"])
     assert f"culprit: {slow} slow" in path.with_suffix(".txt").read_text()
     assert bisect(first, "main~1", "--log", str(path)) == 2
-    assert "is of another bisection (bad " in capsys.readouterr().err
+    assert "belongs to another bisection (bad " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def test_an_order_or_offer_of_another_program_version_is_refused_by_name(monkeyp
     monkeypatch.setattr(messages, "__version__", "9.9.9")
     text = messages.packed(messages.ORDER, None)
     monkeypatch.undo()
-    with pytest.raises(UnsupportedError, match=r"the order is of benchhouse 9\.9\.9, this worker is benchhouse"):
+    with pytest.raises(UnsupportedError, match=r"the order is from benchhouse 9\.9\.9, this worker is benchhouse"):
         messages.read_order(text)
 
 
@@ -259,9 +259,9 @@ def test_a_plan_with_code_or_a_device_of_another_machine_is_refused(tmp_path, or
     with pytest.raises(UsageError, match=r"worker w needs tiny-bert at /nowhere.onnx: there is no such folder"):
         execution.accepted(order_plan(source="file", path="/nowhere.onnx"), site)
     (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 9}')
-    with pytest.raises(UsageError, match=r"worker w: tiny-bert has another configuration there, \w+ instead of \w+:"):
+    with pytest.raises(UsageError, match=r"worker w: configuration of tiny-bert: expected \w+, found \w+:"):
         execution.accepted(order_plan(source="local", path=str(tmp_path)), site)
-    with pytest.raises(UsageError, match="which this command does not name"):
+    with pytest.raises(UsageError, match="so it was not started: if you trust the code, add --"):
         execution.accepted(order_plan(runtime="bench", source="bench", path="/tmp/evil.py"), site)
 
 
@@ -289,10 +289,13 @@ def order_plan():
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (["--cluster", "local:2", "--tls-cert", "x"], "are for tls:// and slurm:, not for local:2"),
+        (["--cluster", "local:2", "--tls-cert", "x"], "have no effect on local:2: they apply to tls:// and slurm:"),
         (["--cluster", "slurm:", "--tls-cert", "x"], "TLS needs --tls-ca-file, --tls-key"),
-        (["--cluster", "tcp://127.0.0.1:1", "--setup", "venv"], "--setup is for ssh: and slurm:"),
-        (["--cluster", "local:2", "--use-slurm"], "--cluster and --use-slurm: give one of them"),
+        (
+            ["--cluster", "tcp://127.0.0.1:1", "--setup", "venv"],
+            "--setup has no effect on tcp://127.0.0.1:1: it applies to ssh: and slurm:",
+        ),
+        (["--cluster", "local:2", "--use-slurm"], "--cluster and --use-slurm: give only one of them"),
     ],
 )
 def test_flags_that_a_cluster_would_not_use_are_refused(flags, why, capsys):

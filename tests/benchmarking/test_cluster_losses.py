@@ -155,7 +155,7 @@ def test_a_cell_that_loses_three_workers_fails_and_says_so(sweep):
     orders, (run,) = sweep({"one": (0,), "two": (1,), "three": (0,), "four": None})
     assert [address for address, _ in orders] == ["one", "two", "three"]
     assert points(run) == [(1, "ok"), (2, "failed"), (4, "failed")]
-    assert {one.error for one in run.results[1:]} == {"3 workers were lost while they measured this cell"}
+    assert {one.error for one in run.results[1:]} == {"3 workers were lost while measuring this cell"}
 
 
 def test_where_only_unlike_machines_are_left_the_other_points_are_a_run_of_their_own(sweep):
@@ -206,5 +206,5 @@ def test_a_launch_of_a_lost_worker_goes_to_no_unlike_machine_while_another_launc
 
 
 def test_a_cluster_that_nobody_can_join_is_given_up_when_its_last_worker_is_lost(sweep):
-    with pytest.raises(WorkersLostError, match="no worker with null is left of scripted: continue with --resume"):
+    with pytest.raises(WorkersLostError, match="no worker with null is left in scripted: continue with --resume"):
         sweep({"one": (1,)}, takes_others=False)

@@ -69,12 +69,14 @@ def test_a_batch_is_measured_in_jobs_as_the_file_asks_and_jobs_that_slurm_refuse
     capsys.readouterr()
     config.write_text("partition: gpu\ninterface: lo")
     assert batch_benchmark.main([*batch, "--use-slurm", "slurm.yaml"]) == 1
-    assert re.search(r"Slurm refuses the jobs: .*[Ii]nvalid partition", capsys.readouterr().err)
+    assert re.search(r"Slurm rejected the jobs: .*[Ii]nvalid partition", capsys.readouterr().err)
     monkeypatch.setattr("benchmarking.cluster.slurm.OVER_S", 0.5)
     config.write_text("interface: lo\nsetup: echo out of order >&2; exit 3")
     assert batch_benchmark.main([*batch, "--use-slurm", "slurm.yaml"]) == 1
     said = capsys.readouterr().err
-    assert re.search(r"its jobs ended without a worker: out of order \(\S+/slurm_jobs/benchhouse-\d+\.err\)", said)
+    assert re.search(
+        r"its jobs ended without starting a worker: out of order \(\S+/slurm_jobs/benchhouse-\d+\.err\)", said
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,16 +85,16 @@ def test_a_batch_is_measured_in_jobs_as_the_file_asks_and_jobs_that_slurm_refuse
         ("queue: gpu", r"1: unknown key 'queue': known: partition, "),
         ("jobs: 2\njobs: 3", "2: jobs is there already, in line 1"),
         ("time_limit: 1:30:00", "1: takes plain values: got '1:30:00'; put it in quotes"),
-        ("time_limit: 90", '1: time_limit: takes a text like "02:00:00"'),
-        ('partition: "a\\n#SBATCH --uid=0"', "1: partition: takes a text like gpu"),
-        ('setup: ["module load cuda\\nrm x"]', "1: setup: takes lines of shell"),
-        ("directives: uid=0", "1: directives: takes a text like"),
-        ("gres: [gpu]", "1: gres: takes a text like gpu:1: got a list"),
+        ("time_limit: 90", '1: time_limit: takes text such as "02:00:00"'),
+        ('partition: "a\\n#SBATCH --uid=0"', "1: partition: takes text such as gpu"),
+        ('setup: ["module load cuda\\nrm x"]', "1: setup: takes shell commands"),
+        ("directives: uid=0", "1: directives: takes text such as"),
+        ("gres: [gpu]", "1: gres: takes text such as gpu:1: got a list"),
         ("exclusive: 1", "1: exclusive: takes true or false: got 1"),
         ("jobs: 0", "1: jobs: takes a whole number from 1"),
         ("cpus: true", "1: cpus: takes a whole number from 1: got True"),
         ("wait_s: .inf", "1: wait_s: takes seconds above 0"),
-        ("folder: a b", "1: folder: takes a text like slurm_jobs, without spaces"),
+        ("folder: a b", "1: folder: takes text such as slurm_jobs, without spaces"),
     ],
 )
 def test_the_file_is_checked_with_the_line_of_what_is_wrong(tmp_path, text, why):

@@ -51,22 +51,25 @@ def test_a_model_and_a_script_are_measured_over_ssh_on_loopback_ports_and_an_unk
         (copies,) = (tmp_path / "home").glob("**/worker_results")
         assert not list(copies.iterdir())  # the worker's copy of the finished run
         assert run_hardware_benchmark.main([*RUN, *there, "--setup", "conda:bench"]) == 1
-        assert "gpu-box: benchhouse does not start there: " in capsys.readouterr().err
+        assert "gpu-box: benchhouse does not start: " in capsys.readouterr().err
         (tmp_path / "known").write_text("")
         assert run_hardware_benchmark.main([*RUN, *there]) == 1
-        assert "gpu-box cannot be reached: Host key verification failed." in capsys.readouterr().err
+        assert "cannot reach gpu-box: Host key verification failed." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (["--backend", "remote"], "--backend remote needs --host USER@MACHINE"),
-        (["--host", "lab"], "--host lab is for --backend remote"),
-        (["--backend", "remote", "--host", "a b"], "--host: 'a b' is no host"),
-        (["--backend", "remote", "--host=-oProxyCommand=x"], "'-oProxyCommand=x' is no host"),
-        (["--backend", "remote", "--host", "lab", "--use-slurm"], "--backend remote and --use-slurm: give one of them"),
-        (["--setup", "venv"], "--setup and --ssh-config are for other machines"),
-        (["--use-slurm", "--setup", "docker"], "--setup docker: write venv or venv:DIR, conda:NAME, or docker:IMAGE"),
+        (["--backend", "remote"], "--backend remote requires --host USER@MACHINE"),
+        (["--host", "lab"], "--host lab requires --backend remote"),
+        (["--backend", "remote", "--host", "a b"], "--host: invalid host 'a b'"),
+        (["--backend", "remote", "--host=-oProxyCommand=x"], "invalid host '-oProxyCommand=x'"),
+        (
+            ["--backend", "remote", "--host", "lab", "--use-slurm"],
+            "--backend remote and --use-slurm: give only one of them",
+        ),
+        (["--setup", "venv"], "--setup and --ssh-config require a remote machine"),
+        (["--use-slurm", "--setup", "docker"], "--setup docker: expected venv, venv:DIR, conda:NAME, or docker:IMAGE"),
         (["--use-slurm", "--setup", "conda:-n"], "--setup conda:-n: write venv"),
         (["--backend", "remote", "--host", "lab", "--calibrate-device"], "--calibrate-device measures on this machine"),
     ],
@@ -82,9 +85,9 @@ def test_a_file_of_hosts_is_checked_with_the_line_of_what_is_wrong(tmp_path):
     hosts = read_hosts(path)
     assert [host.destination for host in hosts] == ["me@lab-1", "ssh://[::1]:2222"]
     for text, why in (
-        ("a\nb;c", r"hosts:2: 'b;c' is no host"),
+        ("a\nb;c", r"hosts:2: invalid host 'b;c'"),
         ("a\n\na", r"hosts:3: a is listed twice \(first: line 1\)"),
-        ("# none", "contains no host"),
+        ("# none", "contains no hosts"),
     ):
         path.write_text(text)
         with pytest.raises(UsageError, match=why):

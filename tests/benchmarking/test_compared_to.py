@@ -70,9 +70,9 @@ def test_another_device_of_this_machine_is_no_other_machine(stored):
 @pytest.mark.parametrize(
     ("runs", "keys", "said"),
     [
-        ([replace(RUN, model_source="bench")], {}, "latest: run r cannot be measured again by a command: it is a user"),
+        ([replace(RUN, model_source="bench")], {}, "latest: run r cannot be repeated: it is a user"),
         ([replace(RUN, origin_format="pyperf")], {}, "another tool measured it: run that tool again"),
-        ([RUN, replace(RUN, model_id="n")], {}, "2 commands measured these runs: choose one run"),
+        ([RUN, replace(RUN, model_id="n")], {}, "these runs need 2 different commands: choose one run"),
         ([RUN], {"cpu_model": "Other 1"}, 'another machine .cpu_model: "Other 1" / '),
     ],
 )

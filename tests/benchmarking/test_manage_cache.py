@@ -154,7 +154,7 @@ def test_builds_are_chosen_by_what_they_are(arguments, gone):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "which builds?"),
+        ([], "no builds selected: give digests"),
         (["--all"], "--all would delete 1 builds"),
         (["--kind", "onx"], "found onnx"),
         (["--model", "bert"], "found tiny-bert"),

@@ -27,7 +27,7 @@ def scripted(null_script, tmp_path, monkeypatch):
 def test_a_profile_is_printed_written_and_stored_apart_from_results(scripted, tmp_path, capsys):
     assert profile_model.main([*ARGUMENTS, "--save", "--output", "out", "--tensorboard", "logs", "--tag", "v=1"]) == 0
     out, err = capsys.readouterr()
-    assert "a call takes 10 ms under it, 8 ms without (+25%), 4 calls each, in turns" in out
+    assert "a call takes 10 ms with it and 8 ms without (+25%), 4 alternating calls each" in out
     assert "feed-forward 50%, attention 25%, other 25% of a call." in out
     assert "stored in" in err
     (results,) = (tmp_path / "out").glob("profiling_results_tiny-bert_null_null_float32_*.json")

@@ -108,7 +108,7 @@ def test_calls_with_cold_caches_are_a_series_of_their_own(capsys):
 
 def test_a_device_whose_cache_nothing_empties_is_refused_before_anything_runs(capsys):
     assert main([*NULL, "--cold-cache"]) == 2
-    assert "--cold-cache: nothing empties the cache of null under runtime null" in capsys.readouterr().err
+    assert "--cold-cache: the cache of null cannot be flushed under runtime null" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

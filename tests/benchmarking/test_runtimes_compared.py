@@ -26,9 +26,9 @@ def in_an_empty_folder(tmp_path, monkeypatch, null_script):
 def test_what_cannot_be_refuses_the_whole_plan_in_one_line(capsys):
     assert main([*RUN, "--runtime", "null,eager,onnxruntime"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("run_hardware_benchmark: error: 2 of 3 runtimes cannot be measured, so nothing was: eager: ")
+    assert line.startswith("run_hardware_benchmark: error: nothing measured: 2 of 3 runtimes are unsupported: eager: ")
     assert "onnxruntime: " in line
-    assert line.endswith("--skip-unsupported records such runtimes as skipped and measures the others")
+    assert line.endswith("use --skip-unsupported to skip them and measure the others")
 
 
 def test_what_is_skipped_is_a_line_of_the_comparison(capsys):
@@ -72,8 +72,8 @@ def test_the_plan_has_a_cell_a_runtime_in_one_session(capsys):
     ("runtimes", "words"),
     [
         ("null,eagre", "unknown runtime 'eagre': did you mean eager"),
-        ("null,null", "runtime null is named twice"),
-        ("all,null", "all includes every runtime"),
+        ("null,null", "runtime null is given twice"),
+        ("all,null", "all already includes the others"),
         (",", "the list is empty"),
     ],
 )

@@ -205,7 +205,7 @@ def test_without_duckdb_the_run_file_is_written_and_the_rest_is_said(capsys, mon
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "duckdb" else find_spec(name))
     code = main([*SWEEP, *QUICK, "--save"])
     assert code == 1
-    assert "duckdb is not installed, so only the run file is written" in capsys.readouterr().err
+    assert "duckdb is not installed, so only the run file was written" in capsys.readouterr().err
     assert len(list((tmp_path / "benchmark_results").glob("*.json"))) == 1
     assert not (tmp_path / "benchmark_db.duckdb").exists()
 

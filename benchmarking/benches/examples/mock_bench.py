@@ -15,7 +15,7 @@ from benchmarking import BenchmarkConfig, ModelBenchmark, create_config_variants
 
 MS_PER_TOKEN = 0.02
 SPREAD = (1.00, 1.03, 0.98, 1.01, 0.99)
-"""Relative times of successive calls, since real ones are never all equal."""
+"""Relative times of successive calls, which are never all equal for real calls."""
 
 
 class MockBench(ModelBenchmark):

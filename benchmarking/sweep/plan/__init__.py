@@ -1,1 +1,1 @@
-"""What a sweep measures: requests, cells and points."""
+"""The plan of a sweep: requests, cells and points."""

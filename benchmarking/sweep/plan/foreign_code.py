@@ -1,7 +1,7 @@
-"""What a plan that was read from a file may run: only code that the command itself names.
+"""Restricts plans read from files to code that the command itself names.
 
-The files of unfinished runs and batches may come from anybody, and so may stored runs. Some settings in them name code
-(a benchmark's file, a folder of kernels); each runtime says which (`Runtime.foreign_code`).
+Unfinished runs and batches, and stored runs, may come from anyone. Some of their settings name code (the file of a
+benchmark, a folder of kernels); each runtime declares which (`Runtime.foreign_code`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarking.core.records import Scalar
 from benchmarking.sweep.plan.plan import CellPlan
 
 SCRIPT = "scripts"
-"""The argument that names scripts; only workers of a cluster have it."""
+"""The argument that names scripts, which only cluster workers have."""
 DEVICES, RUNTIMES = "benchmarking.devices", "benchmarking.runtimes"
 
 
@@ -32,14 +32,14 @@ def check_read_plan(plan: CellPlan, named: Mapping[str, object], where: str) -> 
             raise FormatError(f"{where}: {name!r} is none of {', '.join(plugins.names(package))}")
     if cell.workload.source == "module" and not _is_named(SCRIPT, cell.workload.path, named):
         raise UsageError(
-            f"{where} was read, not run: it runs the script {cell.workload.path!r}: if you trust that script, "
+            f"{where} would run the script {cell.workload.path!r}, so it was not started: if you trust the script, "
             "measure it again with benchhouse script"
         )
     code = foreign_code(cell.runtime, cell.runtime_mode, cell.workload.path)
     if code is not None and not _is_named(code.key, code.path, named):
         raise UsageError(
-            f"{where} was read, not run: it runs the code in {code.path!r}, which this command does not name: "
-            f"if you trust that code, add {code.flag} with its folder"
+            f"{where} would run the code in {code.path!r}, so it was not started: if you trust the code, add "
+            f"{code.flag} with its folder"
         )
 
 
@@ -55,5 +55,5 @@ def _is_named(key: str, code: str | None, named: Mapping[str, object]) -> bool:
     if not isinstance(folder, str) or not code:
         return False
     path = Path(code)
-    # The file itself may be a link that its owner made in the folder; ".." and linked folders above it are resolved.
+    # The file itself may be a link made by the owner of the folder; ".." and linked folders above it are resolved.
     return (path.parent.resolve() / path.name).is_relative_to(Path(folder).expanduser().resolve())

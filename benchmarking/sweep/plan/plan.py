@@ -1,4 +1,4 @@
-"""The plan of a sweep: cells and their points, validated before anything runs, on a machine that is examined once."""
+"""The plan of a sweep: cells and their points, validated before anything runs; the machine is probed once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from benchmarking.measure.settings import Settings
 Check = Callable[[Point], str | None]
 
 CLUSTER = "cluster"
-"""Name of the reading of a plan's environment that names the cluster that measures it."""
+"""Key in a plan's environment for the name of the cluster that measures it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPlan:
-    """One cell with everything that its run record needs except results."""
+    """One cell with everything needed for its run record except results."""
 
     run_id: str = field(default_factory=uuid7)
     session_id: str
@@ -39,7 +39,7 @@ class CellPlan:
     rebuild: Rebuild = "if_needed"
     """When to rebuild cached artifacts."""
     points: tuple[Point, ...]
-    """In ascending size."""
+    """In ascending order of work."""
     skipped: Mapping[str, str] = field(default_factory=dict)
     """Point label -> reason, for unsupported points under --skip-unsupported."""
 
@@ -51,7 +51,7 @@ class CellPlan:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether its records have neither the host's name nor the user's."""
+        """Whether its records omit the names of host and user."""
         return not self.provenance.host
 
     def anonymous(self) -> CellPlan:
@@ -67,13 +67,13 @@ class CellPlan:
     @property
     def runnable(self) -> tuple[Point, ...]:
         """The points to measure."""
-        if not self.skipped:  # a display asks for them at every event of a sweep
+        if not self.skipped:  # fast path, since the display calls this at every event
             return self.points
         return tuple(point for point in self.points if point.label not in self.skipped)
 
 
 def points_by_reason(plan: CellPlan) -> dict[str, list[str]]:
-    """The labels of the skipped points by the reason that they share; "all N points" where that is every point."""
+    """The labels of the skipped points by reason; "all N points" if that is every point."""
     found: dict[str, list[str]] = {}
     for point in plan.points:
         if (why := plan.skipped.get(point.label)) is not None:
@@ -105,9 +105,9 @@ def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: b
     if reasons and not skip_unsupported:
         label, why = next(iter(reasons.items()))
         more = f" (and {len(reasons) - 1} more such points)" if len(reasons) > 1 else ""
-        raise UsageError(f"point {label}: {why}{more}; --skip-unsupported skips such points")
+        raise UsageError(f"point {label}: {why}{more}; use --skip-unsupported to skip such points")
     if len(reasons) == len(points):
-        raise UsageError(f"no point is left to measure: {next(iter(reasons.values()))}")
+        raise UsageError(f"no supported point to measure: {next(iter(reasons.values()))}")
     return reasons
 
 
@@ -140,7 +140,7 @@ def _size(point: Point) -> tuple[float, int, int, tuple[tuple[str, float], ...]]
 
 
 class Machine:
-    """This machine, each fact looked up at most once. For the plans of one command."""
+    """Facts about this machine, each looked up at most once, for the plans of one command."""
 
     def __init__(self) -> None:
         self.devices: dict[str, tuple[Device, ...]] = {}

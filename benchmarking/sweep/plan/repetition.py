@@ -1,4 +1,4 @@
-"""Measures a stored run again: its request, and the command line that asks for the same, from its stored fields."""
+"""Repeats a stored run: its request and the equivalent command line, from its stored fields."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ COMMAND = "run_hardware_benchmark"
 
 
 def repeated_request(run: MeasuredRun, points: Sequence[Point], tags: Mapping[str, str] | None = None) -> Request:
-    """What measures the points of the run again, on the grid that spans them.
+    """The request that repeats the points of the run, on the grid that spans them.
 
-    What ran is requested, not what was requested then: the device and the weights that "auto" found. Raises
-    UnsupportedError for a run that no command measures, and for one whose settings name code of somebody: a stored run
-    may come from anybody.
+    It requests what actually ran, such as the device and weights that "auto" found. Raises UnsupportedError for a run
+    that no command can repeat, and for one whose settings name code, since a stored run may come from anyone.
     """
     if (why_not := _why_not(run)) is not None:
-        raise UnsupportedError(f"run {run.run_id} cannot be measured again by a command: {why_not}")
+        raise UnsupportedError(f"run {run.run_id} cannot be repeated: {why_not}")
     values = _values(points)
     fields: dict[str, Any] = {AXES[name].key: values.pop(name) for name in list(values) if AXES[name].is_field}
     chosen: dict[str, Any] = dict(run.settings)
@@ -56,7 +55,7 @@ def repeated_request(run: MeasuredRun, points: Sequence[Point], tags: Mapping[st
 
 
 def command_line(request: Request) -> tuple[str, ...]:
-    """The command that asks for the same grid, its name first; without tags and without where results go."""
+    """The command line that requests the same grid, without tags and output flags."""
     chosen = request.settings
     return (
         *(COMMAND, "--model-id", request.model_id, "--device", request.device),
@@ -76,7 +75,7 @@ def command_line(request: Request) -> tuple[str, ...]:
 
 
 def repeated_command(runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
-    """The one command that measures all points of the runs again, with their tags.
+    """The single command that repeats all points of the runs, with their tags.
 
     Raises UsageError for runs that differ in more than their runtime, UnsupportedError as `repeated_request` does.
     """
@@ -87,7 +86,7 @@ def repeated_command(runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
     alike = {(command_line(replace(one, runtime=None, options={})), tuple(one.tags.items())) for one in requests}
     if len(alike) != 1 or any(options[name] != value for one in requests for name, value in one.options.items()):
         commands = len({command_line(request) for request in requests})
-        raise UsageError(f"{max(commands, 2)} commands measured these runs: choose one run")
+        raise UsageError(f"these runs need {max(commands, 2)} different commands: choose one run")
     runtimes = ",".join(dict.fromkeys(run.runtime for run in runs))
     skipping = ("--skip-unsupported",) if any(run.has_skipped_points for run in runs) else ()
     tags = (word for name, value in requests[0].tags.items() for word in ("--tag", f"{name}={value}"))
@@ -95,26 +94,26 @@ def repeated_command(runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
 
 
 def _why_not(run: MeasuredRun) -> str | None:
-    """Why no command can measure a stored run again, or must not; None when one can."""
+    """Why a command cannot or must not repeat a stored run; None if it can."""
     if run.why_not_repeatable is not None:
         return run.why_not_repeatable
     if run.runtime not in plugins.names(RUNTIMES):
-        return f"there is no runtime {run.runtime!r}"
+        return f"unknown runtime {run.runtime!r}"
     if (code := foreign_code(run.runtime, run.runtime_mode)) is not None:
-        return f"it runs the code in {code.path!r}: give that to a command of your own with {code.flag}"
+        return f"it runs the code in {code.path!r}: if you trust it, write the command yourself, with {code.flag}"
     options = runtime_options()
     given = set(run.runtime_mode) - {COLD_CACHE}
     unknown = sorted(name for name in given if run.runtime not in options.get(name, ()))
-    if unknown:  # it would become a flag of its own
+    if unknown:  # it would become a separate flag
         return f"runtime {run.runtime} has no option {unknown[0]!r}"
     counts = ("launches", "fixed_iterations", "fixed_warmup_iterations")
     wrong = [name for name in counts if not isinstance(run.settings.get(name), int | None)]
-    return f"its {wrong[0]} is no number" if wrong else None
+    return f"its {wrong[0]} is not a number" if wrong else None
 
 
 def _values(points: Sequence[Point]) -> dict[str, tuple[Any, ...]]:
-    """By axis the values of the points; an axis with nothing but its implied value, which most runtimes refuse to be
-    given, is left out."""
+    """Axis -> the values of the points. An axis with only its implied value is omitted, since most runtimes reject it
+    as an explicit value."""
     found = {name: sorted({v for point in points if (v := point.value(name)) is not None}) for name in AXES}
     return {name: tuple(values) for name, values in found.items() if values and values != [AXES[name].implied]}
 

@@ -1,4 +1,4 @@
-"""From a user's request to the plan of a cell: names are resolved and every point is checked; nothing runs yet."""
+"""Turns a user's request into the plan of a cell: resolves names and checks every point, before anything runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEVICES = "benchmarking.devices"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a user wants to measure; None for the default."""
+    """A request to measure; None means the default."""
 
     model_id: str
     device: str = AUTO
@@ -47,7 +47,7 @@ class Request:
     sequence_lengths: tuple[int, ...] | None = None
     new_tokens: tuple[int, ...] | None = None
     concurrency: tuple[int, ...] | None = None
-    """Requests in flight; None is one, and an error for a runtime whose settings run several."""
+    """Requests in flight; None means one, and is an error with settings that run several."""
     axes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Values of the axes in `benchmarking.core.axes.FURTHER`, by name."""
     shared_axes: frozenset[str] = frozenset()
@@ -55,12 +55,12 @@ class Request:
     num_threads: int | None = None
     cpu_list: str | None = None
     options: Mapping[str, Scalar] = field(default_factory=dict)
-    """Options of the runtime by name."""
+    """Runtime options by name."""
     shared_options: frozenset[str] = frozenset()
     """Options requested for several runtimes at once, ignored for runtimes that lack them."""
     rebuild: Rebuild = "if_needed"
     build_only: bool = False
-    """Whether builds are made and nothing is measured."""
+    """Whether to make builds only and measure nothing."""
     settings: Settings
     timeout_s: float = DEFAULT_TIMEOUT_S
     skip_unsupported: bool = False
@@ -159,7 +159,7 @@ def options_for(request: Request, runtime: str, workload: Workload) -> Mapping[s
 
 
 def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell, str | None]:
-    """The cell, and why it is unsupported if it is to be recorded as skipped."""
+    """The cell, and the reason if it is unsupported and to be recorded as skipped."""
     from benchmarking.devices.support.select import select
 
     device, mode, reason = None, None, None
@@ -229,7 +229,7 @@ def _why_not(request: Request, device: Device, workload: Workload) -> str | None
     """None, or why the device does not support the request."""
     name = runtime_for(request, device)
     if name not in plugins.names(RUNTIMES):
-        return f"{device.selector} runs on runtime {name}, which does not exist in this version"
+        return f"{device.selector} needs runtime {name}, which does not exist in this version"
     runtime = _runtime(request, device)
     if (why_not := runtime.why_not_on(device)) is not None:
         return why_not
@@ -239,11 +239,11 @@ def _why_not(request: Request, device: Device, workload: Workload) -> str | None
         return f"runtime {name} only makes builds and cannot run them: use benchhouse script --build-only"
     if request.precision not in device.precisions:
         has = ", ".join(device.precisions) or "none"
-        return f"{device.selector} ({device.name}) has no {request.precision}; it has {has}"
+        return f"{device.selector} ({device.name}) does not support {request.precision}: use one of {has}"
     if request.settings.cold_cache and not _flushes_cache(device, runtime):
-        return f"--cold-cache: nothing empties the cache of {device.selector} under runtime {name}"
+        return f"--cold-cache: the cache of {device.selector} cannot be flushed under runtime {name}"
     if len(parts(device)) > 1 and not runtime.runs_on_several:
-        return f"runtime {name} runs on one device at a time, not on {device.selector}"
+        return f"runtime {name} uses a single device, not {device.selector}"
     return runtime.supports(device, workload, request.precision) or _lacks_options(request, runtime, workload)
 
 
@@ -253,8 +253,8 @@ def _flushes_cache(device: Device, runtime: Runtime) -> bool:
 
 
 def _lacks_options(request: Request, runtime: Runtime, workload: Workload) -> str | None:
-    """None, or which requested option the runtime lacks that `auto` would choose with a device. For a named device or
-    runtime it is an error of usage (`Runtime.mode`)."""
+    """None, or the requested option that the runtime chosen by `auto` lacks. For a named device or runtime this is a
+    usage error (`Runtime.mode`)."""
     is_chosen = request.device == AUTO and request.runtime is None
     known = {option.name for option in runtime.declared_options}
     lacking = sorted(set(options_for(request, runtime.name, workload)) - known) if is_chosen else []
@@ -263,7 +263,7 @@ def _lacks_options(request: Request, runtime: Runtime, workload: Workload) -> st
 
 def requested_points(request: Request, workload: Workload, family: WorkloadFamily) -> tuple[Point, ...]:
     """The grid of a request: requested values, and the family's defaults. Default sequence lengths without a valid
-    point are left out; requested ones never are."""
+    point are dropped; requested ones never are."""
     only = family.only_batch_size(workload)
     is_default = request.batch_sizes == DEFAULT_BATCH_SIZES
     batch_sizes = (only,) if is_default and only is not None else request.batch_sizes
@@ -298,5 +298,5 @@ def _longest(axes: Mapping[str, tuple[float, ...]], workload: Workload) -> tuple
         return grid(axes)
     longest = limit - new_tokens
     if longest < 1:
-        raise UsageError(f"{workload.model_id} takes {limit} tokens: fewer than --new-tokens")
+        raise UsageError(f"--new-tokens exceeds the limit of {limit} tokens of {workload.model_id}: generate fewer")
     return grid({**axes, "sequence_length": (longest,)})

@@ -1,7 +1,7 @@
 """One request for several runtimes: their plans, all on one device.
 
-2026-11-21: `--device auto` is resolved for the baseline and applies to all. If each runtime ran on a device of its own
-choice, the comparison would be one of devices.
+2026-11-21: `--device auto` is resolved for the baseline and applies to all runtimes. If each runtime chose its own
+device, the comparison would be between devices.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class RuntimePlans:
 
     plans: tuple[CellPlan, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Runtime -> why it is left out; only runtimes that were not named."""
+    """Runtime -> why it is left out; only for runtimes that were not named."""
 
-    def tell(self, say: Callable[[str], None]) -> None:
+    def report_refused(self, say: Callable[[str], None]) -> None:
         """Report the runtimes that are left out, one line each."""
         for runtime, why in self.refused.items():
             say(f"left out: {runtime}: {why}")
@@ -72,7 +72,7 @@ def plan_runtimes(
 
 
 def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
-    """Shows a table for each run, then the comparison of the runtimes."""
+    """How to show a table per run, then the comparison of the runtimes."""
     from benchmarking.sweep.show.comparison import compare, comparison_text
     from benchmarking.sweep.show.report import table
 
@@ -89,8 +89,8 @@ def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
 def _attempted(
     request: Request, runtimes: Sequence[str], session_id: str, workload: Workload, machine: Machine
 ) -> tuple[dict[str, CellPlan], dict[str, UnsupportedError]]:
-    """The plans, and the unsupported runtimes with their errors. The first plan determines the device; the baseline is
-    tried first."""
+    """The plans, and the unsupported runtimes with their errors. The first plan determines the device, so the baseline
+    comes first."""
     device = request.device
     plans: dict[str, CellPlan] = {}
     refused: dict[str, UnsupportedError] = {}
@@ -112,12 +112,12 @@ def _runtimes(names: Sequence[str]) -> tuple[str, ...]:
     known = plugins.names(RUNTIMES)
     if ALL in names:
         if len(names) > 1:
-            raise UsageError(f"--runtime {','.join(names)}: all includes every runtime: remove the other names")
+            raise UsageError(f"--runtime {','.join(names)}: all already includes the others: remove their names")
         return tuple(name for name in known if _is_compared(name))
     for name in names:
         choice(name, (*known, ALL), "runtime")
         if names.count(name) > 1:
-            raise UsageError(f"runtime {name} is named twice: remove one")
+            raise UsageError(f"runtime {name} is given twice: remove one")
     return tuple(names)
 
 
@@ -127,10 +127,10 @@ def _is_compared(name: str) -> bool:
 
 
 def _cannot(refused: Mapping[str, UnsupportedError], total: int, *, may_refuse: bool) -> UsageError:
-    """The error with all reasons, each once with its runtimes."""
+    """The error with all reasons, each with its runtimes."""
     by_reason: dict[str, list[str]] = {}
     for name, error in refused.items():
         by_reason.setdefault(str(error), []).append(name)
     reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
-    how = "" if may_refuse else "; --skip-unsupported records such runtimes as skipped and measures the others"
-    return UnsupportedError(f"{len(refused)} of {total} runtimes cannot be measured, so nothing was: {reasons}{how}")
+    how = "" if may_refuse else "; use --skip-unsupported to skip them and measure the others"
+    return UnsupportedError(f"nothing measured: {len(refused)} of {total} runtimes are unsupported: {reasons}{how}")

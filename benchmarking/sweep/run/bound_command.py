@@ -1,7 +1,7 @@
-"""Any command, run so that it ends with the process that runs it, however that one ends.
+"""Runs any command so that it ends when its parent process ends, for whatever reason.
 
-Between the two stands this module as a process. Its stdin is a pipe from the first process, which closes when that one
-ends, even by SIGKILL; then it ends the command. It works for commands of other interpreters and versions too.
+This module runs as a process between the two. Its stdin is a pipe from the parent, which closes when the parent ends,
+even by SIGKILL; it then ends the command. This works for commands of other interpreters and versions too.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from benchmarking.core.child_process import module_command, start
 
 EXIT_NOT_STARTED = 126
 END_S = 15.0
-"""How long the command may clean up after it was asked to end; then it is killed."""
+"""Time for the command to clean up after it was told to end, before it is killed."""
 
 
 def run(command: Sequence[str], variables: Mapping[str, str], folder: Path | None) -> int:
-    """Run the command to its end, with its stdout on this process's stderr: its exit code, 128 + n for a signal n.
+    """Run the command to its end, with its stdout on this process's stderr; returns its exit code (128 + signal).
 
-    An interruption ends the command before it is raised.
+    An interruption is raised after the command has ended.
     """
     process = start(module_command(__name__), stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), stderr=None)
     assert process.stdin is not None
@@ -45,7 +45,7 @@ def main() -> int:
     """Run the command that is described on stdin; returns its exit code."""
     interrupted = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        # Handled, not ignored, since the command would inherit that. This process waits for the command.
+        # Handled rather than ignored, which the command would inherit. This process waits for the command.
         signal.signal(number, lambda *_: interrupted.set())
     job = json.loads(sys.stdin.buffer.readline())
     try:
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def _end_with_stdin(command: subprocess.Popen[str], interrupted: threading.Event) -> None:
-    """End the command when stdin closes. A signal to the whole group has reached it already: it is not sent again."""
+    """End the command when stdin closes. A signal to the whole group has reached it already and is not sent again."""
     os.read(sys.stdin.fileno(), 1)
     if not interrupted.is_set():
         command.terminate()

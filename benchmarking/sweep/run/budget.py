@@ -1,10 +1,9 @@
-"""Keeps the points of a launch within the profile's time budget: slow points get shorter limits, and say so.
+"""Keeps the points of a launch within the profile's time budget: slow points get shorter limits, which are recorded.
 
-How long a call takes, and what a point takes besides its calls, is known from the last point. Every point keeps the
-calls that give a median and a spread, one to warm up and three timed ones, where they fit into the budget, and as many
-as the profile's least where there is time for more. Where they do not fit, its first call is its warm-up and there are
-fewer timed calls, at least one. No point is left out, so a machine that is slow enough exceeds the budget, and the
-progress says by how much.
+The duration of a call and the overhead of a point are taken from the previous point. If the budget permits, every point
+gets at least one warm-up and three timed calls, enough for a median and a spread, and up to the profile's minimum if
+there is more time. Otherwise the first call is the warm-up, followed by fewer timed calls, at least one. No point is
+dropped, so a very slow machine exceeds the budget, and the progress display warns about it.
 """
 
 from __future__ import annotations
@@ -20,17 +19,18 @@ from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
 
 LEAST_CALLS = 1 + MIN_CALLS
-"""Of a slow point: warm-up and timed calls."""
+"""Warm-up and timed calls of a slow point."""
 UNTIMED_CALLS = 3
-"""Of a point on a processor: the first one, that of memory and use, and that of read-back and counting."""
+"""Other calls of a point on a processor: the first one, one for memory and use, and one for verification and
+counting."""
 WARMUP_SHARE = 1 / 3
-"""Of the time for both."""
+"""Share of the time of both."""
 CUT = ("max_time_s", "warmup_max_time_s", "fixed_warmup_iterations", "min_calls")
-"""Settings that the budget changes."""
+"""Settings changed by the budget."""
 
 
 class Budget:
-    """The time of a worker's points, in their order."""
+    """The time budget of a worker's points, in order."""
 
     def __init__(self, settings: Settings, points: Sequence[Point], started_ns: int) -> None:
         """`started_ns` by the monotonic clock: the start of the process, so that loading counts."""
@@ -38,8 +38,8 @@ class Budget:
         self._left = list(points)
         self._started_s = started_ns / NS_PER_S
         self._s_per_work: float | None = None
-        """Of a call."""
-        self._besides = Besides()
+        """Seconds of a call."""
+        self._overhead = Overhead()
         self._begun_s = 0.0
 
     def next_settings(self) -> Settings:
@@ -51,7 +51,7 @@ class Budget:
         works = [work(point) for point in points]
         calls_s = [(self._s_per_work or 0.0) * each for each in works]
         left_s = self._started_s + settings.budget_s - self._begun_s
-        room_s = left_s - sum(map(self._besides.seconds, calls_s))
+        room_s = left_s - sum(map(self._overhead.seconds, calls_s))
         spare_s = room_s - LEAST_CALLS * sum(calls_s)
         if spare_s < 0 and self._s_per_work and settings.fixed_warmup_iterations is None:
             calls = fewest_calls(room_s, sum(calls_s))
@@ -65,19 +65,19 @@ class Budget:
         )
 
     def _min_calls(self, point_s: float, call_s: float) -> int:
-        """The fewest timed calls of a point with so much time for them and one to warm up."""
+        """The minimum of timed calls of a point that has this time for them and a warm-up call."""
         wanted = self._settings.min_calls
         return wanted if not call_s else max(min(MIN_CALLS, wanted), min(wanted, int(point_s / call_s) - 1))
 
     def settle(self, measurement: Measurement, settings: Settings) -> Measurement:
-        """The measurement of the next point, with what the budget changed in its settings."""
+        """The measurement, with the settings that the budget changed; its durations apply to the next point."""
         point = self._left.pop(0)
         wall = [samples for samples in measurement.samples if samples.metric == LATENCY_WALL]
         calls = sum(len(samples.values) * samples.inner_loops for samples in wall)
         if calls:
             calls_s = sum(sum(samples.values) * samples.inner_loops for samples in wall) / 1e3
             self._s_per_work = calls_s / calls / work(point)
-            self._besides = Besides.of(time.monotonic() - self._begun_s - calls_s, calls_s / calls)
+            self._overhead = Overhead.of(time.monotonic() - self._begun_s - calls_s, calls_s / calls)
         cut: dict[str, Json] = {
             name: getattr(settings, name) for name in CUT if getattr(settings, name) != getattr(self._settings, name)
         }
@@ -88,25 +88,25 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Besides:
-    """What a point takes without its warm-up and timed calls."""
+class Overhead:
+    """The time of a point apart from its warm-up and timed calls."""
 
     calls: float = 0.0
-    """What grows with the work, in calls: see `UNTIMED_CALLS`."""
+    """The part that grows with the work, in calls; see `UNTIMED_CALLS`."""
     constant_s: float = 0.0
-    """What does not, such as the windows of the energy pass."""
+    """The constant part, such as the windows of the energy pass."""
 
     @classmethod
-    def of(cls, besides_s: float, call_s: float) -> Besides:
-        """Of what a point took, when its calls took `call_s` each."""
-        calls = max(0.0, min(UNTIMED_CALLS, besides_s / call_s))
-        return cls(calls, max(0.0, besides_s - calls * call_s))
+    def of(cls, overhead_s: float, call_s: float) -> Overhead:
+        """An overhead of `overhead_s` in total, at a point with calls of `call_s`."""
+        calls = max(0.0, min(UNTIMED_CALLS, overhead_s / call_s))
+        return cls(calls, max(0.0, overhead_s - calls * call_s))
 
     def seconds(self, call_s: float) -> float:
-        """At a point whose calls take `call_s`."""
+        """The overhead of a point whose calls take `call_s`."""
         return self.constant_s + self.calls * call_s
 
 
 def fewest_calls(room_s: float, calls_s: float) -> int:
-    """The timed calls of every point that fit into the time, at most three, when a call of each takes `calls_s`."""
+    """The timed calls per point, at most three, that fit into the time, if one call of each point takes `calls_s`."""
     return min(MIN_CALLS, max(1, int(room_s / calls_s)))

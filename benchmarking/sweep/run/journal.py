@@ -1,7 +1,7 @@
 """Append-only files of JSON lines, each synced to disk before `append` returns.
 
-The first line is a header, the others are records. An incomplete last line, left by a crash, is ignored. No file is
-opened through a link: in a folder of somebody else a link could lead to any file.
+The first line is a header, the others are records. An incomplete last line, left by a crash, is ignored. Links are
+never followed, since a link in another user's folder could point to any file.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from benchmarking.core.records import dumps, from_json
 from benchmarking.core.temporary import locked_file
 
 NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
-"""Errors of `os.link` on file systems without hard links."""
+"""Errors of `os.link` on file systems that do not support hard links."""
 
 MAX_BYTES = 1 << 30
-"""Of a file that is read: as much as a run file may have."""
+"""Maximum size of a file to read, as for run files."""
 NO_FOLLOWING = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Flags to open a file, but neither a link nor a pipe that nobody writes to; Windows has neither flag."""
+"""Flags that neither follow a link nor block on a pipe without a writer; Windows has neither flag."""
 
 Record = dict[str, Any]
 
 
 def opened(path: Path, mode: str) -> IO[Any]:
-    """The file, opened as `open` does, but never through a link; text is UTF-8. Raises OSError."""
+    """The file, opened like by `open`, but never through a link; text is UTF-8. Raises OSError."""
     encoding = None if "b" in mode else "utf-8"
     return open(path, mode, encoding=encoding, opener=lambda name, flags: os.open(name, flags | NO_FOLLOWING, 0o666))
 
@@ -39,7 +39,7 @@ def opened(path: Path, mode: str) -> IO[Any]:
 def create(paths: Iterable[Path], header: Mapping[str, Any], is_free: Callable[[Path], bool]) -> Path:
     """A new journal, owned by this process, at the first path that is free; it appears with its header complete.
 
-    `is_free` is called after the path was taken, so that its answer stays true. Raises StorageError.
+    `is_free` is called once the path is reserved, so that its answer stays valid. Raises StorageError.
     """
     candidates = iter(paths)
     path = next(candidates)
@@ -78,7 +78,7 @@ def read(path: Path, kind: str, version: int, what: str) -> list[Record]:
     if not records or records[0].get("format") != kind:
         raise FormatError(f"{path}: not {what}")
     if records[0].get("version") != version:
-        raise FormatError(f"{path}: version {records[0].get('version')!r} is not {version}")
+        raise FormatError(f"{path}: expected version {version}, found {records[0].get('version')!r}")
     return records
 
 
@@ -113,7 +113,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder, where possible, so that a new name in it survives a power cut."""
+    """Sync a folder if possible, so that a new name in it survives a power failure."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -146,7 +146,7 @@ def _name(draft: Path, path: Path) -> bool:
 
 
 def _reserve(draft: Path, path: Path) -> bool:
-    """The same without hard links: for a moment the file is visible but empty."""
+    """Like `_name`, without hard links: the file is briefly visible but empty."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
     except FileExistsError:
@@ -160,7 +160,7 @@ def _text(path: Path) -> str:
         with opened(path, "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
-                raise FormatError(f"{path}: not a file of at most {MAX_BYTES >> 30} GiB")
+                raise FormatError(f"{path}: expected a file of at most {MAX_BYTES >> 30} GiB")
             content: bytes = file.read()
         return content.decode("utf-8")
     except OSError as error:

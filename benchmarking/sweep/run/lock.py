@@ -1,9 +1,9 @@
 """Machine-wide locks of devices: one measuring worker at a time on each, across users and commands.
 
-A lock is the operating system's, on a file in a folder that all users share: it ends with its process. The files are
-empty and are opened for reading only, never through a link, so that a folder prepared by somebody else cannot make a
-lock overwrite anything. Who holds a lock and since when is asked of the system, too: the second lock of a holder, which
-names its process, is on the one byte whose position is the time.
+A lock is an operating-system lock on a file in a folder shared by all users; it ends with its process. The files are
+empty and opened read-only, never through a link, so that a folder prepared by another user cannot cause a lock to
+overwrite anything. The holder of a lock and its start time also come from the operating system: the holder has a second
+lock, which identifies its process, on the byte whose offset is the start time.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from benchmarking.devices.support.handles import parts
 
 FOLDER_VARIABLE = "BENCHHOUSE_LOCK_DIR"
 BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S108 - follows no link there
-"""Not what TMPDIR names on POSIX: that may differ between the users and jobs of one machine."""
+"""On POSIX not $TMPDIR, which may differ between the users and jobs of a machine."""
 WAIT_S = 3600.0
-"""Seconds to wait for a device by default: a launch of another command may load and measure a large model."""
+"""Default time in seconds to wait for a device: a launch of another command may load and measure a large model."""
 POLL_S = 0.2
 FOLDER_MODE = 0o1777
-"""Every user may add a file, and only its owner may remove it, as in /tmp."""
+"""Every user may add files, and only their owner may remove them, as in /tmp."""
 FILE_MODE = 0o644
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9.:_-]")
 RECORD_LOCK = {"linux": "hhqqi4x", "darwin": "qqihh"}
@@ -43,9 +43,9 @@ whence on macOS."""
 
 @contextmanager
 def device_lock(name: str | None, waiting: Callable[[str], None], limit_s: float = WAIT_S) -> Iterator[None]:
-    """Hold the lock `name`; nothing for None. If it is taken, `waiting` is called once with a message about its holder.
+    """Hold the lock `name`; no lock for None. If it is taken, `waiting` is called once with a message about its holder.
 
-    Raises LockedError when it is still taken after `limit_s`, StorageError for a folder or file that is not usable.
+    Raises LockedError if it is still taken after `limit_s`, StorageError for an unusable folder or file.
     """
     if name is None:
         yield
@@ -93,7 +93,7 @@ def _acquired(name: str, path: Path, waiting: Callable[[str], None], limit_s: fl
 
 
 def _is_locked(descriptor: int, path: Path) -> bool:
-    """Lock an open file, if nobody else has; False also for a file that was removed meanwhile."""
+    """Try to lock an open file; also False if the file was removed in the meantime."""
     import fcntl
 
     try:
@@ -118,17 +118,16 @@ def _is_current(descriptor: int, path: Path) -> bool:
 
 
 def _lock_record(descriptor: int) -> None:
-    """Add a record lock, which excludes nobody here: the system names the process that holds one."""
+    """Add a record lock. It excludes no one; its purpose is that the system reports the process that holds it."""
     import fcntl
 
     if sys.platform in RECORD_LOCK:
-        with suppress(OSError):  # a process without the lock itself has one: then that process is named
+        with suppress(OSError):  # another process has a record lock without the lock itself, and is reported instead
             fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, round(1000 * time.time()))
 
 
 def _record(descriptor: int) -> tuple[int, float] | None:
-    """The process that holds the record lock, and since when in Unix seconds, by the system's answer; None where it
-    gives none."""
+    """The process that holds the record lock, and since when in Unix seconds; None if the system does not report it."""
     import fcntl
 
     layout = RECORD_LOCK.get(sys.platform)
@@ -147,11 +146,11 @@ def _record(descriptor: int) -> tuple[int, float] | None:
 
 
 def _holder(descriptor: int) -> str:
-    """The holder in words: process, user, command and since when, as far as the system tells."""
+    """A description of the holder: process, user, command and since when, as far as known."""
     import psutil
 
     if (record := _record(descriptor)) is None:
-        return "another process, which this system does not name"
+        return "another process (unknown PID)"
     pid, since_s = record
     since = f"since {time_text(since_s)}, for {duration(max(0.0, time.time() - since_s))}"
     try:
@@ -164,7 +163,7 @@ def _holder(descriptor: int) -> str:
 
 
 def _command(words: Sequence[str]) -> str:
-    """The name of the command among a process's arguments: that of the script where Python runs one."""
+    """The name of the command in a process's arguments: that of the script if Python runs one."""
     if words and Path(words[0]).name.startswith("python"):
         own = [word for word in words[1:] if not word.startswith("-")]
         return Path(own[0]).name if own and "-c" not in words else Path(words[0]).name
@@ -172,7 +171,8 @@ def _command(words: Sequence[str]) -> str:
 
 
 def _opened(path: Path) -> int:
-    """The file of a lock, open for reading, made if it is missing. Raises StorageError for anything else there."""
+    """The file of a lock, open for reading, created if missing. Raises StorageError if anything else is in its
+    place."""
     # O_CREAT is left out for a file that exists: in folders like /tmp Linux refuses it for the files of other users.
     # O_NONBLOCK: a pipe in its place must not block.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -190,23 +190,23 @@ def _opened(path: Path) -> int:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(descriptor)
-        raise StorageError(f"{path} is not a file of its own, as a lock is: remove it, or {_other_folder()}")
+        raise StorageError(f"{path} is not a regular lock file: remove it, or {_other_folder()}")
     return descriptor
 
 
 def _created(path: Path, flags: int) -> int | None:
-    """A new file, readable for every user; None if somebody else made it meanwhile."""
+    """A new file, readable by every user; None if another process created it in the meantime."""
     try:
         descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
     except FileExistsError:
         return None
-    os.fchmod(descriptor, FILE_MODE)  # the umask may have taken rights away
+    os.fchmod(descriptor, FILE_MODE)  # the umask may have removed permissions
     return descriptor
 
 
 @contextmanager
 def _acquired_by_filelock(name: str, path: Path, waiting: Callable[[str], None], limit_s: float) -> Iterator[None]:
-    """On Windows, where the folder belongs to one user and no holder is named."""
+    """The lock on Windows, where the folder belongs to one user and the holder is unknown."""
     from filelock import FileLock, Timeout
 
     lock, holder = FileLock(path), f"{name} is in use by another process"
@@ -227,17 +227,17 @@ def _acquired_by_filelock(name: str, path: Path, waiting: Callable[[str], None],
 
 
 def _wait_message(holder: str, limit_s: float) -> str:
-    return f"{holder}: waiting for it, at most {duration(limit_s)} (--lock-timeout)"
+    return f"{holder}: waiting up to {duration(limit_s)} (--lock-timeout)"
 
 
 def _still_taken(holder: str, limit_s: float) -> LockedError:
     return LockedError(
-        f"{holder}, for longer than the limit of {duration(limit_s)}: wait for its end, or use a longer --lock-timeout"
+        f"{holder}: not released within {duration(limit_s)}: wait until it ends, or use a longer --lock-timeout"
     )
 
 
 def _folder() -> Path:
-    """The folder of the locks, writable for every user of the machine. Raises StorageError for one that is not
+    """The folder of the locks, writable by every user of the machine. Raises StorageError for one that is not
     usable."""
     named = os.environ.get(FOLDER_VARIABLE)
     folder = Path(named) if named else BASE / "benchhouse-locks"
@@ -254,10 +254,10 @@ def _folder() -> Path:
 
 
 def _share(folder: Path, found: os.stat_result) -> None:
-    """Open our own folder to every user. Raises NotADirectoryError for a link, PermissionError for a folder of another
-    user in which anybody may replace files."""
+    """Share our own folder with every user. Raises NotADirectoryError for a link, PermissionError for a folder of
+    another user in which anyone may replace files."""
     if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(0, "it is not a folder")
+        raise NotADirectoryError(0, "not a folder")
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid == os.geteuid():
         if mode != FOLDER_MODE:
@@ -267,4 +267,4 @@ def _share(folder: Path, found: os.stat_result) -> None:
 
 
 def _other_folder() -> str:
-    return f"choose another folder with {FOLDER_VARIABLE}, the same for all who measure on this machine"
+    return f"choose another folder with {FOLDER_VARIABLE}, the same for all users of this machine"

@@ -45,11 +45,11 @@ class Check:
     precision: Precision
     family: Family | None
     digest: str | None
-    """Of the reference; None without one."""
+    """Digest of the reference; None without one."""
     why_not: str | None
-    """Why there is none."""
+    """Why there is no reference."""
     is_wanted: bool
-    """False if no reference is possible, so that its absence is no doubt."""
+    """False if no reference is possible, so that its absence raises no doubt."""
 
     @classmethod
     def of(cls, job: Job, point: Point) -> Check:
@@ -67,7 +67,7 @@ class Check:
         if self.digest is None:
             return self._without(self.why_not or NOT_RUN)
         if not arrays:
-            return self._without(f"{NOT_SUPPORTED}: the call has no output that can be compared")
+            return self._without(f"{NOT_SUPPORTED}: the call has no comparable output")
         try:
             reference = load_reference(BuildStore(), self.digest)
         except OSError as error:
@@ -121,11 +121,11 @@ def _why_not(job: Job, point: Point) -> str:
 
 
 def _without_torch(workload: Workload) -> str:
-    """Why a file has nothing to compare with."""
+    """Why a file has no reference."""
     if workload.family is None:
         return "a graph in a file has no torch model to compare with"
     if not is_export(workload):
         return f"a model in an engine's own format ({format_of(workload)}) has no torch weights to compare with"
     if workload.weights == "random":
-        return "an export of seeded weights is compared at the seed that it was exported with"
-    return "an export has no torch weights to compare with; it was compared when it was exported"
+        return "an export of seeded weights is only compared at the seed that it was exported with"
+    return "an export has no torch weights to compare with; it was compared during its export"

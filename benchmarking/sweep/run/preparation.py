@@ -1,9 +1,9 @@
-"""Preparing a cell: a separate process builds what its launches load and are compared with, before they start.
+"""Preparation of a cell: before its launches, a separate process makes their build and reference outputs.
 
-The process keeps the memory, threads and imports of exporters and reference models out of the process that is measured.
-It reports each part as soon as it exists, so if the process ends early, only the parts not yet made are lost. A process
-that ran out of memory or lost its device makes no further reference: a fresh one makes those that are left. A cell
-without its build cannot be measured; without a reference it can, and its results say why they were not compared.
+This keeps the memory, threads and imports of exporters and reference models out of the measured process. The process
+reports each part as soon as it exists, so if it ends early, only missing parts are lost. After running out of memory or
+losing its device it makes no further references; a fresh process makes the rest. A cell cannot be measured without its
+build. Without a reference it can, and its results state why they were not compared.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def has_build(cell: Cell) -> bool:
 
 
 def prepare(plan: CellPlan, say: Callable[[str], None], *, with_references: bool = True) -> Preparation | LoadFailed:
-    """What was built, or why the build failed. The plan's time limit applies to the build and to each reference."""
+    """The preparation, or why the build failed. The plan's time limit applies to the build and to each reference."""
     made: Preparation | LoadFailed | None = None
     left = plan.runnable
     while made is None or (isinstance(made, Preparation) and left):
@@ -65,7 +65,7 @@ def prepare(plan: CellPlan, say: Callable[[str], None], *, with_references: bool
 
 
 def prepare_here(plan: CellPlan) -> Preparation:
-    """What was built for a plan, in this process: for a model that is in this process. Raises what the build raises."""
+    """The preparation made in this process, for a model in this process. Raises what the build raises."""
     messages: list[Message] = []
     make_all(PreparationJob(cell=plan.cell, points=plan.runnable, rebuild=plan.rebuild), messages.append)
     made = Preparation(build=next(one.build for one in messages if isinstance(one, Built)))
@@ -77,7 +77,7 @@ def prepare_here(plan: CellPlan) -> Preparation:
 def _prepared(
     job: PreparationJob, made: Preparation | None, timeout_s: float | None, say: Callable[[str], None]
 ) -> tuple[Preparation | LoadFailed, bool]:
-    """What was made so far and by one process; and whether that is all, or a fresh process has to make the rest."""
+    """The result so far with that of one process; and whether it is complete, or a fresh process must make the rest."""
     with WorkerProcess(job) as process:
         while True:
             try:
@@ -109,7 +109,7 @@ def _with_reference(made: Preparation, message: Referenced) -> Preparation:
 def _ended(made: Preparation | None, points: tuple[Point, ...], why: str) -> Preparation | LoadFailed:
     """The result of a preparation that ended early: a failure without the build, else one with fewer references."""
     if made is None:
-        return LoadFailed(error=f"preparing: {why}")
+        return LoadFailed(error=f"preparation failed: {why}")
     left = [point.label for point in points if point.label not in {*made.references, *made.missing}]
     lost = dict.fromkeys(left, f"{FAILED}: preparing the reference: {why}")
     return dataclasses.replace(made, missing={**made.missing, **lost})
@@ -117,7 +117,7 @@ def _ended(made: Preparation | None, points: tuple[Point, ...], why: str) -> Pre
 
 def main() -> int:
     """The process: does the job that is read from stdin."""
-    gc.set_threshold(100_000, 50, 100)  # looking through what is imported and traced takes a tenth of an export's time
+    gc.set_threshold(100_000, 50, 100)  # collecting imported and traced objects takes a tenth of an export's time
     home = claim_stdout()
     line = sys.stdin.readline()
     end_with_supervisor()
@@ -138,8 +138,8 @@ def main() -> int:
 
 
 def make_all(job: PreparationJob, send: Send) -> bool:
-    """Send the build that the runtime loads, then the reference of each point, or why there is none. False when the
-    process can make no more of them."""
+    """Send the build that the runtime loads, then the reference of each point or the reason for its absence. False if
+    the process cannot make any more of them."""
     store = BuildStore()
     if job.build is None:
         send(Built(build=_build(job, store, send)))
@@ -147,7 +147,7 @@ def make_all(job: PreparationJob, send: Send) -> bool:
         return True
     maker = ReferenceMaker(job.cell, store, job.rebuild)
     for point in job.points:
-        send(Preparing(what=f"the reference's output at {point.label}"))
+        send(Preparing(what=f"the reference output at {point.label}"))
         made = _reference(maker, point)
         send(made)
         if made.ends_process:

@@ -45,14 +45,15 @@ LOG = logging.getLogger(__name__)
 STDERR_TAIL_BYTES = 4000
 
 MAX_LOGGED_BYTES = 1_000_000
-"""Of what a process prints between two messages."""
+"""Maximum bytes logged of a process's output between two messages."""
 
 END_TIMEOUT_S = 10.0
 
 """A worker that does not exit within this time after its last message is killed."""
 
 OWN_SIGNAL_S = 0.2
-"""A signal to the whole process group ends the sweep, not the point: it reaches this process within this time."""
+"""A signal to the whole process group ends the sweep rather than the point, and reaches this process within this
+time."""
 
 
 class TimeLimitError(Exception):
@@ -60,7 +61,7 @@ class TimeLimitError(Exception):
 
 
 class WorkerProcess:
-    """A worker and its job; a context manager that leaves no process behind.
+    """A worker and its job; a context manager that cleans up all its processes.
 
     A thread reads the messages, so that waiting for one can have a time limit on every platform.
     """
@@ -91,7 +92,7 @@ class WorkerProcess:
         self._stderr.close()
 
     def receive(self, deadline_s: float | None) -> Message | None:
-        """The next message; None when the worker has ended. Raises TimeLimitError at `deadline_s` (monotonic clock)."""
+        """The next message; None if the worker has ended. Raises TimeLimitError at `deadline_s` (monotonic clock)."""
         try:
             wait_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
             line = self._messages.get(timeout=wait_s)
@@ -101,8 +102,10 @@ class WorkerProcess:
         return None if line is None else decode(line)
 
     def _log_printed(self, *, is_over: bool) -> None:
-        """Log the lines that the process has printed since the last message; an unfinished one once it `is_over`."""
-        if not LOG.isEnabledFor(logging.DEBUG) or not hasattr(os, "pread"):  # a seek would move the process's own place
+        """Log the lines printed by the process since the last message; an incomplete line only once it `is_over`."""
+        if not LOG.isEnabledFor(logging.DEBUG) or not hasattr(
+            os, "pread"
+        ):  # a seek would move the process's own file offset
             return
         text = os.pread(self._stderr.fileno(), MAX_LOGGED_BYTES, self._logged_bytes)
         whole = len(text) if is_over or len(text) == MAX_LOGGED_BYTES else text.rfind(b"\n") + 1
@@ -117,7 +120,7 @@ class WorkerProcess:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with suppress(BrokenPipeError):  # nobody reads what was not sent yet
+                with suppress(BrokenPipeError):  # the unsent rest has no reader
                     pipe.close()
 
     def exit_status(self) -> int:
@@ -129,7 +132,7 @@ class WorkerProcess:
             return self._process.wait()
 
     def _kill_all(self) -> None:
-        """Kill the process, then its descendants (a browser, compilers), which would otherwise go on."""
+        """Kill the process, then its descendants (a browser, compilers), which would otherwise keep running."""
         import psutil
 
         with suppress(psutil.Error):
@@ -141,15 +144,15 @@ class WorkerProcess:
         self._process.kill()
 
     def why_it_ended(self) -> str:
-        """How the worker ended, in words, with its last line on stderr."""
+        """A description of how the worker ended, with its last line on stderr."""
         status = self.exit_status()
-        how = f"killed by {_signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
+        how = f"was killed by {_signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
         if -status in (getattr(signal, name, None) for name in ENDING_SIGNALS):
             time.sleep(OWN_SIGNAL_S)
         if status == -signal.SIGTERM or status == -getattr(signal, "SIGKILL", 9):
-            how += " (by the system because memory ran out, or by a user)"
+            how += " (out of memory, or killed by a user)"
         lines = self.stderr_tail().strip().splitlines()
-        return f"the worker was {how}" + (f": {lines[-1].strip()}" if lines else "")
+        return f"the worker {how}" + (f": {lines[-1].strip()}" if lines else "")
 
     def stderr_tail(self) -> str:
         """The end of its stderr."""
@@ -160,7 +163,7 @@ class WorkerProcess:
     def _send(self, line: str) -> None:
         """Send the job. stdin stays open: the worker exits when it closes."""
         assert self._process.stdin is not None
-        # A worker that died at once breaks the pipe: `receive` then returns None, and `why_it_ended` the reason.
+        # The pipe breaks if the worker has died already; `receive` then returns None, and `why_it_ended` the reason.
         with suppress(BrokenPipeError):
             self._process.stdin.write(line)
             self._process.stdin.flush()
@@ -188,12 +191,12 @@ class Job:
     points: tuple[Point, ...]
     settings: Settings
     spawned_at_ns: int
-    """`time.monotonic_ns()` just before the process was started; that clock is shared by all processes."""
+    """`time.monotonic_ns()` just before the process was started; all processes share that clock."""
     preparation: Preparation | None = None
     profile: ProfileSettings | None = None
-    """How the one point is profiled instead of measured; None to measure."""
+    """How to profile the single point instead of measuring it; None to measure."""
     scenario: ScenarioSettings | None = None
-    """How loadgen tests the one point instead; None to measure."""
+    """How loadgen is to test the single point instead; None to measure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,21 +207,21 @@ class PreparationJob:
     points: tuple[Point, ...]
     rebuild: Rebuild
     build: Mapping[str, Json] | None = None
-    """What an earlier process of the same preparation built; None when the build is still to be made."""
+    """The build of an earlier process of the same preparation; None if it is still to be made."""
     with_references: bool = True
-    """Whether reference outputs are made, too."""
+    """Whether to make reference outputs too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparing:
-    """The preparing process starts a part of its work."""
+    """The preparing process starts a step."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """The build that the runtime loads exists."""
+    """The build that the runtime loads is complete."""
 
     build: Mapping[str, Json]
     """As in `Preparation.build`."""
@@ -226,14 +229,14 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Referenced:
-    """The reference output of a point exists, or cannot be made. One of the two is None."""
+    """The reference output of a point is complete, or cannot be made. Exactly one of the two fields is None."""
 
     label: str
     digest: str | None = None
-    """Of the build with the reference output."""
+    """Digest of the build with the reference output."""
     why_not: str | None = None
     ends_process: bool = False
-    """Whether the process makes no further one: its memory ran out, or it lost its device."""
+    """Whether the process makes no further references: it ran out of memory or lost its device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +262,7 @@ class LoadFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiled:
-    """The point of a job is profiled, or cannot be. One of the two is None."""
+    """The profile of the job's point, or the error. One of the two is None."""
 
     call: CallProfile | None = None
     error: str | None = None
@@ -269,11 +272,11 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tested:
-    """The point of a job was tested by loadgen, or cannot be. One of `requests` and `error` is None."""
+    """loadgen's test of the job's point, or the error. One of `requests` and `error` is None."""
 
     requests: Requests | None = None
     figures: Mapping[str, Json] = field(default_factory=dict)
-    """loadgen's own, by the keys of its detailed log."""
+    """loadgen's figures, by the keys of its detailed log."""
     error: str | None = None
     traceback: str | None = None
     """Of a bug; None for an expected error."""
@@ -293,7 +296,7 @@ _KINDS: dict[str, type[Any]] = {
 
 
 def ends_worker(measurement: Measurement) -> bool:
-    """Whether a process that failed so measures no further point: its memory ran out, or it lost its device."""
+    """Whether a process stops after this failure: it ran out of memory or lost its device."""
     return bool(measurement.extra.get("out_of_memory") or measurement.extra.get("device_lost"))
 
 

@@ -1,7 +1,7 @@
-"""A profile under the supervisor: a fresh worker loads the cell and profiles its one point instead of measuring it.
+"""Profiling under the supervisor: a fresh worker loads the cell and profiles its single point instead of measuring it.
 
-Locks, preparation, time limits and the worker are those of a sweep; the record is another, so that no profiled call can
-become a latency.
+Locks, preparation, time limits and the worker are those of a sweep. The record is a different one, so that profiled
+calls cannot become latency results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Answer = TypeVar("Answer", Profiled, Tested)
 
 
 def profiler_of(runtime: str) -> str:
-    """The name of the profiler of a runtime. Raises UnsupportedError for one without, naming those that have one."""
+    """The name of a runtime's profiler. Raises UnsupportedError, with the runtimes that have one, if it has none."""
     found: Runtime = plugins.load(RUNTIMES, runtime)
     if found.profiler is not None:
         return found.profiler
@@ -41,7 +41,7 @@ def profiler_of(runtime: str) -> str:
         for name in plugins.names(RUNTIMES)
         if (one := plugins.load(RUNTIMES, name)).profiler is not None and one.runs_models
     ]
-    raise UnsupportedError(f"runtime {runtime} has no profiler that sees inside its calls: take {', '.join(able)}")
+    raise UnsupportedError(f"runtime {runtime} has no profiler: use one of {', '.join(able)}")
 
 
 def profile_cell(
@@ -53,7 +53,7 @@ def profile_cell(
     why_no_peaks: str = NOT_CALIBRATED,
     device_wait_s: float | None = None,
 ) -> Profile:
-    """Profile the one point of a plan in a worker; traces go to the folder of the settings. `peaks` are the device's
+    """Profile the single point of a plan in a worker; traces go to the folder of the settings. `peaks` are the device's
     measured peak rates; without them the profile has the reason.
 
     Raises UnsupportedError for a runtime without a profiler, BenchhouseError when the worker or a call fails, and
@@ -61,7 +61,9 @@ def profile_cell(
     """
     profiler_of(plan.cell.runtime)
     if plan.skipped or len(plan.points) != 1:
-        raise BenchhouseError(next(iter(plan.skipped.values()), f"{len(plan.points)} points: a profile is of one"))
+        raise BenchhouseError(
+            next(iter(plan.skipped.values()), f"expected a single point to profile, got {len(plan.points)}")
+        )
     (point,) = plan.points
     plan = dataclasses.replace(plan, started_at=utc_now())
     locks, wait_s = lock_names(plan.cell.device), WAIT_S if device_wait_s is None else device_wait_s
@@ -103,7 +105,7 @@ def prepared(plan: CellPlan, say: Callable[[str], None]) -> Preparation | None:
 
 
 def attended(job: Job, kind: type[Answer], timeout_s: float | None) -> tuple[LaunchLoad, Answer]:
-    """The load and the one answer of a worker, each within the time limit. Raises BenchhouseError without them."""
+    """The load and the single answer of a worker, each within the time limit. Raises BenchhouseError otherwise."""
     load: LaunchLoad | None = None
     with WorkerProcess(job) as worker:
         while True:
@@ -111,7 +113,9 @@ def attended(job: Job, kind: type[Answer], timeout_s: float | None) -> tuple[Lau
                 message = worker.receive(None if timeout_s is None else time.monotonic() + timeout_s)
             except TimeLimitError:
                 what = "loaded" if load is None else "profiled" if kind is Profiled else "tested"
-                raise BenchhouseError(f"{job.cell.subject} was not {what} within {timeout_s:g} s: --timeout") from None
+                raise BenchhouseError(
+                    f"{job.cell.subject} was not {what} within {timeout_s:g} s: raise --timeout"
+                ) from None
             if isinstance(message, LaunchLoad):
                 load = message
             elif isinstance(message, LoadFailed):
@@ -123,7 +127,7 @@ def attended(job: Job, kind: type[Answer], timeout_s: float | None) -> tuple[Lau
 
 
 def profile_in_worker(job: Job, session: Session, handle: DeviceHandle, settings: ProfileSettings) -> CallProfile:
-    """The worker's part: the job's point, profiled. Exceptions of the model pass through."""
+    """In the worker: the profile of the job's point. Exceptions of the model pass through."""
     from benchmarking.core.errors import always_after
 
     (point,) = job.points
@@ -140,7 +144,7 @@ def profile_in_worker(job: Job, session: Session, handle: DeviceHandle, settings
 
 
 def _tokenizing(job: Job, point: Point, texts: Sequence[str]) -> tuple[Tokenize | None, Mapping[str, str]]:
-    """What makes the inputs of a call: of the given texts, else of the built-in one; or why nothing does."""
+    """The function that tokenizes the given or built-in texts of a call; or why there is none."""
     from benchmarking.workloads.support.families import plugin_of
     from benchmarking.workloads.support.processing import open_processing, seconds_to_make, text_maker
 

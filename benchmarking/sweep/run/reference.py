@@ -1,7 +1,8 @@
-"""Reference outputs, which other runtimes' outputs are compared with: those of the default runtime at float32.
+"""Reference outputs for comparison with other runtimes: those of the default runtime at float32.
 
-The floating-point operations of a call are counted with them, for runtimes that cannot count their own: the same model
-on the same inputs needs the same operations. Bytes moved differ between runtimes and are not taken from here.
+They include the number of floating-point operations of a call, for runtimes that cannot count their own, since the same
+model needs the same operations for the same inputs. Bytes moved are not taken from here, since they differ between
+runtimes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ FILE = "outputs.npz"
 KIND = "reference"
 RUNTIMES = "benchmarking.runtimes"
 INPUTS_VERSION = 1
-"""Raised when the same seed gives different inputs or weights than before, so that older references are not used."""
+"""Incremented when a seed gives other inputs or weights than before, so that older references are not used."""
 
 
 def is_reference(cell: Cell) -> bool:
@@ -46,7 +47,7 @@ def is_reference(cell: Cell) -> bool:
     default = plugin_of(cell.workload).default_attention(cell.workload.config)
     if cell.runtime_mode.get("attention", default) != default:
         return False
-    # Settings that the defaults lack (a memory format) run other code, whose output is worth a comparison.
+    # Non-default settings (a memory format) run other code, whose output should be compared.
     return set(cell.runtime_mode) <= set(reference_cell(cell).runtime_mode)
 
 
@@ -57,7 +58,7 @@ def needs_reference(cell: Cell) -> bool:
 
 
 def has_reference(cell: Cell) -> bool:
-    """Whether there is a torch model to compare with: not for a file, but for an export of seeded weights."""
+    """Whether there is a torch model to compare with. A file has none, except an export of seeded weights."""
     return torch_workload(cell.workload) is not None
 
 
@@ -117,7 +118,7 @@ def reference_flops(store: BuildStore, digest: str) -> float | None:
 
 
 class ReferenceMaker:
-    """Builds the missing references of a cell, with one load of the model."""
+    """Builds the missing references of a cell, loading the model once."""
 
     def __init__(self, cell: Cell, store: BuildStore, rebuild: Rebuild = "if_needed") -> None:
         self._cell = reference_cell(cell)
@@ -128,7 +129,7 @@ class ReferenceMaker:
         self._handle: DeviceHandle | None = None
 
     def digest(self, point: Point) -> str:
-        """The digest of the point's reference, which is built if it is missing. Raises what the model raises, and
+        """The digest of the point's reference, which is built if missing. Raises what the model raises, and
         UnsupportedError if the model does not fit into memory at float32."""
         key = reference_key(self._cell, point)
         build, _ = self._store.get(key, lambda folder: self._make(point, folder), self._rebuild)
@@ -153,7 +154,7 @@ class ReferenceMaker:
         if (problem := operation.problem(output)) is not None:
             raise BenchhouseError(f"the output of the {self._cell.runtime} float32 reference is invalid: {problem}")
         if not (arrays := operation.arrays(output)):
-            raise BenchhouseError(f"the {self._cell.runtime} float32 reference has no output that can be compared")
+            raise BenchhouseError(f"the {self._cell.runtime} float32 reference has no comparable output")
         np.savez(folder / FILE, allow_pickle=False, **arrays)
         return {"shapes": {name: list(array.shape) for name, array in arrays.items()}, **_work(operation)}
 
@@ -163,7 +164,7 @@ class ReferenceMaker:
         if self._fit is None:
             self._fit = Fit.of(self._cell)
         if (why_not := self._fit.why_not(point)) is not None:
-            raise UnsupportedError(f"the {self._cell.runtime} float32 reference does not fit: {why_not}")
+            raise UnsupportedError(f"the {self._cell.runtime} float32 reference does not fit into memory: {why_not}")
 
     def _opened(self, points: tuple[Point, ...]) -> Session:
         if self._session is None:

@@ -1,5 +1,5 @@
-"""The session of a command: plan, measure, write run files, store and show. Each run is stored right after its last
-launch."""
+"""The session of a measuring command: plan, measure, write run files, store and show. Each run is stored right after
+its last launch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Place:
     sweep: Sweep
     is_cluster: bool = False
     flags: tuple[str, ...] = ()
-    """Of a command that measures there, too."""
+    """The flags with which another command measures there too."""
 
 
 HERE = Place(sweep=sweep)
@@ -65,8 +65,7 @@ def run_plans(
     finished: Callable[[Run], None] = lambda run: None,
     place: Place | None = None,
 ) -> int:
-    """Measure plans as `run` does; a device in use by another command is waited for, as `sweep` does. `finished` gets
-    each run when it is stored."""
+    """Measure plans like `run`, waiting for devices in use like `sweep`. `finished` is called with each stored run."""
     with spool.opened_folder(output_dir) as folder:
         _note_weights(plans)
         tracks = [Track.start(folder, plan) for plan in plans]
@@ -74,7 +73,7 @@ def run_plans(
 
 
 def measured(plans: Sequence[CellPlan], place: Place | None = None) -> tuple[Run, ...]:
-    """The runs of plans that are measured together; nothing is kept or printed."""
+    """The runs of plans that are measured together; nothing is saved or printed."""
     with spool.opened_folder(None) as folder:
         tracks = [Track.start(folder, plan) for plan in plans]
         with observed(tracks, quiet=True) as observer:
@@ -83,8 +82,8 @@ def measured(plans: Sequence[CellPlan], place: Place | None = None) -> tuple[Run
 
 
 def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> Sequence[PartialRun]:
-    """The unfinished runs of a folder, of all models or one. Raises UsageError where there is none, and for one that
-    is to go on elsewhere."""
+    """The unfinished runs of a folder, of all models or one. Raises UsageError if there are none, or if one must be
+    resumed elsewhere."""
     files = spool.unfinished(output_dir)
     if model_id is not None:
         files = [file for file in files if file.read().plan.cell.workload.model_id == stored_name(model_id)]
@@ -106,9 +105,9 @@ def resume(
     device_wait_s: float | None = None,
     place: Place | None = None,
 ) -> int:
-    """Finish unfinished runs of a folder, and return the exit code.
+    """Finish the unfinished runs of a folder, and return the exit code.
 
-    A run that has its run file already is stored as it is. `named` are the command's arguments: see `Track.resume`.
+    A run that already has its run file is stored unchanged. `named` are the command's arguments: see `Track.resume`.
     """
     spool.prepare(files[0].path.parent)
     over = [file for file in files if file.run_file() is not None]
@@ -141,8 +140,8 @@ def _measure(
     finished: Callable[[Run], None] = lambda run: None,
     place: Place | None = None,
 ) -> int:
-    """Sweep the tracks; each run is finished and stored right after its last launch. Before them, store the runs that
-    are over (their partial files are left).
+    """Sweep the tracks; each run is finished and stored right after its last launch. First, completed runs whose
+    partial files were left behind are stored.
 
     After an interruption the partial files of the other runs hold everything that was measured.
     """
@@ -210,11 +209,11 @@ def _note_weights(plans: Sequence[CellPlan]) -> None:
 
 
 def _note_interrupted(tracks: Sequence[Track], finished: Sequence[Run], keeps: bool, show: Show, place: Place) -> None:
-    """Report what was measured before an interruption: with --save it is on disk, else it is printed."""
+    """Report the results measured before an interruption: with --save they are on disk, else they are printed."""
     settled = sum(track.points_settled for track in tracks)
     total = sum(track.points_total for track in tracks)
     words = ("run_hardware_benchmark", "--resume", "--output-dir", str(tracks[0].folder), *place.flags)
-    kept = f"saved; {shlex.join(words)} continues from here" if keeps else "not saved, since --save was not given"
+    kept = f"saved; continue with {shlex.join(words)}" if keeps else "not saved, since --save was not given"
     note(f"{settled} of {total} points measured: {kept}")
     if not keeps:
         over = {run.run_id for run in finished}
@@ -270,8 +269,8 @@ def finish_run(track: Track) -> Finished:
 
 
 def finished_before(file: PartialRun) -> Finished:
-    """A run whose process was killed after it wrote the run file, before it deleted the partial file; now that is
-    deleted. Writing the run file again would give its results other ids."""
+    """A run whose process was killed between writing the run file and deleting the partial file, which is deleted now.
+    Writing the run file again would change the ids of its results."""
     path = file.final_path
     finished = Finished(run=spool.read_run(path), path=path, has_failures=has_failures(file.read().measurements))
     file.remove()

@@ -1,8 +1,8 @@
 """The spool: each finished point is on disk before the next one starts, and each finished run is one file.
 
-A run in progress is `<name>.partial.jsonl`: the plan in the first line, then a line for each load and measurement, each
-synced to disk. A line with another plan voids what is above it: a cell of a cluster went to another machine, since the
-first left without a result. At the end of the run `<name>.json` replaces the file by an atomic rename.
+A run in progress is `<name>.partial.jsonl`: the plan in the first line, then a line per load and measurement, each
+synced to disk. A line with another plan voids all lines above: a cell of a cluster was moved to another machine after
+the first one left without a result. At the end of the run, `<name>.json` replaces the file by an atomic rename.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ PARTIAL_SUFFIX = ".partial.jsonl"
 PARTIAL_FORMAT = "benchhouse-partial"
 PARTIAL_VERSION = 1
 PLAN = "Plan"
-"""The line of another plan."""
+"""Key of a line with another plan."""
 HEAD_BYTES = 400
-"""Read from the start of a run file, where its run id is."""
+"""Bytes read from the start of a run file, which contain its run id."""
 IDS = re.compile(rb'"run_id": "([0-9a-f-]{36})",\s*"session_id": "([0-9a-f-]{36})"')
 MAX_NAME_LENGTH = 200
-"""Characters of a run file's name without its ending; file systems take 255 bytes."""
+"""Maximum characters of a run file's name without its suffix; file systems allow 255 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Progress:
 
     plan: CellPlan
     preparation: Preparation | None
-    """The last one; None if there was none yet, or none is needed."""
+    """The latest one; None if there is none yet, or none is needed."""
     loads: tuple[LaunchLoad, ...]
     measurements: tuple[Measurement, ...]
     owner: Owner | None
@@ -87,7 +87,7 @@ class PartialRun:
             journal.append(self.path, type(record).__name__, dumps(stored(to_json(record))))
 
     def replan(self, plan: CellPlan) -> None:
-        """Void what the file holds: from now on it is of this plan. Raises StorageError."""
+        """Void the content of the file and continue with this plan. Raises StorageError."""
         with self._storage_errors():
             journal.append(self.path, PLAN, dumps(stored(to_json(plan), anonymous=plan.is_anonymous)))
 
@@ -97,12 +97,12 @@ class PartialRun:
             journal.take(self.path)
 
     def run_file(self) -> Path | None:
-        """Its run file, if that was written before this file's process was killed. Raises StorageError for a file of
-        another run in that place."""
+        """Its run file, if it was written before the process was killed. Raises StorageError if another run's file is
+        in its place."""
         if not self.final_path.exists():
             return None
         if run_id_in(self.final_path) != self.read().plan.run_id:
-            raise StorageError(f"{self.final_path} already exists, with another run than {self.path}: move one of them")
+            raise StorageError(f"{self.final_path} already exists and is not the run of {self.path}: move one of them")
         return self.final_path
 
     def remove(self) -> None:
@@ -164,7 +164,7 @@ def run_id_in(path: Path) -> str | None:
 def ids_in(path: Path) -> tuple[str, str] | None:
     """The ids of the run and the session in a run file, from its start; None for another file."""
     try:
-        with journal.opened(path, "rb") as file:  # not a link, nor a pipe: other JSON files may be anything
+        with journal.opened(path, "rb") as file:  # neither a link nor a pipe, since other JSON files may be anything
             match = IDS.search(file.read(HEAD_BYTES) or b"")
     except OSError:
         return None
@@ -182,7 +182,7 @@ def read_run(path: Path) -> Run:
 
 
 def prepare(folder: Path) -> None:
-    """Create the folder, check that it is writable, and remove what killed processes left. Raises StorageError."""
+    """Create the folder, check that it is writable, and remove leftovers of killed processes. Raises StorageError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -210,7 +210,7 @@ def unfinished(folder: Path) -> Sequence[PartialRun]:
 
 
 def _names(plan: CellPlan) -> Iterator[str]:
-    """File names for the run, without a number first."""
+    """File names for the run, the first one without a number."""
     base = file_name(plan.cell, plan.started_at)
     yield base
     number = 1

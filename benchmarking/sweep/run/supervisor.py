@@ -1,4 +1,4 @@
-"""The supervisor: starts a worker for each cell and launch, stores what it sends, and continues after any failure.
+"""The supervisor: starts a worker for each cell and launch, saves its results, and continues after any failure.
 
 Launches of different cells are interleaved, so that slow drifts of the machine affect all of them alike. The supervisor
 imports no torch and sleeps while a worker measures.
@@ -39,7 +39,7 @@ from benchmarking.sweep.run.spool import PartialRun
 
 
 class Observer:
-    """Receives the progress of a sweep, never inside a timed region. This one ignores all of it."""
+    """Receives the progress of a sweep, never inside a timed region. The base class ignores everything."""
 
     def preparing(self, track: Track, what: str) -> None:
         """Something is being built for a cell before its first launch."""
@@ -48,19 +48,19 @@ class Observer:
         """A worker is being started."""
 
     def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
-        """A point has started (None), or has news."""
+        """A point has started (None), or has an update."""
 
     def measured(self, track: Track, measurement: Measurement) -> None:
         """A point of a launch is finished and on disk."""
 
     def added(self, track: Track) -> None:
-        """Points of a track that go on as a run of their own: this one."""
+        """A new track continues some points of another one as a separate run."""
 
     def waiting(self, message: str) -> None:
-        """The device is in use, or something else that people should know has happened."""
+        """The device is in use, or something else happened that the user should know."""
 
     def machines(self, machines: Sequence[MachineProgress]) -> None:
-        """The state of the machines of a cluster has changed."""
+        """The state of a cluster's machines has changed."""
 
     def close(self) -> None:
         """The sweep is over, or other output follows."""
@@ -75,7 +75,7 @@ def sweep(
 ) -> None:
     """Measure everything that is left; `done` is called with each track right after its last launch.
 
-    Raises StorageError when results cannot be written, LockedError for a device that stays in use for
+    Raises StorageError if results cannot be written, LockedError for a device that stays in use for
     `device_wait_s` (None: an hour).
     """
     launches = max((track.plan.settings.launches for track in tracks), default=0)
@@ -89,7 +89,7 @@ def sweep(
 
 
 class Sweep(Protocol):
-    """How tracks are measured: as `sweep` does, or on other machines."""
+    """A function that measures tracks: `sweep`, or its equivalent on other machines."""
 
     def __call__(
         self,
@@ -104,7 +104,7 @@ class Sweep(Protocol):
 def sweep_one_launch(
     tracks: Sequence[Track], observer: Observer, done: Callable[[Track], None], *, device_wait_s: float | None = None
 ) -> None:
-    """Measure the next launch of each track; `done` is called with each track that has none left.
+    """Measure the next launch of each track; `done` is called with each track that has no launches left.
 
     Raises as `sweep` does.
     """
@@ -117,7 +117,7 @@ def sweep_one_launch(
 
 
 def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: float | None) -> None:
-    """One launch of a cell that has begun: one worker, and a new one for the remaining points each time one dies.
+    """One launch of a started cell: a worker, and a new one for the remaining points whenever it dies.
 
     Raises as `sweep` does.
     """
@@ -133,12 +133,12 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
             points=points,
             settings=track.settings_of(points, launch),
             spawned_at_ns=time.monotonic_ns(),
-            preparation=track.preparation if track.is_prepared else None,  # never a file's
+            preparation=track.preparation if track.is_prepared else None,  # never one from a file
         )
         with device_locks(locks, observer.waiting, limit_s):
             observer.launch(track, launch)
             started_s = time.monotonic()
-            WorkerSession(track, job, observer).attend()
+            WorkerSession(track, job, observer).run()
             track.spent_s[launch] = track.spent_s.get(launch, 0.0) + time.monotonic() - started_s
 
 
@@ -155,7 +155,7 @@ def _prepare(track: Track, launch: int, observer: Observer) -> None:
 
 
 class WorkerSession:
-    """One worker, from its start to its last point. Every point gets its result here, or a second try elsewhere."""
+    """A worker from its start to its last point. Every point gets a result, or a retry in another worker."""
 
     def __init__(self, track: Track, job: Job, observer: Observer) -> None:
         self.track = track
@@ -166,8 +166,8 @@ class WorkerSession:
         self.settled = 0
         self.deadline_s: float | None = None
 
-    def attend(self) -> None:
-        """Start the worker and handle its messages until it is done, dies, or exceeds the time limit."""
+    def run(self) -> None:
+        """Start the worker and handle its messages until it finishes, dies, or exceeds the time limit."""
         self.job = _stamped(self.job)
         self.deadline_s = self._next_deadline_s()
         with WorkerProcess(self.job) as worker:
@@ -210,7 +210,7 @@ class WorkerSession:
         return None if limit_s is None else time.monotonic() + limit_s
 
     def _settle(self, measurement: Measurement) -> None:
-        """Keep a measurement, unless its point gets another try in a fresh process."""
+        """Save a measurement, unless its point gets a retry in a fresh process."""
         self.current = None
         if ends_worker(measurement) and self._may_try_alone(measurement.point):
             return
@@ -221,11 +221,12 @@ class WorkerSession:
             print(measurement.extra["traceback"], file=sys.stderr, end="")
 
     def _may_try_alone(self, point: Point) -> bool:
-        """Whether a point may be tried in a fresh process: earlier points of this one may have caused the failure."""
+        """Whether a point may be retried in a fresh process, since earlier points of this one may have caused the
+        failure."""
         return self.settled > 0 and self.track.second_try(point.label, self.job.launch)
 
     def _ended(self, worker: WorkerProcess) -> None:
-        """The worker ended before its work was done."""
+        """Handle a worker that ended before its work was done."""
         why = worker.why_it_ended()
         killed = worker.exit_status() < 0
         if killed and self.current is not None and self._may_try_alone(self.current):
@@ -235,7 +236,7 @@ class WorkerSession:
         self._lost("failed", why)
 
     def _lost(self, status: Status, error: str) -> None:
-        """Record the point that was being measured as lost, or all points if the model was still loading."""
+        """Record the current point as lost, or all points if the model was still loading."""
         for point in self.job.points if self.current is None and self.settled == 0 else (self.current,):
             if point is not None:
                 self._settle(without_samples(point, self.job.launch, status, error))
@@ -246,7 +247,7 @@ class WorkerSession:
 
 
 def _stamped(job: Job) -> Job:
-    """The job with the current time: waiting for the device does not count as starting the worker."""
+    """The job with the current time, so that waiting for the device does not count as start-up time."""
     return dataclasses.replace(job, spawned_at_ns=time.monotonic_ns())
 
 
@@ -283,11 +284,11 @@ class Track:
         self.loads = list(loads)
         self.measurements = list(measurements)
         self.preparation = preparation
-        """None before it was made, and for a cell that needs none."""
+        """None before it is made, and for a cell that needs none."""
         self.is_prepared = False
-        """Whether this process prepared the cell; builds of an earlier process may have been deleted from the cache."""
+        """Whether this process prepared the cell. Builds of an earlier process may have been deleted from the cache."""
         self.spent_s: dict[int, float] = {}
-        """Seconds of the workers so far, by launch."""
+        """Total seconds of the workers so far, by launch."""
         self._second_tries: set[tuple[str, int]] = set()
         self._open: tuple[tuple[int, Point], ...] | None = None
 
@@ -298,25 +299,26 @@ class Track:
 
     @classmethod
     def resume(cls, file: PartialRun, named: Mapping[str, object] | None = None, *, on_cluster: bool = False) -> Track:
-        """The track of an unfinished file. Raises UsageError while another process uses the file, for code that is not
-        among the command's arguments (`named`; see `check_read_plan`), and for one of a cluster unless `on_cluster`."""
+        """The track of an unfinished file. Raises UsageError if another process uses the file, if it runs code that is
+        not among the command's arguments (`named`; see `check_read_plan`), and if a cluster started it unless
+        `on_cluster`."""
         progress = file.read()
         check_read_plan(progress.plan, named or {}, str(file.path))
         check_place(progress.plan, str(file.path), on_cluster=on_cluster)
         if progress.owner is not None and progress.owner.is_alive():
-            raise UsageError(f"{file.path}: in use by PID {progress.owner.pid}: wait for it, or end it")
+            raise UsageError(f"{file.path}: in use by PID {progress.owner.pid}: wait until it ends, or stop it")
         file.mend()
         file.take()
         return cls(progress.plan, file.path.parent, file, progress.loads, progress.measurements, progress.preparation)
 
     def begin(self) -> None:
-        """Create the run's file if there is none; the run starts now. Raises StorageError."""
+        """Start the run, and create its file if there is none. Raises StorageError."""
         if self._file is None:
             self.plan = dataclasses.replace(self.plan, started_at=utc_now())
             self._file = PartialRun.create(self.folder, self.plan)
 
     def replan(self, plan: CellPlan) -> None:
-        """Start anew with another plan of the same run; nothing of it was measured yet. Raises StorageError."""
+        """Restart with another plan of the same run, of which nothing was measured yet. Raises StorageError."""
         self.plan = dataclasses.replace(plan, started_at=self.plan.started_at)
         self.loads, self.preparation, self._open = [], None, None
         if self._file is not None:
@@ -324,13 +326,13 @@ class Track:
 
     @property
     def file(self) -> PartialRun:
-        """The file of a run that was started."""
+        """The file of a started run."""
         assert self._file is not None
         return self._file
 
     def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
-        """Keep a preparation, load or measurement in memory, then on disk: an interruption during the write must find
-        it in memory."""
+        """Keep a preparation, load or measurement in memory, then on disk, so that it is in memory if the write is
+        interrupted."""
         if isinstance(record, Preparation):
             self.preparation, self.is_prepared = record, True
         elif isinstance(record, LaunchLoad):
@@ -341,21 +343,21 @@ class Track:
         self.file.append(record)
 
     def release(self) -> None:
-        """Drop the raw samples of a finished run from memory: a batch has many runs."""
+        """Drop the raw samples of a finished run from memory, since a batch has many runs."""
         self.measurements = [dataclasses.replace(one, samples=()) for one in self.measurements]
 
     def next_points(self, launch: int) -> tuple[Point, ...]:
-        """The points for the next worker of a launch; empty when the launch is done."""
+        """The points for the next worker of a launch; empty if the launch is done."""
         points = self.points_left(launch)
         alone = self.plan.settings.point_per_process or (points and (points[0].label, launch) in self._second_tries)
         return points[:1] if alone else points
 
     def points_left(self, launch: int) -> tuple[Point, ...]:
-        """The points of a launch that are left."""
+        """The remaining points of a launch."""
         return tuple(point for of_launch, point in self._still_open() if of_launch == launch)
 
     def settings_of(self, points: Sequence[Point], launch: int) -> Settings:
-        """The plan's settings for a worker with these points of a launch: its share of the budget, by their work."""
+        """The plan's settings for a worker with these points: its budget is proportional to their work."""
         settings = self.plan.settings
         if settings.budget_s is None:
             return settings
@@ -364,7 +366,7 @@ class Track:
         return dataclasses.replace(settings, budget_s=left_s * share)
 
     def second_try(self, what: str, launch: int) -> bool:
-        """Grant a point (by label, in a fresh process) or the load one more try; False if it already had one."""
+        """Grant one retry in a fresh process to a point (by label) or to the load; False if it already had one."""
         key = (what, launch)
         if key in self._second_tries:
             return False
@@ -372,33 +374,33 @@ class Track:
         return True
 
     def open_points(self) -> list[Point]:
-        """The points that are left, once for each launch."""
+        """The remaining points, once per launch."""
         return [point for _, point in self._still_open()]
 
     @property
     def next_launch(self) -> int | None:
-        """The first launch that has points left; None when the run is over."""
+        """The first launch with remaining points; None if the run is complete."""
         return next((launch for launch, _ in self._still_open()), None)
 
     @property
     def launches_left(self) -> int:
-        """Processes that are still to be started, unless one dies."""
+        """Workers still to be started, if none dies."""
         if self.plan.settings.point_per_process:
             return len(self._still_open())
         return len(self.open_launches() - {one.launch for one in self.measurements})
 
     def open_launches(self) -> set[int]:
-        """The launches that have points left."""
+        """The launches with remaining points."""
         return {launch for launch, _ in self._still_open()}
 
     @property
     def points_settled(self) -> int:
-        """Points that are finished or given up, over all launches."""
+        """Number of points finished or given up, over all launches."""
         return self.points_total - len(self.open_points())
 
     @property
     def points_total(self) -> int:
-        """Points to measure, over all launches."""
+        """Number of points to measure, over all launches."""
         return self.plan.settings.launches * len(self.plan.runnable)
 
     @property
@@ -411,8 +413,8 @@ class Track:
         return finished_run(self.plan, self.loads, self.measurements, finished_at, self.preparation)
 
     def _still_open(self) -> tuple[tuple[int, Point], ...]:
-        """(launch, point) for everything that is left. A point that failed and never worked is not tried in later
-        launches. Cached until the next measurement, since the progress display asks often."""
+        """(launch, point) for everything that is left. A point that failed and never succeeded is not tried in later
+        launches. Cached until the next measurement, since the progress display calls it often."""
         if self._open is None:
             tried = {(one.point.label, one.launch) for one in self.measurements}
             worked = {one.point.label for one in self.measurements if one.status == "ok"}
@@ -424,8 +426,8 @@ class Track:
 
 
 def check_place(plan: CellPlan, where: str, *, on_cluster: bool) -> None:
-    """Raise UsageError for a plan of a cluster that is to go on here, and the other way round: the launches of a run
-    are of one machine."""
+    """Raise UsageError if a plan of a cluster is to be continued on this machine, or vice versa, since all launches of
+    a run belong to one machine."""
     if (plan.cluster is not None) != on_cluster:
         place = "this machine: continue without --cluster, --backend and --use-slurm"
         if plan.cluster is not None:
@@ -445,7 +447,7 @@ def finished_run(
     finished_at: str,
     preparation: Preparation | None = None,
 ) -> Run:
-    """The record of a run: its plan, and the results of its launches, without secrets."""
+    """The record of a run, with the results of its launches and without secrets."""
     ended = plan.started_at, finished_at
     results = with_peak(
         plan.cell.workload, tuple(_result(plan, point, loads, measurements, ended) for point in plan.points)
@@ -491,14 +493,14 @@ def _result(
 
 
 def _counted(workload: Workload, loads: Sequence[LaunchLoad]) -> Workload:
-    """The workload with the parameter count found by the first load."""
+    """The workload with the parameter count reported by the first load."""
     counts = [load.verified.get("parameter_count") for load in loads]
     count = next((count for count in counts if isinstance(count, int)), workload.parameter_count)
     return dataclasses.replace(workload, parameter_count=count)
 
 
 def _error(failed: list[Result], total: int) -> str | None:
-    """One line about the points that failed; None when none did."""
+    """A line about the failed points; None if there are none."""
     if not failed:
         return None
     first = failed[0]

@@ -1,9 +1,9 @@
 """Two commands measured in turns, A B B A A B ..., so that slow drifts of the machine affect both alike.
 
 A turn is one launch of one side, in a separate process (`run_hardware_benchmark --turn DIR`, or `batch_benchmark`,
-which measures people's own benchmarks too). The sides may differ in interpreter, environment variables and working
-folder, and the versions, commit and device stored with a side are those of its own process. Between turns the results
-of a side are in its folder, as with any unfinished run.
+which also measures user-written benchmarks). The sides may differ in interpreter, environment variables and working
+folder; the versions, commit and device stored with a side are those of its own process. Between turns, the results of a
+side are in its folder, as with any unfinished run.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from benchmarking.sweep.show.live import observed
 
 TURN = "--turn"
 
-"""The flag of a turn; takes its folder."""
+"""The flag of a turn, whose value is its folder."""
 
 
 def without_turn_flag(argv: Sequence[str]) -> tuple[str, ...]:
-    """The arguments without --turn DIR, whose folder no longer exists when the command is repeated."""
+    """The arguments without --turn DIR, since its folder no longer exists when the command is repeated."""
     places = {place for place, word in enumerate(argv) if word == TURN}
     dropped = places | {place + 1 for place in places}
     return tuple(word for place, word in enumerate(argv) if place not in dropped and not word.startswith(f"{TURN}="))
@@ -47,9 +47,9 @@ def take_turn(
     named: Mapping[str, object] | None = None,
     device_wait_s: float | None = None,
 ) -> int:
-    """Measure the next launch of the runs in the folder; `plans` are made if the folder is empty.
+    """Measure the next launch of the runs in the folder; if it is empty, the runs are created from `plans`.
 
-    Runs without a launch left are finished, and their run files written. `named` are the command's arguments: see
+    Runs without remaining launches are finished, and their run files written. `named` are the command's arguments: see
     `Track.resume`. Returns the exit code, 0 if no launch is left.
     Raises UsageError for invalid plans, StorageError if the folder cannot be written to.
     """
@@ -67,9 +67,9 @@ def take_turn(
 
 COMMAND = "run_hardware_benchmark"
 HERE = module_command("benchmarking.run_hardware_benchmark")
-"""The command of this installation."""
+"""The default command of this installation."""
 TAKE_TURNS = {COMMAND: HERE, "batch_benchmark": module_command("benchmarking.batch_benchmark")}
-"""The commands that do, by name."""
+"""The commands that support --turn, by name."""
 
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
@@ -87,9 +87,9 @@ class Arm:
     typed: str
     """As the user wrote it."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables in addition to those of this process."""
+    """Environment variables in addition to those of this process."""
     folder: Path | None = None
-    """Where it runs and imports modules from first; None for the current folder."""
+    """Working folder, which is first on its module path; None for the current folder."""
 
     @property
     def name(self) -> str:
@@ -100,7 +100,7 @@ class Arm:
 def arm(letter: Letter, typed: str, worktree: Path | None = None) -> Arm:
     """The side of a command line: VAR=value ..., then the program and its flags, or the flags alone.
 
-    The names run_hardware_benchmark, batch_benchmark and benchhouse mean this installation. Raises UsageError for a
+    The names run_hardware_benchmark, batch_benchmark and benchhouse refer to this installation. Raises UsageError for a
     line with unbalanced quotes, and for a program that does not exist.
     """
     try:
@@ -112,7 +112,7 @@ def arm(letter: Letter, typed: str, worktree: Path | None = None) -> Arm:
         name, _, value = words.pop(0).partition("=")
         own[name] = value
     if worktree is not None and not worktree.is_dir():
-        raise UsageError(f"{letter.upper()}: {worktree} is not a folder: give the worktree to run in")
+        raise UsageError(f"{letter.upper()}: {worktree} is not a folder: give the path of a worktree")
     program = _program(letter, words)
     return Arm(letter=letter, words=program, typed=typed, environment=own, folder=worktree and worktree.resolve())
 
@@ -130,9 +130,9 @@ def measure_in_turns(
     further: Mapping[Letter, Sequence[str]],
     say: Callable[[str], None],
 ) -> int:
-    """Measure a launch of each side in each of these rounds, counted from 0; returns the worst exit code.
+    """Measure one launch of each side in each of these rounds, counted from 0; returns the worst exit code.
 
-    The runs are left in the folders a and b of `folder`. `further` are arguments appended to each side's own. Raises
+    The runs are left in the subfolders a and b of `folder`. `further` are extra arguments of each side. Raises
     TurnError for a side whose command fails.
     """
     by_letter = {one.letter: one for one in arms}
@@ -148,13 +148,13 @@ def run_files(folder: Path, letter: Letter) -> list[Path]:
     """The run files of a side. Raises TurnError if there is none."""
     found = sorted((folder / letter).glob("*.json"))
     if not found:
-        raise TurnError(f"{letter.upper()} left no run file: its command must measure, as {COMMAND} does", letter)
+        raise TurnError(f"{letter.upper()} wrote no run file: use a command that measures, such as {COMMAND}", letter)
     return found
 
 
 def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
     if not words:
-        raise UsageError(f"{letter.upper()}: no command: give {COMMAND} with flags, or flags alone")
+        raise UsageError(f"{letter.upper()}: no command: give {COMMAND} with flags, or only flags")
     if words[0].startswith("-"):
         return (*HERE, *words)
     own = words[1:] if words[0] == "benchhouse" else words
@@ -163,11 +163,11 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
         return (*TAKE_TURNS[name], *own[1:])
     if words[0] == "benchhouse":
         raise UsageError(
-            f"{letter.upper()}: {shlex.join(words[:2])} is not measured in turns, which takes "
-            f"{' or '.join(TAKE_TURNS)}: save the results of both commands, and compare the two with benchhouse compare"
+            f"{letter.upper()}: {shlex.join(words[:2])} cannot be measured in turns: use {' or '.join(TAKE_TURNS)}, or "
+            "save the results of both commands and use benchhouse compare"
         )
     if shutil.which(words[0]) is None:
-        raise UsageError(f"{letter.upper()}: {words[0]} does not exist, or is not executable")
+        raise UsageError(f"{letter.upper()}: {words[0]} does not exist or is not executable: check the command")
     return tuple(words)
 
 
@@ -194,4 +194,4 @@ def _environment(one: Arm) -> dict[str, str]:
     """The side's variables; modules of a worktree come before installed ones."""
     if one.folder is not None or any(one.words[: len(words)] == words for words in TAKE_TURNS.values()):
         return environment(one.environment, first=one.folder)
-    return {**os.environ, **one.environment}  # another interpreter has its own packages
+    return {**os.environ, **one.environment}  # another interpreter uses its own packages

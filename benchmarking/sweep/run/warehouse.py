@@ -1,6 +1,6 @@
-"""What a measuring command needs of the warehouse, each time from a separate process, so that it stays small itself.
+"""A measuring command's access to the warehouse, through separate processes, so that the command itself stays small.
 
-`db.service` answers; no other module of db is named here. Without duckdb the run files are kept, and loaded elsewhere.
+Uses only the module `db.service`. Without duckdb, run files are kept and can be loaded elsewhere.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from benchmarking.core.records import Json
 
 SERVICE = "db.service"
 DATABASE_WAIT_S = 30.0
-"""Seconds to wait by default for a database in use by another process."""
+"""Default time in seconds to wait for a database in use by another process."""
 WITHOUT_DUCKDB = (
-    "duckdb is not installed, so only the run file is written: load it with setup_benchmark_db --ingest where duckdb is"
+    "duckdb is not installed, so only the run file was written: load it on a machine with duckdb, with "
+    "setup_benchmark_db --ingest"
 )
 
 Ingest = Callable[[Path], None]
-"""Stores a run file unless its run is stored. Raises StorageError; the file is kept."""
+"""Stores a run file unless its run is stored already. Raises StorageError; the file is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +36,21 @@ class StoredComparison:
     """A comparison of stored runs."""
 
     text: str
-    """For people, or in JSON, as it was requested."""
+    """As text or JSON, as requested."""
     exit_code: int
-    """0, or 3 where nothing could be compared."""
+    """0, or 3 if nothing could be compared."""
 
     @property
     def document(self) -> Json:
-        """The comparison that was requested as JSON."""
+        """The comparison, if it was requested as JSON."""
         found: Json = json.loads(self.text)
         return found
 
 
 def database(db_path: str, lock_timeout_s: float | None, *, quiet: bool) -> Ingest:
-    """What stores a run file in the database, which is opened once now, not after an hour of measuring.
+    """The function that stores run files in the database, which is opened now rather than after an hour of measuring.
 
-    It is created if it is missing. A `lock_timeout_s` of None is the default. Raises StorageError for a file that is no
+    It is created if missing. A `lock_timeout_s` of None means the default. Raises StorageError for a file that is not a
     warehouse.
     """
     if importlib.util.find_spec("duckdb") is None:
@@ -67,14 +68,15 @@ def database(db_path: str, lock_timeout_s: float | None, *, quiet: bool) -> Inge
 
 
 def compare_stored(before: str, after: str, db_path: str, *flags: str) -> StoredComparison:
-    """Two selections compared as `benchhouse compare` does; all but the point may differ. Raises StorageError."""
+    """The comparison of two selections, like `benchhouse compare`; all but the point may differ. Raises
+    StorageError."""
     done = _ask("compare", db_path, before, after, *flags, accepted=(EXIT_OK, EXIT_NOT_ENOUGH_DATA))
     return StoredComparison(text=done.stdout.rstrip("\n"), exit_code=done.exit_code or EXIT_OK)
 
 
 def measured_peaks(hardware_id: str, db_path: str) -> dict[str, float]:
-    """The measured peak rates of a device: FLOP/s by precision, and copy_bytes_per_sec; empty where it was never
-    calibrated, and without duckdb. Raises StorageError."""
+    """The measured peak rates of a device: FLOP/s by precision, and copy_bytes_per_sec; empty if it was never
+    calibrated, or without duckdb. Raises StorageError."""
     if importlib.util.find_spec("duckdb") is None or not database_exists(db_path):
         return {}
     found: dict[str, float] = json.loads(_ask("peaks", db_path, hardware_id).stdout)
@@ -82,17 +84,17 @@ def measured_peaks(hardware_id: str, db_path: str) -> dict[str, float]:
 
 
 def selection_of(run_ids: Sequence[str]) -> str:
-    """The selection of these runs."""
+    """The selection expression of these runs."""
     return f"run={'|'.join(run_ids)}"
 
 
 def stored_runs(selection: str, db_path: str) -> list[MeasuredRun]:
-    """The runs with results of a selection, oldest first. Raises StorageError."""
+    """The runs with results in a selection, oldest first. Raises StorageError."""
     return [from_json(MeasuredRun, run) for run in json.loads(_ask("runs", db_path, selection).stdout)]
 
 
 def _ask(task: str, *arguments: str, accepted: Sequence[int] = (EXIT_OK,)) -> child_process.Finished:
-    """A task of the service, done. Raises StorageError with the reason where it failed."""
+    """Run a task of the service. Raises StorageError with the reason if it fails."""
     done = child_process.run_module(SERVICE, task, *arguments)
     if done.exit_code not in accepted:
         raise StorageError(done.last_line or f"{SERVICE} {task} ended with exit code {done.exit_code}")

@@ -1,4 +1,4 @@
-"""The measuring process: loads one cell once, measures its points, and sends a line for each.
+"""The measuring process: loads a cell, measures its points, and sends a line for each.
 
 It ends with its supervisor.
 """
@@ -51,19 +51,19 @@ Send = Callable[[Message], None]
 
 
 def main() -> int:
-    """Do the job that is read from stdin. Messages go to the original stdout; other output to stderr."""
+    """Do the job read from stdin. Messages go to the original stdout, all other output to stderr."""
     home = claim_stdout()
     line = sys.stdin.readline()
     started_ns = time.monotonic_ns()
     end_with_supervisor()
     job = from_json(Job, json.loads(line), "job")
     work(job, home, spawn_s=(started_ns - job.spawned_at_ns) / 1e9)
-    gc.freeze()  # or the interpreter would collect what it is about to drop, which takes a second with torch
+    gc.freeze()  # skips the final garbage collection, which takes a second with torch
     return 0
 
 
 def work(job: Job, home: IO[str], spawn_s: float) -> None:
-    """Load, then measure the points in order, until done, out of memory, or without a device that works."""
+    """Load, then measure the points in order, until done, out of memory, or the device is lost."""
 
     def send(message: Message) -> None:
         home.write(encode(message))
@@ -83,7 +83,7 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
     from benchmarking.sweep.run.budget import Budget
 
     gc.collect()
-    gc.freeze()  # what is loaded stays: the collections at every point would go through all of it, for half a second
+    gc.freeze()  # excludes loaded objects from the collections at every point, which would take half a second
     spawned_ns = job.spawned_at_ns + stages.waited_ns
     budget = Budget(job.settings, job.points, spawned_ns)
     for index, point in enumerate(job.points):
@@ -93,7 +93,7 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
         measurement = budget.settle(measure(now, session, handle, point, send, since_spawn_ns), now.settings)
         send(measurement)
         if ends_worker(measurement):
-            return  # what is left in memory, or of the device, would affect the next points: they get a fresh process
+            return  # leftovers in memory or on the device would affect the next points, which get a fresh process
         gc.collect()
         handle.empty_cache()
     session.close()
@@ -107,7 +107,7 @@ class Stages:
         self.seconds: dict[str, float] = {"spawn": spawn_s}
         self.handle: DeviceHandle | None = None
         self.waited_ns = 0
-        """Spent during the load on something else."""
+        """Time during the load that was spent on something else."""
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -124,8 +124,8 @@ class Stages:
 
 @contextmanager
 def without_gc() -> Iterator[None]:
-    """No garbage collection inside, and none of what is alive afterwards: imports make objects that stay, and going
-    through them again and again takes an eighth of the time of importing torch and transformers."""
+    """Inside, garbage collection is off, and objects alive at the end are exempt from it: scanning the permanent
+    objects that imports create takes an eighth of the import time of torch and transformers."""
     gc.disable()
     try:
         yield
@@ -135,12 +135,12 @@ def without_gc() -> Iterator[None]:
 
 
 def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
-    """The loaded model and its device; sends the times and memory of the load."""
+    """Load the model and open its device; sends the times and memory of the load."""
     from benchmarking.measure import memory
 
     cell = job.cell
     if cell.cpu_list is not None:
-        bind(cell.cpu_list)  # before the imports: libraries count the processors while they are imported
+        bind(cell.cpu_list)  # before the imports, since libraries count processors at import
     runtime: Runtime = plugins.load("benchmarking.runtimes", cell.runtime)
     device = plugins.load("benchmarking.devices", cell.device.type)
     with stages("import"):
@@ -169,8 +169,8 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
 
 
 def _idle_power_w(job: Job, handle: DeviceHandle, stages: Stages) -> dict[str, Json]:
-    """For `verified`: the device's power before a model is loaded, in the first launch; the wait for it belongs to no
-    time of the load."""
+    """For `verified`: the device's idle power before the model is loaded, in the first launch. The wait for it does not
+    count as load time."""
     from benchmarking.measure.energy import idle_power_w
 
     if job.launch > 0:
@@ -182,17 +182,18 @@ def _idle_power_w(job: Job, handle: DeviceHandle, stages: Stages) -> dict[str, J
 
 
 def _load_peak(session: Session) -> Readings:
-    """`peak_rss_load_bytes` of the process that holds the model, when it is this one."""
+    """`peak_rss_load_bytes` of this process, if it holds the model."""
     from benchmarking.measure import memory
 
     if session.resident_bytes() is not None:
-        why = f"{NOT_SUPPORTED}: the model is in other processes, which started with its load"
+        why = f"{NOT_SUPPORTED}: the model is in other processes, which were started during its load"
         return Readings(missing={"peak_rss_load_bytes": why})
     return _renamed(memory.peak_rss_bytes(), "peak_rss_load_bytes")
 
 
 def _sizes(job: Job, session: Session) -> Readings:
-    """`weights_bytes` as they lie in memory; `model_size_bytes`: of what was loaded, else the build's, else these."""
+    """`weights_bytes` in memory; and `model_size_bytes` of the loaded files, else of the build, else
+    `weights_bytes`."""
     of_build = None if job.preparation is None else job.preparation.build.get("size_bytes")
     size = session.verified.get("model_size_bytes", of_build)
     known = {
@@ -200,12 +201,12 @@ def _sizes(job: Job, session: Session) -> Readings:
         "model_size_bytes": session.weights_bytes if size is None else size,
     }
     values = {name: value for name, value in known.items() if value is not None}
-    why = f"{NOT_SUPPORTED}: runtime {job.cell.runtime} does not tell"
+    why = f"{NOT_SUPPORTED}: runtime {job.cell.runtime} does not report it"
     return Readings(values=values, missing={name: why for name in known if name not in values})
 
 
 def _processors(cell: Cell) -> Mapping[str, Json]:
-    """What the loaded process may use of the host; where it was bound, also on which nodes its memory came to lie."""
+    """The processors that the process may use; if it was bound, also the NUMA nodes of its memory."""
     memory = memory_by_node() if cell.cpu_list is not None else Readings()
     return (affinity() | memory).values
 
@@ -281,7 +282,7 @@ def _failure(job: Job, point: Point, started_at: str, error: Exception, lost: bo
 
 
 def _with_time_to_ready(measurement: Measurement, ready_s: float | None) -> Measurement:
-    """Adds the time from process start to the end of the first call, for the first point of a process."""
+    """Add the time from process start to the end of the first call, for the first point of a process."""
     if ready_s is None or measurement.first_call_ms is None:
         return measurement
     metrics = {**measurement.metrics, "time_to_ready_s": ready_s + measurement.first_call_ms / 1e3}
@@ -308,16 +309,16 @@ def error_text(error: Exception) -> str:
 
 
 def claim_stdout() -> IO[str]:
-    """The pipe to the supervisor, protected from libraries that print: file descriptor 1 becomes a second stderr."""
+    """The pipe to the supervisor, protected from printing libraries: file descriptor 1 becomes a second stderr."""
     private = os.dup(1)
     os.dup2(2, 1)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what is printed is shown while it happens, with --log-level debug
+        sys.stdout.reconfigure(line_buffering=True)  # output appears immediately with --log-level debug
     return os.fdopen(private, "w", encoding="utf-8")
 
 
 def end_with_supervisor() -> None:
-    """End this process when stdin closes, which happens however the supervisor ends.
+    """End this process when stdin closes, which happens no matter how the supervisor ends.
 
     Ctrl-C is left to the supervisor. On Linux the kernel also kills the process, since a call that holds the GIL would
     block the watching thread.

@@ -1,4 +1,4 @@
-"""Runs of one model by several runtimes compared: at each point latency, output error and memory, then the speed-ups.
+"""Compares runs of one model by several runtimes: latency, output error and memory at each point, then speed-ups.
 
 Invalid results and those of emulators are shown but never ranked.
 """
@@ -35,7 +35,7 @@ class Entry:
     """Kinds of doubt above severity info."""
     median_ms: float | None
     speed_up: SpeedUp | None
-    """Over the baseline; None if one of the two is not ranked."""
+    """Speed-up over the baseline; None if one of the two is not ranked."""
     output_error: float | None
     """Relative L2 distance from the reference output."""
     equal_token_share: float | None
@@ -77,7 +77,7 @@ class Comparison:
     device_name: str | None
     precision: str
     baseline: str
-    """The runtime that speed-ups refer to: the default one, or the first if that was not measured."""
+    """The baseline of speed-ups: the default runtime, or the first if that was not measured."""
     points: tuple[PointComparison, ...]
     summaries: tuple[Summary, ...]
     not_measured: Mapping[str, str] = field(default_factory=dict)
@@ -239,7 +239,7 @@ def comparison_text(comparison: Comparison, page: Page = PLAIN) -> str:
 
 
 def title(comparison: Comparison) -> str:
-    """What is compared, in one line."""
+    """The title of the comparison."""
     where = comparison.device_name or comparison.device
     return (
         f"{comparison.model_id} ({comparison.task}) on {where}, {comparison.precision}: "

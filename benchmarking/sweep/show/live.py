@@ -1,9 +1,8 @@
-"""The live status of a sweep as it runs.
+"""Updates the live status of a running sweep.
 
-`observed` is how every command shows its progress: on stderr, and in the status file. The file is rewritten when a
-worker sends a message, as the progress display is drawn: at most once a second while a point is measured, and never on
-a timer. Devices are not sampled for it: who watches does that (`watching`), so that a sweep that nobody watches samples
-nothing beyond what it measures.
+Every command shows its progress through `observed`: on stderr and in the status file. Like the progress display, the
+file is rewritten only when a worker sends a message, never on a timer, and at most once a second while a point is
+measured. Devices are not sampled here but by watchers (`watching`), so an unwatched sweep is not disturbed.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from benchmarking.core.untrusted.redaction import stored
 from benchmarking.measure.bench import Live
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.run.supervisor import Observer, Track
-from benchmarking.sweep.show.progress import Progress, cell_name, may_be_repeated_s
+from benchmarking.sweep.show.progress import Progress, cell_name, next_scan_s
 
 REWRITE_S = 1.0
-"""Between two rewrites while a point is measured; each takes a fraction of a millisecond."""
+"""Minimum seconds between two rewrites while a point is measured; each takes a fraction of a millisecond."""
 MOST_RESULTS = 12
 MOST_CELLS = 40
 MOST_MACHINES = 40
 MOST_DEVICES = 4
 MOST_TEXT = 500
 NAMED = 3
-"""Names that a sentence lists."""
+"""Maximum number of names listed in a sentence."""
 
 
 @contextmanager
 def observed(tracks: Sequence[Track], *, quiet: bool) -> Iterator[Observer]:
-    """What shows the progress of a sweep: on stderr unless quiet, and in its live status. At the end of the context the
-    status says how the sweep ended."""
+    """The observer that shows the progress of a sweep: on stderr unless quiet, and in its live status. At the end,
+    the status records how the sweep ended."""
     progress = Progress(tracks, quiet=quiet)
     observer = LiveObserver(progress, tracks)
     try:
@@ -62,7 +61,7 @@ def _reason(error: BaseException) -> str:
 
 
 class LiveObserver(Observer):
-    """Writes the live status, and passes everything on to the progress display."""
+    """Writes the live status, and forwards all events to the progress display."""
 
     def __init__(self, progress: Progress, tracks: Sequence[Track]) -> None:
         self._progress = progress
@@ -135,7 +134,7 @@ class LiveObserver(Observer):
         self._progress.close()
 
     def end(self, state: Literal["finished", "failed", "interrupted"], how: str) -> None:
-        """The sweep is over."""
+        """Record how the sweep ended."""
         self._current, self._activity = None, how
         self._write(state)
 
@@ -173,10 +172,10 @@ class LiveObserver(Observer):
             )
         except StorageError as error:
             self._give_up(error)
-        self._write_again_s = may_be_repeated_s(began_s, len(self._tracks))
+        self._write_again_s = next_scan_s(began_s, len(self._tracks))
 
     def _give_up(self, error: StorageError) -> None:
-        """Without a live status the sweep is measured all the same."""
+        """Continue the sweep without a live status."""
         self._file = None
         self._progress.waiting(f"no live status: {error}")
 
@@ -192,14 +191,16 @@ class LiveObserver(Observer):
         ]
 
     def _cleaned(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Without secrets; of an anonymous run also without names of hosts and users."""
+        """The content without secrets, and for an anonymous run without names of hosts and users."""
         cleaned: dict[str, Any] = stored(content, anonymous=self._is_anonymous)
         return cleaned
 
 
 def _fixed(tracks: Sequence[Track]) -> dict[str, Any]:
-    """What does not change while the sweep runs."""
-    here = [track.plan.cell.device for track in tracks if track.plan.cluster is None]  # of others nothing is sampled
+    """The fields that do not change during the sweep."""
+    here = [
+        track.plan.cell.device for track in tracks if track.plan.cluster is None
+    ]  # devices of other machines are not sampled
     devices = {device.selector: device for device in here}
     folder = tracks[0].folder if tracks else None
     is_saved = folder is not None and FOLDER.fullmatch(folder.name) is None
@@ -212,7 +213,7 @@ def _fixed(tracks: Sequence[Track]) -> dict[str, Any]:
 
 
 def words(tracks: Sequence[Track]) -> str:
-    """What a sweep measures: "gpt2 on cpu (eager, float32): 8 points in 3 launches, profile standard"."""
+    """A description of a sweep: "gpt2 on cpu (eager, float32): 8 points in 3 launches, profile standard"."""
     if not tracks:
         return "nothing"
     cells = [track.plan.cell for track in tracks]

@@ -1,7 +1,6 @@
-"""A profile in words and tables: where the time goes, and what to try, each with the measured evidence for it.
+"""A profile as text and tables: where the time goes, and what to try, each with measured evidence.
 
-Advice without evidence in the profile is not given: a share of the time, a count, or a measured peak rate stands behind
-every line.
+Every piece of advice is backed by evidence in the profile: a share of the time, a count, or a measured peak rate.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from benchmarking.runtimes.support.lookup import default_runtime
 
 MOST_LAYERS, MOST_OPERATORS = 12, 10
 NOTABLE = 0.15
-"""Of a call: a share from which on a part of it is worth a remedy."""
+"""Minimum share of a call for a part to be worth a remedy."""
 NOTABLE_ATTENTION = 0.05
 MATCHED = 0.9
-"""Of the time in operators: less in modules is said."""
+"""Share of operator time matched with modules below which the report says so."""
 FASTER_PEAK = 1.3
 """A precision whose measured peak is higher by this factor is worth trying."""
 WORDS = {"feed_forward": "feed-forward", "mixer": "mixer (state space)"}
 DISTURBED = 3.0
-"""Of the median call: from there on something else had the processors."""
+"""Ratio to the median call from which on other programs probably disturbed the slowest call."""
 HALVES = ("bfloat16", "float16")
 SOFTMAX = ("softmax", "bmm", "baddbmm")
 FUSED_ATTENTION = ("scaled_dot_product", "flash", "attention")
@@ -53,7 +52,7 @@ class Advice:
     what: str
     """batch, compile, precision, attention, quantise, memory, tokenize or graph breaks."""
     text: str
-    """In words, with the evidence."""
+    """The advice with its evidence."""
 
 
 def profile_text(profile: Profile, page: Page = PLAIN) -> str:
@@ -82,8 +81,8 @@ def _head(profile: Profile) -> list[str]:
     overhead = f"{profiled / plain - 1:+.0%}" if plain else "unknown"
     return [
         visible(f"{cell.subject} on {cell.device.selector}, {cell.runtime} {cell.precision}, {profile.point.label}"),
-        f"profiler {call.profiler}: a call takes {number(profiled, 3)} ms under it, {number(plain, 3)} ms "
-        f"without ({overhead}), {len(call.latency_ms)} calls each, in turns",
+        f"profiler {call.profiler}: a call takes {number(profiled, 3)} ms with it and {number(plain, 3)} ms "
+        f"without ({overhead}), {len(call.latency_ms)} alternating calls each",
     ]
 
 
@@ -113,7 +112,7 @@ def time_ms(module: ModuleTime) -> float:
 
 
 def whole_ms(module: ModuleTime) -> float:
-    """A module's time with the modules inside it, where `time_ms` is."""
+    """A module's time including nested modules, on the same side as `time_ms`."""
     return module.inclusive_ms if module.device_inclusive_ms is None else module.device_inclusive_ms
 
 
@@ -162,7 +161,7 @@ def _is_outermost(module: ModuleTime, own: Sequence[ModuleTime]) -> bool:
 
 
 def _limited(profile: Profile, kind: str) -> str:
-    """What limits most of the operators' time in a part."""
+    """The limit that applies to most of the operators' time in a part."""
     spent: dict[str, float] = defaultdict(float)
     for operator in profile.call.breakdown.operators:
         if operator.kind == kind and operator.bound is not None:
@@ -200,7 +199,7 @@ def _layers(profile: Profile) -> Table:
 
 
 def _operators(profile: Profile) -> Table:
-    """The operators that take longest, over all modules."""
+    """The slowest operators, over all modules."""
     spent: dict[str, list[OperatorTime]] = defaultdict(list)
     for operator in profile.call.breakdown.operators:
         spent[operator.operator].append(operator)
@@ -232,13 +231,13 @@ def _operator_row(own: Sequence[OperatorTime], total: float) -> tuple[str, ...]:
 
 
 def _rate(done: Sequence[tuple[float | None, float]]) -> str:
-    """Thousand millions a second, of what was counted."""
+    """Giga-units per second, over what was counted."""
     amount, spent_ms = sum(one or 0 for one, _ in done), sum(ms for one, ms in done if one)
     return number(amount / spent_ms / 1e6, 3) if amount and spent_ms else "-"
 
 
 def _where(profile: Profile) -> Iterator[str]:
-    """The time in sentences."""
+    """Sentences about where the time goes."""
     breakdown = profile.call.breakdown
     shares = [f"{WORDS.get(kind, kind)} {share:.0%}" for kind, share in kind_shares(profile).items()]
     yield f"{listed(shares, 4)} of a call."
@@ -250,7 +249,7 @@ def _where(profile: Profile) -> Iterator[str]:
         factor = f", {layers[slowest] / usual:.1f} times the median layer" if usual else ""
         yield visible(f"The slowest layer is {slowest}: {number(layers[slowest], 3)} ms{factor}.")
     if (outside := _outside_ms(profile)) is not None:
-        yield f"Outside of all operators (Python and the framework): {outside / breakdown.host_ms:.0%}."
+        yield f"Outside all operators (Python and the framework): {outside / breakdown.host_ms:.0%}."
     if (idle := breakdown.metrics.get("device_idle_ms")) is not None:
         launches = breakdown.metrics["kernel_launches"]
         yield f"The accelerator waits for {idle / breakdown.host_ms:.0%} of a call, in {launches:.0f} launches."
@@ -258,14 +257,16 @@ def _where(profile: Profile) -> Iterator[str]:
         yield f"A call allocates at most {number(peak / BYTES_PER_MB, 2)} MB at a time{_at_peak(breakdown.modules)}."
     longest, usual_ms = max(profile.call.profiled_ms), median(profile.call.profiled_ms)
     if longest > DISTURBED * usual_ms:
-        text = f"The slowest call took {longest / usual_ms:.1f} times the median: means include what disturbed it."
+        text = (
+            f"The slowest call took {longest / usual_ms:.1f} times the median, and the means include the disturbance."
+        )
         yield f"{text} Profile on an idle machine."
     if "bound" in breakdown.missing:
-        yield f"Whether operators are limited by arithmetic or by memory is not known: {breakdown.missing['bound']}."
+        yield f"Whether operators are compute-bound or memory-bound is unknown: {breakdown.missing['bound']}."
 
 
 def _unseen(breakdown: Breakdown) -> Iterator[str]:
-    """Why the parts of the model are not all seen: graphs of a compiler, or nodes without modules."""
+    """Why some parts of the model are not visible: a compiler's graphs, or nodes without modules."""
     graphs, breaks = (breakdown.metrics.get(name) for name in ("graph_count", "graph_break_count"))
     if graphs is not None:
         breaks = breaks or 0
@@ -274,12 +275,12 @@ def _unseen(breakdown: Breakdown) -> Iterator[str]:
             f"break{'' if breaks == 1 else 's'} between them; inside a graph there are no modules, only operators."
         )
     if isinstance(took_s := breakdown.details.get(COMPILE_S), float):
-        yield f"Compiling took {number(took_s, 2)} s before, and is no part of the profile."
+        yield f"Compilation took {number(took_s, 2)} s beforehand and is not part of the profile."
     matched = breakdown.details.get("matched_share")
     if matched == 0:
-        yield "No operator could be matched with a module: --rebuild always exports the model again, with its modules."
+        yield "No operator could be matched with a module: use --rebuild always to export the model again with modules."
     elif isinstance(matched, float) and matched < MATCHED:
-        yield f"Of the time in operators only {matched:.0%} could be matched with modules; the rest counts as other."
+        yield f"Only {matched:.0%} of the time in operators could be matched with modules; the rest counts as other."
 
 
 def _at_peak(modules: Sequence[ModuleTime]) -> str:
@@ -291,7 +292,7 @@ def _at_peak(modules: Sequence[ModuleTime]) -> str:
 
 
 def _outside_ms(profile: Profile) -> float | None:
-    """Time in no operator, less what the profiler adds to a call; None where the profiler does not tell."""
+    """Time outside operators, less the profiler's overhead; None if the profiler does not report it."""
     breakdown, call = profile.call.breakdown, profile.call
     outside = breakdown.metrics.get("outside_operators_ms")
     return None if outside is None else max(0.0, outside - max(0.0, median(call.profiled_ms) - median(call.latency_ms)))
@@ -309,7 +310,7 @@ def _batch(profile: Profile) -> Iterator[Advice]:
         text = f"a larger batch: the accelerator waits for the host for {idle / host_ms:.0%} of a call"
         yield Advice(what="batch", text=text)
     elif outside is not None and idle is None and outside >= NOTABLE * host_ms:
-        text = f"a larger batch: {outside / host_ms:.0%} of a call runs no operator, and hardly grows with the batch"
+        text = f"a larger batch: {outside / host_ms:.0%} of a call is outside operators and hardly grows with the batch"
         yield Advice(what="batch", text=text)
 
 
@@ -327,12 +328,12 @@ def _compile(profile: Profile) -> Iterator[Advice]:
     calls = breakdown.metrics.get("operator_calls", 0.0)
     if small >= NOTABLE * total:
         text = (
-            f"--runtime compiled: operators without matrix products, limited by memory, take {small / total:.0%} of a "
-            "call, and a compiler fuses them"
+            f"--runtime compiled: memory-bound operators without matrix products take {small / total:.0%} of a call, "
+            "and a compiler can fuse them"
         )
         yield Advice(what="compile", text=text)
     elif outside >= NOTABLE * breakdown.host_ms:
-        text = f"--runtime compiled: {calls:.0f} calls of operators, and {outside / breakdown.host_ms:.0%} between them"
+        text = f"--runtime compiled: {calls:.0f} operator calls, with {outside / breakdown.host_ms:.0%} between them"
         yield Advice(what="compile", text=text)
 
 
@@ -346,8 +347,8 @@ def _precision(profile: Profile) -> Iterator[Advice]:
     name = max(better, key=lambda one: better[one])
     if better[name] >= FASTER_PEAK:
         text = (
-            f"--precision {name}: {products / total:.0%} of a call is limited by arithmetic, and the measured peak of "
-            f"{name} is {better[name]:.1f} times that of {precision} here"
+            f"--precision {name}: {products / total:.0%} of a call is compute-bound, and the measured peak rate of "
+            f"{name} is {better[name]:.1f} times that of {precision} on this device"
         )
         yield Advice(what="precision", text=text)
 
@@ -359,7 +360,7 @@ def _quantise(profile: Profile) -> Iterator[Advice]:
     if rate and spent >= NOTABLE * total and profile.run.cell.precision not in ("int8", "int4"):
         moved = sum(one.bytes_accessed or 0 for one in products)
         text = (
-            f"--precision int8: matrix products limited by memory take {spent / total:.0%} of a call; they move "
+            f"--precision int8: memory-bound matrix products take {spent / total:.0%} of a call; they move "
             f"{moved / BYTES_PER_MB:.0f} MB, {1e3 * moved / rate:.3g} ms at the measured {rate / 1e9:.3g} GB/s, and "
             "int8 weights are smaller"
         )
@@ -372,7 +373,7 @@ def _attention(profile: Profile) -> Iterator[Advice]:
     unfused = sum(_own_ms(one) for one in operators if any(word in one.operator.lower() for word in SOFTMAX))
     if not is_fused and unfused >= NOTABLE_ATTENTION * _all_ms(profile):
         share = unfused / _all_ms(profile)
-        text = f"--attention sdpa: softmax and products of scores run one by one, and take {share:.0%} of a call"
+        text = f"--attention sdpa: unfused softmax and score products take {share:.0%} of a call"
         yield Advice(what="attention", text=text)
 
 
@@ -391,7 +392,7 @@ def _tokenize(profile: Profile) -> Iterator[Advice]:
     call = profile.call
     if call.tokenize_ms and median(call.tokenize_ms) >= NOTABLE * median(call.total_ms):
         share = median(call.tokenize_ms) / median(call.total_ms)
-        text = f"tokenize while the model runs: making the inputs takes {share:.0%} of the total"
+        text = f"tokenize while the model runs: preparing the inputs takes {share:.0%} of the total"
         yield Advice(what="tokenize", text=text)
 
 

@@ -1,6 +1,6 @@
 """The progress of a sweep on stderr: on a terminal a bar with the time left, elsewhere a line per finished point.
 
-It is drawn only when a message of a worker arrives; the supervisor sleeps in between.
+It is drawn only when a worker sends a message; the supervisor sleeps in between.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from benchmarking.measure.bench import Live
 from benchmarking.measure.settings import Settings
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
-from benchmarking.sweep.run.budget import LEAST_CALLS, UNTIMED_CALLS, Besides, fewest_calls
+from benchmarking.sweep.run.budget import LEAST_CALLS, UNTIMED_CALLS, Overhead, fewest_calls
 from benchmarking.sweep.run.supervisor import Observer, Track
 
 LARGE = 20
-"""Cells from which what looks at every cell is done less often."""
+"""Number of cells from which work that scans every cell is done less often."""
 SHARE = 20
-"""It then gets one part of so many of the time."""
+"""Such work then takes at most 1 / this of the time."""
 OVER = 0.2
-"""Of the budget: a sweep that exceeds it by less is not worth a warning."""
+"""Ratio to the budget below which exceeding it is not worth a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """How long a measured point took in a launch."""
+    """The time that a measured point took in a launch."""
 
     track: str
     """Run id."""
@@ -44,10 +44,11 @@ class Timed:
     calls: int
     """Warm-up and timed calls."""
     calls_s: float
-    """Their time."""
+    """Seconds of these calls."""
 
     def scaled_s(self, point: Point, settings: Settings) -> float:
-        """Seconds of another point: each call takes longer in proportion to the work, within the settings' limits."""
+        """Estimated seconds of another point: the time of a call is proportional to the work, within the settings'
+        limits."""
         calls_s = self.calls_s * work(point) / self.work
         if settings.fixed_iterations is None:
             longest_s = settings.warmup_max_time_s + settings.max_time_s
@@ -55,13 +56,13 @@ class Timed:
         return calls_s + self.other_s(point)
 
     def call_s(self, point: Point) -> float:
-        """Seconds of a call at another point."""
+        """Estimated seconds of a call at another point."""
         return self.calls_s / self.calls * work(point) / self.work
 
     def other_s(self, point: Point) -> float:
-        """Seconds of another point without its calls."""
-        besides = Besides.of(self.seconds - self.calls_s, self.calls_s / self.calls)
-        return besides.seconds(self.call_s(point))
+        """Estimated seconds of another point apart from its calls."""
+        overhead = Overhead.of(self.seconds - self.calls_s, self.calls_s / self.calls)
+        return overhead.seconds(self.call_s(point))
 
 
 class Progress(Observer):
@@ -82,9 +83,9 @@ class Progress(Observer):
         self._estimate_again_s = 0.0
         self._began_s = self._point_began_s
         self._measured_s = 0.0
-        """Of all timed calls, without those of warm-ups."""
+        """Seconds of all timed calls, excluding warm-ups."""
         self._warm_up_began_s: float | None = None
-        """Of the current point, until a call of it is known."""
+        """Seconds of a call of the current point, until one was measured."""
         self._has_warned = self._has_summed_up = False
 
     @property
@@ -106,7 +107,7 @@ class Progress(Observer):
                 self._loads_s.append(self._point_began_s - self._launched_s)
                 self._is_loading = False
         else:
-            self._look_at_the_warm_up(track, point, live)
+            self._estimate_from_warm_up(track, point, live)
         self._show(_live_text(track, launch, point, live), is_news=live is None)
 
     def measured(self, track: Track, measurement: Measurement) -> None:
@@ -117,7 +118,7 @@ class Progress(Observer):
         began_s = time.monotonic()
         if began_s >= self._estimate_again_s or self._settled() == self._total():
             self._left_s = self._estimate_left_s()
-            self._estimate_again_s = may_be_repeated_s(began_s, len(self._tracks))
+            self._estimate_again_s = next_scan_s(began_s, len(self._tracks))
         if self._timed and track.open_points():
             self._warn_if_over_budget(track, self._points_left_s(track))
         self._show(f"{cell_name(track.plan.cell)}  {measurement.point.label}")
@@ -135,19 +136,18 @@ class Progress(Observer):
             self._show("", is_news=False)
 
     def close(self) -> None:
-        """Leave a clean line behind; after the last point say how much of the time were timed calls."""
+        """Clear the line; after the last point, print the share of timed calls in the total time."""
         if self._measured_s and not self._has_summed_up and self._settled() == self._total():
             self._has_summed_up = True
             wall_s = time.monotonic() - self._began_s
             share = f", {self._measured_s / wall_s:.0%} of it timed calls"
             if any(track.plan.cluster is not None for track in self._tracks):
-                share = ""  # several machines measured at a time
+                share = ""  # several machines measured at the same time
             self._display.say(f"{_points(len(self._timed))} in {duration(wall_s)}{share}")
         self._display.close()
 
-    def _look_at_the_warm_up(self, track: Track, point: Point, live: Live) -> None:
-        """Of the first point: estimate the time left from a single call of the warm-up, where it was too slow for
-        more."""
+    def _estimate_from_warm_up(self, track: Track, point: Point, live: Live) -> None:
+        """Estimate the time left from a single warm-up call of the first point, if it is too slow for more calls."""
         if self._timed or track.plan.settings.fixed_warmup_iterations is not None:
             return
         if live.phase == "warmup":
@@ -159,7 +159,7 @@ class Progress(Observer):
                 self._left_s = (1 + UNTIMED_CALLS) * call_s * works
 
     def _warn_if_over_budget(self, track: Track, left_s: float) -> bool:
-        """Say once how long it will take, where the budget has no room for even the fewest calls."""
+        """Warn once if even the minimum of calls exceeds the budget."""
         settings = track.plan.settings
         if settings.budget_s is None or settings.fixed_iterations is not None or self._has_warned:
             return False
@@ -168,9 +168,9 @@ class Progress(Observer):
         self._has_warned = left_s > max(0.0, room_s) + OVER * launches * settings.budget_s
         if self._has_warned:
             self._display.say(
-                f"slow: the {_points(len(track.open_points()))} left take about {duration(left_s)} with the fewest "
-                f"calls, more than the time budget of {settings.budget_s:g} s; Ctrl-C keeps what is measured, fewer "
-                "or smaller points (--batch-sizes 1) take less"
+                f"slow: the remaining {_points(len(track.open_points()))} need about {duration(left_s)} even with the "
+                f"minimum of calls, more than the time budget of {settings.budget_s:g} s: measure fewer or smaller "
+                "points (--batch-sizes 1), or press Ctrl-C to stop and keep the results so far"
             )
         return self._has_warned
 
@@ -208,14 +208,15 @@ class Progress(Observer):
         return [f"about {duration(self._left_s)} left"] if self._left_s else []
 
     def _estimate_left_s(self) -> float | None:
-        """The time of the launches and points that are left."""
+        """The estimated time of the remaining launches and points."""
         if not self._timed:
             return None
         load_s = statistics.fmean(self._loads_s) if self._loads_s else 0.0
         return sum(load_s * track.launches_left + self._points_left_s(track) for track in self._tracks)
 
     def _points_left_s(self, track: Track) -> float:
-        """The time of a track's open points, each as in earlier launches or scaled from the point with nearest work."""
+        """The estimated time of a track's open points, from earlier launches or scaled from the point with the nearest
+        work."""
         own = [one for one in self._timed if one.track == track.plan.run_id] or self._timed
         settings, left_s, call_s, other_s = track.plan.settings, 0.0, 0.0, 0.0
         for point in track.open_points():
@@ -232,10 +233,10 @@ class Progress(Observer):
         return min(left_s, other_s + fewest_calls(budget_s - other_s, call_s) * call_s)
 
 
-def may_be_repeated_s(began_s: float, cells: int) -> float:
-    """When work that looks at every cell of a sweep and is just over may be done again, on the clock `time.monotonic`.
+def next_scan_s(began_s: float, cells: int) -> float:
+    """When work that scans every cell of a sweep, and has just ended, may be done again (clock `time.monotonic`).
 
-    A sweep of thousands of cells has such work for each of thousands of points.
+    A sweep of thousands of cells would otherwise scan all of them after each of thousands of points.
     """
     now_s = time.monotonic()
     return now_s + (SHARE * (now_s - began_s) if cells > LARGE else 0.0)
@@ -268,13 +269,13 @@ def _points(count: int) -> str:
 
 
 def _seconds(measurement: Measurement, phase: str) -> float:
-    """Of the calls of a phase."""
+    """Seconds of the calls of a phase."""
     wall = [one for one in measurement.samples if one.metric == LATENCY_WALL and one.phase == phase]
     return sum(sum(samples.values) * samples.inner_loops for samples in wall) / 1e3
 
 
 def _timed(track: Track, measurement: Measurement, seconds: float) -> Timed | None:
-    """How long a point took; None for one without samples."""
+    """The time of a point; None if it has no samples."""
     wall = [samples for samples in measurement.samples if samples.metric == LATENCY_WALL]
     calls = sum(len(samples.values) * samples.inner_loops for samples in wall)
     if not calls:

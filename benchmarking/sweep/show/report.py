@@ -1,6 +1,6 @@
-"""A run as a table: a column for each axis of its points and each metric that was measured, then its validity.
+"""A run as a table: a column for each axis and each measured metric, then the validity.
 
-Below it a sentence for each failure and each kind of doubt, and what a longer profile adds."""
+Below the table are a sentence for each failure and each kind of doubt, and what a longer profile would add."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
 from benchmarking.workloads.support.families import family_named
 
 MAX_POINTS = 3
-"""Points named with a doubt; the others are counted."""
+"""Maximum number of points named with a doubt; others are only counted."""
 WHERE = frozenset({"launch", "launches"})
-"""Evidence that says where a doubt arose, not what was found."""
+"""Keys of evidence that tell where a doubt arose rather than what was found."""
 
 
 def table(run: Run, page: Page = PLAIN) -> str:
@@ -35,7 +35,7 @@ def table(run: Run, page: Page = PLAIN) -> str:
 
 
 def left_out(table: Table) -> list[str]:
-    """The remark on columns for which there is no room."""
+    """The remark about columns that did not fit."""
     return [f"not shown: {', '.join(table.left_out)} (--json prints every metric)"] if table.left_out else []
 
 
@@ -121,7 +121,7 @@ def _output_error(result: Result) -> str | None:
 
 
 def _compile_time(result: Result) -> str | None:
-    """Seconds with an empty and with a filled cache, as far as measured: "35.2, 6.5 warm"."""
+    """Seconds with a cold and with a warm cache, as far as measured: "35.2, 6.5 warm"."""
     cold, warm = (result.metrics.get(f"compile_{state}_s") for state in ("cold", "warm"))
     if cold is None and warm is None:
         return _number(result.metrics, "compile_s")
@@ -137,7 +137,7 @@ def _verdict(result: Result) -> str:
 
 
 def _load(run: Run) -> list[str]:
-    """How long a process took to load the model, which all points share."""
+    """The load time of a process, which all points share."""
     if not run.load_time_s:
         return []
     processes = f" (median of {len(run.loads)} processes)" if len(run.loads) > 1 else ""
@@ -145,14 +145,14 @@ def _load(run: Run) -> list[str]:
 
 
 def _pooled(run: Run) -> list[str]:
-    """The shown percentiles that are of all launches together."""
+    """A remark for each shown percentile that is pooled over all launches."""
     column = METRICS["latency_p90_ms"]
     pooled = [result.point.label for result in run.results if column.column in result.pooled_quantiles]
-    return [f"{column.heading} of the calls of all processes together at {_listed(pooled)}"] if pooled else []
+    return [f"{column.heading} pooled over the calls of all processes at {_listed(pooled)}"] if pooled else []
 
 
 def _remarks(run: Run) -> list[str]:
-    """Each failure with its reason, and each kind of doubt with its points, its meaning and what to do."""
+    """Each failure with its reason, and each kind of doubt with its points, meaning and advice."""
     remarks = [
         f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}"
         for result in run.results
@@ -167,7 +167,7 @@ def _remarks(run: Run) -> list[str]:
 
 
 def _doubt(kind: str, cases: Sequence[tuple[str, Doubt]]) -> str:
-    """A kind of doubt in a sentence; with evidence where that decides whether a result counts at all."""
+    """A sentence about a kind of doubt, with the evidence if the doubt makes a result invalid."""
     _, first = cases[0]
     evidence = _evidence(first) if first.severity == "invalid" or kind not in KINDS else ""
     return f"{kind} ({_listed([label for label, _ in cases])}): {sentence(kind)}{evidence}"
@@ -184,15 +184,15 @@ def _evidence(doubt: Doubt) -> str:
 
 
 def _profile(run: Run) -> list[str]:
-    """What the next longer profile adds to a run of the default one, and what its budget cut."""
+    """What a longer profile would add to a run of the default one, and which points its budget cut short."""
     chosen, longer = run.settings, PROFILES["standard"]
     if chosen.get("profile") != DEFAULT_PROFILE or not any(result.status == "ok" for result in run.results):
         return []
     cut = [result.point.label for result in run.results if _is_cut(result)]
     lines = [f"time budget of {chosen['budget_s']:g} s: fewer calls at {_listed(cut)}"] if cut else []
     launches = max(result.launches or 0 for result in run.results)
-    processes = f"{launches} process{'es' * (launches > 1)} a point"
-    more = f"{longer.launches} processes a point, calls until the interval is within "
+    processes = f"{launches} process{'es' * (launches > 1)} per point"
+    more = f"{longer.launches} processes per point, calls until the interval is within "
     more += f"{longer.target_relative_half_width:.0%}"
     return [*lines, f"profile {DEFAULT_PROFILE}: a first look, {processes}; --profile standard: {more}"]
 
@@ -212,7 +212,7 @@ def _number(metrics: Mapping[str, float], name: str) -> str | None:
 
 
 def _interval(result: Result) -> str | None:
-    """The interval between launches; one of fewer launches speaks of their own calls only and is left out."""
+    """The interval between launches; None with too few launches, where it would only cover the calls within them."""
     low, high = (_number(result.metrics, name) for name in ("latency_ci_low_ms", "latency_ci_high_ms"))
     return None if low is None or high is None or result.ci_scope != "between" else f"{low} .. {high}"
 

@@ -1,4 +1,4 @@
-"""Runs of one setup with several numbers of threads: how many times as fast each is as that with the fewest."""
+"""Thread scaling: the speed-up of each number of threads over the fewest."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class Scaled:
     status: Status
     median_ms: float | None
     speed_up: SpeedUp | None
-    """Over the fewest threads that measured the point; None for those themselves, and where one is not ranked."""
+    """Speed-up over the fewest threads that measured the point; None for these, and if one is not ranked."""
     efficiency: float | None
-    """The speed-up over that of perfect scaling, in which twice the threads take half the time; None without one."""
+    """The speed-up as a share of perfect scaling, where twice the threads take half the time; None without a
+    speed-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +54,13 @@ def scalings(runs: Sequence[Run]) -> tuple[Scaling, ...]:
 
 
 def scaling_text(scaling: Scaling, page: Page = PLAIN) -> str:
-    """The scaling as text: what is scaled, the table, and what its words mean."""
+    """The scaling as text: title, table and remarks."""
     above, *below = (wrapped(text, page.text_width) for text in (title(scaling), *remarks(scaling)))
     return "\n".join([above, table_text(scaling_table(scaling, page), page), "", *below])
 
 
 def title(scaling: Scaling) -> str:
-    """What is scaled, in one line."""
+    """The title of the scaling."""
     where = scaling.device_name or scaling.device
     return f"{scaling.model_id} on {where}, {scaling.runtime}, {scaling.precision}: scaling over threads"
 
@@ -70,15 +71,15 @@ def scaling_table(scaling: Scaling, page: Page = PLAIN) -> Table:
 
 
 def remarks(scaling: Scaling) -> list[str]:
-    """What the words of the table mean."""
-    notes = ["efficiency: the speed-up over that of perfect scaling, where twice the threads take half the time"]
+    """Explanations of the terms in the table."""
+    notes = ["efficiency: speed-up as a share of perfect scaling, where twice the threads take half the time"]
     if any(one.speed_up is not None and one.speed_up.scope == "within" for one in scaling.points):
         notes.append("(calls): fewer than 3 launches, so the interval covers only the variation between calls")
     return notes
 
 
 def _setup(run: Run) -> str:
-    """The key of the runs that differ in their threads only."""
+    """The key shared by runs that differ only in their threads."""
     cell = replace(run.cell, num_threads=None)
     return canonical_hash([run.hardware.hardware_id, to_json(cell)])
 

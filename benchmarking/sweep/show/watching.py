@@ -1,6 +1,6 @@
-"""What somebody sees who watches the sweeps of this machine: their live statuses, and the use of their devices.
+"""Watching the sweeps of this machine: their live statuses, and the use of their devices.
 
-Devices are sampled by who watches, in processes of the watcher's own, and only while somebody looks.
+The watcher samples devices in its own processes, and only while it is being used.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from benchmarking.measure.monitor import DeviceMonitor, Usage
 
 
 class Watch:
-    """The sweeps of this user on this machine. While one is looked at, its devices are sampled.
+    """Watches the sweeps of this user on this machine, and samples the devices of running ones.
 
-    Usable by several threads; close it at the end. Where nobody looks for `idle_s` seconds, sampling ends.
+    Thread-safe; close it at the end. Sampling ends after `idle_s` seconds without a call of `look`.
     """
 
     def __init__(self, *, sample_interval: float = 1.0, keep: int = 300, idle_s: float = 15.0) -> None:
@@ -32,7 +32,7 @@ class Watch:
         self._idle: threading.Timer | None = None
 
     def look(self) -> Sight:
-        """What there is now. Raises StorageError where the folder of the statuses cannot be used."""
+        """The current state. Raises StorageError if the folder of the statuses cannot be used."""
         found = read_all()
         states = [(status, status.state_now()) for status in found.statuses]
         running = [status for status, state in states if state == "running"]
@@ -86,7 +86,7 @@ class Watch:
 
 
 def _measured_devices(status: LiveStatus) -> list[Device]:
-    """The devices of a sweep that are no processor: of that one every sweep has a meter."""
+    """The devices of a sweep other than the CPU, for which every sweep has a meter."""
     found = []
     for device in status.devices:
         kind = kind_of(device.type)
@@ -96,7 +96,7 @@ def _measured_devices(status: LiveStatus) -> list[Device]:
 
 
 class Metering:
-    """A monitor of one device of a sweep, or of the processor for its processes, from now on."""
+    """Monitors one device of a sweep, or the CPU use of its processes, from now on."""
 
     def __init__(self, status: LiveStatus, device: Device | None, sample_interval: float, keep: int) -> None:
         pids = (status.owner.pid,)
@@ -109,11 +109,11 @@ class Metering:
         )
         self._trouble: str | None = None
         self._is_over = threading.Event()
-        # A thread, since a vendor's library may take seconds to open.
+        # In a thread, since opening a vendor's library may take seconds.
         threading.Thread(target=self._run, daemon=True, name="metering").start()
 
     def seen(self) -> Meter:
-        """Everything sampled so far."""
+        """All samples so far."""
         usage, device = self._monitor.usage, self._monitor.device()
         courses = tuple(course for name in READINGS if (course := _course(usage, name)) is not None)
         last = usage.samples[-1].missing if usage.samples else {}

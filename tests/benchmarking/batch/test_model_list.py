@@ -71,7 +71,7 @@ def test_patterns_that_match_nothing_or_leave_nothing_are_refused():
     assert select_entries(entries, ["tiny*"], ["x*"], "here") == entries
     with pytest.raises(UsageError, match="here: include: no model matches 'gpt2'"):
         select_entries(entries, ["tiny*", "gpt2"], [], "here")
-    with pytest.raises(UsageError, match="leave no model of 1"):
+    with pytest.raises(UsageError, match="select none of 1 models"):
         select_entries(entries, [], ["*"], "here")
 
 
@@ -83,10 +83,10 @@ def test_patterns_that_match_nothing_or_leave_nothing_are_refused():
         ("models: [a]\nbatch_sizes: [1, two]\n", "models.yaml:2: batch_sizes takes whole numbers from 1: got 'two'"),
         ("models: [a]\nbatch_sizes: [true]\n", "models.yaml:2: batch_sizes takes whole numbers from 1: got True"),
         ("models: [a]\nbatch_sizes: []\n", "models.yaml:2: batch_sizes is an empty list"),
-        ("models: [a]\nbatch_sizes: [1, 1]\n", "models.yaml:2: batch_sizes has 1 twice"),
+        ("models: [a]\nbatch_sizes: [1, 1]\n", "models.yaml:2: batch_sizes contains 1 twice"),
         ("models: [a]\naudio_seconds: [0]\n", "models.yaml:2: audio_seconds takes numbers above 0: got 0"),
         ("models: [a]\nprecisions: [float64]\n", "models.yaml:2: precisions unknown precision 'float64': did you mean"),
-        ("models: [a]\ndevices: [null]\n", 'got nothing (null means nothing in YAML: write "null" in quotes)'),
+        ("models: [a]\ndevices: [null]\n", 'got null (to get the word, write "null" in quotes)'),
         ("models: [a]\nskip_unsupported: 1\n", "models.yaml:2: skip_unsupported takes true or false: got 1"),
         ("models: [a]\ntags: [x]\n", "models.yaml:2: tags takes keys and values: got a list"),
         ("models: [a]\ngrids:\n  - {steps_: [1]}\n", "models.yaml:3: grids: steps_ is not an axis"),
@@ -123,7 +123,7 @@ def test_aliases_of_aliases_do_not_explode(listed):
 
 
 def test_a_text_list_without_a_model_and_with_one_twice(listed):
-    with pytest.raises(UsageError, match=r"models\.txt: contains no model"):
+    with pytest.raises(UsageError, match=r"models\.txt: contains no models"):
         listed("# none\n", "models.txt")
     with pytest.raises(UsageError, match=r"models\.txt:3: a is listed twice \(first: models\.txt:1\)"):
         listed("a\nb\na\n", "models.txt")

@@ -79,7 +79,7 @@ def test_every_trouble_is_told_and_the_same_reason_once():
         "tiny-bert on nul (float32) [--models], tiny-gpt2 on nul (float32) [--models]: unknown device"
     )
     assert unknown.startswith("tiny-brt on null (float32) [--models], tiny-brt on nul (float32) [--models]: ")
-    assert (str(error.value), error.value.exit_code) == ("4 of 6 cells cannot be measured, so nothing was", 2)
+    assert (str(error.value), error.value.exit_code) == ("nothing measured: 4 of 6 cells are unsupported or invalid", 2)
 
 
 def test_many_cells_of_one_reason_are_named_in_part():
@@ -91,7 +91,7 @@ def test_many_cells_of_one_reason_are_named_in_part():
 
 def test_an_axis_no_model_has_is_refused_and_one_that_some_have_is_not():
     assert [len(one.points) for one in plan("tiny-bert", "tiny-gpt2", new_tokens=(2, 4))] == [1, 2]
-    with pytest.raises(UsageError, match=r"no model of the batch has an axis new_tokens \(number of new tokens\)"):
+    with pytest.raises(UsageError, match=r"no model of the batch has the axis new_tokens \(number of new tokens\)"):
         plan("tiny-bert", new_tokens=(2,))
 
 

@@ -100,7 +100,7 @@ def test_mocks_are_listed_as_omitted_unless_they_are_enabled(folder, write):
     write("one.py", plain("A") + "    is_mock = True\n" + plain("B"))
     found = discover(folder)
     assert labels(found) == ["one.B"]
-    assert found.left_out == {"one.A": "a mock: --enable-mock runs it"}
+    assert found.left_out == {"one.A": "a mock: use --enable-mock to run it"}
     assert labels(discover(folder, enable_mock=True)) == ["one.A", "one.B"]
 
 
@@ -121,7 +121,7 @@ def test_the_examples_are_mocks_with_both_ways_of_timing():
         ),
         (
             plain("A") + "    configs = [BenchmarkConfig(name='a')] * 2\n",
-            r"line 3: A\.configs holds the same config twice",
+            r"line 3: A\.configs contains the same config twice",
         ),
         (plain("A") + "    def measure_latency(self): ...\n", "line 3: A has both run and measure_latency"),
         ("class A(ModelBenchmark):\n    def setup_model(self): ...\n", "line 2: A has nothing to time"),

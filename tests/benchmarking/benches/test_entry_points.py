@@ -67,7 +67,7 @@ def test_a_function_gets_the_fields_that_it_names_and_its_call_is_timed(write, m
     ("body", "expected"),
     [
         ("def run_benchmark(batch_size=4): ...", ["run_benchmark"]),
-        ("def run_one(speed): ...", "parameter 'speed' is no field of BenchmarkConfig"),
+        ("def run_one(speed): ...", "parameter 'speed' is not a field of BenchmarkConfig"),
     ],
 )
 def test_functions_are_found_by_their_name_alone(folder, write, body, expected):
@@ -127,7 +127,7 @@ def test_a_config_takes_the_names_of_older_scripts():
     assert (config.measurement_iterations, config.num_tokens_to_generate) == (5, 16)
     found = create_config_variants(config, {"num_tokens_to_generate": [1, 2]})
     assert [one.new_tokens for one in found] == [1, 2]
-    with pytest.raises(UsageError, match="num_tokens_to_generate is another name of new_tokens"):
+    with pytest.raises(UsageError, match="num_tokens_to_generate is an alias of new_tokens"):
         BenchmarkConfig(name="a", new_tokens=1, num_tokens_to_generate=2)
 
 
@@ -152,7 +152,7 @@ def test_a_flag_that_no_config_has_is_refused(folder, write):
     benches = discover(folder).benches
     with pytest.raises(UsageError, match="no config of these benchmarks has a model_id"):
         replaced_configs(benches, options(model_id="x"))
-    with pytest.raises(UsageError, match="no config of these benchmarks generates tokens"):
+    with pytest.raises(UsageError, match="no config of these benchmarks has new_tokens"):
         replaced_configs(benches, options(new_tokens=(1,)))
 
 

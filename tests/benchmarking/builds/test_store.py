@@ -97,7 +97,9 @@ def test_always_makes_it_anew_and_a_failure_keeps_the_old_one(store):
 
 
 def test_never_takes_what_is_there_and_refuses_to_make_what_is_not(store):
-    with pytest.raises(BenchhouseError, match=r"no onnx build of tiny-bert .*--rebuild never forbids making one"):
+    with pytest.raises(
+        BenchhouseError, match=r"no onnx build of tiny-bert .*--rebuild never does not permit making one"
+    ):
         store.get(KEY, writes("a"), "never")
     build, _ = store.get(KEY, writes("a"))
     assert store.get(KEY, fails, "never") == (build, False)

@@ -83,11 +83,11 @@ def test_a_copy_is_correct_and_counts_bytes_read_and_written():
     bench = copying(4096, 1024)
     assert bench.problem(bench.run()) is None
     assert bench.work() == {"bytes_accessed": 8192}
-    assert bench.problem(torch.zeros(1024)) == "the copy is not its original"
+    assert bench.problem(torch.zeros(1024)) == "the copy differs from the source"
 
 
 def test_a_copy_that_fits_the_cache_is_an_error():
-    with pytest.raises(BenchhouseError, match="a copy of 4095 bytes would stay in the cache of 1024 bytes"):
+    with pytest.raises(BenchhouseError, match="a copy of 4095 bytes would fit in the cache of 1024 bytes"):
         copying(4095, 1024)
 
 
@@ -118,7 +118,7 @@ def test_a_dry_run_names_device_and_precisions_and_nothing_runs_on_the_device(mo
         assert shown.out.startswith("device     cpu: ")
         assert shown.err == ""
         assert "products   float32" in shown.out
-        assert "skipped    int8: not_supported: torch has no matrix product in it" in shown.out
+        assert "skipped    int8: not_supported: torch has no matrix product in this precision" in shown.out
     assert main(["--calibrate-device", "--device", "cpu", "--dry-run", "--json"]) == 0
     assert "float32" in json.loads(capsys.readouterr().out)["precisions"]
 
@@ -131,22 +131,22 @@ def test_remarks_name_what_is_not_measured_or_is_assumed():
     wishes = BenchPlanning(session_id="s", settings=settings("quick"))
     remarks = plan_calibration(wishes, "cpu", lambda text: None).remarks
     assert remarks["float16"] == "not_supported: no kernel"
-    assert remarks["int8"] == "not_supported: torch has no matrix product in it"
-    assert remarks["last-level cache"] == "unknown size: 0 MB are assumed"
+    assert remarks["int8"] == "not_supported: torch has no matrix product in this precision"
+    assert remarks["last-level cache"] == "size unknown: assuming 0 MB"
 
 
 def test_a_device_with_nothing_to_measure_is_an_error(monkeypatch, capsys):
     none = Sizes(matrices={}, copies_bytes=(), cache_bytes=1, cache_known=True, missing={"copy": "too small"})
     monkeypatch.setattr("benchmarking.calibration.planning.find_sizes", lambda device, precisions: none)
     assert main(ONCE) == 1
-    assert "nothing on cpu can be measured" in capsys.readouterr().err
+    assert "nothing can be measured on cpu" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
         (["--model-id", "tiny-bert"], "--calibrate-device measures the device, not a model: leave --model-id out"),
-        (["--device", "null"], "the calibration multiplies and copies with torch, which runs on cpu, cuda, rocm, mps"),
+        (["--device", "null"], "calibration needs torch, which runs on cpu, cuda, rocm, mps"),
     ],
 )
 def test_a_device_that_cannot_be_calibrated_is_an_error(capsys, arguments, why):

@@ -243,8 +243,8 @@ def test_the_search_is_said_in_a_sentence(stored, capsys):
     [
         (["--url", "localhost:8000"], "--url takes an address such as"),
         (["--url", "http://me:secret@host/v1"], r"\$OPENAI_API_KEY"),
-        (["--url", "http://x/v1", "--output-length", "ten"], "a length is 128"),
-        (["--url", "http://x/v1", "--output-length", "0"], "a length is 128"),
+        (["--url", "http://x/v1", "--output-length", "ten"], "expected 128, uniform:64-256"),
+        (["--url", "http://x/v1", "--output-length", "0"], "expected 128, uniform:64-256"),
         (
             ["--url", "http://x/v1", "--input-length", "5000000", "--request-rate", "4"],
             "exceed the limit of 100000000 per level",

@@ -152,7 +152,7 @@ def test_requests_in_flight_leave_no_moment_for_a_flush():
 
 
 def test_a_device_whose_cache_nothing_empties_refuses():
-    with pytest.raises(UnsupportedError, match="nothing empties the cache"):
+    with pytest.raises(UnsupportedError, match="the cache of this device cannot be flushed"):
         DeviceHandle().cold_cache()
 
 

@@ -85,7 +85,7 @@ def test_several_devices_are_one_cell_with_hardware_of_its_own(plan):
 
 
 def test_a_runtime_for_one_device_refuses_several(plan):
-    with pytest.raises(UnsupportedError, match="runtime compiled runs on one device at a time, not on cuda:0,cuda:1"):
+    with pytest.raises(UnsupportedError, match="runtime compiled uses a single device, not cuda:0,cuda:1"):
         plan(device="cuda:0,cuda:1", runtime="compiled")
 
 

@@ -71,5 +71,5 @@ def test_points_that_cannot_be_may_be_left_out():
 
 def test_a_grid_without_any_possible_point_is_refused_even_so():
     points = grid({"batch_size": (1,), "sequence_length": (128,)})
-    with pytest.raises(UsageError, match="no point is left"):
+    with pytest.raises(UsageError, match="no supported point to measure"):
         check_points(points, too_long, skip_unsupported=True)

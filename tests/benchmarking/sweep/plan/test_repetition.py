@@ -126,11 +126,14 @@ def test_a_run_that_no_command_measured_cannot_be_repeated(fields, why):
     ("fields", "why"),
     [
         ({"runtime": "kernelized", "runtime_mode": {"kernel_repo": "/theirs"}}, "it runs the code in '/theirs'"),
-        ({"runtime": "bench", "runtime_mode": {}}, "it runs the code in '': give that .* with --benches"),
+        (
+            {"runtime": "bench", "runtime_mode": {}},
+            "it runs the code in '': if you trust it, write the command yourself, with --benches",
+        ),
         ({"runtime_mode": {"output_dir": "/home"}}, "runtime compiled has no option 'output_dir'"),
         ({"runtime_mode": {"turn": "/theirs"}}, "runtime compiled has no option 'turn'"),
-        ({"runtime": "../evil"}, "there is no runtime '../evil'"),
-        ({"settings": {"profile": "quick", "launches": "1 --save"}}, "its launches is no number"),
+        ({"runtime": "../evil"}, "unknown runtime '../evil'"),
+        ({"settings": {"profile": "quick", "launches": "1 --save"}}, "its launches is not a number"),
     ],
 )
 def test_what_a_stored_run_names_beyond_the_measurement_is_not_run(fields, why):
@@ -176,5 +179,5 @@ def test_runs_that_differ_in_their_runtime_only_are_one_command():
 )
 def test_runs_that_differ_otherwise_are_refused(fields):
     run = replace(RUN, points=tuple(POINTS))
-    with pytest.raises(UsageError, match="2 commands measured these runs: choose one run"):
+    with pytest.raises(UsageError, match="these runs need 2 different commands: choose one run"):
         repeated_command([run, replace(run, **fields)])

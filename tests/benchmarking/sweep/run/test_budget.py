@@ -8,7 +8,7 @@ import pytest
 from benchmarking.core.records import Measurement, Point, Samples
 from benchmarking.measure.settings import PROFILES, Settings
 from benchmarking.sweep.run import budget
-from benchmarking.sweep.run.budget import UNTIMED_CALLS, Besides, Budget, fewest_calls
+from benchmarking.sweep.run.budget import UNTIMED_CALLS, Budget, Overhead, fewest_calls
 
 POINTS = tuple(Point(batch_size=batch, sequence_length=length) for length in (128, 512) for batch in (1, 2, 4, 8))
 QUICK = PROFILES["quick"]
@@ -97,8 +97,8 @@ def test_an_exhausted_budget_leaves_one_call_of_each_point(monkeypatch):
 
 def test_what_does_not_grow_with_the_work_is_not_taken_for_calls(monkeypatch):
     """Five seconds of energy windows at the first point are five at the others, not 75 times as many."""
-    assert Besides.of(5.0, 0.01) == Besides(UNTIMED_CALLS, 5.0 - UNTIMED_CALLS * 0.01)
-    assert Besides.of(0.02, 0.01) == Besides(2.0, 0.0)
+    assert Overhead.of(5.0, 0.01) == Overhead(UNTIMED_CALLS, 5.0 - UNTIMED_CALLS * 0.01)
+    assert Overhead.of(0.02, 0.01) == Overhead(2.0, 0.0)
     found = run(Clock(monkeypatch), 0.01, constant_s=5.0)
     assert all(now.min_calls == 5 and now.max_time_s > 1.0 for now, _ in found)
 

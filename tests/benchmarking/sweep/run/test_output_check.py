@@ -97,7 +97,7 @@ def test_a_deleted_or_damaged_reference_is_the_reason_for_no_comparison(null_scr
     arrays = {"logits": np.array([[3.0, 4.5]])}
     assert Check.of(job, points[0])(arrays).result.metrics["output_error"] == pytest.approx(0.1)
     nothing = Check.of(job, points[0])({})
-    assert nothing.result.missing["output_error"] == "not_supported: the call has no output that can be compared"
+    assert nothing.result.missing["output_error"] == "not_supported: the call has no comparable output"
     outputs = BuildStore().root / "reference" / digest / FILE
     outputs.write_text("no zip")
     damaged = Check.of(job, points[0])(arrays)

@@ -56,7 +56,7 @@ def test_rebuild_always_makes_build_and_references_anew_and_never_makes_none(nul
     null_script(build={"exporter": "scripted"}, outputs=OFF_BY_A_TENTH)
     code, run = measured("--rebuild", "never")
     assert (code, run["status"]) == (1, "failed")
-    assert "--rebuild never forbids making one" in run["results"][0]["error"]
+    assert "--rebuild never does not permit making one" in run["results"][0]["error"]
     assert measured()[1]["preparation"]["build"]["is_new"] is True
     times = {path: path.stat().st_mtime_ns for path in Path("cache").rglob(RECORD)}
     assert len(times) == 3, "the build and two references"
@@ -78,9 +78,9 @@ def test_a_build_that_cannot_be_made_fails_the_points_with_its_reason(null_scrip
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        ("kill", "preparing: the worker was killed by SIGKILL (by the system because memory ran out, or by a user)"),
-        ("exit", "preparing: the worker was ended with exit code 3"),
-        ("hang", "preparing: not finished within the time limit of 10 s"),
+        ("kill", "preparation failed: the worker was killed by SIGKILL (out of memory, or killed by a user)"),
+        ("exit", "preparation failed: the worker ended with exit code 3"),
+        ("hang", "preparation failed: not finished within the time limit of 10 s"),
     ],
 )
 def test_a_preparation_that_dies_or_hangs_fails_the_points_and_leaves_no_half_of_a_build(
@@ -155,7 +155,9 @@ def test_a_reference_that_does_not_fit_is_not_tried(null_script, null_track, mon
     few = Readings(values={"free_memory_bytes": 1_000_000})
     monkeypatch.setattr(footprint, "free_memory", lambda device: few)
     maker = ReferenceMaker(plan.cell, BuildStore())
-    with pytest.raises(UnsupportedError, match=r"null float32 reference does not fit: .* needs 0.4 GB for weights"):
+    with pytest.raises(
+        UnsupportedError, match=r"null float32 reference does not fit into memory: .* needs 0.4 GB for weights"
+    ):
         maker.digest(plan.points[0])
     assert list(Path("cache").rglob(RECORD)) == []
 
@@ -187,4 +189,4 @@ def test_each_step_of_the_preparation_is_reported(null_script, null_track):
     null_script(build={"exporter": "scripted"}, outputs=OFF_BY_A_TENTH)
     told = []
     preparation.prepare(null_track().plan, told.append)
-    assert told == ["the null build", "the reference's output at b1 s32", "the reference's output at b2 s32"]
+    assert told == ["the null build", "the reference output at b1 s32", "the reference output at b2 s32"]

@@ -104,8 +104,10 @@ def test_an_unfinished_run_of_a_benchmark_runs_its_file_only_where_the_command_n
     disown(partial)
     for further in ((), ("--benches", str(tmp_path / "mine"))):
         line = resume_run(capsys, theirs, *further)
-        assert f"runs the code in '{theirs / 'bench.py'}', which this command does not name" in line
-        assert "add --benches" in line
+        assert (
+            f"would run the code in '{theirs / 'bench.py'}', so it was not started: if you trust the code, add" in line
+        )
+        assert "add" in line
     assert not mark.exists()
     named = ["--resume", "--output-dir", str(theirs), "--benches", str(theirs), "--quiet"]
     assert run_hardware_benchmark.main(named) == 0
@@ -116,7 +118,7 @@ def test_an_unfinished_batch_of_benchmarks_runs_their_files_only_where_the_comma
     theirs, mark, bench_plan, capsys
 ):
     disown(batch_of(theirs, bench_plan))
-    assert "this command does not name" in resume_batch(capsys, theirs)
+    assert "so it was not started: if you trust the code, add" in resume_batch(capsys, theirs)
     assert not mark.exists()
     named = ["--resume", "--output-dir", str(theirs), "--benches", str(theirs), "--quiet"]
     assert batch_benchmark.main(named) == 0
@@ -125,7 +127,7 @@ def test_an_unfinished_batch_of_benchmarks_runs_their_files_only_where_the_comma
 
 def test_a_turn_runs_no_file_that_its_command_does_not_name(theirs, mark, bench_plan, capsys):
     disown(PartialRun.create(theirs, bench_plan))
-    assert "add --benches" in refused(capsys, run_hardware_benchmark.main, *SWEEP[:-1], "--turn", str(theirs))
+    assert "add" in refused(capsys, run_hardware_benchmark.main, *SWEEP[:-1], "--turn", str(theirs))
     assert not mark.exists()
 
 
@@ -136,7 +138,7 @@ def test_a_path_that_leads_out_of_the_named_folder_is_not_in_it(theirs, bench_pl
     (mine / "linked").symlink_to(theirs)
     workload = dataclasses.replace(bench_plan.cell.workload, path=path.format(mine=mine))
     plan = dataclasses.replace(bench_plan, cell=dataclasses.replace(bench_plan.cell, workload=workload))
-    with pytest.raises(UsageError, match="this command does not name"):
+    with pytest.raises(UsageError, match="so it was not started: if you trust the code, add"):
         check_read_plan(plan, {"benches": str(mine)}, "x")
 
 
@@ -164,7 +166,7 @@ def test_a_manifest_writes_outside_its_folder_only_where_the_command_says(theirs
     path = place.format(tmp=tmp_path, theirs=theirs)
     disown(batch_of(theirs, null_plan(), **{field: path}))
     line = resume_batch(capsys, theirs)
-    assert f"names {path}, outside its folder: repeat {flag}" in line
+    assert f"refers to {path}, outside its folder: to use it, repeat {flag}" in line
     assert not (tmp_path / "out.md").exists()
     assert (
         batch_benchmark.main(["--resume", "--output-dir", str(theirs), "--quiet", flag, str(tmp_path / "own.md")]) == 0
@@ -195,7 +197,7 @@ def test_the_log_of_a_batch_stays_in_its_folder(theirs, tmp_path, capsys):
     (theirs / "batch_x").mkdir()
     content = manifest.path.read_text().replace(manifest.about.session_id, "x/../../profile", 1)
     manifest.path.write_text(content)
-    assert "is not the manifest of session 'x/../../profile'" in resume_batch(capsys, theirs, code=1)
+    assert "not the manifest of session 'x/../../profile'" in resume_batch(capsys, theirs, code=1)
     assert not (tmp_path / "profile.log").exists()
 
 
@@ -236,7 +238,7 @@ HEADER = b'{"format":"benchhouse-partial","version":1'
 @pytest.mark.parametrize(
     ("make", "content", "reason"),
     [
-        (_fifo, b"", "not a file of at most 1 GiB"),
+        (_fifo, b"", "expected a file of at most 1 GiB"),
         (_file, b"\xff\xfe\n", "not UTF-8"),
         (_file, b"[" * 100_000 + b"\n", "not JSON"),
         (_file, HEADER + b"}\n", "plan: expected an object, found null"),
@@ -339,7 +341,7 @@ def test_the_file_of_another_run_is_not_overwritten(theirs, capsys, tmp_path):
     partial = disown(PartialRun.create(theirs, null_plan()))
     content = other.read_bytes()
     other.rename(partial.final_path)
-    assert "already exists, with another run" in resume_run(capsys, theirs, code=1)
+    assert "already exists and is not the run of" in resume_run(capsys, theirs, code=1)
     assert partial.final_path.read_bytes() == content
 
 

@@ -109,7 +109,7 @@ def test_a_journal_is_whole_from_birth_and_its_name_is_never_taken_from_another(
     header, _ = journal.read(first, "x", 1, "an x")
     assert header == {"format": "x", "version": 1}
     assert journal.owner(first, journal.read(first, "x", 1, "an x")).is_alive()
-    with pytest.raises(FormatError, match="version 1 is not 2"):
+    with pytest.raises(FormatError, match="expected version 2, found 1"):
         journal.read(first, "x", 2, "an x")
 
 

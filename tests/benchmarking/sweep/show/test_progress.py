@@ -117,13 +117,13 @@ def test_a_machine_too_slow_for_the_budget_says_how_long_it_takes(monkeypatch, c
     _, text = sweep(monkeypatch, PROFILES["quick"], call_s)
     said = [line for line in text.splitlines() if line.startswith("slow: ")]
     assert len(said) == is_said
-    assert all("more than the time budget of 150 s; Ctrl-C keeps what is measured" in line for line in said)
+    assert all("more than the time budget of 150 s: measure fewer or smaller points" in line for line in said)
 
 
 def test_the_slowest_machine_says_so_before_its_first_point_is_finished(monkeypatch):
     pairs, text = sweep(monkeypatch, PROFILES["quick"], 10.0)
     first, *_ = text.splitlines()
-    assert first.startswith("slow: the 8 points left take about 50 min with the fewest calls")
+    assert first.startswith("slow: the remaining 8 points need about 50 min even with the minimum of calls")
     assert pytest.approx(pairs[0][1], rel=0.3) == 50 * 60
 
 

@@ -126,7 +126,7 @@ def test_a_percentile_of_all_processes_together_is_named_below(make_run):
     run = make_run()
     first, *others = run.results
     run = replace(run, results=(replace(first, pooled_quantiles=("latency_p90_ms", "latency_p99_ms")), *others))
-    assert f"p90 ms of the calls of all processes together at {first.point.label}" in table(run).splitlines()
+    assert f"p90 ms pooled over the calls of all processes at {first.point.label}" in table(run).splitlines()
     assert "together" not in table(make_run())
 
 
@@ -199,7 +199,7 @@ def test_a_run_of_the_default_profile_says_what_a_longer_one_adds_and_what_its_b
     quick = replace(first_only(make_run()), settings={"profile": "quick", "launches": 1, "budget_s": 150.0})
     quick = replace(quick, results=(replace(quick.results[0], launches=1),))
     assert unwrapped(table(quick))[-1] == (
-        "profile quick: a first look, 1 process a point; --profile standard: 3 processes a point, calls until the "
+        "profile quick: a first look, 1 process per point; --profile standard: 3 processes per point, calls until the "
         "interval is within 2%"
     )
     assert "budget" not in table(quick)

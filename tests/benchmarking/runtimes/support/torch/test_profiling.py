@@ -207,8 +207,8 @@ def test_what_is_not_seen_of_modules_is_said(profiles):
     compiled = {**breakdown.metrics, "graph_count": 2.0, "graph_break_count": 1.0}
     said = text(metrics=compiled, details={"compile_s": 12.345})
     assert "The compiler made 2 graphs of the model, with 1 break between them" in said
-    assert "Compiling took 12 s before, and is no part of the profile." in said
-    assert "--rebuild always exports the model again" in text(details={"matched_share": 0.0})
+    assert "Compilation took 12 s beforehand and is not part of the profile." in said
+    assert "use --rebuild always to export the model again" in text(details={"matched_share": 0.0})
     assert "only 40% could be matched" in text(details={"matched_share": 0.4})
 
 
