@@ -92,12 +92,12 @@ def _bisect(bisection: _Bisection, *, as_json: bool) -> int:
     log, history = bisection.log, bisection.history
     check_sides(history, log.good, log.bad)
     found = search(history, log.good, log.bad, bisection.measure, bisection.say)
-    said = conclusion_text(found, history)
-    bisection.finish(_document(found, history), said)
+    text = conclusion_text(found, history)
+    bisection.finish(_document(found, history), text)
     if as_json:
         print(json.dumps(to_json(bisection.log), indent=2, ensure_ascii=False))
     else:
-        print(log_text(bisection.log, said), end="")
+        print(log_text(bisection.log, text), end="")
     return EXIT_OK if found.kind in ("found", "equal") else EXIT_NOT_ENOUGH_DATA
 
 
@@ -138,13 +138,13 @@ class _Bisection:
         self.say(step_line(self.log.steps.index(step) + 1, step))
         return step
 
-    def finish(self, conclusion: Json, said: str) -> None:
-        self._keep_log(replace(self.log, conclusion=conclusion), said)
+    def finish(self, conclusion: Json, text: str) -> None:
+        self._keep_log(replace(self.log, conclusion=conclusion), text)
 
-    def _keep_log(self, log: Log, said: str | None = None) -> None:
+    def _keep_log(self, log: Log, conclusion: str | None = None) -> None:
         self.log = log
         if self._path is not None:
-            write_log(self._path, log, log_text(log, said))
+            write_log(self._path, log, log_text(log, conclusion))
 
     def _measured(self, role: Role, commit: str, against: str) -> Step:
         plain = Step(

@@ -1,7 +1,7 @@
 """Measures one model in PyTorch (eager), ONNX Runtime and OpenVINO, and shows the speed-up of each over eager.
 
-Of these three, the ones that cannot run here are left out, with the reason; --runtimes chooses others. A speed-up is
-the ratio of median latencies at a point; the summary has the geometric mean over all points, the best and the worst.
+Of these three, runtimes that cannot run here are left out, with the reason; --runtimes selects others. A speed-up is
+the ratio of median latencies at a point; the summary shows its geometric mean over all points, the best and the worst.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> RuntimePlans
 
 
 def _compared() -> tuple[str, ...]:
-    """The default runtimes: that of torch, and those of exported graphs."""
+    """The default runtimes: torch's default one, and those of exported graphs."""
     return (default_runtime(), *export_runtimes().values())
 
 
@@ -85,7 +85,7 @@ def _parser() -> Parser:
     flags.add_named_model(parser.add_argument_group("model"))
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)
-    default = f"those of {', '.join(_compared())} that run here"
+    default = f"{', '.join(_compared())}, if supported here"
     hardware.add_argument(
         "--runtimes", type=names, metavar="R,R", help=runtime_help(several="two or more, or all", otherwise=default)
     )

@@ -25,10 +25,10 @@ from benchmarking.core.live_status import (
     CellProgress,
     Course,
     CurrentPoint,
+    LiveSnapshot,
     LiveStatus,
     Meter,
     PointResult,
-    Sight,
     Watched,
 )
 from benchmarking.core.records import to_json
@@ -114,22 +114,22 @@ def _parser() -> Parser:
 
 
 def _show_once(watch: Watch, *, as_json: bool) -> int:
-    sight = _with_samples(watch)
+    snapshot = _with_samples(watch)
     if as_json:
-        print(json.dumps(to_json(sight), indent=1))
+        print(json.dumps(to_json(snapshot), indent=1))
     else:
-        print(picture(sight, _plain_page()))
-    return EXIT_OK if sight.running else EXIT_NOT_ENOUGH_DATA
+        print(display_text(snapshot, _plain_page()))
+    return EXIT_OK if snapshot.running else EXIT_NOT_ENOUGH_DATA
 
 
-def _with_samples(watch: Watch) -> Sight:
+def _with_samples(watch: Watch) -> LiveSnapshot:
     """The state once every device has two samples, or a reason for having none."""
     deadline_s = time.monotonic() + FIRST_SAMPLES_S
     while True:
-        sight = watch.look()
-        meters = [meter for one in sight.running for meter in one.meters]
+        snapshot = watch.look()
+        meters = [meter for one in snapshot.running for meter in one.meters]
         if all(map(_is_ready, meters)) or time.monotonic() > deadline_s:
-            return sight
+            return snapshot
         time.sleep(POLL_S)
 
 
@@ -147,7 +147,7 @@ def _redraw(watch: Watch, interval_s: float) -> None:
     console = Console(file=unguarded(sys.stdout), force_terminal=True, no_color=is_plain, highlight=False)
     with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         while True:
-            text = Text(picture(watch.look(), _plain_page()), no_wrap=True, overflow="crop")
+            text = Text(display_text(watch.look(), _plain_page()), no_wrap=True, overflow="crop")
             for pattern, style in STYLES.items():
                 text.highlight_regex(pattern, style)
             live.update(text, refresh=True)
@@ -159,26 +159,26 @@ def _print_changes(watch: Watch, interval_s: float) -> None:
     printed: dict[str, str] = {}
     has_noted = False
     while True:
-        sight = watch.look()
-        for one in (*sight.ended, *sight.running):
+        snapshot = watch.look()
+        for one in (*snapshot.ended, *snapshot.running):
             line = f"{time_text(one.status.updated_s)}  {visible(one.status.words)}  {_progress_words(one)}"
             is_old = one.state != "running" and one.status.key not in printed
             if not is_old and printed.get(one.status.key) != line:
                 print(line, flush=True)
                 printed[one.status.key] = line
-        if not sight.running and not has_noted:
+        if not snapshot.running and not has_noted:
             note(f"{NAME}: {HOW_TO_START.splitlines()[0]}")
-        has_noted = not sight.running
+        has_noted = not snapshot.running
         time.sleep(interval_s)
 
 
-def picture(sight: Sight, page: Page) -> str:
+def display_text(snapshot: LiveSnapshot, page: Page) -> str:
     """The whole display as text for this page. Text from files is escaped."""
-    parts = [_sweep(one, page, sight.at_s) for one in sight.running] or [HOW_TO_START]
-    if sight.ended:
-        ended = [wrapped(_ended_words(one, sight.at_s), page.text_width) for one in sight.ended]
+    parts = [_sweep(one, page, snapshot.at_s) for one in snapshot.running] or [HOW_TO_START]
+    if snapshot.ended:
+        ended = [wrapped(_ended_words(one, snapshot.at_s), page.text_width) for one in snapshot.ended]
         parts.append("\n".join(["ended:", *ended]))
-    parts += [wrapped(f"not shown: {line}", page.text_width) for line in sight.ignored]
+    parts += [wrapped(f"not shown: {line}", page.text_width) for line in snapshot.ignored]
     return "\n\n".join(parts)
 
 

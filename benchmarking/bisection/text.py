@@ -14,9 +14,9 @@ ROLES = {"whole": "BAD", "merge base": "common ancestor", "step": "step", "culpr
 def step_line(number: int, step: Step) -> str:
     """A step as one line."""
     where = f"{step.commit[:SHORT]} against {step.against[:SHORT]}"
-    said = f"{step.reason}" if step.reason else "; ".join(map(_change, step.points))
+    details = f"{step.reason}" if step.reason else "; ".join(map(_change, step.points))
     how = f"{step.rounds} rounds, {duration(step.seconds)}" if step.rounds else "not measured"
-    return visible(f"{number}. {ROLES[step.role]}: {where} ({step.subject}): {_outcome(step)}: {said} [{how}]")
+    return visible(f"{number}. {ROLES[step.role]}: {where} ({step.subject}): {_outcome(step)}: {details} [{how}]")
 
 
 def _outcome(step: Step) -> str:

@@ -68,7 +68,7 @@ def find_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
     """The sizes for a device. Raises BenchhouseError when the search fails."""
     request = dumps(SizeRequest(device=device, precisions=precisions))
     try:
-        return from_json(Sizes, ask("benchmarking.calibration.sizes", request=request, limit_s=TIME_LIMIT_S))
+        return from_json(Sizes, ask("benchmarking.calibration.sizes", question=request, limit_s=TIME_LIMIT_S))
     except ChildError as error:
         raise BenchhouseError(f"no suitable sizes found on {device.selector}: {error}") from error
 

@@ -264,7 +264,7 @@ class Jobs:
         self._count = count
         self._say = say
         self._looked_s = 0.0
-        self._said = ""
+        self._last_message = ""
         self._seen: set[str] = set()
         self._over_since_s: float | None = None
 
@@ -280,9 +280,9 @@ class Jobs:
         states = sorted({line.strip().removesuffix(" None").lower() for line in asked.stdout.splitlines()} - {""})
         if states:
             self._over_since_s = None
-            if (said := f"slurm: waiting for a worker: {', '.join(states)}") != self._said:
-                self._said = said
-                self._say(said)
+            if (message := f"slurm: waiting for a worker: {', '.join(states)}") != self._last_message:
+                self._last_message = message
+                self._say(message)
             return None
         if self._over_since_s is None:
             self._over_since_s = time.monotonic()

@@ -114,7 +114,7 @@ def scheduler_on_loopback(security: Any) -> Iterator[str]:
 
 @contextmanager
 def local_workers(count: int, wanted: Wanted) -> Iterator[Started]:
-    """Workers on this machine. Its other users reach loopback, too: the connection has certificates of its own."""
+    """Workers on this machine. The connection has its own certificates, since other users can reach loopback too."""
     security = temporary_security("--cluster local")
     with (
         scheduler_on_loopback(security) as address,

@@ -4,14 +4,14 @@ A module in `benchmarking/runtimes/` has a `PLUGIN` of type `Runtime`; `model_co
 A worker process uses them in this order:
 
     family.check(workload, point)                  before anything runs
-    runtime.prepare(cell, points, store)           exports and engines, in a process of its own
+    runtime.prepare(cell, points, store)           exports and engines, in a separate process
     runtime.open(cell, handle, ...)  -> Session    the model is loaded
     session.operation(point)         -> Operation  inputs are made and placed
     operation.run(mark)                            the timed call, many times
 
 Default methods describe the ordinary case, so a plugin overrides only what differs. `supports`, `check`, `missing` and
 `problem` return None if there is no problem, else the reason. `device_contracts` has the contract of devices,
-`model_contracts` that of exported graphs.
+`model_contracts` those of families and exported graphs.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class FamilyOperation(ABC):
         """The problem of an output (NaN, Inf, token count), or None. Called outside the timed region."""
 
     def readings(self, output: Any) -> Readings:
-        """Numbers of a call besides its times: audio_seconds_per_call, active_parameter_count, expert_load_imbalance,
+        """Values of a call other than its times: audio_seconds_per_call, active_parameter_count, expert_load_imbalance,
         ...; a list is the raw samples in ms of the metric of that name (tokenize). Called once, outside the timed
         region; may run parts of the model again."""
         return Readings()
@@ -381,7 +381,7 @@ class Runtime(ABC):
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
         """Build what `open` will load for these points unless `store` has it, and describe it (`Preparation.build`).
 
-        Called for cells with a build, in a process of its own before the first launch, so that building costs the
+        Called for cells with a build, in a separate process before the first launch, so that building costs the
         measurement neither time nor memory. Raises BenchhouseError when the model cannot be built.
         """
         return {}

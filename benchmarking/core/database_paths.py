@@ -50,9 +50,9 @@ class LakePlace:
             raise UsageError(f"--db-path: expected {FORMS}, found {text!r}")
         if not is_postgres:
             catalog = os.path.abspath(catalog)
-            beside = f"{catalog}.files"
+            default = f"{catalog}.files"
             # A catalog may have been moved together with its data, or refer to other data.
-            data = data or (beside if os.path.isdir(beside) or not os.path.exists(catalog) else "")
+            data = data or (default if os.path.isdir(default) or not os.path.exists(catalog) else "")
         return cls(name=text, catalog=catalog, is_postgres=is_postgres, data_path=_absolute_folder(data))
 
     @property

@@ -56,8 +56,8 @@ DEVICE_LOST_TEXTS = (
     "device removed",
     "device_removed",
 )
-"""Texts of errors after which every further call of the process on its device fails, in lower case: those of CUDA (they
-stand in the messages of torch and ONNX Runtime alike) and HIP, Level Zero, WebGPU and Direct3D."""
+"""Texts of errors after which every further call of the process on its device fails, in lower case: of CUDA (also in
+the messages of torch and ONNX Runtime), HIP, Level Zero, WebGPU and Direct3D."""
 
 
 class BenchhouseError(Exception):

@@ -225,7 +225,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class LiveSnapshot:
     """The commands of this user on this machine."""
 
     at_s: float
@@ -307,7 +307,7 @@ def read_all() -> Found:
         try:
             status = read(path)
         except FileNotFoundError:
-            continue  # removed meanwhile
+            continue  # removed in the meantime
         except (BenchhouseError, OSError) as error:
             ignored.append(visible(str(error)))
             continue

@@ -4,7 +4,7 @@ A new metric with a column needs one entry here, one migration that adds the col
 Metrics without an entry (of a user-written benchmark or another tool) are stored in the column other_metrics; those of
 a benchmark or workload bring their unit and direction with them (`CustomMetric`).
 
-Vendor calls and columns have units of their own, converted by the constants and functions at the top. Everything in
+Vendor calls and columns have other units, converted by the constants and functions at the top. Everything in
 between is in s, B, J, W, Hz, and integer ns from the clock.
 """
 

@@ -148,7 +148,7 @@ class WorkloadFamily(ABC):
     generative_tasks: frozenset[str] = frozenset()
     """The tasks that generate tokens, and so have the axis new_tokens."""
     caches: tuple[str, ...] = ()
-    """Kinds of KV cache for generation ("dynamic", "static"), the default first. Each is a series of its own."""
+    """Kinds of KV cache for generation ("dynamic", "static"), the default first. Each is a separate series."""
     modalities: tuple[Modality, ...] = ()
     """The models' inputs, and so the processors they may have; empty when nothing is preprocessed (latents)."""
     unsupported_model_types: frozenset[str] = frozenset()
@@ -164,7 +164,7 @@ class WorkloadFamily(ABC):
 
     @abstractmethod
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
-        """The axes besides batch_size that every point of this workload has, with their default values.
+        """The axes of every point of this workload other than batch_size, with their default values.
 
         Names: sequence_length, new_tokens and those of `Point.axes`.
         """
@@ -243,7 +243,7 @@ class WorkloadFamily(ABC):
         return Readings()
 
     def outputs(self, output: Any) -> Mapping[str, Any]:
-        """The values in the output of one pass by name, for its export; by default those of a ModelOutput."""
+        """The values in the output of one pass by name, for its export; by default the fields of a ModelOutput."""
         return dict(output.items())
 
     def rewrite(self, workload: Workload, graph: Path) -> None:  # noqa: B027 - most are used as they were exported

@@ -98,7 +98,7 @@ class Statistics:
 def describe(values: Sequence[float]) -> Statistics:
     """All statistics of one launch's values, which are in measured order. Raises ValueError without values.
 
-    Takes about 9 bytes of memory a value besides the values themselves (of an array; a list is first copied into one).
+    Needs about 9 bytes of memory per value in addition to the values (of an array; a list is first copied into one).
     """
     import numpy as np
 

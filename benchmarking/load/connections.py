@@ -144,7 +144,7 @@ class _Exchange:
             self.fail(f"http_{self.status}", why or f"status {self.status} without a message")
 
     def refuse_encoding(self, encoding: bytes) -> None:
-        """The body is compressed, which was not asked for."""
+        """Fail the request because of an unrequested encoding of the body."""
         self.fail("transfer", f"unrequested encoding of the response: {encoding[:MAX_DETAIL].decode(errors='replace')}")
 
     def fail(self, kind: str, detail: str) -> None:

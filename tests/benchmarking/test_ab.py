@@ -57,7 +57,7 @@ def test_the_plain_command_means_this_installation(start):
 
 
 @pytest.mark.parametrize("start", ["batch_benchmark", "batch_benchmark.py", "benchhouse batch_benchmark"])
-def test_a_batch_takes_turns_too_and_so_do_peoples_own_benchmarks(start):
+def test_batches_and_user_written_benchmarks_take_turns_too(start):
     assert arm("a", f"{start} --benches b").words == (*TAKE_TURNS["batch_benchmark"], "--benches", "b")
 
 
@@ -220,7 +220,7 @@ def test_trouble_after_measuring_leaves_what_was_measured(capfd, tmp_path, monke
     assert f"the results so far are in {kept.parents[2]}" in capfd.readouterr().err
 
 
-def test_a_command_that_measures_nothing_is_told(tmp_path):
+def test_a_command_that_measures_nothing_is_an_error(tmp_path):
     with pytest.raises(BenchhouseError, match="A wrote no run file: use a command that measures"):
         run_files(tmp_path, "a")
 

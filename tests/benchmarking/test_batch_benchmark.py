@@ -158,7 +158,7 @@ def test_every_cell_that_cannot_be_is_named(capsys, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_unsupported_can_be_stored_as_skipped_beside_the_others(tmp_path):
+def test_unsupported_points_can_be_stored_as_skipped(tmp_path):
     arguments = ["--models", "tiny-bert", *QUICK, *SMALL, "--devices", "qnn,null", "--skip-unsupported"]
     assert main(arguments) == 0
     assert summary(tmp_path)["cells_by_status"] == {"skipped": 1, "ok": 1}

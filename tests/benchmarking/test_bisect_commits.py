@@ -114,7 +114,7 @@ def test_a_commit_that_fails_is_skipped_and_one_away_from_it_is_tried(repository
 @pytest.mark.parametrize(
     ("spoiled", "reason"), [({"broken": ""}, "build failed"), ({"noise": "40"}, "undecided: +")], ids=["fails", "noisy"]
 )
-def test_commits_that_cannot_be_told_apart_are_all_named(repository, played, capsys, spoiled, reason):
+def test_all_candidates_are_named_if_commits_were_skipped(repository, played, capsys, spoiled, reason):
     first = commit(repository, "first", 1.0)
     commit(repository, "spoiled", 1.1, **spoiled)
     for name in spoiled:
@@ -218,7 +218,7 @@ def test_an_interrupted_bisection_goes_on_from_its_log(repository, played, capsy
         (["main~1", "main", "--log", "ms.json", *COMMAND], "not a log of benchhouse bisect"),
     ],
 )
-def test_what_cannot_be_searched_is_refused_before_anything_is_measured(repository, played, capsys, words, said):
+def test_invalid_searches_are_refused_before_anything_is_measured(repository, played, capsys, words, said):
     commit(repository, "first", 1.0)
     repository.commit("second", {"ms.json": "{}"})
     assert bisect_commits.main(words) == 2

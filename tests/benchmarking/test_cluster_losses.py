@@ -205,6 +205,6 @@ def test_a_launch_of_a_lost_worker_goes_to_no_unlike_machine_while_another_launc
     assert {result.launches for result in run.results} == {2}
 
 
-def test_a_cluster_that_nobody_can_join_is_given_up_when_its_last_worker_is_lost(sweep):
+def test_a_closed_cluster_is_given_up_when_its_last_worker_is_lost(sweep):
     with pytest.raises(WorkersLostError, match="no worker with null is left in scripted: continue with --resume"):
         sweep({"one": (1,)}, takes_others=False)

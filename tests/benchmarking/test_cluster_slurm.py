@@ -104,7 +104,7 @@ def test_the_file_is_checked_with_the_line_of_what_is_wrong(tmp_path, text, why)
         read_config(path)
 
 
-def test_a_file_says_everything_that_slurm_is_asked_for(tmp_path):
+def test_a_file_configures_the_whole_request_to_slurm(tmp_path):
     path = tmp_path / "slurm.yaml"
     path.write_text('account: mine\nexclusive: false\njobs: 3\ntime_limit: "1-12:00:00"\ngres: gpu:a100:2\nwait_s: 60')
     assert read_config(path) == SlurmConfig(

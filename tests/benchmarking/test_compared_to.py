@@ -76,7 +76,7 @@ def test_another_device_of_this_machine_is_no_other_machine(stored):
         ([RUN], {"cpu_model": "Other 1"}, 'another machine .cpu_model: "Other 1" / '),
     ],
 )
-def test_what_cannot_be_measured_again_here_is_refused(stored, runs, keys, said):
+def test_runs_that_cannot_be_repeated_here_are_refused(stored, runs, keys, said):
     stored(*runs, **keys)
     with pytest.raises(UsageError, match=said):
         ab.arms(ARGUMENTS, [])

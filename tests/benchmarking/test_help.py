@@ -89,7 +89,7 @@ def test_flags_of_a_run_are_grouped() -> None:
 
 
 @pytest.mark.parametrize("flag", ["--help", "--version"])
-def test_a_reader_that_has_gone_is_no_error(flag):
+def test_a_closed_pipe_is_not_an_error(flag):
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as closed:

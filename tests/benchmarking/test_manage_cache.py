@@ -65,7 +65,7 @@ def test_the_list_has_a_line_a_build(capsys):
     assert line.endswith(folder.name[:12])
 
 
-def test_an_empty_cache_is_said_to_be_empty(capsys, cache):
+def test_an_empty_cache_is_reported(capsys, cache):
     assert main(["list"]) == 0
     assert capsys.readouterr().out.strip() == f"no builds in {cache}"
     assert main(["stats", "--json"]) == 0
@@ -220,7 +220,7 @@ def test_links_inside_a_build_go_without_what_they_lead_to(tmp_path):
 
 
 @pytest.mark.parametrize("trouble", ["no record", "no JSON", "another's record", "nested", "pipe"])
-def test_a_broken_build_is_told_and_can_be_deleted(capsys, trouble):
+def test_a_broken_build_is_reported_and_can_be_deleted(capsys, trouble):
     folder = make()
     if trouble == "no record":
         (folder / RECORD).unlink()

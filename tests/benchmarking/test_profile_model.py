@@ -64,7 +64,7 @@ def test_a_failure_of_the_worker_is_the_commands_error(null_script, capsys):
         ),
     ],
 )
-def test_what_cannot_be_profiled_is_refused_before_anything_runs(flags, message, scripted, capsys):
+def test_unsupported_profiles_are_refused_before_anything_runs(flags, message, scripted, capsys):
     assert profile_model.main([*ARGUMENTS, *flags]) == 2
     assert message in capsys.readouterr().err
 

@@ -186,7 +186,7 @@ def test_a_broken_folder_is_one_line_that_names_what_is_broken(capsys, sharded, 
     assert message in line
 
 
-def test_a_file_in_place_of_a_folder_is_told(capsys, tmp_path):
+def test_a_file_in_place_of_a_folder_is_reported(capsys, tmp_path):
     (tmp_path / "model.bin").write_bytes(b"x")
     code, line = refused(capsys, tmp_path / "model.bin")
     assert code == 2

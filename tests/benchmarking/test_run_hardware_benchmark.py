@@ -140,7 +140,7 @@ def test_a_failed_point_is_recorded_and_the_sweep_continues(capsys, null_script,
     assert results["b4 s32"]["launches"] == 2
 
 
-def test_a_launch_that_failed_beside_good_ones_leaves_a_doubt(capsys, null_script):
+def test_a_failed_launch_among_good_ones_leaves_a_doubt(capsys, null_script):
     null_script(faults={"b1 s32": "raise"}, fault_launches=[1])
     code, run = run_json(
         capsys, "--batch-sizes", "1", "--sequence-lengths", "32", "--profile", "quick", "--launches", "3"

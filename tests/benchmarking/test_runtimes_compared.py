@@ -23,7 +23,7 @@ def in_an_empty_folder(tmp_path, monkeypatch, null_script):
     null_script(latency_ms={"b1 s32": [4.0], "b2 s32": [6.0]})
 
 
-def test_what_cannot_be_refuses_the_whole_plan_in_one_line(capsys):
+def test_an_unsupported_cell_refuses_the_whole_plan_in_one_line(capsys):
     assert main([*RUN, "--runtime", "null,eager,onnxruntime"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("run_hardware_benchmark: error: nothing measured: 2 of 3 runtimes are unsupported: eager: ")
@@ -96,7 +96,7 @@ def test_an_option_that_none_of_the_runtimes_has_is_refused(capsys):
     assert "none of these runtimes has an option performance_mode: eager has " in capsys.readouterr().err
 
 
-def test_all_leaves_out_what_cannot_be_and_says_so(capsys):
+def test_all_leaves_out_unsupported_runtimes_with_a_message(capsys):
     assert main(["--device", "cpu", "--model-id", "tiny-bert", *SMALL, "--dry-run", "--json", "--runtime", "all"]) == 0
     said = capsys.readouterr()
     planned = {plan["cell"]["runtime"] for plan in json.loads(said.out)}

@@ -133,7 +133,9 @@ class Layer:
 """
 
 
-def test_a_keras_model_on_another_backend_is_refused_and_torch_models_beside_it_are_found(cache, tmp_path, monkeypatch):
+def test_a_keras_model_on_another_backend_is_refused_and_torch_models_next_to_it_are_found(
+    cache, tmp_path, monkeypatch
+):
     """As tf.keras of tensorflow 2.21 (600 MB, not among the tests) calls its layers: they are no torch modules."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "keras"]:
         monkeypatch.delitem(sys.modules, name)
@@ -526,7 +528,7 @@ def test_wrong_arguments_are_usage_errors(capsys, monkeypatch):
         (["--sequence-file", "none.py"], "--sequence-file none.py: no such file"),
     ],
 )
-def test_what_is_wrong_without_the_script_is_said_before_it_runs(flags, message, cache, monkeypatch, capsys):
+def test_invalid_flags_are_reported_before_the_script_runs(flags, message, cache, monkeypatch, capsys):
     monkeypatch.setattr(session, "analyse", lambda *arguments: pytest.fail("the script ran"))
     assert benchit.main([str(SCRIPTS / "net.py"), *flags]) == 2
     assert message in capsys.readouterr().err
@@ -556,7 +558,7 @@ def test_version_is_a_command(capsys):
     assert capsys.readouterr().out.startswith("benchhouse ")
 
 
-def test_a_runtime_that_only_builds_is_refused_unless_only_builds_are_asked_for(monkeypatch):
+def test_a_build_only_runtime_is_refused_unless_only_builds_are_requested(monkeypatch):
     monkeypatch.setattr(plugins.load("benchmarking.runtimes", "null"), "builds_only", True)
     asked = Request(model_id="tiny-bert", device="null", settings=PROFILES["quick"])
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""`benchhouse top`: one picture, lines in a pipe, and a picture that is renewed on a terminal until Ctrl-C."""
+"""`benchhouse top`: a single snapshot, lines in a pipe, and a display refreshed on a terminal until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def write_busy(**changes):
     )  # fmt: skip
 
 
-def test_once_is_one_plain_picture_that_fits(folder, capsys):
+def test_once_prints_a_plain_snapshot_that_fits(folder, capsys):
     write_busy()
     assert main(["--once"]) == 0
     text = capsys.readouterr().out
@@ -111,7 +111,7 @@ def test_a_folder_that_others_can_write_to_is_one_line(folder, capsys):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals are a POSIX thing")
-def test_on_a_terminal_the_picture_is_renewed_until_ctrl_c_which_ends_it_cleanly(folder):
+def test_on_a_terminal_the_display_refreshes_until_ctrl_c(folder):
     import fcntl
     import termios
 

@@ -79,7 +79,7 @@ def test_what_is_unsupported_can_be_stored_as_skipped(capsys):
     assert all("has no tf32" in result["error"] for result in run["results"])
 
 
-def test_points_that_are_too_long_can_be_stored_as_skipped_beside_the_others(capsys):
+def test_points_that_are_too_long_can_be_stored_as_skipped(capsys):
     arguments = [*SWEEP[:-1], "32,9999", "--skip-unsupported", "--json", *QUICK]
     assert main(arguments) == 0
     (run,) = json.loads(capsys.readouterr().out)
@@ -132,7 +132,7 @@ def test_weights_with_nan_are_refused_by_name(capsys, nan_weights):
     assert "Traceback" not in captured.err
 
 
-def test_the_traceback_of_a_failed_point_is_shown_where_it_is_asked_for(capsys, monkeypatch, nan_weights):
+def test_the_traceback_of_a_failed_point_is_shown_on_request(capsys, monkeypatch, nan_weights):
     monkeypatch.setenv("BENCHHOUSE_TRACEBACK", "1")
     arguments, name = nan_weights
     assert main(arguments) == 1
@@ -200,7 +200,7 @@ def test_the_null_script_must_be_json_with_known_keys(capsys, monkeypatch, tmp_p
         assert message in line
 
 
-def test_without_duckdb_the_run_file_is_written_and_the_rest_is_said(capsys, monkeypatch, tmp_path):
+def test_without_duckdb_the_run_file_is_written_with_a_note(capsys, monkeypatch, tmp_path):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "duckdb" else find_spec(name))
     code = main([*SWEEP, *QUICK, "--save"])

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from benchmarking.core.live_status import Sight
+    from benchmarking.core.live_status import LiveSnapshot
     from visualize.pages.elements import Link
     from visualize.pages.snapshot import Snapshots
 
@@ -103,7 +103,7 @@ class Access:
     """Whether pages cannot change the database."""
 
 
-def application(snapshots: Snapshots, access: Access, look: Callable[[], Sight]) -> ASGIApp:
+def application(snapshots: Snapshots, access: Access, look: Callable[[], LiveSnapshot]) -> ASGIApp:
     """The server's application; `look` says what runs on this machine."""
     app = Starlette(
         routes=[

@@ -26,7 +26,7 @@ from db.connection import database_files
 from db.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from benchmarking.core.live_status import Sight
+    from benchmarking.core.live_status import LiveSnapshot
 
 CHECKED_S = 1.0
 """How long a copy is used without a look at the file, in seconds."""
@@ -51,7 +51,7 @@ class Data:
     """When the copy was made, UTC."""
     trouble: str | None = None
     """Why there is no newer copy although the file has changed; None if it is the newest."""
-    look: Callable[[], Sight] | None = None
+    look: Callable[[], LiveSnapshot] | None = None
     """What runs on this machine now; None where no server answers."""
     kept: dict[str, Any] = field(default_factory=dict)
     """Answers about the whole copy, which no filter changes; for as long as the copy."""

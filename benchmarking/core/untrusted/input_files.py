@@ -111,7 +111,7 @@ def unpacked_digest(path: Path) -> str:
 
 
 def read_json(path: Path, max_bytes: int, *, constant: Callable[[str], Any] | None = None) -> Any:
-    """The value of a JSON file. Raises UnreadableError for one that is no regular file or cannot be read, FormatError
+    """The value of a JSON file. Raises UnreadableError for an unreadable or irregular file, FormatError
     for one that is larger, and as `parse_json` does."""
     with open_regular(path) as opened:
         content = opened.read(max_bytes + 1)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_BYTES = 1_000_000
-"""Of a file; the parser reads about 100 kB a second."""
+"""Maximum size of a file; the parser reads about 100 kB per second."""
 MAX_NODES = 100_000
-"""Values in a document, those that aliases repeat and merge keys copy included."""
+"""Maximum values in a document, including copies by aliases and merge keys."""
 MAX_NUMBER = 40
-"""Characters of a number."""
+"""Maximum characters of a number."""
 
 TAG = "tag:yaml.org,2002:"
 CONTAINERS = (f"{TAG}seq", f"{TAG}map")
@@ -36,12 +36,12 @@ Content = dict[str, "Node"] | list["Node"] | bool | int | float | str | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A value and where it is written."""
+    """A value and its position in the file."""
 
     content: Content
     path: Path
     line: int
-    """From 1."""
+    """Line number, from 1."""
 
     @property
     def where(self) -> str:
@@ -59,18 +59,18 @@ class Node:
         return self.content
 
     def items(self) -> list[Node]:
-        """The items of a list; anything else is a list of one."""
+        """The items of a list; any other value is treated as a list of one item."""
         return self.content if isinstance(self.content, list) else [self]
 
     def plain(self) -> Any:
-        """The value alone: dictionaries with text as keys, lists, and scalars."""
+        """The plain value: dictionaries with text keys, lists, and scalars."""
         if isinstance(self.content, dict):
             return {key: value.plain() for key, value in self.content.items()}
         return [item.plain() for item in self.content] if isinstance(self.content, list) else self.content
 
     @property
     def text(self) -> str:
-        """The content in a message."""
+        """The content for use in a message."""
         if isinstance(self.content, dict):
             return "a mapping"
         return "a list" if isinstance(self.content, list) else repr(self.content)
@@ -87,7 +87,7 @@ def read_yaml(path: Path) -> Node:
 
 
 def parse_yaml(text: str, path: Path, *, times_as_text: bool = False) -> Node:
-    """The document in a text, which is of the file `path`. Raises UsageError as `read_yaml` does.
+    """The document in the text of the file `path`. Raises UsageError like `read_yaml`.
 
     Times, and numbers with colons (which YAML 1.1 reads to the base of 60), are refused or read as text.
     """
@@ -102,7 +102,7 @@ def parse_yaml(text: str, path: Path, *, times_as_text: bool = False) -> Node:
         line = "" if mark is None else f":{mark.line + 1}"
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
         raise UsageError(f"{path}{line}: not YAML: {problem}") from error
-    except (ValueError, OverflowError) as error:  # an escape that is no character
+    except (ValueError, OverflowError) as error:  # an escape that is not a character
         raise UsageError(f"{path}: not YAML: {error}") from error
     if root is None:
         raise UsageError(f"{path}: the file is empty")
@@ -110,14 +110,14 @@ def parse_yaml(text: str, path: Path, *, times_as_text: bool = False) -> Node:
 
 
 class _Reader:
-    """Turns yaml's nodes into ours: each once, however many aliases it has."""
+    """Converts yaml's nodes to ours, each only once even if it has aliases."""
 
     def __init__(self, loader: yaml.SafeLoader, path: Path, times_as_text: bool) -> None:
         self._loader = loader
         self._path = path
         self._times_as_text = times_as_text
         self._nodes: dict[int, tuple[Node, int] | None] = {}
-        """By identity of yaml's node: ours and its number of values; None for one that is being made."""
+        """Identity of yaml's node -> our node and its number of values; None while it is being converted."""
         self._composed = self._depth = 0
         loader.compose_node = self._limited(loader.compose_node)  # type: ignore[method-assign]
 
@@ -125,7 +125,7 @@ class _Reader:
         return self._counted(node)[0]
 
     def _limited(self, compose: Callable[..., Any]) -> Callable[..., Any]:
-        """yaml's step for a node, within the limits of number and depth."""
+        """Wraps yaml's composition of a node with the limits on number and depth."""
 
         def compose_node(parent: Any, index: Any) -> Any:
             line = self._loader.line + 1
@@ -191,7 +191,7 @@ class _Reader:
         return value
 
     def _mapping(self, node: Any, line: int) -> tuple[dict[str, Node], int]:
-        """The keys written here, and those of the mappings that "<<" names, which they take precedence over."""
+        """The keys of the mapping, then those of mappings merged by "<<", which have lower precedence."""
         own: dict[str, Node] = {}
         merged: dict[str, Node] = {}
         lines: dict[str, int] = {}
@@ -225,7 +225,7 @@ class _Reader:
 
 
 def _merged(found: Node) -> dict[str, Node]:
-    """The keys of a mapping, or of several, of which earlier ones take precedence."""
+    """The keys of one or several mappings, of which earlier ones take precedence."""
     merged: dict[str, Node] = {}
     for one in reversed(found.items()):
         merged |= one.mapping("<<")
@@ -233,6 +233,6 @@ def _merged(found: Node) -> dict[str, Node]:
 
 
 def _short(text: str, *, plain: bool = False) -> str:
-    """A text in a message."""
+    """Text for use in a message."""
     cut = text if len(text) <= 60 else f"{text[:57]}..."
     return cut if plain and cut.isprintable() else ascii(cut)

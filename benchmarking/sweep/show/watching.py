@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.live_status import READINGS, Course, LiveStatus, Meter, Sight, Watched, read_all
+from benchmarking.core.live_status import READINGS, Course, LiveSnapshot, LiveStatus, Meter, Watched, read_all
 from benchmarking.core.metrics import ns_to_s
 from benchmarking.core.records import NOT_APPLICABLE, Device
 from benchmarking.devices.support.kinds import kind_of, processor
@@ -31,7 +31,7 @@ class Watch:
         self._meters: dict[tuple[str, str], Metering] = {}
         self._idle: threading.Timer | None = None
 
-    def look(self) -> Sight:
+    def look(self) -> LiveSnapshot:
         """The current state. Raises StorageError if the folder of the statuses cannot be used."""
         found = read_all()
         states = [(status, status.state_now()) for status in found.statuses]
@@ -43,7 +43,7 @@ class Watch:
                 for status, state in states
             ]
             self._end_when_idle()
-        return Sight(
+        return LiveSnapshot(
             at_s=time.time(),
             running=tuple(one for one in seen if one.state == "running"),
             ended=tuple(one for one in seen if one.state != "running"),

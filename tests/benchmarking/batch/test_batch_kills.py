@@ -103,7 +103,7 @@ MOMENTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_batch_goes_on_to_the_same_results_none_twice(tmp_path, moment):
+def test_a_killed_batch_resumes_to_the_same_results_without_duplicates(tmp_path, moment):
     folder = tmp_path / "benchmark_results"
     process = start(*BATCH)
     wait_until(lambda: folder.is_dir() and MOMENTS[moment](folder))

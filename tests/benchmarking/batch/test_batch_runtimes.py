@@ -80,12 +80,12 @@ def test_an_option_of_one_model_is_not_excused_by_anothers_runtime(capsys, tmp_p
     assert "none of these runtimes has an option compile_mode: eager has" in capsys.readouterr().err
 
 
-def test_wishes_for_builds_are_not_for_peoples_own_benchmarks(capsys, tmp_path):
+def test_build_flags_do_not_apply_to_user_written_benchmarks(capsys, tmp_path):
     assert main(["--benches", str(tmp_path), "--rebuild", "always"]) == 2
     assert "--rebuild applies to models only" in capsys.readouterr().err
 
 
-def test_all_runtimes_are_those_that_can_be_and_the_others_are_said(capsys, tmp_path):
+def test_all_runtimes_are_the_supported_ones_and_others_are_reported(capsys, tmp_path):
     text = "{models: [tiny-bert], devices: cpu, runtimes: all, precisions: float32,\n"
     text += " grids: [{batch_sizes: 2}, {sequence_lengths: 64}]}\n"
     arguments = ["--model-list", write(tmp_path, text), "--iterations", "3", "--dry-run", "--json"]
@@ -100,7 +100,7 @@ def test_all_runtimes_are_those_that_can_be_and_the_others_are_said(capsys, tmp_
     assert any(line.startswith(f"{why} [") and "]: qnn: " in line for line in said.err.splitlines())
 
 
-def test_a_runtime_beside_all_of_them_is_there_twice(capsys):
+def test_a_runtime_next_to_all_is_a_duplicate(capsys):
     models = ["--models", "tiny-bert", "--devices", "cpu", "--runtimes", "all,eager"]
     assert main([*models, *SMALL, "--dry-run"]) == 2
     assert "is the same cell" in capsys.readouterr().err

@@ -90,7 +90,7 @@ def test_an_unknown_point_is_scaled_from_the_nearest_one_and_counted_as_such(pla
     assert (found.known_points, found.scaled_points, found.unknown_points) == (0, 1, 0)
 
 
-def test_a_cell_that_nobody_measured_stays_unknown(plan):
+def test_a_cell_that_was_never_measured_has_no_estimate(plan):
     wanted = plan(1, 2)
     found = estimate([wanted], [measured(wanted, cell="another")])
     assert (dict(found.cells_s), found.total_s) == ({}, 0)

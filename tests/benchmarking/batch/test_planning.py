@@ -71,7 +71,7 @@ def test_models_are_looked_up_at_the_same_time(monkeypatch):
     assert len(plan("tiny-bert", "tiny-gpt2", "tiny-t5")) == 3
 
 
-def test_every_trouble_is_told_and_the_same_reason_once():
+def test_every_problem_is_reported_and_equal_reasons_once():
     with pytest.raises(PlanError) as error:
         plan("tiny-bert", "tiny-brt", "tiny-gpt2", devices=("null", "nul"))
     nul, unknown = error.value.reasons
@@ -95,7 +95,7 @@ def test_an_axis_no_model_has_is_refused_and_one_that_some_have_is_not():
         plan("tiny-bert", new_tokens=(2,))
 
 
-def test_an_axis_a_model_was_asked_for_by_itself_and_lacks_is_refused():
+def test_an_axis_set_for_a_single_model_that_lacks_it_is_refused():
     entries = [Entry(model_id="tiny-bert", where="models.yaml:2", own={"new_tokens": (2,)})]
     with pytest.raises(PlanError) as error:
         plan_all(cell_requests(entries, SMALL, ()), "session", Machine())

@@ -58,7 +58,7 @@ def test_calls_that_compute_in_torch_on_another_device_are_a_failed_point(write,
     assert result.error.startswith("Product was to run on openvino:CPU, but its calls compute in torch on cpu: put ")
 
 
-def test_what_torch_does_beside_a_benchmark_that_states_its_flops_is_no_failure(write, measure, openvino_cpu):
+def test_a_benchmark_that_states_its_flops_may_use_torch(write, measure, openvino_cpu):
     write("one.py", TORCH_BENCH.format(declared=STATES_WORK))
     (run,) = measure(device="auto")
     assert (run.status, run.cell.device.selector) == ("ok", openvino_cpu)

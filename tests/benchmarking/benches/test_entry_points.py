@@ -79,7 +79,7 @@ def test_functions_are_found_by_their_name_alone(folder, write, body, expected):
         assert [bench.class_name for bench in discover(folder).benches] == expected
 
 
-def test_a_driver_is_asked_for_its_configs_and_measures_nothing_meanwhile(folder, write):
+def test_a_driver_reports_its_configs_without_measuring(folder, write):
     write(
         "one.py",
         """

@@ -43,7 +43,7 @@ def left_in(store, kind="onnx"):
     return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock") if folder.exists() else []
 
 
-def test_a_store_that_is_only_asked_writes_nothing(tmp_path):
+def test_reading_a_store_writes_nothing(tmp_path):
     store = BuildStore(tmp_path / "cache")
     assert store.find(KEY) is None
     assert not (tmp_path / "cache").exists()
@@ -136,7 +136,7 @@ def test_two_that_want_the_same_build_make_it_once(store):
     assert (len(made), sorted(outcomes)) == (1, [False, False, True])
 
 
-def test_a_maker_that_is_killed_blocks_nobody_and_its_half_is_never_found(store):
+def test_a_killed_build_releases_its_lock_and_is_never_found_incomplete(store):
     code = (
         "import os, sys; from pathlib import Path; from benchmarking.builds.store import BuildKey, BuildStore\n"
         "def make(folder):\n"
@@ -206,7 +206,7 @@ def test_finding_a_build_is_noted_as_its_use(store):
     assert record.stat().st_mtime > 1
 
 
-def test_the_record_is_for_people_to_read(store):
+def test_the_record_is_readable_json(store):
     store.get(KEY, writes("a"))
     record = json.loads((store.folder(KEY) / RECORD).read_text())
     assert record["parts"] == {"model_id": "tiny-bert", "opset": 20}

@@ -41,7 +41,7 @@ def test_what_is_written_is_read_back_and_belongs_to_this_user_alone(folder):
         assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
 
 
-def test_a_status_whose_process_is_gone_is_that_of_a_crashed_command(folder):
+def test_a_status_without_its_process_belongs_to_a_crashed_command(folder):
     write_status(owner=gone())
     write_status(owner=gone(), state="finished")
     assert {status.state: status.state_now() for status in read_all().statuses} == {

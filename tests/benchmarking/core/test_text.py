@@ -33,14 +33,14 @@ def test_numbers_have_four_digits_and_an_exponent_only_beyond_reading(value, tex
 @pytest.mark.parametrize(
     ("value", "text"), [(1.23456789, "1.23457"), (16777216.4, "16777216"), (99999.96, "100000"), (999999.6, "1000000")]
 )
-def test_more_digits_may_be_asked_for(value, text):
+def test_more_digits_can_be_requested(value, text):
     assert number(value, 6) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (89, "89 s"), (90, "2 min"), (5399, "90 min"), (9000, "2.5 h")]
 )
-def test_durations_are_in_the_unit_people_take(seconds, text):
+def test_durations_are_in_a_convenient_unit(seconds, text):
     assert duration(seconds) == text
 
 

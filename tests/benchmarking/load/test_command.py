@@ -232,7 +232,7 @@ def of_night(run, night, rate):
     return replace(run, run_id=uuid7(), started_at=at, finished_at=at, provenance=about, results=(altered,))
 
 
-def test_the_search_is_said_in_a_sentence(stored, capsys):
+def test_the_search_has_a_one_sentence_summary(stored, capsys):
     load_server._print(stored[3], as_json=False)
     said = "highest rate within the limits: 80 requests/s (the highest tried: search higher)"
     assert said in " ".join(capsys.readouterr().out.split())
@@ -263,7 +263,7 @@ def test_the_search_is_said_in_a_sentence(stored, capsys):
         ),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_sent(flags, words, capsys):
+def test_invalid_requests_are_refused_before_anything_is_sent(flags, words, capsys):
     assert load_server.main([*flags, "--model", "m"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(words, line)

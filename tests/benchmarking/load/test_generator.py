@@ -204,7 +204,7 @@ def test_replies_that_come_at_once_are_invalid_since_they_say_nothing_of_single_
     assert next(one.evidence["at_once"] for one in at_once.doubts) == 30
 
 
-def test_a_prefix_cache_that_hits_unasked_and_a_short_output_are_doubts():
+def test_an_unexpected_prefix_cache_hit_and_a_short_output_are_doubts():
     level = Level(rate=10.0, number=30)
     found = loaded(Script(cached=3, tokens=5), level)
     assert {"prefix_cache_hit", "other_output_length"} <= kinds(result_of(TRAFFIC, level, [found]))
@@ -212,7 +212,7 @@ def test_a_prefix_cache_that_hits_unasked_and_a_short_output_are_doubts():
     assert "prefix_cache_hit" not in kinds(result_of(shared, level, [found]))
 
 
-def test_a_turn_of_a_conversation_brings_all_that_was_said_and_starts_when_the_last_one_ended():
+def test_a_turn_repeats_the_conversation_and_starts_when_the_previous_one_ended():
     seen = []
     found = loaded(Script(), Level(concurrency=1, number=2), replace(TRAFFIC, turns=3), seen=seen)
     assert list(zip(found.conversation, found.turn, strict=True)) == [(c, t) for c in (0, 1) for t in (0, 1, 2)]
@@ -221,7 +221,7 @@ def test_a_turn_of_a_conversation_brings_all_that_was_said_and_starts_when_the_l
     assert found.intended_ms[1] == found.end_ms[0]
 
 
-def test_a_chat_brings_what_was_said_as_messages_of_the_user_and_the_server_in_turns():
+def test_a_chat_repeats_earlier_turns_as_alternating_messages():
     seen = []
     loaded(Script(), Level(concurrency=1, number=1), replace(TRAFFIC, turns=3), endpoint="chat", seen=seen)
     assert [len(body["messages"]) for body in seen] == [1, 3, 5]

@@ -36,7 +36,7 @@ def levels(tmp_path_factory):
     return json.loads(file.read_text())["results"]
 
 
-def test_every_request_of_each_level_is_answered_with_the_tokens_that_were_asked_for(levels):
+def test_every_response_of_each_level_has_the_requested_tokens(levels):
     assert [level["point"]["concurrency"] for level in levels] == [1, 4]
     for level in levels:
         (requests,) = level["requests"]

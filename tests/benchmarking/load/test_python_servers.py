@@ -134,9 +134,7 @@ def loaded(server: tuple[str, str, str], folder: Path, *flags: str) -> list[dict
 
 
 @pytest.mark.parametrize("endpoint", ["completions", "chat"])
-def test_every_request_is_answered_with_the_tokens_that_were_asked_for(
-    server: tuple[str, str, str], tmp_path: Path, endpoint: str
-) -> None:
+def test_every_response_has_the_requested_tokens(server: tuple[str, str, str], tmp_path: Path, endpoint: str) -> None:
     levels = loaded(server, tmp_path, "--endpoint", endpoint, "--concurrency", "1,4", "--input-length", "8")
     assert [level["point"]["concurrency"] for level in levels] == [1, 4]
     for level in levels:

@@ -75,7 +75,7 @@ def test_loadgens_own_figures_are_within_2_percent_of_ours(of_scenario):
         assert rate == pytest.approx(their_rate, rel=0.02)
 
 
-def test_the_number_of_samples_and_their_tokens_are_those_asked_for(of_scenario):
+def test_the_number_of_samples_and_tokens_is_as_requested(of_scenario):
     scenario, requests, figures = of_scenario
     assert len(requests) == (32 if scenario == "multi-stream" else SCENARIOS[scenario]["number"])
     assert set(requests.tokens_out) == {5}
@@ -228,7 +228,7 @@ def test_a_call_that_fails_is_a_failed_level_with_its_reason_and_ends_the_worker
         ),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_loaded(flags, words, capsys):
+def test_invalid_requests_are_refused_before_anything_is_loaded(flags, words, capsys):
     assert load_server.main(flags) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(words, line)

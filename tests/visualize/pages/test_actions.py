@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import anyio
 import pytest
 
-from benchmarking.core.live_status import Sight
+from benchmarking.core.live_status import LiveSnapshot
 from db.analysis.annotations import list_annotations
 from db.analysis.gate.alerts import list_alerts
 from db.analysis.selection import EVERYTHING
@@ -94,7 +94,7 @@ def path(database, tmp_path_factory):
 
 
 def nothing_runs():
-    return Sight(at_s=0.0, running=(), ended=(), ignored=())
+    return LiveSnapshot(at_s=0.0, running=(), ended=(), ignored=())
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.errors import UsageError
-from benchmarking.core.live_status import Sight
+from benchmarking.core.live_status import LiveSnapshot
 from db.analysis.gate.alerts import raise_alerts
 from db.analysis.history.changes import update_changes
 from db.analysis.history.regressions import regressions
@@ -305,7 +305,7 @@ def test_an_empty_warehouse_has_every_page(tmp_path):
 
     Warehouse.open(tmp_path / "empty.duckdb").close()
     snapshots = Snapshots(tmp_path / "empty.duckdb")
-    nothing = Sight(at_s=0.0, running=(), ended=(), ignored=())
+    nothing = LiveSnapshot(at_s=0.0, running=(), ended=(), ignored=())
     with snapshots.reading() as empty:
         seen = dataclasses.replace(empty, look=lambda: nothing)
         for view in views().values():

@@ -95,11 +95,11 @@ def page(data: Data, parameters: LiveParameters) -> LivePage:
     """The page. Raises StorageError where the folder of the statuses cannot be used."""
     if data.look is None:
         raise NotFoundError("what runs now is shown by benchhouse dashboard on its machine, and by benchhouse top")
-    sight = data.look()
+    snapshot = data.look()
     return LivePage(
-        running=tuple(_sweep(one, sight.at_s) for one in sight.running),
-        ended=tuple(_sweep(one, sight.at_s) for one in sight.ended),
-        ignored=sight.ignored,
+        running=tuple(_sweep(one, snapshot.at_s) for one in snapshot.running),
+        ended=tuple(_sweep(one, snapshot.at_s) for one in snapshot.ended),
+        ignored=snapshot.ignored,
         poll_s=POLL_S,
     )
 

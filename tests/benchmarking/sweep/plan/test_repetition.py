@@ -76,7 +76,7 @@ def test_the_command_of_a_run_requests_the_same_points_again():
     assert arguments.concurrency is None
 
 
-def test_further_axes_and_requests_in_flight_are_asked_for():
+def test_further_axes_and_requests_in_flight_are_requested():
     points = [Point(batch_size=1, concurrency=c, axes={"documents": 1_000_000, "audio_seconds": 2.5}) for c in (1, 4)]
     arguments = parsed(repeat_command(replace(RUN, runtime_mode={}, num_threads=None, cpu_list=None), points))
 
@@ -87,7 +87,7 @@ def test_further_axes_and_requests_in_flight_are_asked_for():
     assert arguments.num_threads is None
 
 
-def test_every_axis_is_asked_for_by_its_flag():
+def test_every_axis_is_requested_by_its_flag():
     flags = {word for word in repeat_command(RUN, [everywhere(2), everywhere(3)]) if word in BY_FLAG}
     assert flags == BY_FLAG.keys()
 
@@ -142,12 +142,12 @@ def test_what_a_stored_run_names_beyond_the_measurement_is_not_run(fields, why):
         repeated_command([replace(RUN, points=tuple(POINTS), **fields)])
 
 
-def test_kernels_of_the_hub_are_asked_for_again():
+def test_kernels_of_the_hub_are_requested_again():
     run = replace(RUN, runtime="kernelized", runtime_mode={"attention": "sdpa", "kernel_repo": "kernels-community/a@1"})
     assert parsed(repeat_command(run, POINTS)).kernel_repo == "kernels-community/a@1"
 
 
-def test_calls_with_cold_caches_are_asked_for_again():
+def test_cold_caches_are_requested_again():
     run = replace(RUN, runtime_mode={**RUN.runtime_mode, "cold_cache": True})
     request = repeated_request(run, POINTS)
     assert request.settings.cold_cache

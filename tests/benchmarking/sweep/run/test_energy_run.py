@@ -24,7 +24,7 @@ def test_powers_are_columns_and_the_idle_power_before_the_load_is_read_once(null
     assert "idle_power_before_load_w" not in second
 
 
-def test_stored_powers_are_asked_for_by_their_columns(null_script, capsys, sweep_arguments):
+def test_stored_powers_are_selected_by_their_columns(null_script, capsys, sweep_arguments):
     null_script(power_w=40.0, latency_ms={"*": [100.0]})
     assert main([*sweep_arguments, "--save"]) == 0
     with Warehouse.open("benchmark_db.duckdb") as warehouse:

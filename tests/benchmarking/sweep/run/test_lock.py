@@ -189,7 +189,7 @@ def test_the_lock_of_an_older_version_excludes_too(folder):
 
 @pytest.mark.parametrize("make", [os.symlink, os.link])
 @pytest.mark.parametrize("name", ["cpu.lock", "cpu.pid"])
-def test_a_folder_prepared_by_somebody_else_makes_a_lock_overwrite_nothing(folder, tmp_path, make, name):
+def test_a_folder_prepared_by_another_user_cannot_make_a_lock_overwrite_files(folder, tmp_path, make, name):
     folder.mkdir(mode=0o777)
     victim = folder.parent / "victim"
     victim.write_text("precious")
@@ -224,7 +224,7 @@ def test_a_link_in_the_place_of_the_folder_is_refused(folder):
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give a folder to another user")
-def test_a_folder_of_another_user_in_which_anybody_may_remove_locks_is_refused(folder):
+def test_another_users_folder_in_which_anyone_may_remove_locks_is_refused(folder):
     folder.mkdir()
     os.chown(folder, NOBODY, NOBODY)
     folder.chmod(0o777)

@@ -85,7 +85,7 @@ def test_a_sweep_that_is_ended_says_how(folder, null_track, error, state, activi
     assert (status.state, status.activity, status.words[:17]) == (state, activity, "bert-base-uncased")
 
 
-def test_who_watches_sees_a_running_sweep_move_and_one_that_was_killed_as_crashed(folder):
+def test_a_running_sweep_shows_progress_and_a_killed_one_is_crashed(folder):
     watch = Watch(sample_interval=0.1)
     with running_sweep(folder, "--save", "--db-path", "x.duckdb", call_ms=50, calls=200) as process:
         sight = wait_for(lambda: (now := watch.look()).running and now.running[0].status.current and now)
@@ -116,7 +116,7 @@ def monitors():
     return found
 
 
-def test_sampling_begins_with_the_first_look_and_ends_when_nobody_looks(folder):
+def test_sampling_starts_with_the_first_look_and_ends_when_idle(folder):
     write_status()
     watch = Watch(sample_interval=0.05, idle_s=0.5)
     assert monitors() == []

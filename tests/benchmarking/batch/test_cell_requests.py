@@ -1,4 +1,4 @@
-"""From models and settings to cells: who wins, and which grid each cell gets."""
+"""From models and settings to cells: precedence of settings, and the grid of each cell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def entry(shared=None, own=None):
     return Entry(model_id="m", where="models.yaml:2", shared=shared or {}, own=own or {})
 
 
-def test_nothing_said_is_what_the_single_command_does():
+def test_defaults_equal_those_of_the_single_command():
     (request,) = requests(entry())
     assert (request.device, request.runtime, request.precision, request.batch_sizes) == (
         "auto",
@@ -25,7 +25,7 @@ def test_nothing_said_is_what_the_single_command_does():
     assert (request.settings.profile, request.weights, request.timeout_s) == ("quick", "auto", 600.0)
 
 
-def test_the_nearer_word_wins_and_flags_are_the_nearest():
+def test_narrower_settings_win_and_flags_win_over_all():
     shared, own = {"launches": 2, "batch_sizes": (1,), "weights": "random"}, {"launches": 3, "batch_sizes": (2,)}
     (request,) = requests(entry(shared, own), batch_sizes=(4,))
     assert (request.settings.launches, request.batch_sizes, request.weights) == (3, (4,), "random")
@@ -72,7 +72,7 @@ def test_a_flag_also_wins_over_what_the_list_s_grids_say_of_its_axis():
     assert [(request.batch_sizes, request.sequence_lengths) for request in found] == [((1,), (32,)), ((2,), (32,))]
 
 
-def test_an_axis_is_a_model_s_own_unless_it_is_said_of_several_or_by_a_flag():
+def test_an_axis_belongs_to_a_model_unless_it_is_shared_or_set_by_a_flag():
     own = {"new_tokens": (4,), "grids": ({"steps": (2,)},)}
     (request,) = requests(entry({"image_sizes": (32,)}, own))
     assert {"new_tokens", "steps"}.isdisjoint(request.shared_axes)
@@ -81,6 +81,6 @@ def test_an_axis_is_a_model_s_own_unless_it_is_said_of_several_or_by_a_flag():
     assert "new_tokens" in request.shared_axes
 
 
-def test_a_cell_s_name_says_what_was_asked_and_where():
+def test_a_cell_s_name_has_the_request_and_its_place():
     (ask,) = cell_requests([entry()], {"devices": ("cpu",)}, ())
     assert ask.name == "m on cpu (float32) [models.yaml:2]"
