@@ -96,7 +96,7 @@ def test_limits_that_are_none_are_refused(text):
         ("[1]", "expected a trace in Mooncake's format"),
         ('{"timestamp": NaN, "input_length": 5, "output_length": 2}', "expected lengths of at most"),
         ('{"timestamp": 0, "input_length": 1e999, "output_length": 2}', "expected a trace in Mooncake's format"),
-        ('{"timestamp": 0, "input_length": 1e12, "output_length": 2}', "at 0 s of 1000000000000 and 2 tokens"),
+        ('{"timestamp": 0, "input_length": 1e12, "output_length": 2}', "at 0 s with 1000000000000 and 2 tokens"),
     ],
 )
 def test_a_file_that_is_no_trace_is_refused(content, words, tmp_path):
