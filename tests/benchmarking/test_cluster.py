@@ -335,7 +335,7 @@ def test_certificates_that_cannot_be_used_are_one_line(tmp_path, capsys):
     [
         ("tcp://10.1.1.1:8786", [], "is another machine, and without TLS"),
         ("tls://10.1.1.1:8786", [], "TLS needs --tls-ca-file, --tls-cert, --tls-key"),
-        ("tcp://127.0.0.1:8786", ["--tls-ca-file", "x"], "is without TLS"),
+        ("tcp://127.0.0.1:8786", ["--tls-ca-file", "x"], "does not use TLS"),
         ("server", [], "invalid scheduler address"),
     ],
 )

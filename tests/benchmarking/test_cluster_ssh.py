@@ -70,8 +70,11 @@ def test_a_model_and_a_script_are_measured_over_ssh_on_loopback_ports_and_an_unk
         ),
         (["--setup", "venv"], "--setup and --ssh-config require a remote machine"),
         (["--use-slurm", "--setup", "docker"], "--setup docker: expected venv, venv:DIR, conda:NAME, or docker:IMAGE"),
-        (["--use-slurm", "--setup", "conda:-n"], "--setup conda:-n: write venv"),
-        (["--backend", "remote", "--host", "lab", "--calibrate-device"], "--calibrate-device measures on this machine"),
+        (["--use-slurm", "--setup", "conda:-n"], "--setup conda:-n: expected venv"),
+        (
+            ["--backend", "remote", "--host", "lab", "--calibrate-device"],
+            "--calibrate-device works on this machine only",
+        ),
     ],
 )
 def test_flags_of_another_machine_are_checked_before_anything_is_reached(flags, why, capsys):

@@ -67,7 +67,7 @@ def test_a_locked_database_keeps_the_run_file_and_names_the_holder(capsys, tmp_p
 def test_a_precision_the_device_lacks_is_a_usage_error_that_says_what_it_has(capsys):
     code, line = refused(capsys, "--model-id", "tiny-bert", "--device", "cpu", "--precision", "tf32")
     assert code == 2
-    assert "has no tf32; it has float32" in line
+    assert "does not support tf32: use one of float32" in line
 
 
 def test_what_is_unsupported_can_be_stored_as_skipped(capsys):
