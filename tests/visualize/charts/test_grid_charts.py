@@ -67,6 +67,11 @@ def test_the_heat_map_s_title_is_the_best_point_if_its_interval_is_apart(make_ru
     assert see.texts(figure)[0] == "Throughput by batch size and sequence length: bert-base-uncased"
 
 
+def test_a_heat_map_of_40_lengths_fits_a_page(make_run, figures):
+    (figure,) = figures("batch_sequence_heatmap", make_run(sequence_lengths=tuple(range(8, 328, 8))))
+    assert figure.get_size_inches()[1] < 12
+
+
 def test_one_batch_size_is_no_grid(make_run, outcomes):
     (outcome,) = outcomes("batch_sequence_heatmap", make_run(batch_sizes=(1,)))
     assert isinstance(outcome, NotDrawn)

@@ -56,6 +56,23 @@ def test_the_frontier_has_what_nothing_beats_in_both_and_never_what_is_invalid(t
     assert see.texts(figure)[0].endswith("from 120 tokens/s at 100 per user to 300 tokens/s at 20 per user")
 
 
+def test_of_many_servers_only_the_solid_lines_are_drawn(served, figures, see):
+    def dotted(count):
+        runs = [
+            served((120.0, 10.0, 1.0), (240.0, 12.5, 2.0), (480.0, 16.0, 3.9), engine=f"e{i}") for i in range(count)
+        ]
+        (figure,) = figures("load_latency", *runs)
+        labels = [line.get_label() for axes in figure.axes for line in axes.lines]
+        return figure, any(label.startswith(("_thin", "_knee")) for label in labels)
+
+    few, has_dotted = dotted(4)
+    assert has_dotted
+    assert see.says(few, "dotted: goodput (requests within every limit)")
+    many, has_dotted = dotted(5)
+    assert not has_dotted
+    assert see.says(many, "percentiles, goodput and knees are drawn for up to 4 servers")
+
+
 def test_open_and_closed_loops_are_never_in_one_picture(two_servers, outcomes):
     closed = make_load(concurrency=(1, 2, 4))
     for chart in ("load_frontier", "load_latency"):

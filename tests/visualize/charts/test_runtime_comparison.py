@@ -53,6 +53,18 @@ def test_a_panel_for_each_batch_size_and_a_bar_for_each_runtime_the_fastest_on_t
     assert top < 0 < bottom, "the first line is the topmost"
 
 
+def test_45_configurations_at_4_batch_sizes_are_the_fastest_40_and_the_baseline(make_run, figures, see):
+    points = {**POINTS, "batch_sizes": (1, 2, 3, 4)}
+    rivals = [make_run(**points, runtime=f"r{i}", slowdown=0.3 + 0.01 * i) for i in range(44)]
+    (figure,) = figures(NAME, make_run(**points), *rivals)
+    names = list(bars(figure.axes[0]))
+    assert (len(names), names[0], names[-1]) == (41, "r0 \N{MIDDLE DOT} float32", "eager \N{MIDDLE DOT} float32")
+    assert [see.title(axes) for axes in figure.axes] == ["batch 1", "batch 3", "batch 4"]
+    assert figure.get_size_inches()[1] < 13
+    assert see.says(figure, "Left out: the 4 slowest of 45 configurations; narrow the selection to see them")
+    assert see.says(figure, "Left out: 1 of 4 batch sizes")
+
+
 def test_the_whisker_is_the_interval_of_the_factor(eager, fast, figures, see):
     (axes, _) = figures(NAME, eager, fast)[0].axes
     (low, _), (high, _) = see.points(axes, "interval onnxruntime · float32")

@@ -66,6 +66,17 @@ def test_speed_ups_are_over_the_best_of_the_slowest_device_with_their_intervals(
     assert see.says(figure, f"Baseline: the best configuration of its device, {CPU} · openvino · float32.")
 
 
+def test_of_40_configurations_the_fastest_of_each_device_have_a_row(at_128, on_card, figures, see):
+    cards = [on_card(batch_sizes=(1,), runtime=f"r{i}", slowdown=0.05 + 0.001 * i) for i in range(30)]
+    slow = [at_128(batch_sizes=(1,), runtime=f"r{i}", slowdown=1.0 + 0.1 * i) for i in range(10)]
+    (figure,) = figures("hardware_speedup", *cards, *slow)
+    rows = [text.get_text().replace("\n", " ") for text in figure.axes[0].get_yticklabels()]
+    assert (len(rows), sum(row.startswith(CPU) for row in rows)) == (24, 10)
+    assert figure.axes[0].get_xscale() == "log", "a factor of 10 or more between the slowest and the fastest"
+    assert figure.get_size_inches()[1] < 14
+    assert see.says(figure, "Left out: 16 of 40 configurations, the fastest of each device come first")
+
+
 def test_the_baseline_can_be_chosen(at_128, on_card, figures, see):
     (figure,) = figures("hardware_speedup", at_128(), on_card(slowdown=0.125), baseline="cuda")
     assert see.points(figure.axes[0], f"valid {CPU} · eager · float32") == [(0.125, 1)]

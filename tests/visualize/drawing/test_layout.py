@@ -4,13 +4,15 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.transforms import Bbox
 
 from benchmarking.core import plugins
 from benchmarking.core.plugins import family_names
 from benchmarking.core.records import Samples
-from visualize.drawing.layout import wrap
+from visualize.drawing.layout import label_ends, new_figure, spaced, wrap
 from visualize.drawing.rows import PACKAGE, Drawing
+from visualize.drawing.style import LOOKS, THEMES, chosen, theme
 
 TIME = "2026-01-02T03:04:06Z"
 
@@ -36,6 +38,29 @@ def test_a_word_without_separators_breaks_anywhere():
     wrapped = wrap("b" * 100, 9, 1.0)
     assert wrapped.replace("\n", "") == "b" * 100
     assert len({len(line) for line in wrapped.split("\n")[:-1]}) == 1
+
+
+def test_no_short_word_stands_alone_on_the_last_line():
+    assert wrap("one two three four 16", 9, 1.2).split("\n")[-1] == "four 16"
+
+
+@pytest.mark.parametrize("name", THEMES)
+def test_names_at_the_ends_of_lines_are_ink_and_a_stroke_in_the_line_s_colour_leads_to_them(name):
+    with chosen(name), theme():
+        _, (axes,) = new_figure(4, 3)
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        label_ends(axes, [(1, 0.5, "first", "#E69F00"), (1, 0.51, "second", "#56B4E9")])
+    first, second = axes.texts
+    assert {text.get_color() for text in (first, second)} == {LOOKS[name].ink}
+    assert to_hex(first.arrow_patch.get_edgecolor()).upper() == "#E69F00"
+    assert second.xyann[1] - first.xyann[1] > 0, "moved up, so that it does not lie on the first"
+
+
+def test_of_names_that_would_overlap_the_first_is_kept():
+    _, (axes,) = new_figure(4, 3)
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    assert spaced(axes, [(0.1, 0.5), (0.11, 0.5), (0.11, 0.9), (0.9, 0.5)], 60) == [0, 2, 3]
+    assert spaced(axes, [], 60) == []
 
 
 def test_a_width_of_zero_gives_one_letter_per_line():

@@ -164,16 +164,24 @@ def test_text_in_a_pdf_is_text_in_an_embedded_font(images):
     assert b"/Type3" not in content
 
 
-def contrast_with_white(colour):
+def contrast(one, other):
     """WCAG 2's contrast ratio."""
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
+
+    def luminance(colour):
+        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
+
+    low, high = sorted(map(luminance, (one, other)))
+    return high / low
 
 
-def test_every_colour_is_visible_on_white():
-    assert contrast_with_white("#000000") == pytest.approx(21)
-    assert min(map(contrast_with_white, style.COLOURS)) > 2
+@pytest.mark.parametrize("theme", style.THEMES)
+def test_every_colour_is_visible_on_its_background_and_text_is_legible(theme):
+    assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
+    look = style.LOOKS[theme]
+    assert min(contrast(colour, look.background) for colour in look.colours) > 2
+    assert min(contrast(colour, look.background) for colour in (look.ink, look.grey)) >= 4.5
 
 
 def test_settings_apply_inside_the_theme_only():
