@@ -158,7 +158,7 @@ def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
     if arguments.backup is not None:
         warehouse.backup(arguments.backup)
         report["backup"] = str(arguments.backup)
-    return report | warehouse.query(COUNTS).dicts()[0]
+    return report | warehouse.repeated(lambda: warehouse.query(COUNTS).dicts()[0])
 
 
 def _files(done: spool.Loaded, places: Sequence[Path]) -> Report:

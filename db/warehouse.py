@@ -62,6 +62,8 @@ COPIES = "benchhouse-copy"
 READER_WAIT_S = 0.2
 """How long who reads waits for a file that is being written, in seconds: longer than a run takes to be stored. Then a
 copy is read."""
+RESTART_S = 10.0
+"""How long readers of a lake wait for its server to come back, in seconds."""
 
 T = TypeVar("T")
 Parameters = Sequence[object] | Mapping[str, object]
@@ -181,8 +183,9 @@ class Warehouse:
 
     @classmethod
     def _of_lake(cls, place: LakePlace, lock_timeout_s: float) -> Warehouse:
-        """To read. A server that is away is said at once; what was measured waits for it."""
-        return cls._prepared(lake.Lake(place=place, lock_timeout_s=lock_timeout_s), read_only=True, create=False)
+        """To read. A server that is being restarted gets a moment to come back."""
+        of_lake = lake.Lake(place=place, lock_timeout_s=min(lock_timeout_s, RESTART_S))
+        return of_lake.repeated(lambda: cls._prepared(of_lake, read_only=True, create=False))
 
     @classmethod
     def _of_file(cls, file: str, name: str, config: Config, *, lock_timeout_s: float) -> Warehouse:
@@ -376,7 +379,13 @@ class Warehouse:
         return store(self, read_file(path))
 
     def query(self, sql: str, params: Parameters | None = None) -> Table:
-        """The answer to a statement, with `params` bound to its `?` or `$name`. Raises StorageError."""
+        """The answer to a statement, with `params` bound to its `?` or `$name`. Raises StorageError.
+
+        On a lake that was opened to read it is repeated while errors pass, as changes are.
+        """
+        return self.repeated(lambda: self._query(sql, params)) if self.read_only else self._query(sql, params)
+
+    def _query(self, sql: str, params: Parameters | None) -> Table:
         import pyarrow as pa
 
         with self.cursor() as cursor:

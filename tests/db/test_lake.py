@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from tempfile import TemporaryFile
 from types import SimpleNamespace
@@ -139,6 +140,22 @@ def test_writers_that_die_and_a_server_that_crashes_lose_nothing_and_store_nothi
         assert warehouse.has_own_views
         for kind, sql in CHECKS:
             assert kind != "duplicate" or warehouse.query(sql).dicts() == []
+
+
+def test_readers_go_on_once_a_crashed_server_is_back(server, written):
+    with Warehouse.open(written[0], read_only=True) as warehouse, ThreadPoolExecutor(1) as pool:
+        before = counts(warehouse)
+        for read in (lambda: counts(warehouse), lambda: opened_counts(written[0])):
+            server.stop()
+            found = pool.submit(read)
+            time.sleep(0.5)
+            server.start()
+            assert found.result() == before
+
+
+def opened_counts(place):
+    with Warehouse.open(place, read_only=True) as warehouse:
+        return counts(warehouse)
 
 
 @pytest.mark.parametrize(("way", "said"), [("close", "closed"), ("interrupt", "interrupted")])

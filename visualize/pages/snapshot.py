@@ -177,7 +177,7 @@ def _signature(name: str) -> Signature | None:
     if is_lake(name):
         place = LakePlace.parse(name)
         if place.is_postgres:
-            with Warehouse.open(name, read_only=True) as lake:
+            with Warehouse.open(name, read_only=True, lock_timeout_s=0.0) as lake:
                 return ((lake.lake_snapshot(), 0, 0),)
         name = place.catalog
     states = tuple(_state(Path(file)) for file in database_files(name).values())
