@@ -142,6 +142,7 @@ class GuardedStream:
 @contextmanager
 def guarded_streams() -> Iterator[None]:
     """Inside, stdout and stderr are guarded, and secrets are removed from stderr, including a final traceback."""
+    _open_closed_streams()
     before = sys.stdout, sys.stderr
     sys.stdout = cast(TextIO, GuardedStream(unguarded(sys.stdout), leaves_out_secrets=False))
     sys.stderr = cast(TextIO, GuardedStream(unguarded(sys.stderr), leaves_out_secrets=True))
@@ -150,6 +151,16 @@ def guarded_streams() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def _open_closed_streams() -> None:
+    """Connect the streams that were closed when the program started ("COMMAND >&-") to nowhere: the next file to be
+    opened, such as the database, would take their place, and get what is printed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest free one
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def unguarded(stream: TextIO) -> TextIO:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -155,3 +157,19 @@ def test_the_width_is_the_terminal_s_own_unless_columns_says_otherwise(settings)
         assert width_of(stream) == 63
         assert page_of(stream) == Page(width=63, is_terminal=True, has_styles=True)
     os.close(leader)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes descriptors")
+def test_closed_streams_lead_nowhere_and_not_into_the_next_file(tmp_path):
+    code = (
+        "import sys; from benchmarking.core.command_line import run_command\n"
+        "def command(argv):\n"
+        "    file = open(argv[0], 'w'); print('to stdout', flush=True); print('to stderr', file=sys.stderr)\n"
+        "    return file.fileno()\n"
+        "sys.exit(run_command('x', command, sys.argv[1:]))"
+    )
+    path = tmp_path / "file"
+    command = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], check=False)
+    assert done.returncode > 2
+    assert path.read_text() == ""
