@@ -1,8 +1,8 @@
 """Runs a command in a child process of its own folders and limits, and says what it did that no command may do.
 
 A scratch folder has `work`, where the command runs and finds its input; `outside`, with the user's other files, of
-which nothing may be written, run or read into an answer; `home`, `tmp`, `cache` and `locks`. The child is forked from a
-process that has the modules loaded, and runs the command as `benchhouse` does.
+which nothing may be written, run or read into an answer; `home`, `tmp`, `cache`, `locks` and `live`. The child is
+forked from a process that has the modules loaded, and runs the command as `benchhouse` does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STEERS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 ERROR = re.compile(r"^[\w. -]+: error: ")
 WATCH = Path(__file__).with_name("watch")
 STREAMS = ("out", "err", "events")
-FOLDERS = ("work", "outside", "home", "tmp", "cache", "locks")
+FOLDERS = ("work", "outside", "home", "tmp", "cache", "locks", "live")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +147,7 @@ class Scratch:
             "MPLCONFIGDIR": str(self.root / "cache" / "matplotlib"),
             "BENCHHOUSE_CACHE_DIR": str(self.root / "cache" / "benchhouse"),
             "BENCHHOUSE_LOCK_DIR": str(self.root / "locks"),
+            "BENCHHOUSE_LIVE_DIR": str(self.root / "live"),
             "BENCHHOUSE_FUZZ_EVENTS": str(self.root / "events"),
             "BENCHHOUSE_FUZZ_SCRATCH": str(self.root),
             "PYTHONPATH": str(WATCH),
@@ -194,11 +195,11 @@ class Scratch:
                 yield "canary", f"the user's file is in {name}"
 
     def _tree(self) -> dict[str, str]:
-        """Every file with its content, but of the caches and locks, and the streams of a command."""
+        """Every file with its content, but of the caches, locks and live statuses, and the streams of a command."""
         found = {}
         for folder, names, files in os.walk(self.root):
             if folder == str(self.root):
-                names[:] = [name for name in names if name not in ("cache", "locks")]
+                names[:] = [name for name in names if name not in ("cache", "locks", "live")]
                 files = []
             for name in (*names, *files):
                 path = Path(folder, name)
