@@ -129,9 +129,10 @@ def _number(iteration: Fields) -> int:
 
 def _by_shape(iterations: Sequence[Fields]) -> list[list[Fields]]:
     """The iterations, grouped by numbers of input and output tokens."""
-    shapes: dict[tuple[Any, Any], list[Fields]] = {}
+    shapes: dict[tuple[int | None, int | None], list[Fields]] = {}
     for one in iterations:
-        shapes.setdefault((one.peek("input_size"), one.peek("output_size")), []).append(one)
+        unread = one.untaken()
+        shapes.setdefault((_tokens(unread, "input_size"), _tokens(unread, "output_size")), []).append(one)
     return list(shapes.values())
 
 
@@ -175,9 +176,14 @@ def _times(iterations: Sequence[Fields], name: str) -> list[float]:
     return [value for value in values if value is not None]
 
 
+def _tokens(iteration: Fields, name: str) -> int | None:
+    """Tokens of the whole batch; None where they are not given."""
+    return None if iteration.peek(name) in ABSENT else iteration.whole(name)
+
+
 def _each(iteration: Fields, name: str, batch_size: int) -> int | None:
     """Tokens of one sequence of the batch; None for 0 tokens, or if the sequences differ."""
-    total = None if iteration.peek(name) in ABSENT else iteration.whole(name)
+    total = _tokens(iteration, name)
     return total // batch_size if total and not total % batch_size else None
 
 

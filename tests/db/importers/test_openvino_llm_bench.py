@@ -92,3 +92,6 @@ def test_a_report_of_warm_ups_alone_has_no_results(changed):
 def test_a_time_that_is_not_a_number_is_named_with_its_position(changed):
     with pytest.raises(FormatError, match=r"results\[0\]\.generation_time: expected a number, found 'fast'"):
         only_run(changed(lambda one: {**one, "generation_time": "fast"}))
+
+    with pytest.raises(FormatError, match=r"results\[0\]\.input_size: expected a number"):
+        only_run(changed(lambda one: one | {"input_size": [1]}))
