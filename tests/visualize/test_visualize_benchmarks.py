@@ -215,7 +215,7 @@ def test_the_page_about_charts_names_every_chart_and_those_that_must_be_named():
     rows = {line.split("`")[1]: line for line in lines if line.startswith("| `") and "visualize_benchmarks" not in line}
     assert set(rows) == set(plugins.names(PACKAGE))
     only_named = {name for name in rows if not plugins.load(PACKAGE, name).by_default}
-    assert {name for name, line in rows.items() if line.endswith("(when named) |")} == only_named
+    assert {name for name, line in rows.items() if line.endswith("(only when named) |")} == only_named
 
 
 def test_the_help_is_grouped_and_ends_with_examples(draw):

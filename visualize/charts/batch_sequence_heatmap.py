@@ -43,7 +43,7 @@ ALIKE = (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, *(name for name in POINT_COLUMNS i
 """What a picture has in common: all but the batch size and the sequence length."""
 CELL_WIDTH_IN, MARGINS_IN = 0.72, 1.9
 LEAST_CELL_IN, MOST_CELL_IN, CELLS_IN = 0.22, 0.42, 6.5
-"""Height of a cell, and about that of all of them: with many lengths the cells are lower."""
+"""Height of a cell, and about the height of all cells: with many lengths the cells are lower."""
 LEAST_WIDTH_IN, LEAST_HEIGHT_IN = 6.4, 2.5
 
 

@@ -54,6 +54,8 @@ SUBJECT = ("model_id", *MODEL_COLUMNS)
 PANEL_IN, MOST_PANELS = 2.9, 3
 ROOM = 1.45
 """Length of the axis relative to the largest speed-up, which leaves room for the number."""
+LOG_ROOM = 0.6
+"""The same of a log scale, as a share of the distance between the smallest and the largest speed-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +139,7 @@ def _scale(axes: Axes, ratios: Sequence[Ratio]) -> None:
     shortest, longest = min(ratio.value for ratio in ratios), max(ratio.high or ratio.value for ratio in ratios)
     if spans_decade([ratio.value for ratio in ratios]):
         axes.set_xscale("log")
-        axes.set_xlim(shortest / (longest / shortest) ** 0.06, longest * (longest / shortest) ** (ROOM - 1))
+        axes.set_xlim(shortest / (longest / shortest) ** 0.06, longest * (longest / shortest) ** LOG_ROOM)
         axes.xaxis.set_major_formatter(lambda value, _: number(value))
     else:
         axes.set_xlim(0, longest * ROOM)

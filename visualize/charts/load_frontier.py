@@ -26,7 +26,7 @@ WIDTH_IN, HEIGHT_IN = 7.2, 4.4
 NAME_PT = 62
 """Width of a name on the front, in points."""
 ROOM = 1.1
-"""Factor of room above and beside the points, for their names."""
+"""Factor of room above and to the right of the points, for their names."""
 NOTE = (
     "Each point is a level of load: further right is faster for each user, higher is more for all users together; no "
     "point beats the stepped line in both."

@@ -56,7 +56,7 @@ class RuntimePrecision(ChartPlugin):
         for key, members in grouped(rows, SUBJECT):
             drawn = [row for row in members if is_ok(row) and row["value"]]
             if len({(row["runtime"], row["precision"]) for row in drawn}) < 2:
-                continue  # one cell has nothing beside it
+                continue  # a single cell has nothing to compare with
             yield _drawing(key, drawn)
 
 

@@ -106,7 +106,7 @@ def _draw_ecdf(axes: Axes, launches: Sequence[Row]) -> None:
 
 
 def _draw_strips(axes: Axes, launches: Sequence[Row]) -> None:
-    """The samples in their order, a strip per launch beside the last; its median as a line."""
+    """The samples in their order, a strip per launch from left to right; its median as a line."""
     start = 0
     for row in launches:
         samples = list(row["samples"] or ())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from visualize.drawing import words
 from visualize.drawing.configurations import Finding, finding, speedup
 from visualize.drawing.layout import FigureText, finish, label_ends, new_figure
-from visualize.drawing.lines import MOST_LINES, Line, doubtful_entries, draw_lines, legend_entries
+from visualize.drawing.lines import MOST_LINES, Line, doubtful_entries, draw_lines, legend_entries, spread
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     ChartPlugin,
@@ -123,8 +123,8 @@ def _groups(resource: Resource, drawn: Sequence[Row]) -> list[tuple[Row, list[Ro
     """The rows of each line; results on one GPU begin the line of each way to spread the model."""
     found: list[tuple[Row, list[Row]]] = []
     for own, rows in grouped(drawn, resource.line):
-        spread = sorted({row[PLACEMENT] for row in rows if row.get(PLACEMENT)})
-        for name in spread or [None]:
+        placements = sorted({row[PLACEMENT] for row in rows if row.get(PLACEMENT)})
+        for name in placements or [None]:
             of_line = [row for row in rows if row.get(PLACEMENT) in (None, name)]
             named = next((row for row in of_line if row.get(PLACEMENT)), of_line[0])
             found.append(({**own, "runtime_mode": named["runtime_mode"]}, of_line))
@@ -152,7 +152,7 @@ def _name(own: Row) -> str:
 
 
 def _drawing(resource: Resource, key: Row, members: Sequence[Row], groups: Sequence[tuple[Row, list[Row]]]) -> Drawing:
-    shown = groups[:MOST_LINES]
+    shown = spread(groups, MOST_LINES)
     names = [_name(own) for own, _ in shown]
     labels = distinct_names(names, [details(own, ("runtime_mode", "simulated")) for own, _ in shown], ", ")
     lines = [
@@ -189,11 +189,7 @@ def _figure_text(
 ) -> FigureText:
     found = _finding(resource, shown)
     drawn = [row for line in lines for row in line.rows]
-    left_out = (
-        f"Left out: {total - len(shown)} of {total} lines; narrow the selection to see them."
-        if total > len(shown)
-        else None
-    )
+    left_out = words.left_out(total - len(shown), total, "lines")
     alone = f"Points with one number of {resource.several} are not drawn." if len(drawn) < len(members) else None
     reading = (INTERVAL if any(row["low"] for row in drawn) else None, found.note if found else None)
     lacking = (words.doubts(drawn), left_out, alone)

@@ -204,7 +204,7 @@ def _draw_series(axes: Axes, rows: Sequence[Row], listed: list[str]) -> None:
 
 
 def _time_of(rows: Sequence[Row]) -> str:
-    """The column of the time that a series is drawn over: where all runs are of one commit, that of the runs."""
+    """The column of the time that a series is drawn over: the start of the runs where all are of one commit."""
     return "history_time" if len({row["history_time"] for row in rows}) > 1 else "started_at"
 
 

@@ -97,7 +97,7 @@ def finding(
 ) -> Finding | None:
     """How many times as fast one result is as another, both with their names, if intervals and doubts of all `rivals`,
     which they are among, support that one of both is the fastest. Where different commands measured the rivals, no more
-    than what was read is said. None where the intervals overlap, or a result of the title is in doubt.
+    than the readings is stated. None where the intervals overlap, or a result of the title is in doubt.
     """
     (name, row), (other, base) = best, baseline
     ratio = speedup(base, row)

@@ -33,7 +33,7 @@ PANEL_SHARE = 0.75
 DRAWN_SHARE = 0.97
 """Of a width that text may take by its metrics: at few dots per inch it is drawn wider."""
 LEGEND_MARK_IN = 0.4
-"""Least width of what a legend has beside a label: its mark and the space around it."""
+"""Least width in a legend besides a label: its mark and the space around it."""
 ORPHAN = 3
 """Letters that do not stand alone on a last line."""
 LONG_WORD = 30

@@ -95,7 +95,7 @@ class BatchPicture:
     quantity: str | None = None
     """What the title says about the largest batch size against the smallest, as in "peak memory"."""
     has_interval: bool = True
-    """Whether the quantity has one; without it a reading is only told."""
+    """Whether the quantity has one; without it a ratio is a plain reading."""
     reference: Callable[[Sequence[Row]], tuple[str, float] | None] = lambda rows: None
     """A horizontal reference line: (label, value)."""
 

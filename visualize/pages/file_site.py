@@ -149,7 +149,7 @@ def write_site(data: Data, folder: Path, *, runs: int) -> Made:
     try:
         with temporary_folder(f".{folder.name}", folder.parent) as place:
             made = _write(data, place / "new", runs)
-            check_folder(folder)  # somebody may have used it meanwhile
+            check_folder(folder)  # it may have been used since the first check
             _replace(folder, place / "new", place / "old")
     except OSError as error:
         place = error.filename or folder

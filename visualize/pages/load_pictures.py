@@ -21,7 +21,7 @@ GOODPUT = "goodput_requests_per_sec"
 MOST_BARS = 300
 """Requests with a bar; more would be thinner than a pixel."""
 MOST_READ = 3000
-"""Requests of a level that are read: those of the bars, and those that are in flight beside them."""
+"""Requests of a level that are read: those of the bars, and those in flight at the same time."""
 COUNTED = """
 SELECT launch, count(*) AS requests, count(error) AS failed, list_sort(list_distinct(list(error))) AS errors
 FROM requests WHERE result_id = $result AND phase = 'measure' GROUP BY launch ORDER BY launch
@@ -111,7 +111,7 @@ def _curve_chart(key: Row, rows: Sequence[Row], left_out: int, curve: Curve, kin
     is_rate, offered = curve is REQUEST_RATES, loads.LEVEL_TITLES[str(key["loop"])]
     limit = loads.limits_ms(rows).get(curve.limit or "")
     is_offered = is_rate and key["loop"] == "open"
-    told = (
+    sentences = (
         "Higher is better." if is_rate else "Lower is better.",
         f"Dotted: {curve.thin_title}." if _any(points, "thin") else "",
         "Dashed grey: the offered load." if is_offered else "",
@@ -120,7 +120,7 @@ def _curve_chart(key: Row, rows: Sequence[Row], left_out: int, curve: Curve, kin
     )
     return Chart(
         title=_title(rows, curve, offered),
-        caption=_caption(kind, points, left_out, *told),
+        caption=_caption(kind, points, left_out, *sentences),
         spec=specs.over_levels(points, y_title=curve.title, x_title=offered, limit=limit, is_rate=is_rate,
                                is_offered=is_offered),
         table=_table(points, curve.title, curve.thin_title),
@@ -138,7 +138,7 @@ def _title(rows: Sequence[Row], curve: Curve, offered: str) -> str:
 
 
 def _frontier(rows: Sequence[Row], left_out: int, kind: str) -> Chart | None:
-    """Throughput of all users against that of each; None without tokens that were streamed."""
+    """Throughput of all users against throughput per user; None without tokens that were streamed."""
     points = _points(rows, _per_user, "throughput_tokens_per_sec", None)
     if not points:
         return None
@@ -159,10 +159,10 @@ def _any(points: Sequence[Row], name: str) -> bool:
     return any(one[name] for one in points)
 
 
-def _caption(kind: str, points: Sequence[Row], left_out: int, *told: str) -> str:
+def _caption(kind: str, points: Sequence[Row], left_out: int, *sentences: str) -> str:
     more = f"{left_out} slower servers are in the table only." if left_out else ""
     marks = MARKS if any(one["state"] != "valid" for one in points) else ""
-    return " ".join(part for part in (kind and f"{kind[0].upper()}{kind[1:]}.", *told, marks, more) if part)
+    return " ".join(part for part in (kind and f"{kind[0].upper()}{kind[1:]}.", *sentences, marks, more) if part)
 
 
 def _table(points: Sequence[Row], title: str, thin_title: str | None, x_title: str | None = None) -> Grid:
@@ -221,7 +221,7 @@ def _bars(row: Row, counted: Row, shown: Sequence[loads.Request], repetitions: i
         for place, one in enumerate(shown)
         if one.error
     ]
-    told = (
+    sentences = (
         "Each line is a request from its intended start to its end, the first at the top.",
         f"Crosses mark failures: {counted['failed']} of {counted['requests']} ({', '.join(counted['errors'][:3])})."
         if counted["failed"]
@@ -231,7 +231,7 @@ def _bars(row: Row, counted: Row, shown: Sequence[loads.Request], repetitions: i
     )
     return Chart(
         title=f"Requests over time at {loads.level_words(row)}",
-        caption=" ".join(filter(None, told)),
+        caption=" ".join(filter(None, sentences)),
         spec=specs.request_bars(parts, failed, count=len(shown), parts=loads.REQUEST_PARTS),
         table=_request_table(shown),
     )

@@ -38,7 +38,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """A text beside bars."""
+    """A text next to bars."""
 
     left: float
     top: int

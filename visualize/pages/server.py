@@ -1,4 +1,4 @@
-"""The server of pages: which address is which view, who may ask, and what browsers are told.
+"""The server of pages: which address is which view, who may ask, and the headers for browsers.
 
 GET and HEAD change nothing. The few forms that do are sent by POST with a token that only pages of this server have,
 and from such a page by what the browser says. A browser runs no code but ours (Content-Security-Policy), other sites

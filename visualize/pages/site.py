@@ -43,7 +43,7 @@ DIGEST_LETTERS = 10
 
 
 class NotFoundError(BenchhouseError):
-    """There is no such run, series or file."""
+    """The run, series or file does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: with them View[P](...) fails in Python 3.11

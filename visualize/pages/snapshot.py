@@ -82,7 +82,7 @@ class _Copy:
         self.readers = 1  # the snapshots' own
         self.taken_at = datetime.now(UTC)
         self.kept: dict[str, Any] = {}
-        self.signature = _signature(path)  # before the copy: what comes meanwhile makes another one
+        self.signature = _signature(path)  # before the copy: a change during it makes another one
         self.warehouse = Warehouse.open_copy(path)
 
     def close(self) -> None:

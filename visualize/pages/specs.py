@@ -154,8 +154,8 @@ def trend(
 
 
 def front(rows: Sequence[Record], *, x_title: str, y_title: str) -> Spec:
-    """Options by "latency" and "throughput", coloured by "device", crosses where they miss a limit ("fits"); those on
-    the front ("front") are joined."""
+    """Options by "latency" and "throughput", coloured by "device", crosses where they miss a limit ("fits"), hollow
+    where "state" is doubtful; those on the front ("front") are joined."""
     x = {
         "field": "latency",
         "type": "quantitative",
@@ -184,6 +184,10 @@ def front(rows: Sequence[Record], *, x_title: str, y_title: str) -> Spec:
                     "y": y,
                     "color": _colour("device"),
                     "fill": _colour("device"),
+                    "fillOpacity": {
+                        "condition": {"test": {"field": "state", "equal": "doubtful"}, "value": 0},
+                        "value": 1,
+                    },
                     "shape": {
                         "field": "fits",
                         "type": "nominal",

@@ -1,6 +1,6 @@
 """What results say, in sentences: the fastest, the smallest and the most efficient setup, and what to do next.
 
-A setup is called the fastest only where its 95 % interval is apart from that of every other setup at the same point,
+A setup is called the fastest only where its 95 % interval is apart from those of all other setups at the same point,
 and one command measured them all: the interval does not include how a machine changes between commands. Memory and
 energy have no interval: the lowest reading is named as such. Invalid and simulated results are never ahead.
 """
@@ -177,15 +177,15 @@ def _energy(row: Row) -> _Reading | None:
 
 def _why_no_memory(rows: Sequence[Row]) -> str:
     reasons = Counter(row["missing"][name] for row in rows for name in PEAK_MEMORY if name in row["missing"])
-    return _told(reasons)
+    return _because(reasons)
 
 
 def _reasons(rows: Sequence[Row], columns: Sequence[str]) -> str:
     known = (row for row in rows if any(name in row["missing"] for name in columns))
-    return _told(Counter(why_no_energy(row["missing"]) for row in known))
+    return _because(Counter(why_no_energy(row["missing"]) for row in known))
 
 
-def _told(reasons: Counter[str]) -> str:
+def _because(reasons: Counter[str]) -> str:
     named = dict.fromkeys(visible(name.replace("_", " ")) for name, _ in reasons.most_common(2))
     kept = [one for one in named if not any(one != other and other.startswith(one) for other in named)]
     return f": {'; '.join(kept)}" if kept else ""
@@ -228,7 +228,7 @@ def _undecided(rows: Sequence[Row]) -> list[str]:
         close += winner is None and all(row["low"] is not None for row in ranked)
         apart += winner is not None and measured_apart(ranked)
     turns = "benchhouse ab measures two setups in turns"
-    steps = [f"{_count(close, 'point')} undecided: {turns} until they are told apart."] if close else []
+    steps = [f"{_count(close, 'point')} undecided: {turns} until the difference is clear."] if close else []
     if apart:
         steps.append(
             f"At {_count(apart, 'point')} the setups were measured by different commands, and the intervals do not "

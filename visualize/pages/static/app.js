@@ -113,7 +113,7 @@
     setTimeout(() => (button.textContent = "Copy"), 1500);
   });
 
-  // A slider has a list of values, of which null is no limit. What is sent is the number beside it.
+  // A slider has a list of values, of which null is no limit. The number next to it is what the form sends.
   const numberOf = (slider) => document.getElementById(slider.dataset.slides);
   const say = (slider) => slider.setAttribute("aria-valuetext", numberOf(slider).value || "no limit");
   document.querySelectorAll("input[data-slides]").forEach((slider) => {

@@ -94,8 +94,8 @@ def _state(row: dict[str, Any]) -> Cell:
     if row["status"] != "ok":
         return state_cell(row["status"])
     found = {"invalid": row["invalid"] or 0, "doubtful": row["doubtful"] or 0}
-    told = ", ".join(f"{count} {word}" for word, count in found.items() if count)
-    return text_cell(told or "valid", tone="bad" if found["invalid"] else "warn" if told else "")
+    states = ", ".join(f"{count} {word}" for word, count in found.items() if count)
+    return text_cell(states or "valid", tone="bad" if found["invalid"] else "warn" if states else "")
 
 
 VIEW = View(

@@ -1,6 +1,6 @@
 """What to choose for a model: its measured options against limits, and which are on the Pareto front.
 
-A limit is a number with a slider beside it. The positions of the slider are the values of the options: each lets one
+A limit is a number with a slider. The positions of the slider are the values of the options: each lets one
 more of them in, where a slider over their range would have most of them in its first millimetre.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Prefer = Literal["latency", "throughput", "memory", "energy"]
 PREFERRED: tuple[Prefer, ...] = ("latency", "throughput", "memory", "energy")
 MOST_POSITIONS = 40
-"""Of a slider, without that of no limit."""
+"""Of a slider, besides the one without a limit."""
 DIGITS = 3
 """Significant ones of a position."""
 MOST_MEASURED = """
@@ -205,13 +205,15 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
             "throughput": one.option.throughput,
             "front": "yes" if one.is_on_front else "no",
             "fits": "yes" if one.fits else "no",
+            "state": "valid" if one.option.validity == "valid" else "doubtful",
         }
         for row, one in zip(words.table.rows, found.rated, strict=True)
     ]
     return Chart(
         title="Latency and throughput of each option",
         caption="Up and left is better. The dashed line joins the Pareto front: every other option is beaten in "
-        "everything that was measured for all. Crosses miss a limit.",
+        "everything that was measured for all. Crosses miss a limit."
+        + (" Hollow marks are doubtful." if any(row["state"] == "doubtful" for row in rows) else ""),
         spec=specs.front(rows, x_title="median latency (ms)", y_title=f"throughput ({unit})"),
         table=grid_of(words.table, "The options in the chart"),
     )
