@@ -38,6 +38,7 @@ class Timed:
 
     track: str
     """Run id."""
+    model: str
     label: str
     work: float
     seconds: float
@@ -215,10 +216,14 @@ class Progress(Observer):
         return sum(load_s * track.launches_left + self._points_left_s(track) for track in self._tracks)
 
     def _points_left_s(self, track: Track) -> float:
-        """The estimated time of a track's open points, from earlier launches or scaled from the point with the nearest
-        work."""
-        own = [one for one in self._timed if one.track == track.plan.run_id] or self._timed
+        """The estimated time of a track's open points, from earlier launches or scaled from the point of its model with
+        the nearest work. The work of another model says nothing: without a point of its own, each takes the mean time.
+        """
+        own = [one for one in self._timed if one.track == track.plan.run_id]
+        own = own or [one for one in self._timed if one.model == track.plan.cell.workload.model_id]
         settings, left_s, call_s, other_s = track.plan.settings, 0.0, 0.0, 0.0
+        if not own:
+            return statistics.fmean(one.seconds for one in self._timed) * len(track.open_points())
         for point in track.open_points():
             same = [one.seconds for one in own if one.label == point.label]
             nearest = min(own, key=lambda one: abs(math.log(one.work / work(point))))
@@ -282,6 +287,7 @@ def _timed(track: Track, measurement: Measurement, seconds: float) -> Timed | No
         return None
     return Timed(
         track=track.plan.run_id,
+        model=track.plan.cell.workload.model_id,
         label=measurement.point.label,
         work=work(measurement.point),
         seconds=seconds,

@@ -11,7 +11,7 @@ from benchmarking.measure.bench import Live
 from benchmarking.measure.settings import PROFILES, Settings
 from benchmarking.sweep.run.budget import UNTIMED_CALLS, Budget
 from benchmarking.sweep.show import progress
-from benchmarking.sweep.show.progress import Progress
+from benchmarking.sweep.show.progress import Progress, Timed
 
 POINTS = tuple(Point(batch_size=batch, sequence_length=length) for length in (128, 512) for batch in (1, 2, 4, 8))
 LOAD_S = 12.0
@@ -143,3 +143,16 @@ def test_every_finished_point_is_a_line_with_the_time_left(monkeypatch):
     assert len(lines) == len(POINTS)
     assert all(re.search(r"about .+ left$", line) for line in lines[:-1])
     assert lines[0].startswith("point 1/8")
+
+
+def test_points_of_a_model_that_was_not_measured_yet_take_the_mean_time():
+    """Work is comparable between points of one model: 10 000 documents are not 10 000 times a call of another one."""
+    measured, other = Track(PROFILES["quick"]), Track(PROFILES["quick"])
+    other.plan.run_id, other.plan.cell.workload.model_id = "other run", "other model"
+    other.open = [(0, Point(batch_size=batch, sequence_length=32, axes={"documents": 10_000})) for batch in (1, 4)]
+    shown = Progress([measured, other], quiet=True)
+    timed = {"track": "run", "model": "model", "work": 128.0, "calls": 20, "calls_s": 9.0}
+    shown._timed = [Timed(**timed, label="b1 s128", seconds=10.0), Timed(**timed, label="b1 s128", seconds=14.0)]
+    assert shown._points_left_s(other) == 2 * 12.0
+    other.plan.cell.workload.model_id = "model"
+    assert shown._points_left_s(other) > 1000
