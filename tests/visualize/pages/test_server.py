@@ -124,7 +124,7 @@ def test_a_hostile_name_is_text_on_every_page(server, run_ids):
 def test_filters_are_values_and_never_part_of_a_statement(server):
     answer = server.get(f"/results?model={quote(chr(39) + ' OR TRUE --')}")
     assert answer.status == 200
-    assert "No result matches" in answer.text
+    assert "No matching results" in answer.text
 
 
 def test_a_run_file_is_downloaded_and_read_back(server, run_ids, tmp_path):
