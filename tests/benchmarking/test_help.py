@@ -83,7 +83,7 @@ def test_flags_of_a_run_are_grouped() -> None:
     titles = [group.title for group in parser_of("run_hardware_benchmark")._action_groups if group._group_actions]
     assert titles[1:] == [
         *("model", "device and runtime", "runtime options", "grid", "measurement", "builds"),
-        *("another machine", "output"),
+        *("remote machine", "output"),
         "instead of measuring a model",
     ]
 

@@ -108,7 +108,7 @@ def test_a_runner_that_measures_while_its_file_is_imported_is_refused_with_the_l
         BenchmarkRunner().run_benchmark(A)
         """,
     )
-    with pytest.raises(UsageError, match=r'one.py, line 7: .*put it below if __name__ == "__main__":'):
+    with pytest.raises(UsageError, match=r'one.py, line 7: .*put the call below if __name__ == "__main__":'):
         discover(folder)
 
 

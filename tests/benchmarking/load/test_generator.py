@@ -158,7 +158,7 @@ def test_a_stream_that_goes_on_long_after_its_tokens_is_ended_before_it_fills_th
     found = loaded(flood, Level(rate=10.0, number=5))
     assert Counter(found.error) == {None: 4, "endless": 1}
     assert len(found.token_ms[1]) < 4096 / 40
-    assert "8 tokens" in found.detail[1]
+    assert "8 requested tokens" in found.detail[1]
 
 
 def test_a_refused_connection_is_a_failed_result_with_its_reason():
