@@ -1,1 +1,1 @@
-"""Stores and judges: the warehouse, its migrations, and what is read out of it."""
+"""The warehouse: storage, migrations, queries, analysis, import and export."""

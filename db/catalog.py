@@ -1,10 +1,10 @@
-"""What a warehouse's file may hold, checked before anything in it is read.
+"""Checks the catalog of a warehouse's file before anything in it is read.
 
-A database brings its own views, macros, types and triggers, and DuckDB prefers them to its built-in ones of the same
-name: reading a file that a stranger made would run the stranger's SQL. A warehouse holds the tables, columns and views
-of the migrations and nothing else; what is missing is left to `db.upkeep.verify`.
+A database can contain its own views, macros, types and triggers, and DuckDB prefers them to built-in ones with the same
+name: reading an untrusted file would run its SQL. A warehouse contains the tables, columns and views of the migrations
+and nothing else; `db.upkeep.verify` reports what is missing.
 
-The queries here name DuckDB's own functions in full, call no other, and filter by comparisons alone.
+The queries here name DuckDB's own functions in full, call no others, and filter only by comparisons.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Item = tuple[str, ...]
-"""An object of a catalog: its kind, its table if it has one, its name, and what else must be equal."""
+"""A catalog object: its kind, its table if it has one, its name, and the properties that must be equal."""
 
 TABLES_SHA256 = (
     "1b3cd300ea038310c2b694883720113e70ebed10a015c6657c502389b0930f46",  # read by DuckDB 1.5
     "9456a1fc73250b8b882f3ed5ebe034d85283cd2c9d873629a59f5195840de992",  # read by 2.0
 )
-"""Digests of the tables of the newest version: such a file needs no further look, which takes 0.4 s."""
+"""Digests of the tables of the newest version. Such a file needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
     "619cb94c7a6c7d16ed349357ff3b97e7b37b30e895e3cbc3f3ad97c67e4e0522",  # created and read by DuckDB 1.5
@@ -39,11 +39,11 @@ VIEWS_SHA256 = (
     "0a3e3a324ecea97d89d7f3d3691be79638b9876c516d75166590dd533b235e7c",  # created by 2.0, read by 1.5
     "704fd06892baddecdd485efce731fc5ada534f7953f6c66fdeda6b40fb4c50a0",  # the third, rewritten by 2.0, read by 1.5
 )
-"""Digests of the text of our views. Of a file with any other text the views are not read: each connection makes its
-own for a while, which takes 40 ms."""
+"""Digests of the text of our views. If a file has any other text its views are not used: each connection creates
+temporary ones, which takes 40 ms."""
 
 COLUMNS_SHA256 = "d63e4a61b5797f6eaf37499886b8e779f70787e7f7439e5ee50fc6e22506e916"
-"""Digest of the names, types and NULLs of their columns, which a lake has too: it has no more of them."""
+"""Digest of the names, types and nullability of the tables' columns: all that a lake keeps of them."""
 
 FOREIGN = {
     "schema": """
@@ -55,7 +55,7 @@ FOREIGN = {
     "index": "SELECT database_name, index_name FROM system.main.duckdb_indexes()",
     "trigger": "SELECT database_name, trigger_name FROM system.main.duckdb_triggers()",
 }
-"""Kinds of objects of which a warehouse has none -> (database, name) of each."""
+"""Kinds of objects that a warehouse must not contain -> query for (database, name) of each."""
 
 TABLES = "SELECT table_name, sql FROM system.main.duckdb_tables() WHERE database_name = ? ORDER BY table_name"
 VIEWS = """
@@ -72,14 +72,14 @@ WHERE database_name = ?
 EXCLUDED = re.compile(r"EXCLUDE \(([^()]*)\)")
 LONGEST_NAME = 80
 OF_CATALOG = "ducklake_"
-"""How the names of the tables of a DuckLake's catalog begin."""
+"""Prefix of the tables of a DuckLake catalog."""
 
 
 def refuse_foreign(connection: Connection, path: str, database: str | None = None, *, is_lake: bool = False) -> None:
-    """Raise FormatError, naming it, for an object in the file that no version of the schema has.
+    """Raise FormatError for an object in the file that no version of the schema has.
 
-    `database` is the name of an attached file; None for the connection's own, which may be a lake. `path` is its name
-    in messages.
+    `database` is the name of an attached file, or None for the connection's own database, which may be a lake. `path`
+    is its name in messages.
     """
     name = current(connection) if database is None else database
     for kind, sql in FOREIGN.items():
@@ -104,7 +104,7 @@ def refuse_foreign(connection: Connection, path: str, database: str | None = Non
 
 
 def refuse_no_lake(connection: Connection, path: str) -> None:
-    """Raise FormatError, naming it, for an object in the file of a DuckLake's catalog that such a catalog lacks."""
+    """Raise FormatError for an object in a DuckLake's catalog file that does not belong to such a catalog."""
     name = current(connection)
     for kind, sql in FOREIGN.items():
         if kind != "trigger" or has_triggers():
@@ -124,7 +124,7 @@ def columns_digest(connection: Connection, database: str) -> str:
 
 
 def has_own_views(connection: Connection) -> bool:
-    """Whether the views that the connection's file holds are, word for word, those of this program."""
+    """Whether the views in the connection's file are exactly those of this program."""
     return _digest(connection.execute(VIEWS, [current(connection)]).fetchall()) in VIEWS_SHA256
 
 
@@ -134,7 +134,7 @@ def current(connection: Connection) -> str:
 
 
 def _refuse_unknown(connection: Connection, path: str, database: str) -> None:
-    """Compare table by table and column by column; a file of a newer program is refused as such."""
+    """Compare table by table and column by column. A file of a newer program gets its own message."""
     found, known = _items(connection, database), _known_items()
     unknown = sorted(found - known, key=lambda item: (item[0] != "table", item))
     own = [item for item in unknown if item[1] == migrate.BOOKKEEPING]
@@ -156,7 +156,7 @@ def _items(connection: Connection, database: str) -> set[Item]:
 def _column_items(connection: Connection, database: str) -> set[Item]:
     """Table, name, type, NULL and default of each column of a table."""
     tables = {table for table, _ in connection.execute(TABLES, [database]).fetchall()}
-    # A generated column's expression is in the place of a default, and runs when the column is read.
+    # The expression of a generated column is listed as its default, and runs when the column is read.
     found = connection.execute(COLUMNS, [database]).fetchall()
     return {
         (table, *map(str, column), "None" if default == "NULL" else str(default))
@@ -182,7 +182,7 @@ def _digest(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _in_order(found: re.Match[str]) -> str:
-    """A list of excluded columns in the order of their names: DuckDB reverses it each time it stores a view."""
+    """A list of excluded columns, sorted: DuckDB reverses it each time it stores a view."""
     return f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})"
 
 
@@ -190,6 +190,6 @@ def _foreign(path: str, kind: str, name: str) -> FormatError:
     shown = visible(name)
     what = quoted(shown if len(shown) <= LONGEST_NAME else f"{shown[:LONGEST_NAME]}...")
     return FormatError(
-        f"{path}: refused, and nothing was read from it: it holds the {kind} {what}, which no warehouse has: "
-        f"drop it in DuckDB's shell if it is yours, or choose another path"
+        f"{path}: refused before reading, since it contains the {kind} {what}, which no warehouse has: "
+        f"drop it in the DuckDB shell if it is yours, or choose another path"
     )

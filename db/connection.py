@@ -1,10 +1,10 @@
-"""Opens DuckDB files: confined to the file, waiting for one that is in use, with DuckDB's errors turned into ours.
+"""Opens DuckDB files: confines connections to the file, waits for its lock, and translates DuckDB's errors.
 
-The only module that imports duckdb. Every connection is confined before it reads anything: no other file and no
-network, no extension, times in UTC, and settings that cannot be changed. A second file is reached through a folder
-with a name that nobody can foresee, into which `attached` and `new_database` bring it.
+The only module that imports duckdb. Every connection is confined before it reads anything: no other files, no network,
+no extensions, times in UTC, and settings that cannot be changed. A second file is reached through a folder with an
+unpredictable name, where `attached` and `new_database` place it.
 
-DuckDB has one class for most of its errors, so they are recognized by their text.
+DuckDB uses one class for most of its errors, so they are recognized by their text.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 STORAGE_VERSION = "v1.5.0"
-"""Format of the files, read and written by DuckDB 1.5 and 2.0; 1.5 cannot read 2.0's own format."""
+"""File format that DuckDB 1.5 and 2.0 read and write; 1.5 cannot read 2.0's own format."""
 
 BLOCK_SIZE_BYTES = 32_768
-"""A commit gives each column of a changed table its own block: with DuckDB's default of 262 144 storing a run takes
-twice the time, and an empty warehouse 0.8 MB. With the minimum of 16 384 samples take more room: they are packed in
-groups of 1024, and the rest of a block behind the last whole group stays empty. A file keeps the size it was created
-with."""
+"""A commit gives each column of a changed table its own block. With DuckDB's default of 262 144, storing a run takes
+twice as long, and an empty warehouse takes 0.8 MB. With the minimum of 16 384, samples take more space: they are packed
+in groups of 1024, and the rest of a block after the last whole group stays empty. A file keeps the block size that it
+was created with."""
 
 Config = dict[str, str | bool | int | float | list[str]]
 
@@ -55,10 +55,10 @@ FILE_FORMAT: Config = {
 }
 
 WRITER: Config = FILE_FORMAT | {"threads": 1}
-"""A run is few rows: more threads make storing it slower, and take cores from measurements."""
+"""A run has few rows: more threads make storing it slower, and take cores from measurements."""
 
 QUESTIONS: Config = FILE_FORMAT | {"errors_as_json": True, "memory_limit": "2GiB"}
-"""For SQL of a user: errors carry their position."""
+"""For the user's SQL: errors contain their position."""
 
 NO_EXTENSIONS: Config = {
     "autoinstall_known_extensions": False,
@@ -67,16 +67,16 @@ NO_EXTENSIONS: Config = {
 }
 
 MEMORY = ":memory:"
-"""The path of a database that is no file."""
+"""The path of a database in memory."""
 
 MAGIC, MAGIC_OFFSET = b"DUCK", 8
-"""What a DuckDB file has behind its first checksum."""
+"""The bytes after the first checksum of a DuckDB file."""
 
 LOG_ENDINGS = (".wal", ".wal.checkpoint", ".wal.recovery")
 """Files that DuckDB keeps next to a database: its log, commits during a checkpoint, and the two being joined."""
 
 PRIVATE = "benchhouse-attached"
-"""How the name of a connection's folder for other files begins."""
+"""Prefix of a connection's folder for other files."""
 
 INTERRUPTED = "Query interrupted"
 """The driver's error for a signal during a statement."""
@@ -85,19 +85,19 @@ Found = TypeVar("Found")
 
 
 class Connection(Protocol):
-    """The one method of a DuckDB connection that most modules need."""
+    """The only method of a DuckDB connection that most modules need."""
 
     def execute(self, query: str, parameters: object = ...) -> Any:
         """Run the statements; the result can be fetched."""
 
 
 def quoted(name: str) -> str:
-    """An SQL identifier: the one way in which a name gets into SQL."""
+    """An SQL identifier. Names get into SQL only through this function."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """An SQL string, where a statement takes no parameters."""
+    """An SQL string literal, for statements that take no parameters."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -109,8 +109,8 @@ RETRY_MOST_S = 0.5
 def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float, locked: bool = True) -> DuckDB:
     """Open the file, confined to it; retries while another process has it open.
 
-    The settings are locked, or by the caller with `lock` after an upgrade, which changes one for a while. Raises
-    LockedError, FormatError, StorageError.
+    The settings are locked, unless the caller does that with `lock` after an upgrade, which changes one temporarily.
+    Raises LockedError, FormatError, StorageError.
     """
     import duckdb
 
@@ -131,15 +131,15 @@ def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float
 
 
 def _database_file(path: str) -> str:
-    """The path as DuckDB is to read it. Raises FormatError for a file of another format, which DuckDB may read as a
-    table (CSV, JSON, Parquet), and StorageError for what is no regular file.
+    """The path to give to DuckDB. Raises FormatError for a file of another format, which DuckDB might read as a table
+    (CSV, JSON, Parquet), and StorageError for anything but a regular file.
 
-    It is absolute: in a relative one, DuckDB takes what stands before a colon for the name of an extension.
+    It is absolute: in a relative path, DuckDB takes the part before a colon for the name of an extension.
     """
     if os.path.exists(path):
         if not os.path.isfile(path):
             raise StorageError(f"{path}: not a regular file: choose another path")
-        with suppress(OSError), open(path, "rb") as opened:  # DuckDB says what cannot be read
+        with suppress(OSError), open(path, "rb") as opened:  # DuckDB reports unreadable files
             head = opened.read(MAGIC_OFFSET + len(MAGIC))
             if head and not head.endswith(MAGIC):
                 raise FormatError(f"{path}: not a DuckDB database: choose another path")
@@ -148,27 +148,27 @@ def _database_file(path: str) -> str:
 
 @contextmanager
 def confined() -> Iterator[DuckDB]:
-    """An empty database in memory."""
+    """A confined connection to an empty database in memory."""
     with _open(MEMORY, FILE_FORMAT, read_only=False, locked=True) as connection:
         yield connection
 
 
 @contextmanager
 def attached(connection: DuckDB, path: str, *, lock_timeout_s: float) -> Iterator[str]:
-    """Another DuckDB file, attached read-only to the connection: its name in SQL, to be quoted.
+    """Attach another DuckDB file read-only to the connection; yields its name in SQL, to be quoted.
 
-    Waits and raises as `connect` does; later errors name the connection's own file.
+    Waits and raises like `connect`; later errors name the connection's own file.
     """
     with _private_folder(connection) as folder:
         inside = _bring(path, folder, lock_timeout_s)
-        # Without the type DuckDB would load an extension for a file that looks like another database's.
+        # Without the type, DuckDB would load an extension for a file that looks like another kind of database.
         with _attached_as(connection, inside, "TYPE duckdb, READ_ONLY", path, lock_timeout_s) as name:
             yield name
 
 
 @contextmanager
 def new_database(connection: DuckDB, path: Path) -> Iterator[str]:
-    """An empty database, attached: its name in SQL, to be quoted. At the end it is moved to `path`."""
+    """Attach an empty database; yields its name in SQL, to be quoted. At the end it is moved to `path`."""
     with _private_folder(connection) as folder:
         inside = folder / "new.duckdb"
         options = f"READ_WRITE, STORAGE_VERSION {literal(STORAGE_VERSION)}, BLOCK_SIZE {BLOCK_SIZE_BYTES}"
@@ -193,9 +193,9 @@ def _attached_as(connection: DuckDB, inside: Path, options: str, path: str, lock
 
 
 def connect_attaching(attach: Callable[[DuckDB], Sequence[str]], config: Config) -> DuckDB:
-    """A connection confined to what `attach` has attached to it, and to the folders that it gives.
+    """A connection confined to what `attach` attaches to it, and to the folders that `attach` returns.
 
-    For catalogs of other kinds than a DuckDB file. The caller locks its settings, and translates errors.
+    For catalogs other than a DuckDB file. The caller locks the settings and translates errors.
     """
     import duckdb
 
@@ -218,10 +218,10 @@ def duckdb_version() -> str:
 
 
 def load_extension(connection: DuckDB, name: str, package: str, install: str) -> None:
-    """Load an extension of DuckDB: of its Python package, or one that DuckDB has installed. Raises StorageError, with
-    the command that installs the package.
+    """Load a DuckDB extension from its Python package, or one that DuckDB has installed. Raises StorageError, with the
+    command that installs the package.
 
-    DuckDB checks the signature of either.
+    DuckDB checks the signature in both cases.
     """
     import duckdb
 
@@ -235,24 +235,24 @@ def load_extension(connection: DuckDB, name: str, package: str, install: str) ->
     except duckdb.Error as error:
         found = "" if spec is None else f" (the package {package} is for another version)"
         raise StorageError(
-            f"DuckDB {version} needs its extension {name} for this, and cannot load it{found}: {install}, or "
+            f"DuckDB {version} needs its extension {name} for this, but cannot load it{found}: {install}, or "
             f"with a network, python -c \"import duckdb; duckdb.sql('INSTALL {name}')\""
         ) from error
 
 
 def has_triggers() -> bool:
-    """Whether this DuckDB has triggers, which 2.0 brought."""
+    """Whether this DuckDB has triggers, which 2.0 introduced."""
     import duckdb
 
     return int(duckdb.__version__.split(".")[0]) > 1
 
 
 def roll_back(connection: Connection) -> bool:
-    """Roll back the transaction that is open, if one is, before the connection is closed. False: never close it.
+    """Roll back the open transaction, if any, before closing the connection. Returns False if it must not be closed.
 
-    DuckDB's destructors roll back as well, but where a catalog's server is gone that fails, and a destructor that fails
-    aborts the process. A statement that fails has ended the transaction, too: the server undoes it with its connection.
-    After an internal error DuckDB takes no statement any more, so such a connection is kept until the process ends.
+    DuckDB's destructors roll back as well, but that fails if a catalog's server is gone, and a failing destructor
+    aborts the process. A failed statement has ended the transaction too: the server rolls it back with its connection.
+    After an internal error DuckDB accepts no more statements, so such a connection is kept until the process ends.
     """
     import duckdb
 
@@ -274,7 +274,7 @@ def roll_back(connection: Connection) -> bool:
 
 
 def lock(connection: DuckDB) -> None:
-    """No setting of the connection can be changed from now on."""
+    """Lock all settings of the connection."""
     connection.execute("SET lock_configuration = true")
 
 
@@ -286,7 +286,7 @@ def _open(path: str, config: Config, read_only: bool, locked: bool) -> DuckDB:
         connection = duckdb.connect(path, read_only=read_only, config=config | NO_EXTENSIONS)
         try:
             sql = "SELECT system.main.current_setting('enable_external_access')"
-            if connection.execute(sql).fetchall()[0][0]:  # else this process has the file open with these settings
+            if connection.execute(sql).fetchall()[0][0]:  # otherwise this process has the file open with these settings
                 _confine(connection, directories=[] if "errors_as_json" in config else [_private_path(path)])
                 if locked:
                     lock(connection)
@@ -297,11 +297,11 @@ def _open(path: str, config: Config, read_only: bool, locked: bool) -> DuckDB:
 
 
 OPENING = threading.Lock()
-"""Connections of a process to one file share their settings, which only one of them can make."""
+"""Connections of a process to one file share their settings, which only one of them can set."""
 
 
 def _confine(connection: DuckDB, *, directories: Sequence[str] = (), paths: Sequence[str] = ()) -> None:
-    """Take away what SQL in a file, or of a user, could reach; the files named stay in reach."""
+    """Remove access to everything outside the database, except for the named files and folders."""
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     for name, allowed in (("allowed_directories", directories), ("allowed_paths", paths)):
         if allowed:
@@ -310,7 +310,7 @@ def _confine(connection: DuckDB, *, directories: Sequence[str] = (), paths: Sequ
 
 
 def _private_path(path: str) -> str:
-    """Where the connection's folder for other files would be: with the database, or with temporary files."""
+    """The path of the connection's folder for other files: next to the database, or among temporary files."""
     parent = os.path.dirname(os.path.realpath(path))
     has_room = path != MEMORY and os.access(parent, os.W_OK)
     return os.path.join(parent if has_room else os.path.realpath(tempfile.gettempdir()), temporary_name(PRIVATE))
@@ -318,7 +318,7 @@ def _private_path(path: str) -> str:
 
 @contextmanager
 def _private_folder(connection: DuckDB) -> Iterator[Path]:
-    """The folder that the connection can reach, there until the end."""
+    """The folder that the connection can access, which exists until the end."""
     allowed = connection.execute("SELECT system.main.current_setting('allowed_directories')").fetchall()[0][0]
     try:
         with held_folder(next(Path(name) for name in allowed if PRIVATE in name)) as folder:
@@ -328,7 +328,7 @@ def _private_folder(connection: DuckDB) -> Iterator[Path]:
 
 
 def _bring(path: str, folder: Path, lock_timeout_s: float) -> Path:
-    """The file and its log in the folder: linked, or copied under its lock where it cannot be linked."""
+    """Place the file and its logs in the folder: linked, or copied under its lock if linking fails."""
     inside = folder / "other.duckdb"
     try:
         for ending, file in database_files(path).items():
@@ -343,13 +343,13 @@ def _bring(path: str, folder: Path, lock_timeout_s: float) -> Path:
 
 
 def database_files(path: str | Path) -> dict[str, str]:
-    """The file and its logs, there or not, by ending. DuckDB keeps logs next to the file that a link leads to."""
+    """The file and its logs by ending, existing or not. DuckDB keeps logs next to the target of a link."""
     own = os.path.realpath(path)
     return {ending: own + ending for ending in ("", *LOG_ENDINGS)}
 
 
 def copy_database(path: str | Path, copy: Path) -> None:
-    """Copy the file and its logs; nobody writes them meanwhile. Raises StorageError."""
+    """Copy the file and its logs, which no one may write during the copy. Raises StorageError."""
     try:
         for ending, file in database_files(path).items():
             if os.path.exists(file):
@@ -361,8 +361,8 @@ def copy_database(path: str | Path, copy: Path) -> None:
 def _apply_log(path: str) -> None:
     """Write the file's log into the file. Raises DuckDB's error if the log is damaged.
 
-    DuckDB 1.5 and 2.0 cannot read a log that changes a table with a CHECK when they open its file, but can when they
-    attach it to an open database.
+    DuckDB 1.5 and 2.0 cannot apply a log that changes a table with a CHECK when they open its file, but they can when
+    they attach it to an open database.
     """
     import duckdb
 
@@ -379,7 +379,7 @@ def _apply_log(path: str) -> None:
 
 
 def retrying(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
-    """The result of opening, retried while another process has the file open."""
+    """The result of `open_it`, retried while another process has the file open."""
     import duckdb
 
     deadline = time.monotonic() + lock_timeout_s
@@ -398,7 +398,7 @@ def retrying(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
 
 @contextmanager
 def translate_errors(path: str, waited_s: float = 0.0) -> Iterator[None]:
-    """Turn DuckDB's errors into ours, of one line each, and its error for a signal into KeyboardInterrupt."""
+    """Translate DuckDB's errors into ours, of one line each, and its error for a signal into KeyboardInterrupt."""
     import duckdb
 
     try:
@@ -415,7 +415,7 @@ def translate_errors(path: str, waited_s: float = 0.0) -> Iterator[None]:
 
 
 def file_id(path: str) -> tuple[int, int] | None:
-    """Identity of the file at the path; None without one."""
+    """Identity of the file at the path; None without a file."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -429,22 +429,23 @@ TRANSIENT = (
     *("SSL connection has been closed", "SSL SYSCALL", "no connection to the server", "could not receive data"),
     *("could not send data", "connection is not open", "deadlock detected", "could not serialize access"),
     "Current transaction is aborted",  # DuckLake's own on the catalog: its connection broke in an earlier statement
-    *("canceling statement due to", "duplicate key value violates unique constraint"),  # the writers' lock was lost
-    'Failed to execute query "ROLLBACK"',  # the server went while a statement that had failed was undone
+    *("canceling statement due to", "duplicate key value violates unique constraint"),  # another writer took the lock
+    'Failed to execute query "ROLLBACK"',  # the server disappeared while a failed statement was rolled back
 )
-"""Signs of errors of a DuckLake that may pass: another writer was first, or PostgreSQL is being restarted."""
+"""Signs of temporary DuckLake errors: another writer was first, or PostgreSQL is restarting."""
 
 
 class TransientError(StorageError):
-    """An error of a DuckLake that may pass; nothing was stored, or all of it."""
+    """A temporary DuckLake error; either nothing was stored, or everything."""
 
 
 INVALIDATED = ("database has been invalidated", "Attempted to access index 0 within vector of size 0")
-"""Signs of errors after which DuckDB takes no statement: DuckLake's own when its catalog's server goes in a commit."""
+"""Signs of errors after which DuckDB accepts no statements: DuckLake raises them if its server disappears in a
+commit."""
 
 
 class InvalidatedError(TransientError):
-    """The connection is of no use any more; another one may do."""
+    """The connection is unusable; a new one may work."""
 
 
 LOCKED = ("Could not set lock on file", "File is already open in", "being used by another process")
@@ -463,7 +464,7 @@ class DuckDbMessage:
 
 
 def parse_message(text: str) -> DuckDbMessage:
-    """An error's text, which is JSON behind the kind on a connection with `errors_as_json`."""
+    """Parse an error's text: the kind, and on a connection with `errors_as_json`, JSON after it."""
     start = text.find('{"exception_type"')
     if start < 0:
         return DuckDbMessage(kind="", message=text)
@@ -483,7 +484,7 @@ class DamagedError(FormatError):
     """A damaged database file."""
 
     def __init__(self, path: str, damage: str) -> None:
-        """`damage` names the part, and what is wrong with it."""
+        """`damage` names the damaged part and the problem."""
         super().__init__(
             f"{path} is damaged: {damage}: rebuild it from the run files with "
             f"setup_benchmark_db --rebuild-from FOLDER --db-path {path}"
@@ -492,22 +493,22 @@ class DamagedError(FormatError):
 
 
 def problem_of(error: StorageError) -> str:
-    """What is wrong, without the advice."""
+    """The problem, without the advice."""
     return error.damage if isinstance(error, DamagedError) else str(error)
 
 
 def is_locked(text: str) -> bool:
-    """Whether the error is that another process has the file open."""
+    """Whether the error means that another process has the file open."""
     return any(sign in text for sign in LOCKED)
 
 
 def log_is_unreadable(text: str) -> bool:
-    """Whether the error is that the file's log cannot be applied."""
+    """Whether the error means that the file's log cannot be applied."""
     return "Failure while replaying WAL" in text
 
 
 def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
-    """The error for a user: what is wrong with the database at `path`, and what to do."""
+    """The error for the user: the problem of the database at `path`, and what to do."""
     if is_locked(text):
         return LockedError(
             f"{path} is in use by {_holder(text)} (waited {waited_s:g} s). Run files are kept: once the database is "
@@ -531,7 +532,7 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
 
 
 def _damage(text: str, path: str) -> str | None:
-    """What is damaged in the file, or in its log; None for any other error."""
+    """The damage in the file or its log; None for any other error."""
     if log_is_unreadable(text):
         return f"its log {path}.wal cannot be read, or belongs to another file"
     block = re.search(r"does not match stored checksum \d+ in block at location (\d+)", text)
@@ -549,5 +550,5 @@ def _holder(text: str) -> str:
 
 
 def _first_paragraph(text: str) -> str:
-    """DuckDB's message without the extract of the statement and the hints behind it."""
+    """DuckDB's message without the excerpt of the statement and the hints after it."""
     return " ".join(text.strip().split("\n\n")[0].split())

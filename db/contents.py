@@ -1,6 +1,6 @@
-"""What of a row is its content, and queries that compare the contents of rows with the same id.
+"""Defines which columns of a row are its content, and compares the contents of rows with the same id.
 
-A run is one unit with its results and raw samples, identified by its id. How a row was stored (from which file, when)
+A run is one unit with its results and raw samples, identified by its id. Where a row came from and when it was stored
 is not content, nor are columns that repeat others.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 from db.connection import Connection, quoted
 
 CLOSE = 1e-9
-"""Relative difference within which two programs' means of the same samples agree."""
+"""Relative difference within which two programs' means of the same samples count as equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,9 @@ class Content:
     ignored: tuple[str, ...] = ()
     """Columns that may differ."""
     only: tuple[str, ...] | None = None
-    """The columns that must be equal, where most may differ; None for all but `ignored`."""
+    """The columns that must be equal, if most may differ; None for all but `ignored`."""
     filled: tuple[str, ...] = ()
-    """Columns that an upgrade fills and runs of that time leave empty: they differ only where both have a value."""
+    """Columns that an upgrade fills but older runs leave empty: they differ only if both have a value."""
 
 
 CONTENTS = {
@@ -60,9 +60,9 @@ RAW = {
         for name in ("sample_count", "mean", "median", "p99")
     },
 }
-"""Column -> condition of a conflict: raw samples and their quantiles agree if their statistics do."""
+"""Column -> condition of a conflict. Raw samples and their quantiles agree if their statistics do."""
 ARRIVALS = {"token_ms": "len(mine.token_ms) > 0 AND len(theirs.token_ms) > 0 AND mine.token_ms <> theirs.token_ms"}
-"""Likewise of requests: where there are none, they were too many, or were left out later."""
+"""The same for requests: token times are empty if there were too many, or if they were dropped later."""
 CHECKSUMMED = {
     **CONTENTS,
     "raw_benchmark_data": Content(
@@ -76,7 +76,7 @@ PARTS = (
     ("benchmark_results", "result_id", "raw_benchmark_data"),
     ("benchmark_results", "result_id", "requests"),
 )
-"""Table, its key, and the table of its parts."""
+"""Table, its key, and the table with its parts."""
 
 SAME_FILE = """
 SELECT theirs.run_id, mine.run_id FROM {theirs} theirs JOIN {mine} mine USING (source_sha256)
@@ -98,7 +98,7 @@ WORDS = {
     "profile_modules": "module of profile",
     "profile_ops": "operator of profile",
 }
-"""Table -> one of its rows in words."""
+"""Table -> word for one of its rows."""
 
 COLUMNS = """
 SELECT table_name, column_name, data_type FROM duckdb_columns()
@@ -119,9 +119,9 @@ class Conflict:
     columns: tuple[str, ...] = ()
     """The columns that differ."""
     problem: str | None = None
-    """What is wrong, if it is not columns."""
+    """The problem, if it is not a difference in columns."""
     part: str | None = None
-    """The table of its parts, if those are not the same."""
+    """The table with its parts, if those differ."""
 
     def __str__(self) -> str:
         what = self.problem or f"differs in {', '.join(self.columns)}"
@@ -131,7 +131,7 @@ class Conflict:
 def conflicts(
     connection: Connection, mine: Relation, theirs: Relation, tables: Sequence[str] = tuple(CONTENTS)
 ) -> list[Conflict]:
-    """All conflicts, in the order of the tables; a run with missing parts is one."""
+    """All conflicts, in table order; a run with missing parts is one too."""
     found: list[Conflict] = []
     types = all_column_types(connection)
     for table in tables:
@@ -152,15 +152,15 @@ def conflicts(
 
 
 def conflicts_text(found: Sequence[Conflict], most: int = 3) -> str:
-    """The first conflicts in a line, and the number of the others."""
+    """One line with the first conflicts and the number of the rest."""
     more = f"; and {len(found) - most} more" if len(found) > most else ""
     return "; ".join(map(str, found[:most])) + more
 
 
 def checksum(table: str, names: Sequence[str], relation: str) -> str:
-    """SQL for the number of rows and the sum of their contents' hashes, independent of the order of the rows.
+    """SQL for the number of rows and the sum of their contents' hashes, independent of row order.
 
-    Of raw samples it covers the samples, not their statistics.
+    For raw samples it covers the samples, not their statistics.
     """
     content = CHECKSUMMED[table]
     kept = [quoted(name) for name in _compared(content, names) if name not in content.filled]
@@ -178,7 +178,7 @@ def _compared(content: Content, names: Sequence[str]) -> list[str]:
 
 
 def all_column_types(connection: Connection) -> dict[str, dict[str, str]]:
-    """Table -> column -> type, of the connection's own database."""
+    """Table -> column -> type, in the connection's own database."""
     types: dict[str, dict[str, str]] = {}
     for table, column, kind in connection.execute(COLUMNS).fetchall():
         types.setdefault(table, {})[column] = kind
@@ -186,7 +186,7 @@ def all_column_types(connection: Connection) -> dict[str, dict[str, str]]:
 
 
 def _differing(table: str, types: Mapping[str, str], mine: str, theirs: str) -> str:
-    """SQL for the key, the columns that differ, and both texts of columns of JSON."""
+    """SQL for the key, the columns that differ, and both texts of JSON columns."""
     content = CONTENTS[table]
     special: Mapping[str, str] = {"raw_benchmark_data": RAW, "requests": ARRIVALS}.get(table, {})
     names = _compared(content, list(types))
@@ -203,8 +203,8 @@ def _differing(table: str, types: Mapping[str, str], mine: str, theirs: str) -> 
 
 
 def _are_equal(texts: Sequence[str | None] | None) -> bool:
-    """Whether two JSON texts differ only in empty fields, of which later versions of the program write more; False for
-    None, a column that is not JSON."""
+    """Whether two JSON texts differ only in empty fields, since later versions of the program write more fields. False
+    for None, which means a column that is not JSON."""
     if texts is None:
         return False
     mine, theirs = (_without_empty(json.loads(text or "null")) for text in texts)
@@ -212,7 +212,7 @@ def _are_equal(texts: Sequence[str | None] | None) -> bool:
 
 
 def _without_empty(value: Any) -> Any:
-    """The JSON value without the fields that are null, false or empty."""
+    """The JSON value without fields that are null, false or empty."""
     if isinstance(value, list):
         return [_without_empty(one) for one in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Files that appear under their name when they are complete, and never replace another."""
+"""Files that appear under their name only when complete, and never replace another file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EM
 
 @contextmanager
 def temporary_sibling(path: Path) -> Iterator[Path]:
-    """A free path on the same file system for a file in the making; it and its log are deleted at the end.
+    """A free path on the same file system for an unfinished file; it and its log are deleted at the end.
 
-    Raises StorageError where nothing can be written.
+    Raises StorageError if nothing can be written there.
     """
     with ExitStack() as stack:
         try:
@@ -30,7 +30,7 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
 
 
 def publish(part: Path, path: Path) -> bool:
-    """Give a finished file its name. False if the name is taken. Raises StorageError."""
+    """Move a finished file to its path. False if the path exists. Raises StorageError."""
     try:
         if os.name == "nt":
             part.rename(path)  # on Windows this refuses an existing name; elsewhere it would replace it

@@ -1,12 +1,12 @@
-"""A warehouse in DuckLake: the tables in Parquet files that many machines reach, their catalog in PostgreSQL or a file.
+"""A warehouse in DuckLake: tables in Parquet files that many machines can access, the catalog in PostgreSQL or a file.
 
-The schema is the migrations', read from a database in memory that has been through them. DuckLake has no keys, checks
-or comments on columns of views; `lake_statements` is the one place that leaves them out, and identity rests on three
-things: ids are unique or hashes, who writes looks first whether a row is there, and one process writes at a time. It
-holds an advisory lock of PostgreSQL for one transaction, which ends with the process or the server; a catalog in a file
-is locked by DuckDB. Who reads waits for nobody.
+The schema is that of the migrations, read from a migrated database in memory. DuckLake has no keys, checks or comments
+on view columns; only `lake_statements` leaves them out. Identity rests on three things: ids are unique or hashes,
+writers first check whether a row exists, and one process writes at a time. The writer holds a PostgreSQL advisory lock
+for one transaction, which ends with the process or the server; a catalog in a file is locked by DuckDB. Readers never
+wait.
 
-DuckDB's PostgreSQL extension lets SQL connect to any server. So SQL of a user never runs on a connection that has it,
+DuckDB's PostgreSQL extension lets SQL connect to any server. So the user's SQL never runs on a connection that has it,
 but on a copy of the tables in a file.
 """
 
@@ -56,18 +56,18 @@ if TYPE_CHECKING:
     from db.connection import DuckDB
 
 NAME = "lake"
-"""The lake in SQL."""
+"""Name of the lake in SQL."""
 CATALOG = "lake_catalog"
-"""The database with its catalog in SQL."""
+"""Name of the database with its catalog in SQL."""
 TURNS = "lake_turns"
-"""The connection to PostgreSQL that holds the writers' lock, in SQL."""
+"""Name in SQL of the PostgreSQL connection that holds the writers' lock."""
 WRITERS_LOCK = 0x62656E6368
 """Key of the advisory lock: "bench"."""
 SLICE_S = 2.0
-"""Longest wait inside PostgreSQL: a Ctrl-C is heard after it."""
+"""Longest wait inside PostgreSQL, after which Ctrl-C takes effect."""
 
 EXTENSIONS = {"ducklake": "duckdb_extension_ducklake", "postgres_scanner": "duckdb_extension_postgres_scanner"}
-"""Extension of DuckDB -> the Python package that carries it."""
+"""DuckDB extension -> the Python package that contains it."""
 STORES = {
     "s3": ("httpfs", "s3"),
     "gs": ("httpfs", "gcs"),
@@ -76,7 +76,7 @@ STORES = {
     "az": ("azure", "azure"),
     "abfss": ("azure", "azure"),
 }
-"""Scheme of an object store -> the extension that reads it, and the type of its credentials in DuckDB."""
+"""Scheme of an object store -> the extension that reads it, and DuckDB's type of credentials for it."""
 KEYS = "KEY_ID '...', SECRET '...'"
 AWS_KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 AZURE = "AZURE_STORAGE_CONNECTION_STRING"
@@ -89,7 +89,7 @@ CREDENTIALS = {
     ),
     "azure": (f"set {AZURE}", "CONNECTION_STRING '...'"),
 }
-"""Type of credentials -> what to do in the environment, and the options of a secret of DuckDB."""
+"""Type of credentials -> how to set them in the environment, and the options of a DuckDB secret."""
 LAKE_EXTRA = 'pip install "benchhouse[lake]", which brings DuckDB 1.5.5'
 
 AWS_VARIABLES = {
@@ -98,14 +98,14 @@ AWS_VARIABLES = {
     "SESSION_TOKEN": "AWS_SESSION_TOKEN",
     "REGION": "AWS_REGION",
 }
-"""Option of a secret of DuckDB -> the variable that has it."""
+"""Option of a DuckDB secret -> its environment variable."""
 
 STORE_THEM = "CREATE PERSISTENT SECRET"
 
 SETTINGS: Config = {"catalog_error_max_schemas": 0}
-"""An unknown name is not looked for in PostgreSQL's own tables."""
+"""Prevents DuckDB from looking up unknown names in PostgreSQL's own tables."""
 CHANGES = re.compile(r"^\s*(UPDATE|DELETE|INSERT)\b", re.MULTILINE)
-MERGE_INSTEAD = "the lake cannot be upgraded in its place: make a new one, and benchhouse merge this one into it"
+MERGE_INSTEAD = "the lake cannot be upgraded in place: create a new one, and benchhouse merge this one into it"
 NO_FILE = "database does not exist"
 EXISTING = "CREATE_IF_NOT_EXISTS false"
 IN_STORE = re.compile(r"Data path (\S+) requires the extension")
@@ -124,8 +124,7 @@ SNAPSHOT = f"SELECT max(snapshot_id) AS snapshot FROM {CATALOG}.ducklake_snapsho
 
 DATA_BYTES = f"SELECT coalesce(sum(file_size_bytes), 0)::BIGINT FROM {CATALOG}.ducklake_data_file"
 KEPT = "1 day"
-"""How long an older state stays readable, and a file that no state names is not deleted: longer than any query or
-transaction takes."""
+"""How long older snapshots stay readable, and unreferenced files are kept: longer than any query or transaction."""
 COMPACTING = (
     f"CALL ducklake_flush_inlined_data({literal(NAME)})",
     f"CALL ducklake_merge_adjacent_files({literal(NAME)})",
@@ -141,20 +140,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """An open lake: how its writers take turns."""
+    """An open lake, with the lock of its writers."""
 
     place: LakePlace
     lock_timeout_s: float
     _cursors: list[DuckDB] = field(default_factory=list, compare=False)
-    """Those that are open, for `close`."""
+    """Open cursors, for `close`."""
     _sessions: list[str] = field(default_factory=list, compare=False)
-    """What the connections are called in PostgreSQL, the newest last."""
+    """Names of the connections in PostgreSQL, the newest last."""
     _given_up: set[str] = field(default_factory=set, compare=False)
-    """Those of them that DuckDB gave up: they are not closed, and may have the writers' lock."""
+    """Names of connections that DuckDB has invalidated: they stay open, and may hold the writers' lock."""
 
     @contextmanager
     def cursor(self, connection: DuckDB) -> Iterator[DuckDB]:
-        """A cursor whose transaction is ended before it is closed, also that of an answer read in parts."""
+        """A cursor whose transaction is ended before it is closed, even if its answer is read in parts."""
         cursor = connection.cursor()
         self._cursors.append(cursor)
         try:
@@ -167,7 +166,7 @@ class Lake:
                 self._given_up.update(self._sessions[-1:])
 
     def close(self, connection: DuckDB) -> None:
-        """Close the connection; what is not committed is rolled back."""
+        """Close the connection, and roll back what is not committed."""
         ended = [roll_back(one) for one in (*self._cursors, connection)]  # DuckDB closes the cursors with it
         if all(ended):
             connection.close()
@@ -180,19 +179,19 @@ class Lake:
         return f"{self.place.catalog} application_name={self._sessions[-1]}" if self._sessions else self.place.catalog
 
     def begin_session(self) -> None:
-        """The next connection has another name."""
+        """Give the next connection a new name."""
         if self.place.is_postgres:
             self._sessions.append(f"benchhouse-{uuid7()}")
 
     @contextmanager
     def transaction(self, connection: DuckDB) -> Iterator[None]:
-        """A transaction of the one process that may write. Raises LockedError when others keep the lock too long."""
+        """A transaction of the only process that may write. Raises LockedError if others hold the lock too long."""
         with self.turn(connection) as check, migrate.transaction(connection):
             yield
             check()
 
     def turn(self, connection: DuckDB) -> AbstractContextManager[Callable[[], None]]:
-        """The writers' lock; gives what raises if it was lost. Raises LockedError."""
+        """Hold the writers' lock; yields a function that raises if the lock was lost. Raises LockedError."""
         if self.place.is_postgres:
             return self._turn(connection)
         return nullcontext(lambda: None)  # DuckDB has locked the catalog's file
@@ -214,9 +213,9 @@ class Lake:
             yield lambda: _ask_server(cursor, "SELECT 1 AS alive")
 
     def repeated(self, change: Callable[[], T]) -> T:
-        """What the change gives, made again while its errors are ones that pass, for `lock_timeout_s` from the first.
+        """The result of `change`, repeated while its errors are temporary, for `lock_timeout_s` after the first error.
 
-        Raises TransientError with the last one, and what was tried.
+        Raises TransientError with the last error and the attempts made.
         """
         deadline, pause_s = None, RETRY_FIRST_S
         for tries in itertools.count(1):
@@ -231,19 +230,19 @@ class Lake:
             # Jitter, so that processes that failed together do not keep colliding.
             time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))  # noqa: S311 - a pause is no secret
             pause_s = min(RETRY_MOST_S, 1.5 * pause_s)
-        raise AssertionError("the numbers ended")
+        raise AssertionError("unreachable: the counter is endless")
 
 
 def _tried(tries: int, limit_s: float) -> str:
-    """What was done about an error that did not pass, and what to do."""
+    """The attempts made after a persistent error, and what to do."""
     what = f"tried {tries} times in {limit_s:g} s" if tries > 1 else "tried once"
-    return f"{what}: see that the server runs, and give the same command again, which stores nothing twice"
+    return f"{what}: check that the server is running, and run the command again (nothing is stored twice)"
 
 
 def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
     """A connection whose current database is the lake, confined to its data; its settings are not locked yet.
 
-    Raises StorageError for a lake that is missing (unless `create`) and for a missing extension; LockedError.
+    Raises StorageError for a missing lake (unless `create`) and for a missing extension; LockedError.
     """
     place = lake.place
 
@@ -257,18 +256,18 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
 
 
 def prepare(connection: DuckDB, lake: Lake) -> None:
-    """Make the schema of this program, or upgrade it. Raises FormatError for a newer one, StorageError."""
+    """Create or upgrade the schema. Raises FormatError for a newer schema, StorageError."""
     name = lake.place.name
     if migrate.is_current(connection, name):
         return
     with lake.transaction(connection):
-        if not migrate.is_current(connection, name):  # nobody was faster
+        if not migrate.is_current(connection, name):  # no other process was faster
             _upgrade(connection, name)
 
 
 @contextmanager
 def model() -> Iterator[DuckDB]:
-    """The tables of a warehouse, in memory and empty: what a lake's are made from."""
+    """An empty warehouse in memory, as the model for the tables of a lake."""
     with confined() as connection:
         for step in migrate.migrations():
             connection.execute(step.sql)
@@ -276,10 +275,10 @@ def model() -> Iterator[DuckDB]:
 
 
 def lake_statements(of: Connection, present: Mapping[str, Collection[str]]) -> list[str]:
-    """SQL that gives a lake the tables and columns of the model that it lacks; `present` has the columns by table.
+    """SQL that adds the model's tables and columns that a lake lacks; `present` has its columns by table.
 
-    A lake takes the names, types, NOT NULL and comments; it has no keys and checks. Raises StorageError for a column
-    that needs a value in rows that are there.
+    A lake takes names, types, NOT NULL and comments; it has no keys and checks. Raises StorageError for a column that
+    needs a value in existing rows.
     """
     statements, new = list[str](), dict[str, list[str]]()
     for table, column, kind, is_nullable, comment in of.execute(COLUMNS, [migrate.table_list(of)]).fetchall():
@@ -305,7 +304,7 @@ def lake_statements(of: Connection, present: Mapping[str, Collection[str]]) -> l
 
 
 def copy_for_questions(connection: DuckDB, target: Path) -> None:
-    """Copy the tables, as they are at one moment, into a new file that holds no way to the lake."""
+    """Copy a snapshot of the tables into a new file that has no access to the lake."""
     with new_database(connection, target) as name:
         with migrate.transaction(connection):
             for table in migrate.table_list(connection):
@@ -316,7 +315,7 @@ def copy_for_questions(connection: DuckDB, target: Path) -> None:
 
 
 def copy_to_file(connection: DuckDB, target: Path) -> None:
-    """Copy everything into a new file that is a warehouse like any other."""
+    """Copy everything into a new file, an ordinary warehouse."""
     with new_database(connection, target) as name:
         tables = migrate.table_list(connection)
         connection.execute(f"USE {quoted(name)}")
@@ -333,7 +332,7 @@ def copy_to_file(connection: DuckDB, target: Path) -> None:
 
 
 def clear(connection: DuckDB, lake: Lake) -> None:
-    """Drop all tables and views, or none; `db.catalog` has found them to be ours."""
+    """Drop all tables and views, or none; `db.catalog` has checked that they are ours."""
     with lake.transaction(connection):
         migrate.drop_views(connection)
         for table in migrate.table_list(connection):
@@ -341,9 +340,9 @@ def clear(connection: DuckDB, lake: Lake) -> None:
 
 
 def compact(connection: DuckDB, lake: Lake) -> tuple[int, int]:
-    """Write the rows that the catalog holds into files, join small files, and delete what is needed no more.
+    """Write rows in the catalog into files, join small files, and delete files that are no longer needed.
 
-    Gives the bytes of the data files before and after. Older states than KEPT stay readable for those who read them.
+    Returns the bytes of the data files before and after. Snapshots newer than KEPT stay readable.
     """
     with lake.turn(connection):
         before = _data_bytes(connection)
@@ -357,7 +356,7 @@ def _data_bytes(connection: DuckDB) -> int:
 
 
 def _finish_copy(connection: DuckDB, name: str) -> None:
-    """The comments of the tables, and the views with theirs."""
+    """Add the comments of the tables, and the views with their comments."""
     sql = [
         f"COMMENT ON COLUMN {quoted(table)}.{quoted(column)} IS {literal(comment)}"
         for table, column, _, _, comment in connection.execute(COLUMNS, [migrate.table_list(connection)]).fetchall()
@@ -399,7 +398,7 @@ def _upgrade(connection: DuckDB, name: str) -> None:
 
 
 def _check_file(lake: Lake) -> None:
-    """Refuse a catalog's file that holds more than a catalog. Raises FormatError, LockedError."""
+    """Refuse a catalog file that contains more than a catalog. Raises FormatError, LockedError."""
     path = lake.place.catalog
     with (
         translate_errors(path, lake.lock_timeout_s),
@@ -409,7 +408,7 @@ def _check_file(lake: Lake) -> None:
 
 
 def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) -> list[str]:
-    """Attach the lake, and make it the current database; the folders that it needs."""
+    """Attach the lake and make it the current database; returns the folders that it needs."""
     place = lake.place
     lake.begin_session()
     for name in ("ducklake", *(["postgres_scanner"] if place.is_postgres else [])):
@@ -439,12 +438,12 @@ def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) ->
 
 
 def _create(connection: DuckDB, lake: Lake) -> None:
-    """Make the catalog, or attach the one that another process has made meanwhile."""
+    """Create the catalog, or attach the one that another process has just created."""
     place = lake.place
     if place.data_path is None:
         raise StorageError(
-            f"{place.name}: no lake is there yet, and a new one needs a folder for its data that every machine "
-            f"reaches: add {DATA_PATH}FOLDER to --db-path"
+            f"{place.name}: the lake does not exist yet, and a new one needs a data folder that every machine can "
+            f"access: add {DATA_PATH}FOLDER to --db-path"
         )
     if not place.is_postgres:
         make_folder(Path(place.catalog).parent)
@@ -467,7 +466,7 @@ def _attach_lake(connection: DuckDB, lake: Lake, *further: str, is_new: bool, re
 
 
 def _data_folder(connection: DuckDB, place: LakePlace, *, read_only: bool) -> str:
-    """Where the data are; a folder of a file system is there. Raises StorageError."""
+    """The place of the data; if it is a folder, it exists. Raises StorageError."""
     found = connection.execute(f"SELECT data_path FROM ducklake_settings({literal(NAME)})").fetchall()
     folder = str(found[0][0])
     if "://" in folder:
@@ -476,20 +475,20 @@ def _data_folder(connection: DuckDB, place: LakePlace, *, read_only: bool) -> st
         make_folder(Path(folder))
     elif not os.path.isdir(folder):
         raise StorageError(
-            f"{place.name}: its data folder {folder} is not on this machine: mount it, or say where it is here with "
-            f"{DATA_PATH}FOLDER behind --db-path"
+            f"{place.name}: its data folder {folder} is not on this machine: mount it, or name its local path with "
+            f"{DATA_PATH}FOLDER after --db-path"
         )
     return folder
 
 
 def _open_store(connection: DuckDB, place: LakePlace, data: str) -> None:
-    """Load what reads an object store, with credentials of the environment, else those that DuckDB has stored.
+    """Load the extension for an object store, with credentials from the environment or stored in DuckDB.
 
-    Raises StorageError where there are none.
+    Raises StorageError without credentials.
     """
     scheme = data.partition("://")[0]
     if scheme not in STORES:
-        raise StorageError(f"{place.name}: {scheme}:// is no object store: expected one of {', '.join(STORES)}")
+        raise StorageError(f"{place.name}: {scheme}:// is not an object store: expected one of {', '.join(STORES)}")
     extension, kind = STORES[scheme]
     package = f"duckdb_extension_{extension}"
     load_extension(connection, extension, package, f"pip install {package.replace('_', '-')}=={duckdb_version()}")
@@ -506,7 +505,7 @@ def _open_store(connection: DuckDB, place: LakePlace, data: str) -> None:
 
 
 def store_options(kind: str) -> dict[str, str]:
-    """Credentials of the environment, as options of a secret of DuckDB; nothing where there are none."""
+    """Credentials from the environment, as options of a DuckDB secret; empty without any."""
     if kind == "azure":
         text = os.environ.get(AZURE)
         return {"CONNECTION_STRING": text} if text else {}
@@ -514,7 +513,7 @@ def store_options(kind: str) -> dict[str, str]:
 
 
 def aws_options() -> dict[str, str]:
-    """Credentials and place of a store as the variables of Amazon's own tools have them; nothing without a key."""
+    """Credentials and endpoint of a store from the variables of Amazon's own tools; empty without a key."""
     options = {option: value for option, name in AWS_VARIABLES.items() if (value := os.environ.get(name))}
     if not {"KEY_ID", "SECRET"} <= options.keys():
         return {}
@@ -526,7 +525,7 @@ def aws_options() -> dict[str, str]:
 
 
 def _has_lock(cursor: DuckDB, place: LakePlace, wait_s: float) -> bool:
-    """Whether the lock was got in time; the cursor is then inside the transaction that holds it."""
+    """Whether the lock was acquired in time; the cursor is then inside the transaction that holds it."""
     wait_ms = max(1, round(1000 * wait_s))
     try:
         cursor.execute("BEGIN")

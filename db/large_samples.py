@@ -1,8 +1,8 @@
-"""Reads run files of any size in bounded memory: lists of samples are taken out of the text as it streams by.
+"""Reads run files of any size in bounded memory: lists of samples are taken out of the text while it is streamed.
 
-What is left is parsed as any run file is. Up to MAX_RAW samples of a file are kept as they are. Of a file with more,
-the launches keep their statistics and quantiles, as `benchhouse compact` does: DuckDB takes about 35 bytes of memory
-for each sample of a transaction, and reads the samples of up to 2048 launches at once.
+The rest is parsed like any run file. Up to MAX_RAW samples of a file are kept. If a file has more, its launches keep
+only their statistics and quantiles, as with `benchhouse compact`: DuckDB takes about 35 bytes of memory per sample in a
+transaction, and reads the samples of up to 2048 launches at once.
 """
 
 from __future__ import annotations
@@ -22,38 +22,37 @@ from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
 from benchmarking.core.untrusted.input_files import parse_json
 
 MAX_RAW = 8_000_000
-"""Samples of a file that are stored one by one. Just below 2^23: of more values DuckDB commits a vector of twice as
-many."""
+"""Maximum samples of a file that are stored. Just below 2^23: for more values DuckDB commits a vector twice as long."""
 MAX_LAUNCH = 50_000_000
-"""Samples of one launch and metric, which are sorted in memory, 8 bytes each."""
+"""Maximum samples of one launch and metric, which are sorted in memory, at 8 bytes each."""
 MAX_REST_BYTES = 64_000_000
-"""Of a run file without its samples."""
+"""Maximum size of a run file without its samples."""
 BLOCK_BYTES = 1 << 22
 MAX_NUMBER_BYTES = 10_000
 
 STEPS = 20
 QUANTILES = tuple(step / STEPS for step in range(STEPS + 1))
-"""What is kept of compacted samples; `db.commands.compact` says why."""
+"""The quantiles that are kept of compacted samples; `db.commands.compact` explains the choice."""
 MIN_SAMPLES = 2 * len(QUANTILES)
-"""Fewer samples are not compacted."""
+"""Minimum samples for compaction."""
 
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 LIST_OF_NUMBERS = re.compile(rb"\s*+:\s*+\[\s*+(?=[-0-9\]])")
 UNDECIDED = re.compile(rb"\s*+(?::\s*+(?:\[\s*+)?)?\Z")
-"""The end of a block behind the key of samples: the next block says whether a list of numbers follows."""
+"""A block that ends after the key of samples: only the next block shows whether a list of numbers follows."""
 KEY = b'"values"'
 PLACEHOLDER = b'"values":NaN'
 OF_NUMBERS = b"0123456789+-.eE, \t\r\n"
 
 
 class LargeSamples(Sequence[float]):
-    """The values of one launch and metric; without them, once they are compacted, their number and statistics."""
+    """The values of one launch and metric; once compacted, only their number, statistics and quantiles."""
 
     def __init__(self, values: array[float]) -> None:
         self._values = values
         self._count = len(values)
         self.quantiles: tuple[float, ...] | None = None
-        """At QUANTILES; None until the values are compacted."""
+        """The values at QUANTILES; None until compacted."""
         ordered = _numbers(values)
         self.least = float(ordered.min()) if len(values) else 0.0
         self.mean = float(ordered.mean()) if len(values) else 0.0
@@ -85,7 +84,7 @@ class LargeSamples(Sequence[float]):
 
     @property
     def p99(self) -> float | None:
-        """None for too few values."""
+        """The 99th percentile; None for too few values."""
         import numpy as np
 
         if self._count < TAIL_MIN_SAMPLES[0.99] or self.quantiles is not None:
@@ -93,11 +92,11 @@ class LargeSamples(Sequence[float]):
         return float(np.quantile(self.numbers, 0.99))
 
     def release(self) -> None:
-        """Drop the values, which are stored: their number and least and mean remain."""
+        """Drop the values once they are stored; their number, minimum and mean remain."""
         self._values = array("d")
 
     def compact(self) -> None:
-        """Keep the statistics and quantiles alone, unless there are few values."""
+        """Keep only the statistics and quantiles, unless there are few values."""
         if self.quantiles is None and self._count >= MIN_SAMPLES:
             ordered = self.numbers
             ordered.sort()
@@ -108,7 +107,7 @@ class LargeSamples(Sequence[float]):
 
 
 def large_samples(runs: Iterable[Run]) -> Iterator[LargeSamples]:
-    """Those in the runs."""
+    """The `LargeSamples` in the runs."""
     for run in runs:
         for samples in (one for result in run.results for one in result.samples):
             values: Any = samples.values
@@ -117,9 +116,9 @@ def large_samples(runs: Iterable[Run]) -> Iterator[LargeSamples]:
 
 
 def read_large(opened: BufferedReader, where: str) -> tuple[Run, str]:
-    """The run in an open file, whose samples are `LargeSamples`, and the file's digest (SHA-256, hex).
+    """The run in an open file, with `LargeSamples`, and the file's digest (SHA-256, hex).
 
-    Raises FormatError as `db.spool.read_run` does.
+    Raises FormatError like `db.spool.read_run`.
     """
     stream = _Stream(opened, where)
     rest = stream.rest()
@@ -138,7 +137,7 @@ def read_large(opened: BufferedReader, where: str) -> tuple[Run, str]:
 
 
 def _taken(data: Any, stream: _Stream) -> Iterator[tuple[tuple[int, int], LargeSamples]]:
-    """The samples, by place of their result and place in it; in the data an empty list takes their place."""
+    """The samples, keyed by index of their result and index in it; an empty list replaces them in the data."""
     results = data.get("results") if isinstance(data, dict) else None
     for i, result in enumerate(results if isinstance(results, list) else ()):
         samples = result.get("samples") if isinstance(result, dict) else None
@@ -149,7 +148,7 @@ def _taken(data: Any, stream: _Stream) -> Iterator[tuple[tuple[int, int], LargeS
 
 
 def _plain(value: Any, stream: _Stream) -> Any:
-    """The value with lists instead of `LargeSamples`: of numbers that have the key of samples, but are none."""
+    """The value with lists instead of `LargeSamples`, for numbers under a key named like samples that are none."""
     if isinstance(value, LargeSamples):
         if value.quantiles is not None:
             stream.refuse(f"a list of {len(value)} values that are not samples")
@@ -179,11 +178,11 @@ class _Stream:
         self._where = where
         self._sha256 = hashlib.sha256()
         self._block = b""
-        """What was read and not yet taken, from `_place` on."""
+        """Text that was read but not yet taken, from `_place` on."""
         self._place = 0
         self._raw = 0
         self.lists: list[LargeSamples] = []
-        """In the order of the file."""
+        """The lists of samples, in file order."""
 
     @property
     def digest(self) -> str:
@@ -210,7 +209,7 @@ class _Stream:
             elif not (UNDECIDED.match(self._block, string.end()) and self._more()):
                 rest += self._take(string.end())
             if len(rest) + len(self._block) > MAX_REST_BYTES + 2 * BLOCK_BYTES:
-                self.refuse(f"more than {MAX_REST_BYTES / 1e6:g} MB besides its samples")
+                self.refuse(f"more than {MAX_REST_BYTES / 1e6:g} MB without its samples")
         return bytes(rest)
 
     def _up_to_string(self) -> bytes:
@@ -242,10 +241,10 @@ class _Stream:
             if end >= 0:
                 return values
             if len(self._block) - self._place > MAX_NUMBER_BYTES or not self._more():
-                self.refuse("not JSON, or truncated: a list of samples without an end")
+                self.refuse("not JSON, or truncated: a list of samples has no end")
 
     def _extend(self, values: array[float], text: bytes, *, is_end: bool) -> None:
-        """Add the numbers in a text. Raises FormatError for anything else, and for numbers beyond their range."""
+        """Add the numbers in a text. Raises FormatError for anything else, and for numbers out of range."""
         import numpy as np
 
         if is_end and not values and not text.strip():
@@ -265,7 +264,7 @@ class _Stream:
             self.refuse(f"samples: more than {MAX_LAUNCH} of one launch and metric")
 
     def _add(self, values: array[float]) -> None:
-        """Keep the values of a list; with more than MAX_RAW in the file, compact those so far and all that follow."""
+        """Keep the values of a list. Beyond MAX_RAW in the file, compact the lists so far and all that follow."""
         self.lists.append(LargeSamples(values))
         is_first = self._raw <= MAX_RAW
         self._raw += len(values)

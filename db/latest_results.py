@@ -1,10 +1,10 @@
-"""What is kept up to date with each stored run: the latest results of each series, and each device's calibration.
+"""Data that is updated with each stored run: the latest results of each series, and the calibration of each device.
 
-The table series_heads holds the newest result of each series, and the newest that comparisons accept: computing them
-by a window over all results takes seconds in a warehouse of a million, and every comparison needs them.
+The table series_heads has the newest result of each series, and the newest one that comparisons accept: every
+comparison needs them, and computing them with a window over a million results takes seconds.
 
-hardware_info holds what calibration runs measured of a device. It is computed from all stored calibrations of the
-device each time, so the order in which run files are loaded, or loading them twice, makes no difference.
+hardware_info has the values that calibration runs measured on a device. They are recomputed from all stored
+calibrations of the device each time, so it does not matter in which order, or how often, run files are loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 CALIBRATION = "device-calibration"
-"""The task of a run that measures a device and not a model; the views exclude it by this name."""
+"""The task of a run that measures a device instead of a model; the views exclude it by this name."""
 
 COMPUTED = f"""
 WITH candidates AS (
@@ -52,9 +52,10 @@ def compute(connection: Connection) -> None:
 
 
 def latest_rows(run: Run, row: Row, known: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """The rows of series_heads for the run's series once it is stored; `row` is the run's own, `known` the rows so far.
+    """The rows of series_heads for the run's series after storing it; `row` is the run's row, `known` the rows so far.
 
-    A valid result is preferred to a noisy or throttled one, then a newer to an older; an invalid one is never accepted.
+    A valid result is preferred to a noisy or throttled one, then a newer to an older one. An invalid result is never
+    accepted.
     """
     if run.cell.workload.task == CALIBRATION:
         return []
@@ -109,8 +110,8 @@ rest AS (
 )
 SELECT hardware_id, peaks.peak_flops, rest.* EXCLUDE (hardware_id) FROM rest LEFT JOIN peaks USING (hardware_id)
 """
-"""What hardware_info must hold for each calibrated device: per precision, and for the copy, the newest valid reading,
-or the newest noisy one if none is valid. A loaded machine reads low, and a low peak makes every utilization high."""
+"""Values of hardware_info for each calibrated device: per precision, and for the copy, the newest valid reading, or the
+newest noisy one if none is valid. A busy machine gives low readings, and a low peak makes every utilization high."""
 
 UPDATE = f"""
 UPDATE hardware_info SET
@@ -124,6 +125,6 @@ WHERE hardware_info.hardware_id = newest.hardware_id AND hardware_info.hardware_
 
 
 def apply_calibration(connection: Connection, run: Run) -> None:
-    """Update the device's row after a calibration run was stored; does nothing for any other run."""
+    """Update the device's row after storing a calibration run; does nothing for any other run."""
     if run.cell.workload.task == CALIBRATION:
         connection.execute(UPDATE, [run.hardware.hardware_id])

@@ -1,7 +1,7 @@
-"""Upgrades the schema of a database by numbered SQL files.
+"""Upgrades the schema of a database with numbered SQL files.
 
-Each migration and its bookkeeping row are one transaction, so a database is always at a whole version. Migrations are
-never edited; views are, and are replaced when a migration ran or their SQL changed.
+Each migration and its bookkeeping row are one transaction, so a database is never between versions. Migrations are
+never edited. Views may be edited; they are replaced after a migration and whenever their SQL has changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarking.core.errors import FormatError
 from db.connection import Connection, literal, quoted, roll_back
 
 BOOKKEEPING = "schema_migrations"
-"""The table of the applied migrations."""
+"""The table of applied migrations."""
 
 VIEWS_VERSION = 0
 """Version of the views' row in that table."""
@@ -31,12 +31,12 @@ ORDER BY table_name, column_index
 """
 
 REMADE = re.compile(r"^DROP TABLE old_(\w+);$", re.MULTILINE)
-"""A table that a step makes anew, with its comments."""
+"""A table that a step recreates, with its comments."""
 
 COMMENT = re.compile(r"^COMMENT ON (?:TABLE|COLUMN) (\w+)[^']*'(?:[^']|'')*';\n", re.MULTILINE)
 
 COMMENTED = ("benchmark_results", "benchmark_runs", "hardware_info", "raw_benchmark_data")
-"""Tables whose columns' comments the views inherit; if several have the column, the first does."""
+"""Tables whose column comments the views inherit; the first table that has the column wins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def views() -> Migration:
 
 @cache
 def temporary_views() -> str:
-    """The SQL of all views, for a connection that is not to read those in its file."""
+    """The SQL of all views, for a connection that must not use those in its file."""
     return view_definitions().replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW")
 
 
@@ -97,10 +97,10 @@ def latest_version() -> int:
 
 
 def version_of(connection: Connection, name: str, database: str | None = None) -> int:
-    """Version of the database's schema; 0 when it is empty.
+    """Schema version of the database; 0 if it is empty.
 
-    Raises FormatError for one of a newer program; `name` is its name in messages, `database` that in SQL of an
-    attached one. What the file may hold is checked before, by `db.catalog`.
+    Raises FormatError for a version of a newer program. `name` is the database's name in messages, `database` the name
+    of an attached one in SQL. `db.catalog` has checked the file's objects before.
     """
     if database is None and not _has_schema(connection):
         return 0
@@ -114,14 +114,14 @@ def version_of(connection: Connection, name: str, database: str | None = None) -
 
 
 def is_current(connection: Connection, name: str) -> bool:
-    """Whether `migrate` would change nothing. Raises FormatError as `version_of` does."""
+    """Whether `migrate` would change nothing. Raises FormatError like `version_of`."""
     return version_of(connection, name) == latest_version() and _views_digest(connection) == views().sha256
 
 
 def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None = None) -> bool:
-    """Apply the missing migrations; False if nothing was to be done, else the views are new too.
+    """Apply the missing migrations and replace the views; False if nothing had to be done.
 
-    Raises FormatError as `version_of` does; `steps` is for tests.
+    Raises FormatError like `version_of`; `steps` is for tests.
     """
     before = version_of(connection, name)
     pending = [step for step in (migrations() if steps is None else steps) if step.version > before]
@@ -136,7 +136,7 @@ def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None
 
 
 def clear(connection: Connection) -> None:
-    """Drop all tables and views, or none; `db.catalog` has found them to be ours."""
+    """Drop all tables and views, or none; `db.catalog` has checked that they are ours."""
     with without_log(connection), transaction(connection):
         drop_views(connection)
         for table in table_list(connection):
@@ -146,10 +146,10 @@ def clear(connection: Connection) -> None:
 
 @contextmanager
 def without_log(connection: Connection) -> Iterator[None]:
-    """Commits go into the file at once, not into its log first.
+    """Write commits directly into the file instead of its log.
 
-    For changes of the schema: DuckDB 1.5 and 2.0 cannot open a file whose log changes a table with a CHECK, and a
-    process killed after such a commit leaves one.
+    For schema changes: DuckDB 1.5 and 2.0 cannot open a file whose log changes a table with a CHECK, and a process
+    killed after such a commit leaves one.
     """
     connection.execute("SET checkpoint_threshold = '0KB'")
     try:
@@ -171,20 +171,21 @@ def transaction(connection: Connection) -> Iterator[None]:
 
 
 def _apply(connection: Connection, step: Migration, later: Sequence[Migration] = ()) -> None:
-    """Run the step, which `later` ones follow, and store its row in one transaction."""
+    """Run the step, followed by the `later` ones, and store its row in one transaction."""
     with transaction(connection):
         connection.execute(_without_lost_comments(step.sql, later))
         _note(connection, step)
 
 
 def _without_lost_comments(sql: str, later: Sequence[Migration]) -> str:
-    """The SQL less comments on tables that later steps make anew: they took a third of the time of a new database."""
+    """The SQL without comments on tables that later steps recreate, which took a third of the time of a new
+    database."""
     remade = {table for step in later for table in REMADE.findall(step.sql)}
     return COMMENT.sub(lambda found: "" if found[1] in remade else found[0], sql)
 
 
 def _replace_views(connection: Connection) -> None:
-    """Create the views; stored ones are dropped first, so that no new one is bound to an old one."""
+    """Create the views; stored ones are dropped first, so that no new view is bound to an old one."""
     with transaction(connection):
         create_views(connection)
         _note(connection, views())
@@ -212,14 +213,14 @@ def drop_views(connection: Connection) -> None:
 
 
 def _inherit_comments(connection: Connection) -> None:
-    """Give columns of views without a comment the comment of the table's column."""
+    """Copy the comments of table columns to view columns without a comment."""
     found = {(table, column): comment for table, column, comment in connection.execute(COMMENTS).fetchall()}
     statements = []
     for (view, column), own in found.items():
         inherited = next(filter(None, (found.get((table, column)) for table in COMMENTED)), None)
         if view in view_names() and own is None and inherited is not None:
             statements.append(f"COMMENT ON COLUMN {quoted(view)}.{quoted(column)} IS {literal(inherited)}")
-    if statements:  # one call takes two thirds of the time of many
+    if statements:  # one call takes a third less time than many
         connection.execute(";\n".join(statements))
 
 

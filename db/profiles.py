@@ -1,4 +1,4 @@
-"""Profiles to rows of the warehouse, and stored ones selected and read back."""
+"""Converts profiles to rows of the warehouse, and selects and reads stored ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ METRIC_COLUMNS = (
     *("largest_gap_ms", "allocations", "allocated_bytes", "peak_bytes", "flops", "bytes_accessed", "graph_count"),
     "graph_break_count",
 )
-"""Columns of profiles that are metrics of a breakdown; the others go to other_metrics."""
+"""Columns of profiles for metrics of a breakdown; other metrics go to other_metrics."""
 
 SELECTABLE = f"""
 WITH all_results AS (
@@ -46,7 +46,7 @@ WITH all_results AS (
     FROM profiles JOIN hardware_info USING (hardware_id)
 ), benchmark_runs AS (SELECT profile_id AS run_id, session_id, git_commit FROM profiles)
 """
-"""Profiles with the columns that selections name, in the place of results."""
+"""Profiles in the form of results, with the columns that selections name."""
 CHOSEN = SELECTABLE + "SELECT * FROM all_results WHERE {condition} ORDER BY started_at DESC, profile_id DESC"
 PEAKS = "SELECT peak_flops, peak_copy_bytes_per_sec FROM hardware_info WHERE hardware_id = ?"
 COPY_RATE = "copy_bytes_per_sec"
@@ -62,7 +62,7 @@ class ProfileFile:
 
 
 def profile_rows(profile: Profile, *, source: str | None, source_sha256: str | None, now: datetime) -> dict[str, Any]:
-    """The rows of every table a profile goes to."""
+    """The rows of every table that a profile is stored in."""
     breakdown = profile.call.breakdown
     keys = {"profile_id": profile.profile_id}
     own = _profile_row(profile) | {"source": source, "source_sha256": source_sha256, "ingested_at": now}
@@ -76,19 +76,19 @@ def profile_rows(profile: Profile, *, source: str | None, source_sha256: str | N
 
 
 def is_stored(connection: Connection, profile: Profile, source_sha256: str | None) -> bool:
-    """Whether the profile, or its file, is stored. Raises FormatError for another profile of the same id."""
+    """Whether the profile, or its file, is stored. Raises FormatError for a different profile with the same id."""
     sql = "SELECT profile_id, source_sha256 FROM profiles WHERE profile_id = ? OR source_sha256 = ?"
     found = dict(connection.execute(sql, [profile.profile_id, source_sha256]).fetchall())
     other = found.get(profile.profile_id, source_sha256)
     if other != source_sha256 and other is not None and source_sha256 is not None:
-        raise FormatError(f"profile {profile.profile_id} is already stored with other content")
+        raise FormatError(f"profile {profile.profile_id} is already stored with different content")
     return bool(found)
 
 
 def chosen_profile(warehouse: Warehouse, selection: Selection) -> Row:
-    """The newest profile of a selection, as a row. Raises UsageError for a selection of none, or one with SQL."""
+    """The newest profile of a selection, as a row. Raises UsageError for an empty selection, or one with SQL."""
     if selection.sql is not None:
-        raise UsageError(f"sql:{selection.sql}: profiles are selected by fields, ids and commits")
+        raise UsageError(f"sql:{selection.sql}: not supported for profiles: select them by fields, ids or commits")
     rows = chosen_profiles(warehouse, selection)
     if not rows:
         raise UsageError(f"{selection.text}: no profile: make one with benchhouse profile MODEL --save")
@@ -96,7 +96,7 @@ def chosen_profile(warehouse: Warehouse, selection: Selection) -> Row:
 
 
 def chosen_profiles(warehouse: Warehouse, selection: Selection) -> list[Row]:
-    """The profiles of a selection, the newest first; none for one with SQL, which selects results."""
+    """The profiles of a selection, newest first; empty for a selection with SQL, which selects results."""
     if selection.sql is not None:
         return []
     return list(warehouse.query(CHOSEN.format(condition=selection.condition), selection.values).dicts())
@@ -108,7 +108,7 @@ def parts_of(warehouse: Warehouse, table: str, profile_id: str) -> list[Row]:
 
 
 def measured_peaks(warehouse: Warehouse, hardware_id: str) -> dict[str, float]:
-    """The device's measured peak rates: FLOP/s by precision, and `COPY_RATE`; empty where it was not calibrated."""
+    """The device's measured peak rates: FLOP/s by precision, and `COPY_RATE`; empty if it was never calibrated."""
     rows = warehouse.query(PEAKS, [hardware_id]).dicts()
     if not rows:
         return {}
@@ -170,7 +170,7 @@ def _profile_row(profile: Profile) -> Row:
 
 
 def _unread(profile: Profile) -> dict[str, str]:
-    """A reason for each column of a metric that the profiler does not give."""
+    """A reason for each metric column that the profiler does not provide."""
     given = profile.call.breakdown.metrics
     why = f"{NOT_SUPPORTED}: the profiler of {profile.run.cell.runtime} does not tell"
     return {name: why for name in METRIC_COLUMNS if name not in given}

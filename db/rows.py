@@ -1,11 +1,11 @@
-"""Turns a run into rows of the warehouse, and rows into Arrow tables with the types of its columns.
+"""Converts a run into rows of the warehouse, and rows into Arrow tables with the types of its columns.
 
-Rows are dictionaries by column name, without NULLs; maps are lists of pairs, as Arrow takes them. Nothing of the run is
-dropped.
+Rows are dictionaries by column name, without NULLs; maps are lists of pairs, as Arrow expects them. Nothing of the run
+is dropped.
 
 Results with the same `series_id` measure the same thing. Software versions and the git commit are not part of a series:
-they are what it tracks. Neither are the host's name and the device's selector: equal machines, and equal devices in one
-machine, are comparable.
+they are what it tracks. Host name and device selector are not part of it either: identical machines, and identical
+devices in one machine, are comparable.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from db.large_samples import LargeSamples
 Row = dict[str, Any]
 
 NEVER_NEGATIVE = ("latency_", "throughput_", "time_", "inter_token_", "prefill_", "decode_", "memory_weights_mb")
-"""Prefixes of metrics that cannot be negative. Differences can be, and metrics of other tools or users."""
+"""Prefixes of metrics that cannot be negative. Differences, and metrics of other tools or users, can be."""
 
 LOAD_STAGES = ("spawn", "import", "device_init", "weights_read", "to_device")
 
 Columns = Mapping[str, str]
-"""Column -> field of a record that it holds unchanged; `db.run_records` reads by the same tables."""
+"""Column -> field of a record that it stores unchanged; `db.run_records` reads with the same tables."""
 
 
 def _same(*names: str) -> dict[str, str]:
@@ -77,16 +77,16 @@ REQUEST_COLUMNS = (
     *("intended_ms", "sent_ms", "first_token_ms", "token_ms", "end_ms", "tokens_in", "tokens_out", "cached_tokens"),
     *("error", "detail", "meets_limits", "conversation", "turn"),
 )
-"""Columns of requests that are fields of `Requests`, which have a value for each request."""
+"""Columns of requests that are fields of `Requests`, with one value per request."""
 
 
 def run_rows(
     run: Run, *, metric_columns: Collection[str], source: str | None, source_sha256: str | None, ingested_at: datetime
 ) -> dict[str, list[Row]]:
-    """The rows of every table a run goes to.
+    """The rows of every table that a run is stored in.
 
-    `metric_columns` are the names of benchmark_results' columns for metrics; metrics without one go to other_metrics.
-    Raises FormatError for NaN, infinity and times that are not ISO 8601.
+    `metric_columns` are the metric columns of benchmark_results; other metrics go to other_metrics. Raises FormatError
+    for NaN, infinity and times that are not ISO 8601.
     """
     runs = _run_row(run) | {"source": source, "source_sha256": source_sha256, "ingested_at": ingested_at}
     series = {row["series_id"]: row for row in (series_row(run, result.point) for result in run.results)}
@@ -95,7 +95,7 @@ def run_rows(
         "benchmark_runs": [runs],
         "series": list(series.values()),
         "benchmark_results": [_result_row(run, result, metric_columns) for result in run.results],
-        # Samples of similar magnitude next to each other compress better.
+        # Neighbouring samples of similar magnitude compress better.
         "raw_benchmark_data": sorted(
             (row for result in run.results for row in _raw_rows(result, ingested_at)), key=_magnitude
         ),
@@ -104,12 +104,12 @@ def run_rows(
 
 
 def json_text(value: Any) -> str:
-    """The value as canonical JSON: equal values are equal text, and can be grouped."""
+    """The value as canonical JSON: equal values give equal text, which can be grouped."""
     return json.dumps(to_json(value), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def utc(text: str, where: str) -> datetime:
-    """A naive UTC time from ISO 8601; a time without a zone is UTC already. Raises FormatError."""
+    """A naive UTC time from ISO 8601; a time without a zone is taken as UTC. Raises FormatError."""
     try:
         time = datetime.fromisoformat(text)
         return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
@@ -118,7 +118,7 @@ def utc(text: str, where: str) -> datetime:
 
 
 def record_columns(record: object, columns: Columns) -> Row:
-    """The columns that hold fields of a record unchanged."""
+    """The columns that store fields of a record unchanged."""
     return {column: getattr(record, field) for column, field in columns.items()}
 
 
@@ -186,7 +186,7 @@ def _load_columns(loads: tuple[LaunchLoad, ...]) -> Row:
 
 
 def _verified_columns(run: Run) -> Row:
-    """What the launches read back from the loaded model."""
+    """Properties that the launches read back from the loaded model."""
     verified = run.loads[0].verified if run.loads else {}
     dtypes = verified.get("weight_dtypes", verified.get("parameters_by_dtype"))
     names = verified.get("parameter_dtypes")
@@ -196,7 +196,7 @@ def _verified_columns(run: Run) -> Row:
 
 
 def _preparation_columns(preparation: Preparation | None) -> Row:
-    """The build as JSON, and in columns as far as the runtime gives values of their types."""
+    """The build as JSON, and in columns if the runtime provides values of their types."""
     if preparation is None:
         return {}
     build = preparation.build
@@ -211,7 +211,7 @@ def _preparation_columns(preparation: Preparation | None) -> Row:
 
 
 def _typed(value: Any, kind: type) -> Any:
-    """The value if it is of the kind (an int is a float too), else None."""
+    """The value if it has the type (an int is a float too), otherwise None."""
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     return value if isinstance(value, kind) else None
@@ -244,7 +244,7 @@ def _point_columns(point: Point) -> Row:
 
 
 def _axis(point: Point, name: str) -> float | None:
-    """The point's value on the axis, None without one. Raises FormatError for half a pixel, step or document."""
+    """The point's value on the axis; None without one. Raises FormatError for half a pixel, step or document."""
     value = point.axes.get(name)
     if value is not None and FURTHER[name].kind is int and not (abs(value) <= INT32_MOST and float(value).is_integer()):
         raise FormatError(f"point {point.label}: {name} is {value}, expected a whole number up to {INT32_MOST}")
@@ -306,7 +306,7 @@ def _request_rows(result: Result, requests: Requests) -> list[Row]:
     columns = [getattr(requests, name) for name in REQUEST_COLUMNS]
     if len(set(map(len, columns))) != 1:
         found = ", ".join(f"{name} {len(values)}" for name, values in zip(REQUEST_COLUMNS, columns, strict=True))
-        raise FormatError(f"{where}: every field has a value for each request, but there are {found}")
+        raise FormatError(f"{where}: expected one value per request in every field, found {found}")
     return [
         {**shared, "ordinal": i, **dict(zip(REQUEST_COLUMNS, values, strict=True))}
         for i, values in enumerate(zip(*columns, strict=True))
@@ -314,7 +314,7 @@ def _request_rows(result: Result, requests: Requests) -> list[Row]:
 
 
 def _sample_columns(result: Result, samples: Samples, now: datetime) -> Row:
-    """The samples with their statistics; quantiles instead of the samples of a run that has too many."""
+    """The samples with their statistics; quantiles instead of samples for a run with too many."""
     values: Any = samples.values
     if not isinstance(values, LargeSamples):
         checked = [_possible(value, result, samples.metric) for value in values]
@@ -334,8 +334,8 @@ def _magnitude(row: Row) -> tuple[str, float]:
 
 
 def _launch_columns(samples: Samples) -> Row:
-    """Statistics of a launch, which are kept when its samples are compacted. Blocks of calls have no tail: the
-    mean of a block hides its slowest call."""
+    """Statistics of a launch, which are kept when its samples are compacted. Blocks of calls have no tail percentiles,
+    since the mean of a block hides its slowest call."""
     values = samples.values
     if not values:
         return {"sample_count": 0}
@@ -348,7 +348,7 @@ def _launch_columns(samples: Samples) -> Row:
 
 
 def _possible(value: float, result: Result, metric: str) -> float:
-    """The value, if a measurement can have it. Raises FormatError."""
+    """The value, if it is possible for a measurement. Raises FormatError."""
     if math.isfinite(value) and not (value < 0 and metric.startswith(NEVER_NEGATIVE)):
         return value
     what = "cannot be negative" if math.isfinite(value) else "is not a finite number"
@@ -358,15 +358,15 @@ def _possible(value: float, result: Result, metric: str) -> float:
 def arrow_table(rows: Sequence[Mapping[str, Any]], column_types: Mapping[str, str]) -> Any:
     """A `pyarrow.Table` of the rows.
 
-    `column_types` are DuckDB's type names by column. A column that a row lacks is NULL; a value for an unknown
-    column is a bug and raises KeyError, so that nothing is dropped. Raises FormatError for a number too large for its
-    column and for text that is not Unicode.
+    `column_types` are DuckDB's type names by column. A column missing in a row is NULL. A value for an unknown column
+    is a bug and raises KeyError, so that nothing is dropped. Raises FormatError for a number too large for its column
+    and for text that is not Unicode.
     """
     import pyarrow as pa
 
     unknown = {name for row in rows for name in row} - column_types.keys()
     if unknown:
-        raise KeyError(f"no such column: {', '.join(sorted(unknown))}")
+        raise KeyError(f"unknown column: {', '.join(sorted(unknown))}")
     types = _arrow_types()
     schema = pa.schema([(name, types[kind]) for name, kind in column_types.items()])
     try:
@@ -380,7 +380,7 @@ def arrow_table(rows: Sequence[Mapping[str, Any]], column_types: Mapping[str, st
 
 
 def _samples_array(samples: Any) -> Any:
-    """A list of one row's samples; of a numpy array it is no copy."""
+    """A list with one row's samples; a numpy array is not copied."""
     import pyarrow as pa
 
     values = pa.array(samples, pa.float64())
@@ -406,14 +406,14 @@ def _arrow_types() -> dict[str, Any]:
 
 
 SERIES_HASH_VERSION = 1
-"""Incremented when `series_keys` changes; histories then start again, or are joined in `series_alias`."""
+"""Incremented whenever `series_keys` changes; histories then restart, or are joined in `series_alias`."""
 
 METRIC_DEFINITION = 1
-"""Version of the metrics' definitions, for runs without it in their settings (`metric_definition`)."""
+"""Version of the metric definitions, for runs without it in their settings (`metric_definition`)."""
 
 
 def series_keys(run: Run, point: Point) -> dict[str, Json]:
-    """What the id of the point's series is a hash of."""
+    """The keys that the id of the point's series is a hash of."""
     cell, workload = run.cell, run.cell.workload
     keys: dict[str, Any] = {
         "model_id": workload.model_id,
@@ -431,7 +431,7 @@ def series_keys(run: Run, point: Point) -> dict[str, Json]:
         "hardware_id": run.hardware.hardware_id,
         "metric_definition": metric_definition(run),
     }
-    if cell.cpu_list is not None:  # only then, so that ids of earlier runs stay the same
+    if cell.cpu_list is not None:  # added only if set, so that ids of earlier runs stay the same
         keys["cpu_list"] = cell.cpu_list
     if run.origin is not None:
         keys["definition"] = run.origin.definition
@@ -444,6 +444,6 @@ def series_id(keys: dict[str, Json]) -> str:
 
 
 def metric_definition(run: Run) -> int:
-    """Version of the metrics' definitions of the run."""
+    """Version of the run's metric definitions."""
     stated = run.settings.get("metric_definition")
     return stated if isinstance(stated, int) else METRIC_DEFINITION

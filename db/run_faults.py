@@ -1,6 +1,6 @@
-"""What a run file states that cannot be true of one run: the checks of `--verify` that need no other run.
+"""Finds contradictions within one run file: the checks of `--verify` that need no other run.
 
-A number beyond the range of its field is refused when the record is read; here fields are compared with each other.
+A number out of its field's range is refused when the record is read; here, fields are compared with each other.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def check_run(run: Run, where: str) -> None:
 
 
 def faults(run: Run) -> Iterator[str]:
-    """The faults, each with the name of its field."""
+    """The faults, each prefixed with its field."""
     yield from _hardware_faults(run.hardware)
     yield from _repeated((result.result_id for result in run.results), "results: result_id {} occurs {} times")
-    if run.origin is None and not run.is_load:  # another tool's, and a server's, may have any name
+    if run.origin is None and not run.is_load:  # runtimes of other tools and servers may have any name
         yield from _unknown("cell.runtime", run.cell.runtime, plugins.RUNTIMES)
         yield from _unknown("hardware.device.type", run.hardware.device.type, plugins.DEVICES)
     for index, result in enumerate(run.results):
@@ -57,15 +57,15 @@ def _result_faults(result: Result, *, is_foreign: bool) -> Iterator[str]:
     yield from _repeated(keys, "samples: {} occurs {} times")
     is_ok = result.status == "ok"
     if is_ok and result.validity is None:
-        yield "validity: missing, though the status is ok"
+        yield "validity: missing, although the status is ok"
     if is_ok and result.launches == 0:
-        yield "launches: 0, though the status is ok"
+        yield "launches: 0, although the status is ok"
     if is_ok and "latency_median_ms" not in result.metrics and "latency_median_ms" not in result.missing:
-        yield "metrics: latency_median_ms is neither there nor in missing, though the status is ok"
+        yield "metrics: latency_median_ms has neither a value nor a reason in missing, although the status is ok"
     if not is_ok and result.error is None:
-        yield f"error: missing, though the status is {result.status}"
+        yield f"error: missing, although the status is {result.status}"
     if not is_ok and result.validity is not None:
-        yield f"validity: {result.validity}, though the status is {result.status}"
+        yield f"validity: {result.validity}, although the status is {result.status}"
     timed = {one.launch: len(one.values) for one in result.samples if (one.phase, one.metric) == TIMED}
     if timed or not is_foreign:  # other tools often keep no samples
         if result.iterations != sum(timed.values()):

@@ -1,8 +1,8 @@
-"""Reads stored runs back as records: `db.rows` backwards.
+"""Reads stored runs back as records: the inverse of `db.rows`.
 
-Rows do not keep everything: the run's file (its name, digest and time of storing) is not in the record, `hardware` has
-the device as the first run on the hardware found it, and compacted raw samples are missing: `StoredRun.compacted`
-counts the launches and metrics without them.
+A record read back is not identical in everything: it lacks the run's file (name, digest, time of storing), `hardware`
+describes the device as the first run on the hardware found it, and compacted raw samples are missing.
+`StoredRun.compacted` counts the launches and metrics without them.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 STAGES = ("spawn", "import", "device_init", "tokenizer", "weights_read", "to_device")
-"""In the order of a launch, which stored JSON does not keep: the floating-point sum depends on it."""
+"""Stages in launch order, which stored JSON does not keep; the floating-point sum depends on it."""
 GROUP_SIZE = 50
-"""Runs read with one query per table."""
+"""Number of runs that are read with one query per table."""
 RUNS = """
 SELECT run.*, hardware.* EXCLUDE (hardware_id, simulated, first_seen_at)
 FROM benchmark_runs run JOIN hardware_info hardware USING (hardware_id)
@@ -78,7 +78,7 @@ MEASURED_COLUMNS = (
     *("run_id", "model_id", "model_source", "task", "weights", "device", "runtime", "precision", "num_threads"),
     *("cpu_list", "tags", "origin_format"),
 )
-"""Columns of benchmark_runs that are fields of MeasuredRun as they are."""
+"""Columns of benchmark_runs that are unchanged fields of MeasuredRun."""
 POINTS = f"""
 SELECT run_id, status, {", ".join(POINT_COLUMNS)} FROM benchmark_results
 WHERE run_id IN (SELECT unnest($runs)) ORDER BY result_id
@@ -95,18 +95,18 @@ class StoredRun:
 
     run: Run
     compacted: int = 0
-    """Launches and metrics with compacted raw samples, which the run lacks."""
+    """Number of launches and metrics with compacted raw samples, which the run lacks."""
 
 
 def stored_runs(warehouse: Warehouse, run_ids: Sequence[str]) -> Iterator[StoredRun]:
-    """The runs, read in groups, each in the order of their start. Raises StorageError."""
+    """The runs, read in groups, each sorted by start. Raises StorageError."""
     metrics = [row["name"] for row in warehouse.query(METRICS).dicts() if row["name"] not in FURTHER]
     for start in range(0, len(run_ids), GROUP_SIZE):
         yield from _group(warehouse, list(run_ids[start : start + GROUP_SIZE]), metrics)
 
 
 def measured_runs(warehouse: Warehouse, condition: str, values: Sequence[object]) -> tuple[MeasuredRun, ...]:
-    """What the runs with results of the condition were measured with, oldest first."""
+    """The settings of the runs that have results matching the condition, oldest first."""
     sql = MEASURED_RUNS.format(columns=", ".join(MEASURED_COLUMNS), condition=condition)
     rows = warehouse.query(sql, values).dicts()
     results = _grouped(warehouse, POINTS, [row["run_id"] for row in rows], "run_id")

@@ -1,7 +1,8 @@
-"""The warehouse's one door for commands that measure: `python -m db.service TASK DATABASE ...`.
+"""The warehouse's entry point for measuring commands: `python -m db.service TASK DATABASE ...`.
 
-A measuring command must stay small and must not hold the database, so it imports nothing of db: it starts this module
-as a process for each task, and no other. The answer is on stdout, an error is one line on stderr with its exit code.
+A measuring command must stay small and must not hold the database, so it imports nothing from db: for each task it
+starts this module, and no other, as a process. The answer is on stdout; an error is one line on stderr with its exit
+code.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from db.warehouse import Warehouse
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do one task; returns 0, 3 if nothing could be compared, or the exit code of the error."""
+    """Run one task; returns 0, 3 if nothing could be compared, or the exit code of the error."""
     with guarded_streams():
         arguments = _parser().parse_args(argv)
         try:
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
-    """A database in use is fine: storing will wait for it."""
+    """Create or open the database. A locked database is fine: storing will wait for it."""
     try:
         Warehouse.open(arguments.database, lock_timeout_s=0.0).close()
     except LockedError:
@@ -68,7 +69,7 @@ def _runs(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    """Everything but the point may differ between the selections."""
+    """Compare two selections, in which everything but the point may differ."""
     from benchmarking.core.terminal import stdout_page
     from db.analysis.compare.comparison import compare
     from db.analysis.compare.matching import across_column
@@ -87,7 +88,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _peaks(arguments: argparse.Namespace) -> int:
-    """Of a device that was never calibrated, and without a database, there are none."""
+    """Print the peak rates; empty for a device that was never calibrated, and without a database."""
     from db.profiles import measured_peaks
 
     found = {}
@@ -101,11 +102,11 @@ def _peaks(arguments: argparse.Namespace) -> int:
 def _parser() -> Parser:
     parser = Parser(prog="db.service", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = parser.add_subparsers(required=True, metavar="TASK")
-    prepare = tasks.add_parser("prepare", help="create a missing database, or open the existing one once")
-    store = tasks.add_parser("store", help="store a run file, unless its run is stored")
-    runs = tasks.add_parser("runs", help="the runs with results of a selection, oldest first, as JSON (MeasuredRun)")
+    prepare = tasks.add_parser("prepare", help="create the database if it is missing, or check that it opens")
+    store = tasks.add_parser("store", help="store a run file, unless its run is stored already")
+    runs = tasks.add_parser("runs", help="print the runs with selected results, oldest first, as JSON (MeasuredRun)")
     compare = tasks.add_parser("compare", help="compare two selections, as benchhouse compare does")
-    peaks = tasks.add_parser("peaks", help="the measured peak rates of a device, as JSON")
+    peaks = tasks.add_parser("peaks", help="print the measured peak rates of a device as JSON")
     tasks_of = ((prepare, _prepare), (store, _store), (runs, _runs), (compare, _compare), (peaks, _peaks))
     for task, answer in tasks_of:
         task.add_argument("database", metavar="DATABASE", help="DuckDB file")

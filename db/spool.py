@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 UNFINISHED = ".partial.jsonl"
-"""Suffix of the file of an unfinished run."""
+"""Suffix of an unfinished run's file."""
 SUMMARY = "benchmark_summary.json"
-"""The summary that `batch_benchmark` writes into the folder of its runs."""
+"""The summary that `batch_benchmark` writes into its folder of runs."""
 BESIDE = ("trace_", "onnx_comparison_")
-"""Begins the names of what `benchhouse profile` writes next to its profiles."""
+"""Prefix of the files that `benchhouse profile` writes next to its profiles."""
 LARGE_BYTES = 16_000_000
 """Run files above this size are read block by block."""
 
@@ -41,7 +41,7 @@ class RunFile:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether it has more samples than a warehouse takes, so that only their quantiles are stored."""
+        """Whether it has more samples than a warehouse stores, so that only their quantiles are stored."""
         values = (samples.values for result in self.run.results for samples in result.samples)
         return any(isinstance(one, LargeSamples) and one.quantiles is not None for one in values)
 
@@ -54,14 +54,14 @@ class Loaded:
     present: tuple[Path, ...] = ()
     """Already stored, from this file or another."""
     refused: tuple[tuple[Path, str], ...] = ()
-    """With the reason."""
+    """Path and reason."""
     compacted: tuple[Path, ...] = ()
-    """Those of the loaded with more samples than a warehouse takes: their quantiles were stored."""
+    """The loaded files with more samples than a warehouse stores, of which only quantiles were stored."""
 
 
 def read_run(path: Path) -> RunFile:
     """The run in a file. Raises FormatError, with the field, for a truncated, foreign or too new file and for values
-    that the warehouse could not take; UnreadableError."""
+    that the warehouse cannot store; UnreadableError."""
     found = read_file(path)
     if isinstance(found, ProfileFile):
         raise FormatError(f"{path}: a profile, not a run: it has no latency results")
@@ -69,7 +69,7 @@ def read_run(path: Path) -> RunFile:
 
 
 def read_file(path: Path) -> RunFile | ProfileFile:
-    """The run or the profile in a file. Raises as `read_run` does."""
+    """The run or profile in a file. Raises like `read_run`."""
     with open_regular(path) as opened:
         content = opened.read(LARGE_BYTES + 1)
         if len(content) <= LARGE_BYTES:
@@ -86,7 +86,7 @@ def read_file(path: Path) -> RunFile | ProfileFile:
 
 
 def store(warehouse: Warehouse, file: RunFile | ProfileFile) -> bool:
-    """Store the run or profile of a file; False if it is stored already. Raises as `Warehouse.ingest` does."""
+    """Store the run or profile of a file; False if it is stored already. Raises like `Warehouse.ingest`."""
     source = str(file.path.resolve())
     if isinstance(file, ProfileFile):
         return warehouse.ingest_profile(file.profile, source=source, source_sha256=file.sha256)
@@ -94,7 +94,7 @@ def store(warehouse: Warehouse, file: RunFile | ProfileFile) -> bool:
 
 
 def run_files(places: Sequence[Path]) -> tuple[Path, ...]:
-    """The run files among the places, and those in folders among them at any depth, each once. Raises StorageError."""
+    """The given run files, and the run files in given folders at any depth, each once. Raises StorageError."""
     files = (path for place in places for path in (_entries(place, ".json") if place.is_dir() else [place]))
     return tuple(dict.fromkeys(path for path in files if path.name != SUMMARY and not path.name.startswith(BESIDE)))
 
@@ -125,8 +125,8 @@ def ingest_files(warehouse: Warehouse, paths: Sequence[Path]) -> Loaded:
 
 
 def _entries(folder: Path, ending: str) -> list[Path]:
-    """Files with that suffix, those of a folder before those of its subfolders. Hidden folders and links to folders,
-    which may form cycles, are skipped."""
+    """Files with that suffix; the files of a folder come before those of its subfolders. Hidden folders are skipped,
+    and so are links to folders, which may form cycles."""
 
     def refuse(error: OSError) -> NoReturn:
         raise StorageError(f"cannot read the folder {error.filename}: {error.strerror}") from error

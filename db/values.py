@@ -1,4 +1,4 @@
-"""Values in JSON, in CSV, and for people; words and notations that reports share."""
+"""Formats values as JSON, as CSV and for people; words and notations that reports share."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import listed, number, visible
 
 DIGITS = 6
-"""Significant digits of a number for people."""
+"""Significant digits of numbers for people."""
 HEADINGS = {"model_id": "model", "device_name": "hardware", "num_threads": "threads"}
 """Column -> heading, where they differ."""
 MAX_KINDS = 2
-"""Kinds of doubt that are listed; the others are counted."""
+"""Maximum kinds of doubt that are listed; the rest are counted."""
 
 
 def plain(value: Any, kind: str = "") -> Any:
-    """The value in JSON; `kind` is its column's type.
+    """The value as JSON; `kind` is its column's type.
 
-    Maps are objects, JSON is itself, times are ISO 8601 (UTC in the warehouse), bytes are hexadecimal. What JSON
-    has no number for is text: NaN, the infinities, and decimals that no 64-bit float equals.
+    Maps become objects, JSON stays itself, times are ISO 8601 (UTC in the warehouse), bytes are hexadecimal. Numbers
+    that JSON does not have become text: NaN, the infinities, and decimals that no 64-bit float equals.
     """
     if value is None or isinstance(value, bool | int):
         return value
@@ -48,7 +48,7 @@ NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def exact(value: Any) -> str:
-    """The value as a cell of CSV: floats in the fewest digits that give the same float, NULL as an empty cell."""
+    """The value as a CSV cell: floats in the fewest digits that give the same float, NULL as an empty cell."""
     if isinstance(value, str):
         return value
     if isinstance(value, Decimal):
@@ -94,11 +94,12 @@ def optional_number(value: float | None) -> str | None:
 
 
 def doubt_word(kinds: Sequence[str]) -> str:
-    """The worst severity among kinds of doubt; empty without a kind, "see below" for kinds that importers made up."""
+    """The worst severity among kinds of doubt; empty without a kind, "see below" for kinds that only importers
+    have."""
     severities = [KINDS[kind].severity for kind in kinds if kind in KINDS]
     return max(severities, key=SEVERITIES.index) if severities else "see below" if kinds else ""
 
 
 def listed_doubts(kinds: Sequence[str]) -> str:
-    """The first kinds of doubt, and how many more there are."""
+    """The first kinds of doubt, and the number of the rest."""
     return listed(kinds, MAX_KINDS)

@@ -1,4 +1,4 @@
-"""The warehouse: a DuckDB file, or a DuckLake, that stores runs and answers queries: Arrow, pandas, dictionaries."""
+"""The warehouse: a DuckDB file or DuckLake that stores runs and answers queries as Arrow, pandas or dictionaries."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from db.connection import DuckDB
 
 REPLACED_PAUSE_S = 0.2
-"""How long a replaced file stays locked, in seconds: a process that has opened but not locked it yet then retries."""
+"""Time that a replaced file stays locked, in seconds: a process that has opened it but not locked it yet then
+retries."""
 
 SHARED_TABLES = {"hardware_info": "hardware_id", "series": "series_id"}
 """Tables with rows that several runs share -> their keys."""
@@ -60,17 +61,17 @@ RUN_TABLES = ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "requ
 
 COPIES = "benchhouse-copy"
 READER_WAIT_S = 0.2
-"""How long who reads waits for a file that is being written, in seconds: longer than a run takes to be stored. Then a
-copy is read."""
+"""Time that a reader waits for a file that is being written, in seconds: longer than storing a run takes. After it,
+the reader gets a copy."""
 RESTART_S = 10.0
-"""How long readers of a lake wait for its server to come back, in seconds."""
+"""Time that readers of a lake wait for its server to come back, in seconds."""
 
 T = TypeVar("T")
 Parameters = Sequence[object] | Mapping[str, object]
 
 
 class OutdatedError(StorageError):
-    """A database of another version, opened read-only."""
+    """A database of another version was opened read-only."""
 
 
 class Warehouse:
@@ -85,18 +86,18 @@ class Warehouse:
         of_lake: lake.Lake | None = None,
         file: str | None = None,
     ) -> None:
-        """Takes over an open connection; use `Warehouse.open`."""
+        """Takes ownership of an open connection; use `Warehouse.open`."""
         self._connection = connection
         self._lake = of_lake
         self._kept = ExitStack()
         self._pid = os.getpid()
         self._column_types: dict[str, dict[str, str]] = {}
         self.has_own_views = True
-        """Whether the file's views are read; else each cursor makes its own."""
+        """Whether the file's views are used; otherwise each cursor creates its own."""
         self.path = path
         """Its name in messages."""
         self.file = path if file is None else file
-        """What another connection opens: the file, or that of a copy."""
+        """Path for another connection to open: the file, or its copy."""
         self.read_only = read_only
 
     @classmethod
@@ -111,11 +112,11 @@ class Warehouse:
     ) -> Warehouse:
         """The warehouse in the file `path` (":memory:" for a temporary one, or a DuckLake), upgraded to this version.
 
-        `for_questions` is for SQL of a user (`db.query.questions`): read-only, without access to other files. A missing
-        file is created, unless `create` is False or it is read-only. One writer or several readers may have a file
-        open: who writes waits up to `lock_timeout_s` for it, then raises LockedError; who reads waits a moment, then
-        gets a copy of the file as it is (`open_copy`). Raises FormatError for a file that is not a warehouse or too
-        new, StorageError for one that cannot be opened.
+        `for_questions` is for the user's SQL (`db.query.questions`): read-only, without access to other files. A
+        missing file is created, unless `create` is False or it is opened read-only. One writer or several readers may
+        have a file open. A writer waits up to `lock_timeout_s`, then raises LockedError. A reader waits a moment, then
+        gets a snapshot (`open_copy`). Raises FormatError for a file that is not a warehouse or too new, StorageError
+        for a file that cannot be opened.
         """
         name = str(path)
         if read_only or for_questions:
@@ -145,8 +146,8 @@ class Warehouse:
 
     @classmethod
     def open_copy(cls, path: str | Path, *, for_questions: bool = True) -> Warehouse:
-        """A temporary copy of the warehouse as it is now, read-only, which no writer waits for and which waits for no
-        writer. `for_questions` as in `open`. Raises StorageError."""
+        """A snapshot of the warehouse, read-only and temporary; it neither blocks writers nor waits for them.
+        `for_questions` is as in `open`. Raises StorageError."""
         name = str(path)
         with ExitStack() as stack:
             try:
@@ -164,7 +165,7 @@ class Warehouse:
 
     @classmethod
     def _copy_of_lake(cls, place: LakePlace, folder: Path, *, for_questions: bool) -> Warehouse:
-        """The lake through a copy of its catalog, if that is a file; for questions a copy of its tables."""
+        """The lake, read through a copy of its catalog if that is a file; for the user's SQL, a copy of its tables."""
         source = place
         if not place.is_postgres:
             catalog_copy = copy_unlocked(Path(place.catalog), folder, FILE_ENDING)
@@ -183,13 +184,13 @@ class Warehouse:
 
     @classmethod
     def _of_lake(cls, place: LakePlace, lock_timeout_s: float) -> Warehouse:
-        """To read. A server that is being restarted gets a moment to come back."""
+        """The lake, for reading. Waits a moment for a server that is restarting."""
         of_lake = lake.Lake(place=place, lock_timeout_s=min(lock_timeout_s, RESTART_S))
         return of_lake.repeated(lambda: cls._prepared(of_lake, read_only=True, create=False))
 
     @classmethod
     def _of_file(cls, file: str, name: str, config: Config, *, lock_timeout_s: float) -> Warehouse:
-        """The warehouse in a file that messages call `name`; read-only unless the configuration is a writer's."""
+        """The warehouse in a file that messages call `name`; read-only unless `config` is for a writer."""
         read_only = config is not WRITER
         if file != MEMORY and not os.path.exists(file):
             raise StorageError(f"no database at {name}: create it with setup_benchmark_db --db-path {name}")
@@ -216,10 +217,10 @@ class Warehouse:
 
     @classmethod
     def overwrite(cls, path: str | Path, *, lock_timeout_s: float = 30.0) -> Warehouse:
-        """An empty warehouse in the file; a warehouse of any version in it is dropped.
+        """An empty warehouse in the file; a warehouse of any version in it is deleted.
 
-        The file is emptied under its lock, not replaced, so that no other process can be writing to it. Raises as
-        `open` does; a file that is not a warehouse is left unchanged.
+        The file is emptied under its lock instead of replaced, so no other process can be writing to it. Raises like
+        `open`; a file that is not a warehouse is left unchanged.
         """
         name = str(path)
         if is_lake(name):
@@ -236,18 +237,20 @@ class Warehouse:
 
     @classmethod
     def compact(cls, path: str | Path, *, lock_timeout_s: float = 30.0) -> tuple[int, int]:
-        """Rewrite the file without the free blocks that storing leaves in it, about half of its size; gives its bytes
-        before and after. Of a lake the small files are joined, and what only states older than a day need is deleted.
+        """Rewrite the file without the free blocks that storing leaves in it, about half of its size; returns its size
+        in bytes before and after. In a lake, small files are joined, and data that only snapshots older than a day need
+        is deleted.
 
         A copy is made under the lock and replaces the file in one step, so a kill leaves the old file or the new one.
-        Raises as `open` does; the file must exist. Raises StorageError on Windows, where an open file cannot be
-        replaced.
+        Raises like `open`; the file must exist. Raises StorageError on Windows, where an open file cannot be replaced.
         """
         if is_lake(path):
             with cls.open(path, lock_timeout_s=lock_timeout_s, create=False) as opened:
                 return opened.repeated(opened._compact_lake)
         if os.name == "nt":
-            raise StorageError(f"{path} cannot be replaced under its lock on Windows: make a compact copy as a backup")
+            raise StorageError(
+                f"{path}: Windows cannot replace a locked file: make a compact copy with setup_benchmark_db --backup"
+            )
         file = Path(path).resolve() if os.path.exists(path) else Path(path)
         before = file.stat().st_size if file.exists() else 0
         cls.open(file, lock_timeout_s=lock_timeout_s, create=False).close()  # writes its log into it
@@ -256,7 +259,7 @@ class Warehouse:
             temporary_sibling(file) as part,
         ):
             if any(os.path.exists(f"{file}{ending}") for ending in LOG_ENDINGS):
-                raise StorageError(f"{file}: its log belongs to a process that was killed just now: try again")
+                raise StorageError(f"{file}: its log was left by a process that was just killed: try again")
             held_id = file_id(str(file))
             held._copy_to(part)
             if file_id(str(file)) != held_id:
@@ -285,23 +288,23 @@ class Warehouse:
 
     @property
     def is_lake(self) -> bool:
-        """Whether the tables are those of a DuckLake, which has no keys."""
+        """Whether the warehouse is a DuckLake, which has no keys."""
         return self._lake is not None
 
     def lake_snapshot(self) -> int:
-        """The number of the lake's newest state; each change makes another."""
+        """The number of the lake's newest snapshot; each change creates one."""
         return int(self.query(lake.SNAPSHOT).dicts()[0]["snapshot"])
 
     def ingest(self, run: Run, *, source: str | None = None, source_sha256: str | None = None) -> bool:
         """Store a run, completely or not at all; False if it, or its file (`source_sha256`), is already stored.
 
         Raises FormatError for NaN and infinity, for an unknown family or precision, and for a run with the id of a
-        different one; StorageError when the file cannot be written.
+        different one; StorageError if the file cannot be written.
         """
         return bool(self.ingest_all([run], source=source, source_sha256=source_sha256))
 
     def ingest_all(self, runs: Sequence[Run], *, source: str | None = None, source_sha256: str | None = None) -> int:
-        """Store the runs of one file together, completely or not at all, as `ingest` does; gives how many were new.
+        """Store the runs of one file together, completely or not at all, like `ingest`; returns how many were new.
 
         The values of `LargeSamples` are released as soon as they are in the transaction.
         """
@@ -320,7 +323,7 @@ class Warehouse:
             now = datetime.now(UTC).replace(tzinfo=None)
             new: dict[str, tuple[Run, dict[str, list[Row]]]] = {}
             for run in runs:
-                # A foreign file may hold many runs.
+                # A file of another tool may contain many runs.
                 sources = stored.values() if run.origin is None else (stored.get(run.run_id),)
                 if run.run_id in new or (source_sha256 is not None and source_sha256 in sources):
                     continue
@@ -339,9 +342,9 @@ class Warehouse:
                 self._insert(table, [row for _, rows in new.values() for row in rows[table]])
             for _, rows in new.values():
                 rows["raw_benchmark_data"] = rows["requests"] = []
-            if self._lake is None:  # else they may be needed again
+            if self._lake is None:  # a lake may need them again
                 for values in large_samples(run for run, _ in new.values()):
-                    values.release()  # committing takes the memory
+                    values.release()  # frees memory for the commit
             self._update_latest(new.values())
             for run, _ in new.values():
                 latest_results.apply_calibration(connection, run)
@@ -350,7 +353,7 @@ class Warehouse:
     def ingest_profile(self, profile: Profile, *, source: str | None = None, source_sha256: str | None = None) -> bool:
         """Store a profile, completely or not at all; False if it, or its file (`source_sha256`), is already stored.
 
-        Raises FormatError for an unknown family and for another profile of the same id; StorageError.
+        Raises FormatError for an unknown family and for a different profile with the same id; StorageError.
         """
         plugins.check_family(profile.run.cell.workload.family, f"profile {profile.profile_id}")
         return self.repeated(lambda: self._ingest_profile(profile, source, source_sha256))
@@ -365,7 +368,7 @@ class Warehouse:
         return True
 
     def take_profiles(self, rows: Mapping[str, Sequence[Row]]) -> None:
-        """Store rows of profiles, by table, as another warehouse has them; with those of their machines and series."""
+        """Store rows of another warehouse's profiles, by table, including their machines and series."""
         self.change(lambda _: self._insert_profiles(rows))
 
     def _insert_profiles(self, rows: Mapping[str, Sequence[Row]]) -> None:
@@ -375,7 +378,7 @@ class Warehouse:
             self._insert(table, rows[table])
 
     def ingest_file(self, path: Path) -> bool:
-        """Store the run or profile of a file, as `ingest` does; FormatError for a bad file too."""
+        """Store the run or profile of a file, like `ingest`; raises FormatError for a bad file too."""
         return store(self, read_file(path))
 
     def query(self, sql: str, params: Parameters | None = None) -> Table:
@@ -394,7 +397,7 @@ class Warehouse:
 
     @contextmanager
     def cursor(self) -> Iterator[DuckDB]:
-        """A DuckDB cursor, for answers read in parts. Raises StorageError, as `query` does."""
+        """A DuckDB cursor, for answers read in parts. Raises StorageError like `query`."""
         own = self._lake
         with (
             self._using() as connection,
@@ -408,13 +411,13 @@ class Warehouse:
 
     @contextmanager
     def transaction(self) -> Iterator[DuckDB]:
-        """A connection inside a transaction, rolled back if anything raises; who writes a lake waits for its turn."""
+        """A connection inside a transaction, rolled back if anything raises. Writers of a lake wait for its lock."""
         begin = migrate.transaction if self._lake is None or self.read_only else self._lake.transaction
         with self._using() as connection, begin(connection):
             yield connection
 
     def change(self, work: Callable[[DuckDB], T]) -> T:
-        """What the work gives inside a transaction, which is repeated as a whole: see `repeated`."""
+        """The result of `work` inside a transaction, which is repeated as a whole: see `repeated`."""
 
         def whole() -> T:
             with self.transaction() as connection:
@@ -423,10 +426,10 @@ class Warehouse:
         return self.repeated(whole)
 
     def repeated(self, change: Callable[[], T]) -> T:
-        """What the change gives; that of a lake is made again while its errors are ones that pass.
+        """The result of `change`, which is repeated for a lake while its errors are temporary.
 
-        The answer to a commit may be lost on its way, so a change looks first for what it would add. Raises the last
-        error, with what was tried.
+        The answer to a commit may be lost, so a change must first check what it would add. Raises the last error, with
+        the attempts made.
         """
         return change() if self._lake is None else self._lake.repeated(lambda: self._attempt(change))
 
@@ -441,17 +444,17 @@ class Warehouse:
 
     @contextmanager
     def attached(self, path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[str]:
-        """The file of a warehouse, of any version, attached read-only: its name in SQL, to be quoted.
+        """Attach a warehouse of any version read-only; yields its name in SQL, to be quoted.
 
-        Not inside a transaction. Waits and raises as `open` does.
+        Not inside a transaction. Waits and raises like `open`.
         """
         with self._using() as connection, attached(connection, str(path), lock_timeout_s=lock_timeout_s) as name:
             catalog.refuse_foreign(connection, str(path), name)
             yield name
 
     def backup(self, target: Path) -> None:
-        """Copy everything into a new file, which appears when it is complete. Raises StorageError."""
-        taken = StorageError(f"{target} already exists, and a backup never replaces a file: choose another path")
+        """Copy everything into a new file, which appears only when complete. Raises StorageError."""
+        taken = StorageError(f"{target} already exists: choose another path")
         if os.path.exists(target):
             raise taken
         with temporary_sibling(target) as part:
@@ -473,7 +476,7 @@ class Warehouse:
             return lake.compact(connection, self._lake)
 
     def _prepare(self) -> None:
-        """Check what the file holds, upgrade it, and lock the settings."""
+        """Check the file's objects, upgrade it, and lock the settings."""
         with self._using() as connection:
             catalog.refuse_foreign(connection, self.path, is_lake=self.is_lake)
             is_fresh = False
@@ -483,40 +486,40 @@ class Warehouse:
                 is_fresh = migrate.migrate(connection, self.path)
             elif not migrate.is_current(connection, self.path):
                 raise OutdatedError(
-                    f"{self.path}: of another version of this program, and opened read-only: "
+                    f"{self.path} was written by another version of this program, and is opened read-only: "
                     f"upgrade it with setup_benchmark_db --db-path {shlex.quote(self.path)}, or a copy of it if it "
                     "cannot be written"
                 )
             lock(connection)
             self.has_own_views = is_fresh or catalog.has_own_views(connection)
-            if not self.has_own_views:  # what the file calls our views is never read
+            if not self.has_own_views:  # views in the file that are not ours are never used
                 connection.execute(migrate.temporary_views())
 
     @contextmanager
     def _using(self) -> Iterator[DuckDB]:
         if os.getpid() != self._pid:
-            # Writes of a forked child through its parent's connection seem to succeed, and are lost.
+            # Writes by a forked child through its parent's connection seem to succeed but are lost.
             raise StorageError(f"{self.path}: opened in another process: open it again after the fork")
         with translate_errors(self.path):
             yield self._connection
 
     def _stored(self, run_ids: Sequence[str], source_sha256: str | None) -> dict[str, str | None]:
-        """Those of the runs, and all runs of the file, that are stored: the digests of the files they came from."""
+        """The stored runs among these and in this file, with the digests of the files they came from."""
         which = "run_id IN (SELECT unnest($ids)) OR source_sha256 = $sha"
         sql = f"SELECT run_id, source_sha256 FROM benchmark_runs WHERE {which}"
         return dict(self._connection.execute(sql, {"ids": list(run_ids), "sha": source_sha256}).fetchall())
 
     def _check_new_results(self, runs: Sequence[Run]) -> None:
-        """Raise FormatError if a result has the id of one of another run."""
+        """Raise FormatError if a result has the id of another run's result."""
         sql = "SELECT result_id, run_id FROM benchmark_results WHERE result_id IN (SELECT unnest($ids)) LIMIT 1"
         owners = {result.result_id: run.run_id for run in runs for result in run.results}
         for result_id, run_id in self._connection.execute(sql, {"ids": list(owners)}).fetchall():
             raise FormatError(
-                f"run {owners[result_id]}: its result {result_id} is already stored as one of run {run_id}"
+                f"run {owners[result_id]}: its result {result_id} is already stored as part of run {run_id}"
             )
 
     def _columns(self, table: str) -> dict[str, str]:
-        """Type by name of the table's columns."""
+        """Column -> type, of the table."""
         if table not in self._column_types:
             rows = self._connection.execute(f"DESCRIBE {table}").fetchall()
             self._column_types[table] = {row[0]: row[1] for row in rows}
@@ -544,7 +547,7 @@ class Warehouse:
 
     def _insert(self, table: str, rows: Sequence[Row]) -> None:
         if rows:
-            # The columns are those of the table, in its order. A registered table would be kept until the commit.
+            # The columns are in the order of the table. A registered Arrow table would be kept until the commit.
             self._connection.from_arrow(arrow_table(rows, self._columns(table))).insert_into(table)
 
 
@@ -557,10 +560,10 @@ def _clear(of_lake: lake.Lake) -> None:
 
 
 def _create(path: Path) -> None:
-    """Create an empty warehouse at `path`, which appears when it is complete.
+    """Create an empty warehouse at `path`, which appears only when complete.
 
-    Two processes that open a missing file at once could otherwise leave an empty file, which DuckDB refuses. The second
-    one drops its own.
+    Otherwise two processes that open a missing file at once could leave an empty file, which DuckDB refuses. The second
+    process discards its own file.
     """
     make_folder(path.parent)
     with temporary_sibling(path) as part:
@@ -583,11 +586,11 @@ def check_same_content(
     for name in names.values():
         connection.unregister(name)
     if found:
-        raise FormatError(f"run {run_id} is already stored with other content: {conflicts_text(found)}")
+        raise FormatError(f"run {run_id} is already stored with different content: {conflicts_text(found)}")
 
 
 class Table:
-    """The whole answer to a query."""
+    """The complete answer to a query."""
 
     def __init__(self, arrow: Any) -> None:
         """Wraps a `pyarrow.Table`."""
@@ -603,7 +606,7 @@ class Table:
         return frame
 
     def dicts(self) -> list[dict[str, Any]]:
-        """One dictionary a row; maps are dictionaries, JSON is text."""
+        """One dictionary per row; maps are dictionaries, JSON is text."""
         import pyarrow as pa
 
         rows: list[dict[str, Any]] = self._arrow.to_pylist()

@@ -1,1 +1,1 @@
-"""Exporters to other tools' formats, one plugin a file."""
+"""Exporters to other tools' formats, one plugin per file."""

@@ -1,7 +1,7 @@
-"""llm-d's Benchmark Report 0.2: a report in YAML for each result on text, times in seconds.
+"""llm-d's Benchmark Report 0.2: a YAML report for each result on text, with times in seconds.
 
-A call is a batch of requests at once: its size is part of the report's concurrency. What was imported from such a
-report is written as it was.
+A call is a batch of simultaneous requests, so the batch size is part of the report's concurrency. Results that were
+imported from such a report are written unchanged.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ VERSION = "0.2"
 COMPONENT_VERSION = "0.0.1"
 MS_PER_S = 1000
 INFINITY = ".inf"
-"""What a kept report has in place of an unlimited concurrency."""
+"""Value of an unlimited concurrency in a kept report."""
 STATISTICS = {"mean": "mean", "std": "stddev", "min": "min", "median": "p50"} | {
     name: name for name in ("p25", "p75", "p90", "p95", "p99", "max")
 }
-"""Ours -> its."""
+"""Our name -> its name."""
 TIMES = {
     "time_to_first_token": ({"p50": "time_to_first_token_ms"}, "s", "time_to_first_token"),
     "time_per_output_token": ({"p50": "time_per_output_token_ms"}, "s/token", "time_per_output_token"),
@@ -40,15 +40,15 @@ TIMES = {
         "latency_wall",
     ),
 }
-"""Its metric -> its statistics by our columns, unit, and our raw samples."""
+"""Its metric -> its statistics by our columns, its unit, and our raw samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkReportExporter:
-    """One report on stdout or in a file, several in a folder."""
+    """One report on stdout or in a file, or several in a folder."""
 
     name: str = NAME
-    summary: str = "llm-d's Benchmark Report 0.2 (yaml), for results on text: FILE.yaml for one, a folder for several"
+    summary: str = "llm-d's Benchmark Report 0.2 (yaml) for results on text: FILE.yaml for one, a folder for several"
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
@@ -217,7 +217,7 @@ def _performance(result: Result) -> dict[str, Any]:
 
 
 def _times(result: Result, columns: Mapping[str, str], unit: str, samples: str) -> dict[str, Any] | None:
-    """A time's statistics in seconds; None without a mean, which every statistic of a report has."""
+    """The statistics of a time in seconds; None without a mean, which a report requires."""
     stated = {its: result.metrics.get(column) for its, column in columns.items()}
     if stated.get("mean") is None:
         raw = values(result, samples)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenariosExporter:
-    """One JSON object: the models' name, and a scenario for each result."""
+    """One JSON object: the names of the models, and a scenario for each result."""
 
     name: str = "benchmark_scenarios"
-    summary: str = "what benchmark_v2 wrote at first (model_name, benchmark_scenarios, gpu_metrics)"
+    summary: str = "benchmark_v2's first layout (model_name, benchmark_scenarios, gpu_metrics)"
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:

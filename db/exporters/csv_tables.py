@@ -1,7 +1,7 @@
-"""CSV: each result with its run and hardware in one line, with all digits; optionally the raw samples.
+"""CSV: one line per result with its run and hardware, with all digits; optionally the raw samples.
 
-Maps, lists and JSON are JSON in a cell; times are ISO 8601, UTC; NULL is an empty cell, empty text is `""`.
-Text that a spreadsheet would execute stands behind an apostrophe.
+Maps, lists and JSON are JSON in a cell; times are ISO 8601, UTC; NULL is an empty cell, empty text is `""`. Text that a
+spreadsheet would execute is prefixed with an apostrophe.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ ORDER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvExporter:
-    """One file of results; with the samples, a folder with results.csv and samples.csv."""
+    """A file of results, or with the samples a folder with results.csv and samples.csv."""
 
     name: str = "csv"
-    summary: str = "every result in one line; with --tables all a folder with results.csv and samples.csv"
+    summary: str = "one line per result; with --tables all, a folder with results.csv and samples.csv"
     tables: tuple[Tables, ...] = ("results", "all")
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         scope = Scope(warehouse, request.selection)
-        scope.months()  # refuses an empty selection before anything is written
+        scope.months()  # raises for an empty selection before anything is written
         if request.tables == "results":
             with text_output(request.output) as stream:
                 _write(scope, "all_results", stream)
@@ -65,7 +65,7 @@ def _cells(types: Mapping[str, str]) -> str:
 
 
 def _cell(name: str, kind: str) -> str:
-    """The SQL of a column's cells; numbers are unchanged, and texts that a spreadsheet would not execute."""
+    """The SQL of a column's cells. Numbers, and text that a spreadsheet would not execute, are unchanged."""
     if kind.startswith("MAP") or kind.endswith("[]"):
         return f'to_json("{name}")::VARCHAR'
     if kind == "TIMESTAMP":
@@ -74,7 +74,7 @@ def _cell(name: str, kind: str) -> str:
 
 
 def _spreadsheet_safe(column: str) -> str:
-    """The SQL of `text.spreadsheet_safe` of a column."""
+    """`text.spreadsheet_safe` of a column, in SQL."""
     starts = " OR ".join(f"starts_with({column}, chr({ord(start)}))" for start in FORMULA_STARTS)
     return f"CASE WHEN ({starts}) AND TRY_CAST({column} AS DOUBLE) IS NULL THEN chr(39) || {column} ELSE {column} END"
 

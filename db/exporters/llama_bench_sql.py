@@ -1,8 +1,8 @@
-"""SQL like llama-bench's: a table with its columns, and one INSERT for each result on text, times in nanoseconds.
+"""SQL like llama-bench's: a table with its columns, and one INSERT for each result on text, with times in nanoseconds.
 
-A result is "prompt + generation" (n_prompt and n_gen), "prompt" (n_gen = 0) or "generation" (n_prompt = 0). A column
-of llama-bench that we have no value for is NULL; our own columns come after its own. What was imported from llama-bench
-has its own words and settings again.
+A result is "prompt + generation" (n_prompt and n_gen), "prompt" (n_gen = 0) or "generation" (n_prompt = 0). Columns of
+llama-bench without a value here are NULL; our own columns follow its columns. Results imported from llama-bench get
+their original words and settings back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COLUMNS = {
     **dict.fromkeys(("avg_ns", "stddev_ns"), "INTEGER"),
     **dict.fromkeys(("avg_ts", "stddev_ts"), "REAL"),
 }
-"""llama-bench's columns, in its order, with their types in SQLite."""
+"""llama-bench's columns in its order, with their SQLite types."""
 FURTHER = {
     "batch_size": "INTEGER",
     **dict.fromkeys(("device", "runtime", "runtime_mode", "precision", "validity", "doubts"), "TEXT"),
@@ -55,7 +55,7 @@ class LlamaBenchExporter:
     """A script for `sqlite3 FILE < script.sql`."""
 
     name: str = "llama_bench_sql"
-    summary: str = "a script like llama-bench -o sql makes, for results on text: sqlite3 FILE < script.sql"
+    summary: str = "a script like that of llama-bench -o sql, for results on text: sqlite3 FILE < script.sql"
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
@@ -80,15 +80,15 @@ def _table() -> str:
 
 
 def _insert(row: Mapping[str, Any]) -> str:
-    """Unknown columns are left out, hence NULL: readers of llama-bench's script expect each value in quotes."""
+    """An INSERT without unknown columns, which are then NULL: readers of the script expect every value in quotes."""
     known = {name: row[name] for name in COLUMNS | FURTHER if row.get(name) is not None}
     return f"INSERT INTO {TABLE} ({', '.join(known)}) VALUES ({', '.join(map(_literal, known.values()))});\n"
 
 
 def _literal(value: Any) -> str:
-    """An SQL literal: each value quoted, as by llama-bench; unlike there, quotes in it are doubled."""
+    """An SQL literal. Like llama-bench, it quotes every value; unlike llama-bench, it escapes quotes."""
     text = repr(value) if isinstance(value, float) else str(value)
-    # A line end or NUL would break the script: both are written as char().
+    # A line end or NUL would break the script, so both are written as char().
     quoted = literal(text)
     for character in ("\0", "\r", "\n"):
         quoted = quoted.replace(character, f"'||char({ord(character)})||'")
@@ -129,8 +129,8 @@ def _row(one: RunResult) -> dict[str, Any]:
 
 
 def _times(result: Result) -> dict[str, Any]:
-    """Means and sample standard deviations over the calls, as in llama-bench: avg_ts is the mean of each call's tokens
-    per second, not a ratio of means. Without raw samples, only the stored mean, and what llama-bench itself stated."""
+    """Means and sample standard deviations over the calls, as in llama-bench: avg_ts is the mean of the calls' tokens
+    per second, not a ratio of means. Without raw samples, only the stored mean and llama-bench's own statistics."""
     calls_ms = values(result, "latency_wall")
     if not calls_ms:
         mean_ms, std_ms = result.metrics.get("latency_mean_ms"), result.metrics.get("latency_std_ms")

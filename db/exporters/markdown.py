@@ -1,4 +1,4 @@
-"""Markdown: the selection as a table for a page or a pull request."""
+"""Markdown: the selected results as a table for a page or a pull request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NUMBERS = {
 }
 REMARKS = {"verdict": "doubts", "started_at": "started (UTC)"}
 IMPLIED = {name: str(axis.implied) for name, axis in AXES.items() if axis.implied is not None}
-"""Values that need no column where all results have them."""
+"""Values that need no column if all results share them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +85,13 @@ def _text(value: Any) -> str:
 
 
 def _interval(row: Row) -> str:
-    """The interval between launches; one of fewer launches speaks of their own calls only and is left out."""
+    """The interval between launches. An interval of fewer launches covers only their own calls and is left out."""
     low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
     return NOTHING if low is None or high is None or row["ci_scope"] != "between" else f"{_text(low)} .. {_text(high)}"
 
 
 def _verdict(row: Row) -> str:
-    """Status and error of an unmeasured result, else validity and doubts; "-" for a valid one without doubts."""
+    """Status and error of an unmeasured result, otherwise validity and doubts; "-" for a valid one without doubts."""
     if row["status"] != "ok":
         return f"{row['status'].replace('_', ' ')}: {row['error']}"
     if row["validity"] == "valid" and not row["doubts"]:

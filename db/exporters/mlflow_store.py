@@ -1,9 +1,9 @@
-"""MLflow: one MLflow run for each run, with parameters, metrics, tags and, as artifacts, the run file and samples.
+"""MLflow: one MLflow run per run, with parameters, metrics and tags, and with the run file and samples as artifacts.
 
-With --output FOLDER the store is FOLDER/mlflow.db (SQLite), with the artifacts in FOLDER; without, the one in MLflow's
-MLFLOW_TRACKING_URI. An existing store is added to: a run that it has is skipped, and one that an interrupted export
-left half written is written again. `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db` shows the store. A run is
-exported whole, even when only some of its results are selected.
+With --output FOLDER the store is FOLDER/mlflow.db (SQLite), with the artifacts in FOLDER; otherwise it is the one at
+MLFLOW_TRACKING_URI. Runs are added to an existing store: runs that it has are skipped, and a run left incomplete by an
+interrupted export is written again. `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db` shows the store. A run
+is exported as a whole, even if only some of its results are selected.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ RUN_ID = "benchhouse.run_id"
 URI = "MLFLOW_TRACKING_URI"
 STORE, ARTIFACTS = "mlflow.db", "artifacts"
 AT_ONCE = 100
-"""Entries in one request to MLflow."""
+"""Maximum entries in one request to MLflow."""
 LONGEST = 500
-"""Characters of a parameter or tag in any version of MLflow; longer ones are in the run file alone."""
+"""Maximum characters of a parameter or tag in any version of MLflow; longer ones are only in the run file."""
 OF_SQLITE = ("sqlalchemy", "alembic")
-"""Packages that mlflow-skinny does not install."""
+"""Required packages that mlflow-skinny does not install."""
 QUIET = ("mlflow", "alembic")
 """Loggers that report each table they create."""
 
@@ -51,15 +51,17 @@ class Store:
     client: Any
     """An `mlflow.MlflowClient`."""
     artifacts: Path | None
-    """None for the store's own."""
+    """None for the store's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MlflowExporter:
-    """Runs in an MLflow store; the models are its experiments."""
+    """Runs in an MLflow store, whose experiments are the models."""
 
     name: str = "mlflow"
-    summary: str = "MLflow runs in FOLDER/mlflow.db or at $MLFLOW_TRACKING_URI; with --tables results without artifacts"
+    summary: str = (
+        "MLflow runs in FOLDER/mlflow.db or at $MLFLOW_TRACKING_URI; with --tables results, without artifacts"
+    )
     tables: tuple[Tables, ...] = ("all", "results")
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
@@ -78,7 +80,7 @@ class MlflowExporter:
 
 
 def _package(name: str) -> Any:
-    """The package. Raises UsageError where it is not installed."""
+    """The package. Raises UsageError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -86,7 +88,7 @@ def _package(name: str) -> Any:
 
 
 def _store(output: Path | None) -> Store:
-    """The requested store. Raises UsageError for none, StorageError for one that cannot be opened."""
+    """The requested store. Raises UsageError without one, StorageError for a store that cannot be opened."""
     if output is None and not os.environ.get(URI):
         raise UsageError(f"the format mlflow writes to a store: give a folder with --output, or a server in ${URI}")
     mlflow, uri = _package("mlflow"), None
@@ -96,7 +98,7 @@ def _store(output: Path | None) -> Store:
         for name in OF_SQLITE:
             _package(name)
         if output.exists() and not output.is_dir():
-            raise UsageError(f"{output} is a file, and the format mlflow writes a folder: choose the path of a folder")
+            raise UsageError(f"{output} is a file, but the format mlflow writes a folder: give the path of a folder")
         make_folder(output)
         uri = f"sqlite:///{(output / STORE).absolute().as_posix()}"
     try:
@@ -107,13 +109,13 @@ def _store(output: Path | None) -> Store:
 
 
 def _add(store: Store, run: Run, *, with_files: bool) -> bool:
-    """Add a run; False when the store has it."""
+    """Add a run; False if the store has it."""
     client = store.client
     experiment = _experiment(store, run.cell.workload.model_id)
     for found in client.search_runs([experiment], filter_string=f"tags.`{RUN_ID}` = '{_bare(run.run_id)}'"):
         if found.info.status != "RUNNING":
             return False
-        client.delete_run(found.info.run_id)  # half done: the export was interrupted
+        client.delete_run(found.info.run_id)  # incomplete: the export was interrupted
     made = client.create_run(experiment, start_time=_ms(run.started_at), run_name=_title(run), tags=_tags(run))
     _log(store, made.info.run_id, run)
     if with_files:
@@ -127,7 +129,7 @@ def _add(store: Store, run: Run, *, with_files: bool) -> bool:
 
 
 def _experiment(store: Store, model_id: str) -> str:
-    """The id of the model's experiment, created if necessary."""
+    """The id of the model's experiment, which is created if necessary."""
     found = store.client.get_experiment_by_name(model_id)
     if found is not None:
         return str(found.experiment_id)
@@ -200,7 +202,7 @@ def _tags(run: Run) -> dict[str, str]:
 
 
 def _files(run: Run, folder: Path) -> Iterator[Path]:
-    """The run file, and its samples as Parquet: one row for each result, launch, phase and metric."""
+    """The run file, and its samples as Parquet: one row per result, launch, phase and metric."""
     import pyarrow
     import pyarrow.parquet
 
@@ -240,7 +242,7 @@ def _batches(values: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def _key(name: str) -> str:
-    """A name that MLflow accepts: other characters become "_"."""
+    """A name that MLflow accepts; other characters become "_"."""
     return "".join(letter if letter.isalnum() or letter in "_-. /" else "_" for letter in name)
 
 
@@ -249,7 +251,7 @@ def _fits(text: str) -> bool:
 
 
 def _bare(run_id: str) -> str:
-    """An id for a filter of MLflow, which cannot escape: letters, digits and "-", as in any id."""
+    """An id for an MLflow filter, which has no escapes: only letters, digits and "-", as in all ids."""
     return "".join(letter for letter in run_id if letter.isalnum() or letter == "-")
 
 

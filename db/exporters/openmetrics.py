@@ -1,7 +1,7 @@
-"""OpenMetrics text: each number of each result as a gauge in base units, with the time of its run.
+"""OpenMetrics text: every number of every result as a gauge in base units, with the time of its run.
 
-For Prometheus to scrape, or to load with `promtool tsdb create-blocks-from openmetrics`. Times are in seconds, sizes in
-bytes; HELP has a number's meaning.
+Prometheus can scrape it, or `promtool tsdb create-blocks-from openmetrics` loads it. Times are in seconds, sizes in
+bytes; HELP explains each number.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LABELS = {
     "simulated": "simulated",
     "series": "series_id",
 }
-"""Label -> column. NULL gives no label."""
+"""Label -> column. A NULL has no label."""
 ROWS = """
 SELECT * FROM all_results WHERE result_id IN (SELECT result_id FROM chosen) AND status = 'ok'
 ORDER BY started_at, result_id
@@ -66,7 +66,7 @@ WORDS = (
     (r"\bin J\b", "in joules"),
     (r"\bin W\b", "in watts"),
 )
-"""A unit's name in the dictionary, and here."""
+"""Unit in the data dictionary, and its name here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,18 +75,18 @@ class Family:
 
     name: str
     unit: str
-    """Empty for none."""
+    """Empty without a unit."""
     times: int = 1
     over: int = 1
 
     def value(self, stored: float) -> float:
-        """In the family's unit. Milliseconds are divided by 1000: 0.001 has no exact binary form."""
+        """The value in the family's unit. Milliseconds are divided by 1000, since 0.001 has no exact binary form."""
         return stored * self.times / self.over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenMetricsExporter:
-    """One text in the exposition format of OpenMetrics 1.0."""
+    """One text in the OpenMetrics 1.0 exposition format."""
 
     name: str = "openmetrics"
     summary: str = "gauges in base units for Prometheus, each with the time of its run"
@@ -97,7 +97,7 @@ class OpenMetricsExporter:
         scope.months()
         rows = scope.read(ROWS).dicts()
         if not rows:
-            raise UsageError("the selection has no measured result, so there are no numbers to export")
+            raise UsageError("the selection has no measured result: there are no numbers to export")
         columns = {field.name: field for field in dictionary.fields(warehouse, "all_results")}
         numbers = [name for name, field in columns.items() if field.type == "DOUBLE" and name not in FURTHER]
         kept = list(_one_a_moment(rows, request))
@@ -123,19 +123,19 @@ def _name(text: str) -> str:
 
 
 def _one_a_moment(rows: Iterable[Mapping[str, Any]], request: ExportRequest) -> Iterator[Mapping[str, Any]]:
-    """The rows, the last of those that would be one series at one time: a time has one value."""
+    """The rows, but only the last one of each series and time, since a time has one value."""
     last: dict[tuple[str, datetime], Mapping[str, Any]] = {}
     count = 0
     for row in rows:
         count += 1
         last[_labels(row), row["started_at"]] = row
     if count > len(last):
-        request.notify(f"left out: {count - len(last)} results of a series with another one of the same time")
+        request.notify(f"left out: {count - len(last)} results at the same time as another one of their series")
     yield from last.values()
 
 
 def _lines(column: str, meaning: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The family's lines; none where no row has the number. The samples of a series are contiguous, oldest first."""
+    """The lines of the family; none if no row has the number. Samples of a series are contiguous, oldest first."""
     samples: dict[str, list[str]] = {}
     made = family(column)
     for row in rows:

@@ -1,10 +1,10 @@
-"""Parquet: the warehouse's tables, one file for each table and month.
+"""Parquet: the warehouse's tables, one file per table and month.
 
     FOLDER/benchmark_runs/2026-01.parquet         and benchmark_results, raw_benchmark_data: by the start of the run
     FOLDER/hardware_info/all.parquet              and the other tables
 
 Nothing is lost: lists and maps stay lists and maps, numbers keep every bit, and each column has its meaning and unit as
-metadata. Tables that the warehouse derives from these are left out.
+metadata. Tables that the warehouse derives from others are left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OF_RUNS = {
     "raw_benchmark_data": "result_id IN (SELECT result_id FROM chosen) ORDER BY result_id, launch, phase DESC, metric",
     "requests": "result_id IN (SELECT result_id FROM chosen) ORDER BY result_id, launch, phase DESC, ordinal",
 }
-"""Condition and order of the tables with a file for each month."""
+"""Condition and order of the tables with one file per month."""
 SERIES = """(
     SELECT series_id FROM benchmark_results WHERE result_id IN (SELECT result_id FROM chosen)
     UNION
@@ -56,9 +56,7 @@ class ParquetExporter:
     """A folder with a folder for each table."""
 
     name: str = "parquet"
-    summary: str = (
-        "a folder with the tables, one file for each table and month; with --tables results without raw samples"
-    )
+    summary: str = "a folder with the tables, one file per table and month; with --tables results, without raw samples"
     tables: tuple[Tables, ...] = ("all", "results")
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
@@ -76,7 +74,7 @@ class ParquetExporter:
 
 
 def _write(scope: Scope, table: str, condition: str, month: datetime | None, path: Path) -> None:
-    """Write a file of the table's rows; none without rows."""
+    """Write the table's rows to a file; no file without rows."""
     import pyarrow.parquet
 
     where = "TRUE" if month is None and scope.is_everything else condition
@@ -88,7 +86,7 @@ def _write(scope: Scope, table: str, condition: str, month: datetime | None, pat
 
 
 def _described(warehouse: Warehouse, table: str, schema: Any) -> Any:
-    """The schema with each column's entry of the dictionary."""
+    """The schema, with each column's entry from the data dictionary."""
     known = {field.name: field for field in dictionary.fields(warehouse, table)}
     for place, name in enumerate(schema.names):
         field = known[name]

@@ -1,6 +1,6 @@
-"""Run files: each run as the JSON that measuring writes, which `setup_benchmark_db --ingest FOLDER` loads.
+"""Run files: each run as the JSON that a measurement writes, which `setup_benchmark_db --ingest FOLDER` loads.
 
-A run is exported whole, even when only some of its results are selected: a warehouse that loaded part of it could not
+A run is exported as a whole, even if only some of its results are selected: a warehouse that loaded one part could not
 load the rest, which has the same run id.
 """
 
@@ -27,10 +27,12 @@ FILE = ".json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonExporter:
-    """A folder of run files; one run in a file; or one run a line on stdout."""
+    """A folder of run files, one run in a file, or one run per line on stdout."""
 
     name: str = "json"
-    summary: str = "a folder of run files, to be loaded again; FILE.json for one run; stdout: one run a line"
+    summary: str = (
+        "a folder of run files, for setup_benchmark_db --ingest; FILE.json for one run; stdout: one run per line"
+    )
     tables: tuple[Tables, ...] = ("all",)
     can_be_anonymous: bool = True
 
@@ -52,7 +54,7 @@ class JsonExporter:
 
 
 def file_name(run: Run) -> str:
-    """A unique name; the names sort by the start of the runs."""
+    """A unique file name; names sort by the start of the runs."""
     cell = run.cell
     started = re.sub(r"[-:]|\.\d+", "", run.started_at)
     parts = (started, cell.workload.model_id, cell.device.selector, cell.runtime, cell.precision)
@@ -61,12 +63,12 @@ def file_name(run: Run) -> str:
 
 
 def _noted(stored: Iterator[StoredRun], request: ExportRequest) -> Iterator[Run]:
-    """The runs; the user is notified of samples that a run file cannot hold."""
+    """The runs. The user is notified of samples that a run file cannot contain."""
     for one in stored:
         if one.compacted:
             request.notify(
-                f"run {one.run.run_id}: raw samples of {one.compacted} launches and metrics were compacted to "
-                "quantiles, which a run file cannot hold: left out (Parquet has them)"
+                f"run {one.run.run_id}: left out the quantiles of {one.compacted} launches and metrics, whose raw "
+                "samples were compacted: a run file has no field for them (Parquet does)"
             )
         yield one.run
 
@@ -74,7 +76,9 @@ def _noted(stored: Iterator[StoredRun], request: ExportRequest) -> Iterator[Run]
 def _one_file(runs: Iterator[Run], output: Path) -> None:
     first = next(runs)
     if next(runs, None) is not None:
-        raise UsageError(f"{output}: a run file holds one run, and several are selected: give a folder or one run")
+        raise UsageError(
+            f"{output}: a run file contains one run, but several are selected: give a folder, or select one run"
+        )
     with text_output(output) as stream:
         stream.write(f"{dumps(first)}\n")
 

@@ -1,7 +1,7 @@
-"""The JSON of transformers' benchmark_v2: one entry for each result that generated text, times in seconds.
+"""The JSON of transformers' benchmark_v2: one entry for each result that generated text, with times in seconds.
 
-The format is for torch only and has no field for device or precision: results of other runtimes are left out, and
-further facts are in each entry's metadata under "benchhouse".
+The format covers torch only and has no field for device or precision: results of other runtimes are left out, and
+further facts are in the metadata of each entry under "benchhouse".
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ MEASUREMENTS = {
     "time_to_first_token": "time_to_first_token",
     "inter_token_latency": "time_per_output_token",
 }
-"""Its name -> ours. Its inter-token latency is the mean of an iteration: our time per output token."""
+"""Its name -> our name. Its inter-token latency is the mean of an iteration: our time per output token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformersExporter:
-    """One JSON object of entries by the hash of their configuration."""
+    """One JSON object with entries by the hash of their configuration."""
 
     name: str = "transformers_benchmark_v2"
-    summary: str = "what transformers' benchmark_v2 writes, for results that generate text on torch"
+    summary: str = "the JSON of transformers' benchmark_v2, for results that generate text on torch"
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
@@ -59,7 +59,7 @@ def _why_not(run: Run, result: Result) -> str | None:
 
 
 def _entry(one: RunResult) -> tuple[str, dict[str, Any]]:
-    """The entry and its key, which depends on the result: a configuration may have been measured twice."""
+    """The entry and its key, which depends on the result, since a configuration may have been measured twice."""
     config = _config(one)
     key = canonical_hash({"config": config, "result_id": one.result.result_id})
     return key, {"metadata": _metadata(one), "measurements": _measurements(one.result), "config": config}

@@ -1,1 +1,1 @@
-"""Questions in SQL, and their answers."""
+"""SQL queries of users: their execution, answers and the data dictionary."""

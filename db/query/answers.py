@@ -18,19 +18,19 @@ from db.query.questions import Answer, Column, Row, unique_names
 from db.values import exact, plain, readable
 
 NARROW = 12
-"""Least width of a column of text, in characters."""
+"""Minimum width of a text column, in characters."""
 NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 REALS = ("FLOAT", "DOUBLE", "DECIMAL")
 DEFAULT_ROWS = 100
 
 Writer = Callable[[Answer, TextIO, Page, int], None]
-"""Writes an answer for a page; the number is the most rows shown to people."""
+"""Writes an answer for a page; the number is the maximum of rows in formats for people."""
 
 
 def write_table(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
-    """One line per row. On a narrow terminal text is truncated and columns are left out, with a remark.
+    """One line per row. On a narrow terminal text is truncated and columns are dropped, with a remark.
 
-    A file or a pipe has all of it: long text is folded, and the table continues below.
+    A file or pipe gets everything: long text is wrapped, and the table continues below.
     """
     rows, more = _first(answer, limit)
     if not page.is_terminal:
@@ -68,14 +68,14 @@ def write_vertical(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
 
 
 def write_markdown(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
-    """A table of Markdown with all rows."""
+    """A Markdown table with all rows."""
     right = [place for place, column in enumerate(answer.columns) if _is_number(column)]
     rows = [[readable(value) for value in row] for row in answer.rows]
     print(text.markdown_table([column.name for column in answer.columns], rows, right=right), file=out)
 
 
 class _Echo:
-    """Gives back what is written to it, so that a writer of CSV gives its lines."""
+    """Returns what is written to it, so that a csv writer returns its lines."""
 
     def write(self, line: str) -> str:
         return line
@@ -100,12 +100,12 @@ def json_lines(answer: Answer) -> Iterator[str]:
 
 
 def write_csv(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
-    """All of `csv_lines`."""
+    """Write all of `csv_lines`."""
     out.writelines(csv_lines(answer))
 
 
 def write_json(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
-    """All of `json_lines`."""
+    """Write all of `json_lines`."""
     out.writelines(json_lines(answer))
 
 
@@ -118,31 +118,31 @@ WRITERS: dict[str, Writer] = {
 }
 FORMATS = tuple(WRITERS)
 LINES: dict[str, Callable[[Answer], Iterator[str]]] = {"csv": csv_lines, "json": json_lines}
-"""Formats that can be sent line by line, as the rows come."""
+"""Formats that can be streamed line by line."""
 
 
 def write(answer: Answer, name: str, *, out: TextIO | None = None, rows: int = DEFAULT_ROWS) -> None:
-    """Write the answer in the format of that name, to stdout by default."""
+    """Write the answer in the named format, to stdout by default."""
     stream = out if out is not None else data_stream() if name == "csv" else sys.stdout
     WRITERS[name](answer, stream, page_of(stream), rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled(Slot):
-    """A column of a table as text."""
+    """A table column as text."""
 
     cells: tuple[str, ...]
-    """The heading first."""
+    """Cells, with the heading first."""
     is_number: bool
     is_empty: bool
     """Whether no row has a value."""
 
 
 def fitting_columns(slots: Sequence[Filled], room: int | None) -> list[tuple[Filled, int]]:
-    """The columns that fit into the room, with their widths.
+    """The columns that fit into the available width, with their widths.
 
-    If not all fit, empty columns are dropped first, then columns from the right, except the first; the widest of the
-    rest are narrowed.
+    If not all fit, empty columns are dropped first, then columns from the right, but never the first one; the widest of
+    the rest are narrowed.
     """
     if room is None or total_width([slot.width for slot in slots]) <= room:
         return [(slot, slot.width) for slot in slots]
@@ -174,7 +174,7 @@ def _first(answer: Answer, count: int) -> tuple[list[Row], bool]:
 
 
 def _remark(out: TextIO, shown: int, more: bool) -> None:
-    """The remark below the rows."""
+    """Print the remark below the rows."""
     if more:
         print(f"the first {shown} rows; there are more", file=out)
     elif shown == 0:

@@ -62,7 +62,7 @@ class Field:
     name: str
     type: str
     unit: str
-    """Empty for none, and if it is in the row."""
+    """Empty for none, and if a row states it."""
     meaning: str
 
 
@@ -72,7 +72,7 @@ def entries(warehouse: Warehouse) -> tuple[Entry, ...]:
 
 
 def entry(warehouse: Warehouse, name: str) -> Entry:
-    """The table or view of that name. Raises UsageError, with similar names."""
+    """The table or view with that name. Raises UsageError, with similar names."""
     known = {found.name: found for found in entries(warehouse)}
     return known[choice(name, tuple(known), "table or view")]
 
@@ -84,7 +84,7 @@ def fields(warehouse: Warehouse, name: str) -> tuple[Field, ...]:
 
 
 def unit_of(column: str) -> str:
-    """The unit of a column, by its name: "ms" of latency_median_ms; empty for none."""
+    """The unit of a column, from its name: "ms" for latency_median_ms; empty for none."""
     known = METRICS.get(column) or AXES.get(column)
     return known.unit if known else next((unit for ending, unit in UNITS.items() if column.endswith(ending)), "")
 
@@ -102,7 +102,7 @@ def dictionary_answer(warehouse: Warehouse, name: str | None) -> Answer:
 
 
 def text(warehouse: Warehouse, name: str | None, *, width: int) -> str:
-    """The dictionary for people: each name with its whole meaning below it."""
+    """The dictionary as text: each name with its whole meaning below it."""
     if name is None:
         return listing(entries(warehouse), width=width)
     found = entry(warehouse, name)
@@ -115,7 +115,7 @@ def text(warehouse: Warehouse, name: str | None, *, width: int) -> str:
 
 
 def listing(found: Sequence[Entry], *, width: int) -> str:
-    """Tables and views for people."""
+    """The tables and views as text."""
     return "\n".join(_paragraphs([(f"{one.name}  ({one.kind})", one.meaning) for one in found], width))
 
 

@@ -1,9 +1,9 @@
-"""Questions in SQL from users: one read-only statement, answered by a process of its own, within limits.
+"""SQL queries of users: one read-only statement, executed in a separate process within limits.
 
-All SQL of a user comes through here, that of selections too. The process opens the file read-only, confined to it
-(`db.connection`); it is killed at the time limit, since DuckDB does not interrupt every function, and the system gives
-it no more than MEMORY_BYTES. The type of the statement is checked only for clearer messages, and to refuse what would
-be lost with the connection.
+All SQL of users comes through here, including that of selections. The process opens the file read-only and is confined
+to it (`db.connection`). It is killed at the time limit, since DuckDB does not interrupt every function, and its memory
+is limited to MEMORY_BYTES. The type of the statement is checked only for clearer messages, and to refuse statements
+whose effect would be lost with the connection.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 Form = Literal["rows", "parquet"]
-"""How an answer is sent."""
+"""Format in which an answer is sent."""
 
 READING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
 """Types of statements that read; MULTI is a PIVOT in DuckDB 2."""
 MISTAKES = ("Parser", "Syntax", "Binder", "Catalog", "Permission", "Invalid Input", "Parameter Not Resolved")
-"""Kinds of errors of the statement; all others are of the data or the machine."""
+"""Kinds of errors in the statement; all others are errors of the data or the machine."""
 ROWS_AT_ONCE = 10_000
 ROWS_A_GROUP = 122_880
-"""Of a Parquet file: those of a group of DuckDB itself."""
+"""Rows per group of a Parquet file, as in DuckDB itself."""
 MEMORY_BYTES = 4 * 1024**3
-"""Memory of a question: DuckDB keeps its tables within half of it, and writes the rest to disk; its functions on one
-value heed no limit but this."""
+"""Memory limit of a query. DuckDB keeps its tables within half of it and spills the rest to disk; its functions on
+single values heed no other limit."""
 GRACE_S = 5.0
-"""How long after the time limit a process ends that nobody has killed."""
-TOO_LARGE = f"no answer: it needs more than {MEMORY_BYTES // 1024**3} GB of memory: narrow it"
+"""Time after the limit at which the process ends by itself if it was not killed."""
+TOO_LARGE = f"the query needs more than {MEMORY_BYTES // 1024**3} GB of memory: narrow it"
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A type of value that JSON lacks."""
+    """A type of value that JSON does not have."""
 
     name: str
-    """The key of the object that is sent for a value."""
+    """Key of the object that is sent for a value."""
     sent: Callable[[Any], Any]
     received: Callable[[Any], Any]
 
@@ -94,7 +94,7 @@ class TimeLimitError(BenchhouseError):
 ERRORS: dict[str, type[BenchhouseError]] = {
     kind.__name__: kind for kind in (UsageError, LockedError, FormatError, StorageError, TimeLimitError)
 }
-"""Errors that the process sends, by name."""
+"""Errors that the process can send, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer to a question."""
+    """The answer to a query."""
 
     columns: tuple[Column, ...]
     rows: Iterator[Row]
@@ -137,11 +137,11 @@ def answering(
 ) -> Iterator[Answer]:
     """The answer to one statement, with `params` bound to its `$name`; the rows are read inside the `with`.
 
-    The time limit counts from when the file is open. Raises UsageError, with line and column, for invalid SQL, for no
-    or several statements, and for one that changes something; StorageError and its subclasses for errors of the file,
-    the data and memory; TimeLimitError.
+    The time limit starts when the file is open. Raises UsageError, with line and column, for invalid SQL, for zero or
+    several statements, and for one that changes something; StorageError and its subclasses for errors of the file, the
+    data and memory; TimeLimitError.
     """
-    with _asking(database, sql, params, "rows", timeout_s, lock_timeout_s, most) as (answers, columns):
+    with _running(database, sql, params, "rows", timeout_s, lock_timeout_s, most) as (answers, columns):
         yield Answer(columns=columns, rows=answers.rows())
 
 
@@ -154,16 +154,16 @@ def answering_in_parquet(
     timeout_s: float | None = None,
     lock_timeout_s: float = 30.0,
 ) -> Iterator[Iterator[bytes]]:
-    """The answer to one statement as a Parquet file, in parts, which the same process writes within the same limits.
+    """The answer to one statement as a Parquet file, in parts, written by the same process within the same limits.
 
-    Raises as `answering` does, and UsageError for a column whose type Parquet lacks.
+    Raises like `answering`, and UsageError for a column whose type Parquet does not have.
     """
-    with _asking(database, sql, params, "parquet", timeout_s, lock_timeout_s) as (answers, _):
+    with _running(database, sql, params, "parquet", timeout_s, lock_timeout_s) as (answers, _):
         yield answers.parts()
 
 
 @contextmanager
-def _asking(
+def _running(
     database: str | Path,
     sql: str,
     params: Mapping[str, str] | None,
@@ -172,7 +172,7 @@ def _asking(
     lock_timeout_s: float,
     most: Most | None = None,
 ) -> Iterator[tuple[_Answers, tuple[Column, ...]]]:
-    """What the process sends, up to and with the columns; their names and types."""
+    """The messages of the process, read up to the columns; and the columns' names and types."""
     question = {
         "database": str(database),
         "sql": sql,
@@ -185,7 +185,7 @@ def _asking(
     with _started() as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(BrokenPipeError):  # it has ended; its answer says why
+        with suppress(BrokenPipeError):  # it has ended; its answer has the reason
             process.stdin.write(json.dumps(question))
             process.stdin.close()
         pipe = os.fdopen(process.stdout.fileno(), "rb", closefd=False)
@@ -198,7 +198,7 @@ def _asking(
 
 @contextmanager
 def _started() -> Iterator[subprocess.Popen[str]]:
-    """The process that answers, killed at the end: it may be in the middle of an answer that nobody reads."""
+    """The process that answers. It is killed at the end, since the rest of its answer may be unread."""
     with start(module_command("db.query.questions"), stdin=subprocess.PIPE, stderr=None) as process:
         try:
             yield process
@@ -226,7 +226,7 @@ def _limited(process: subprocess.Popen[str], timeout_s: float | None, answers: _
 
 
 class _Answers:
-    """What the process sends, a line of JSON each: "open", "columns", "rows" or "part", and "end"; or "error"."""
+    """The messages of the process, one line of JSON each: "open", "columns", "rows" or "part", "end"; or "error"."""
 
     def __init__(self, pipe: IO[bytes], most_bytes: int | None) -> None:
         self._pipe = pipe
@@ -235,15 +235,17 @@ class _Answers:
         """The time limit, once it is over."""
 
     def next(self, *kinds: str) -> Any:
-        """The content of the next message, which is of one of the kinds; None at the end. Raises its error."""
+        """The content of the next message, which has one of the kinds; None at the end. Raises the error in it."""
         line = self._pipe.readline(-1 if self._most_bytes is None else self._most_bytes + 1)
         if self._most_bytes is not None and len(line) > self._most_bytes:
-            raise StorageError(f"no answer: it has more than {self._most_bytes / 1e6:.0f} MB: select less")
+            raise StorageError(f"the answer has more than {self._most_bytes / 1e6:.0f} MB: select less")
         try:
             kind, content = json.loads(line, object_hook=_received)
-        except ValueError:  # it was killed, maybe in the middle of a line
+        except ValueError:  # killed, maybe in the middle of a line
             if self.expired_s is not None:
-                raise TimeLimitError(f"no answer within {self.expired_s:g} s: narrow it, or raise --timeout") from None
+                raise TimeLimitError(
+                    f"no answer within {self.expired_s:g} s: narrow the query, or raise --timeout"
+                ) from None
             raise StorageError(TOO_LARGE) from None
         if kind == "error":
             name, message = content
@@ -251,18 +253,18 @@ class _Answers:
         return content if kind in kinds else None
 
     def rows(self) -> Iterator[Row]:
-        """The rows, as they come."""
+        """The rows, as they arrive."""
         while (rows := self.next("rows")) is not None:
             yield from map(tuple, rows)
 
     def parts(self) -> Iterator[bytes]:
-        """The parts of a file, as they come."""
+        """The parts of a file, as they arrive."""
         while (part := self.next("part")) is not None:
             yield part
 
 
 def _sent(value: Any) -> Any:
-    """A value in JSON; `_received` gives it back."""
+    """A value as JSON; `_received` converts it back."""
     if isinstance(value, list):
         return [_sent(item) for item in value]
     kind = KINDS.get(type(value))
@@ -270,14 +272,14 @@ def _sent(value: Any) -> Any:
 
 
 def _received(sent: dict[str, Any]) -> Any:
-    """The value of an object in JSON, which has the name of a kind as its only key."""
+    """The value of a JSON object whose only key is the name of a kind."""
     [(name, content)] = sent.items()
     return BY_NAME[name].received(content)
 
 
 def main() -> int:
-    """Answer the question on stdin, on stdout."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks is interrupted, and kills this one
+    """Answer the query on stdin, to stdout."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the calling process is interrupted, and kills this one
     question = json.loads(sys.stdin.buffer.read())
     try:
         for message in _answer(question):
@@ -299,7 +301,7 @@ def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             if question["timeout_s"] is not None:
                 _end_after(question["timeout_s"] + GRACE_S)
             yield "open", None
-            yield from _asked(warehouse, question)
+            yield from _run_query(warehouse, question)
         yield "end", None
     except MemoryError:
         yield "error", ("StorageError", TOO_LARGE)
@@ -308,7 +310,7 @@ def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "error", (name, str(error))
 
 
-def _asked(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     from db.connection import parse_message
 
     sql, most_rows = question["sql"], question["most_rows"]
@@ -329,7 +331,7 @@ def _asked(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def unique_names(names: Iterable[str]) -> list[str]:
-    """The names, with a number behind repeated ones: x, x_1."""
+    """The names, with a number appended to repeated ones: x, x_1."""
     found: dict[str, int] = {}
     for name in names:
         free, number = name, 0
@@ -341,7 +343,7 @@ def unique_names(names: Iterable[str]) -> list[str]:
 
 
 class _Written(io.RawIOBase):
-    """A file that is written from its beginning to its end, and taken away part by part."""
+    """A file that is written sequentially and taken away in parts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -360,14 +362,14 @@ class _Written(io.RawIOBase):
         return len(self._parts[-1])
 
     def taken(self) -> bytes:
-        """What was written since the last time."""
+        """What was written since the last call."""
         part = b"".join(self._parts)
         self._parts.clear()
         return part
 
 
 def _parquet(cursor: DuckDB) -> Iterator[bytes]:
-    """The answer of the cursor as a file, a part for each group of rows. Raises UsageError."""
+    """The cursor's answer as a file, one part per group of rows. Raises UsageError."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -387,7 +389,7 @@ def _parquet(cursor: DuckDB) -> Iterator[bytes]:
 
 
 def _check_types(schema: Any) -> None:
-    """Raise UsageError for a column whose type Parquet lacks: INTERVAL, UNION, ..."""
+    """Raise UsageError for a column whose type Parquet does not have: INTERVAL, UNION, ..."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -402,7 +404,7 @@ def _check_types(schema: Any) -> None:
 
 
 def limit_memory() -> None:
-    """This process, and those it starts, may grow by MEMORY_BYTES and no more, where the system can limit them."""
+    """Limit the growth of this process and its children to MEMORY_BYTES, if the system supports it."""
     with suppress(ImportError, ValueError, OSError):  # Windows has no such limit, and macOS refuses it
         import resource
 
@@ -412,28 +414,28 @@ def limit_memory() -> None:
 
 
 def _end_after(seconds: float) -> None:
-    """End this process then: the one that asks would have killed it, were it still there."""
+    """End this process after this time: the calling process would have killed it if it were still running."""
     timer = threading.Timer(seconds, os._exit, [EXIT_FAILED])
     timer.daemon = True
     timer.start()
 
 
 def _address_space_bytes() -> int:
-    """What this process has mapped."""
+    """The size of this process's address space."""
     import resource
 
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _check(cursor: DuckDB, sql: str) -> None:
-    """Raise UsageError unless it is one statement that reads."""
+    """Raise UsageError unless it is one read-only statement."""
     statements = cursor.extract_statements(sql)
     if not statements:
-        raise UsageError("no statement: give one, such as SELECT * FROM hardware_comparison")
-    # DuckDB 1.5 splits a PIVOT into several statements, of which only the last has a text.
+        raise UsageError("expected a statement, such as SELECT * FROM hardware_comparison: got none")
+    # DuckDB 1.5 splits a PIVOT into several statements; only the last one has a text.
     count = sum(bool(statement.query.strip()) for statement in statements)
     if count > 1:
-        raise UsageError(f"{count} statements: give one at a time")
+        raise UsageError(f"expected one statement: got {count}")
     kind = statements[-1].type.name
     if kind not in READING:
         raise UsageError(f"{kind} is not read-only: use SELECT, DESCRIBE or EXPLAIN")
@@ -441,8 +443,8 @@ def _check(cursor: DuckDB, sql: str) -> None:
 
 def _explained(words: DuckDbMessage, sql: str, error: StorageError) -> BenchhouseError:
     """The error for the user."""
-    if "pytz" in words.message:  # the driver needs that package for times with a zone
-        return UsageError("a TIMESTAMP WITH TIME ZONE cannot be shown: cast it, for example now()::TIMESTAMP")
+    if "pytz" in words.message:  # the driver needs this package for times with a zone
+        return UsageError("TIMESTAMP WITH TIME ZONE is not supported: cast it, for example now()::TIMESTAMP")
     place = "" if words.position is None else f"{error_position(sql, words.position)}: "
     if words.kind == "Out of Memory":
         return StorageError(TOO_LARGE)

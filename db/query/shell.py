@@ -1,8 +1,8 @@
-"""DuckDB's command-line shell: where it is installed, the command that opens a warehouse in it, example questions.
+"""The DuckDB command-line shell: finding it, the command that opens a warehouse in it, and example questions.
 
-The shell's safe mode refuses the commands that read and write files or start programs, closes every file but the
-database, and locks the settings. It allows `.pager COMMAND`, in a terminal only, where the user can start programs
-anyway. Statements from stdin never reach a pager.
+The shell's safe mode refuses commands that read or write files or start programs, gives access to no file but the
+database, and locks the settings. It allows `.pager COMMAND` only in a terminal, where users can start programs anyway.
+Statements from stdin never reach a pager.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ MODES: dict[str, tuple[str, ...]] = {
     "csv": ("-csv",),
     "json": ("-json",),
 }
-"""Format -> the shell's flags for it."""
+"""Format -> flags of the shell."""
 
 BEFORE_LOCK = (
     "SET autoinstall_known_extensions = false; SET autoload_known_extensions = false;"
     " SET allow_community_extensions = false; SET memory_limit = '2GiB'; SET GLOBAL TimeZone = 'UTC';"
 )
-"""Settings that safe mode does not change, and that cannot be changed afterwards."""
+"""Settings that safe mode does not make, and that cannot be changed afterwards."""
 
 COLUMNS_OF = """
 CREATE TEMP MACRO columns_of(name) AS TABLE
@@ -47,9 +47,9 @@ class ShellMissingError(BenchhouseError):
 
 
 def find_shell() -> Path:
-    """The shell's executable: in its package, else among this interpreter's scripts, else on PATH.
+    """The shell's executable: in its package, among this interpreter's scripts, or on PATH, in this order.
 
-    The script that the package installs is skipped: it changes a setting, which safe mode refuses, and exits on a
+    The script that the package installs is skipped: it changes a setting, which safe mode refuses, and it exits on a
     Ctrl-C that is meant for a statement. Raises ShellMissingError.
     """
     spec = importlib.util.find_spec(PACKAGE)
@@ -60,7 +60,7 @@ def find_shell() -> Path:
         if found is not None and not _is_script(Path(found)):
             return Path(found)
     raise ShellMissingError(
-        "DuckDB's shell was found neither in this Python's packages nor on PATH: pip install duckdb-cli "
+        "the DuckDB shell is neither in this Python's packages nor on PATH: pip install duckdb-cli "
         '(benchhouse query "SELECT ..." works without it)'
     )
 
@@ -68,7 +68,7 @@ def find_shell() -> Path:
 def shell_command(shell: Path, db_path: str, mode: str, views: str = "") -> tuple[str, ...]:
     """The command that opens the database in the shell, locked down; no init file is run.
 
-    `views` is SQL that creates our views for this session, where those in the file are not ours.
+    `views` is SQL that creates our views for this session if the views in the file are not ours.
     """
     return (
         *(str(shell), "-no-init", "-readonly", *MODES[mode]),
@@ -105,7 +105,7 @@ FROM runtime_comparison
 WHERE is_ranked AND speedup IS NOT NULL""",
     ),
     Example(
-        question="How does throughput grow with the batch?",
+        question="How does throughput scale with batch size?",
         sql="""SELECT model_id, runtime, precision, sequence_length, batch_size, throughput_samples_per_sec,
     memory_peak_mb
 FROM hardware_comparison
@@ -118,14 +118,14 @@ FROM latest_results
 WHERE status <> 'ok'""",
     ),
     Example(
-        question="Which numbers should not be taken at their face, and for which reasons?",
+        question="Which results are doubtful, and why?",
         sql="""SELECT doubt, validity, count(*) AS results
 FROM (SELECT unnest(doubts) AS doubt, validity FROM all_results)
 GROUP BY doubt, validity
 ORDER BY results DESC, doubt""",
     ),
     Example(
-        question="What was run lately, and on which versions?",
+        question="Which runs are the newest, and on which versions?",
         sql="""SELECT started_at, model_id, device, runtime, precision, status, versions['torch'] AS torch, host
 FROM benchmark_runs
 ORDER BY started_at DESC

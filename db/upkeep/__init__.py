@@ -1,1 +1,1 @@
-"""Verifying, merging, rebuilding and compacting warehouses."""
+"""Maintenance of warehouses: verify, merge, rebuild."""

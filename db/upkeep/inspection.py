@@ -1,4 +1,4 @@
-"""Looks into the file of a warehouse without changing it, so that the file may be on a read-only medium."""
+"""Reads the file of a warehouse without changing it, so that it may be on a read-only medium."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ RUN_FOLDERS = "SELECT DISTINCT source FROM benchmark_runs WHERE source IS NOT NU
 
 
 def verify_file(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
-    """All faults of the warehouse in a file, which is only read. Raises StorageError if it cannot be."""
+    """All faults of the warehouse in a file, which is only read. Raises StorageError if it cannot be read."""
     with inspected(path, lock_timeout_s=lock_timeout_s) as warehouse:
         return [*verify(warehouse), *unread_log(path, lock_timeout_s=lock_timeout_s)]
 
 
 @contextmanager
 def inspected(path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[Warehouse]:
-    """The warehouse in a file, read-only; one of an older version as an upgraded copy. Raises StorageError."""
+    """The warehouse in a file, read-only; a warehouse of an older version as an upgraded copy. Raises StorageError."""
     try:
         warehouse = Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s)
     except (OutdatedError, DamagedError) as error:
@@ -34,7 +34,7 @@ def inspected(path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[War
             try:
                 warehouse = Warehouse.open(copy)
             except StorageError:
-                raise error from None  # it names the file, not its copy
+                raise error from None  # the error names the file, not its copy
             with warehouse:
                 yield warehouse
         return
@@ -43,7 +43,7 @@ def inspected(path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[War
 
 
 def leftovers_near(warehouse: Warehouse, path: str | Path) -> list[Path]:
-    """What killed processes left beside the file, in the folders of its run files, and among temporary files."""
+    """Leftovers of killed processes next to the file, in the folders of its run files, and among temporary files."""
     own = [] if is_lake(path) else [Path(path).resolve().parent]
     with suppress(StorageError):
         sources = [Path(row["source"]).parent for row in warehouse.query(RUN_FOLDERS).dicts()]
@@ -53,9 +53,9 @@ def leftovers_near(warehouse: Warehouse, path: str | Path) -> list[Path]:
 
 
 def unread_log(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
-    """A log that DuckDB passes over in silence, which shows only when it is to be written into the file.
+    """A log that DuckDB silently ignores, which shows only when the log is to be written into the file.
 
-    To be asked before the file is opened for writing.
+    Call this before the file is opened for writing.
     """
     log = Path(database_files(path)[".wal"]) if path.is_symlink() else path.with_name(f"{path.name}.wal")
     size = log.stat().st_size if log.is_file() else 0
@@ -65,7 +65,7 @@ def unread_log(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
         try:
             Warehouse.open(copy).close()
         except DamagedError:
-            return []  # an error whenever the file is opened, and no finding
+            return []  # opening the file reports this as an error, so it is not a finding
         rest = copy.with_name(f"{copy.name}.wal")
         if not rest.exists() or rest.stat().st_size != size:
             return []

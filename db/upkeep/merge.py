@@ -1,8 +1,8 @@
-"""Merges another warehouse into this one: each row once, and nothing of a file that contradicts.
+"""Merges another warehouse into this one: each row once, and nothing from a file that contradicts this one.
 
-A run is taken with its results and raw samples, or not at all. Hardware and series are equal if their ids are, which
-are hashes. Merging is commutative, associative and idempotent in content; where and when a run was stored (`source`,
-`ingested_at`) is kept from the warehouse that had it first.
+A run is added with all of its results and raw samples, or not at all. Hardware and series are equal if their ids,
+which are hashes, are equal. Merging is commutative, associative and idempotent in content; where and when a run was
+stored (`source`, `ingested_at`) is kept from the warehouse that had it first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from db.upkeep.verify import CHECKS
 from db.warehouse import OutdatedError, Warehouse
 
 NEEDED = ("orphan", "duplicate")
-"""Kinds of faults with which another warehouse is refused."""
+"""Kinds of faults for which another warehouse is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,22 +32,22 @@ class Merged:
     """What another warehouse added, or would add."""
 
     added: Mapping[str, int]
-    """New rows by table; of raw_benchmark_data the samples."""
+    """New rows by table; for raw_benchmark_data, samples."""
     present: int
-    """Its runs that are already stored here."""
+    """Number of its runs that are already stored here."""
     samples_restored: int
-    """Results with only quantiles here, that got the samples (or finer quantiles)."""
+    """Results with only quantiles here that got the samples (or finer quantiles)."""
     samples_kept: int
-    """Results with the samples (or finer quantiles) here, and only quantiles there."""
+    """Results with the samples (or finer quantiles) here and only quantiles there."""
     left_out: tuple[Conflict, ...] = ()
     """Conflicting rows, kept as they are here; only with `keep_own`."""
 
 
 class ConflictError(FormatError):
-    """Another warehouse has other content under the same id."""
+    """Another warehouse has different content under the same id."""
 
     def __init__(self, path: str | Path, found: Sequence[Conflict]) -> None:
-        super().__init__(f"{path}: nothing was added, since it contradicts this database: {conflicts_text(found)}")
+        super().__init__(f"{path}: contradicts this database, nothing was added: {conflicts_text(found)}")
         self.conflicts = tuple(found)
 
 
@@ -59,14 +59,14 @@ def merge(
     dry_run: bool = False,
     keep_own: bool = False,
 ) -> Merged:
-    """Add what the warehouse in the file `path` has and this one lacks; the file is never changed.
+    """Add everything that the warehouse in the file `path` has and this one lacks. The file is never changed.
 
-    A file of an older version is upgraded in a copy. `dry_run` only counts. With `keep_own` conflicting rows stay as
-    they are here, and the rest is added. Otherwise raises ConflictError; FormatError for a file that is not a warehouse
-    or has dangling references; LockedError; StorageError. Then nothing of it is added.
+    A file of an older version is upgraded in a copy. `dry_run` only counts. With `keep_own`, conflicting rows stay as
+    they are here and the rest is added. Otherwise raises ConflictError; also FormatError for a file that is not a
+    warehouse or has dangling references, LockedError and StorageError. After an error nothing has been added.
     """
     if _is_same(str(path), warehouse.path):
-        raise UsageError(f"{path} is the database itself: choose another file to merge")
+        raise UsageError(f"{path} is the database itself: give another warehouse to merge")
 
     def taken(connection: Connection, name: str) -> Merged:
         other, aliases = _compare(connection, name)
@@ -79,7 +79,7 @@ def merge(
         return merged
 
     def whole() -> Merged:
-        # A connection that is replaced has nothing attached.
+        # A replaced connection has nothing attached.
         with (
             warehouse.attached(current, lock_timeout_s=lock_timeout_s) as name,
             warehouse.transaction() as connection,
@@ -91,7 +91,7 @@ def merge(
 
 
 def _compare(connection: Connection, name: str) -> tuple[OtherWarehouse, dict[str, Alias]]:
-    """The other warehouse with its conflicts, and the aliases that are new or changed."""
+    """The other warehouse with its conflicts, and the new or changed aliases."""
     mine, theirs = (stored_aliases(connection, of) for of in (str, table_names(name)))
     aliases, clashing = united_aliases(mine, theirs)
     found = (*conflicts(connection, str, table_names(name)), *clashing)
@@ -112,7 +112,7 @@ def _counts(other: OtherWarehouse, aliases: Mapping[str, Alias]) -> Merged:
 
 @contextmanager
 def upgraded(path: str | Path, *, lock_timeout_s: float, check: bool) -> Iterator[Path]:
-    """The file of a warehouse, or a copy: of one of an older version, or of a lake.
+    """The file of a warehouse, or a copy if it is a lake or of an older version.
 
     With `check`, raises FormatError for dangling references.
     """
@@ -157,6 +157,6 @@ def _refuse_faults(other: Warehouse) -> None:
         if faults:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             raise FormatError(
-                f"{other.path}: is damaged: {faults[0]['problem']}{more}: check it with "
+                f"{other.path} is damaged: {faults[0]['problem']}{more}: check it with "
                 f"setup_benchmark_db --verify --db-path {shlex.quote(other.path)}"
             )

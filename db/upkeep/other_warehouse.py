@@ -1,6 +1,6 @@
-"""Another warehouse, attached inside a transaction: what of it is new here, and adding that.
+"""Another warehouse, attached inside a transaction: finds what is new in it, and adds that.
 
-Aliases of series are united: each series is an alias of the last series of its chain.
+Aliases of series are united: each series becomes an alias of the last series of its chain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NEW = {
     "change_points": "change_point_id NOT IN (SELECT change_point_id FROM change_points)",
     "alerts": "alert_id NOT IN (SELECT alert_id FROM alerts)",
     "annotations": "annotation_id NOT IN (SELECT annotation_id FROM annotations)",
-    # The parts before the wholes, which then are not new any more.
+    # Parts come before their wholes, which are no longer new once they are added.
     "profile_modules": f"profile_id IN ({NEW_PROFILES})",
     "profile_ops": f"profile_id IN ({NEW_PROFILES})",
     "profiles": f"profile_id IN ({NEW_PROFILES})",
@@ -64,12 +64,12 @@ SELECT DISTINCT hardware_id FROM benchmark_runs JOIN new_runs USING (run_id) WHE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRule:
-    """Which of two versions of a row is kept."""
+    """Rule for which of two versions of a row to keep."""
 
     time: str
     """The deciding column."""
     newer: bool
-    """Whether the newer version is kept, or the older."""
+    """Whether to keep the newer version, or the older one."""
     ignored: tuple[str, ...] = ()
     """Columns computed from other tables."""
 
@@ -84,7 +84,7 @@ MERGE_RULES = {
     "change_points": MergeRule(time="detected_at", newer=True),
     "alerts": MergeRule(time="updated_at", newer=True),
 }
-"""Tables whose rows may have two versions: the first of a machine is kept, the last of a finding."""
+"""Tables whose rows may have two versions: for a machine the first is kept, for a finding the last."""
 
 FINER = """
 FROM {fine} fine JOIN {coarse} coarse USING (result_id, launch, phase, metric)
@@ -92,7 +92,7 @@ WHERE coarse.compacted_at IS NOT NULL
     AND (fine.compacted_at IS NULL OR len(fine.sketch) > len(coarse.sketch))
     AND concat_ws(' ', result_id, launch, phase, metric) NOT IN (SELECT unnest($left))
 """
-"""Raw samples, or finer quantiles, of one side where the other has only quantiles."""
+"""Raw samples, or finer quantiles, on one side where the other has only quantiles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,22 +101,22 @@ class OtherWarehouse:
 
     connection: Connection
     database: str
-    """Its name in SQL."""
+    """Name of the attached database in SQL."""
     columns: Mapping[str, Iterable[str]]
     """Table -> columns, the same in both."""
     conflicts: tuple[Conflict, ...] = ()
 
     def mark_new_runs(self) -> None:
-        """Find the new runs; the methods below need them."""
+        """Find the new runs, which the methods below need."""
         self.connection.execute(NEW_RUNS.format(theirs=quoted(self.database)))
 
     def new(self) -> dict[str, int]:
-        """New rows by table; of raw_benchmark_data the samples."""
+        """New rows by table; for raw_benchmark_data, samples."""
         what = {RAW: "coalesce(sum(sample_count), 0)::BIGINT"}
         return {table: self._number(self._new(table), what.get(table, "count(*)")) for table in NEW}
 
     def present(self) -> int:
-        """Its runs that are stored here."""
+        """Number of its runs that are stored here."""
         return self._number(f"FROM {self.theirs('benchmark_runs')} SEMI JOIN benchmark_runs USING (run_id)")
 
     def restorable(self) -> int:
@@ -128,7 +128,7 @@ class OtherWarehouse:
         return self._finer(RAW, self.theirs(RAW))
 
     def take(self, aliases: Mapping[str, Alias]) -> None:
-        """Add all of that, and the new and changed aliases."""
+        """Add everything that is new, and the new and changed aliases."""
         self._restore()
         for table in MERGE_RULES:
             self._supersede(table)
@@ -136,7 +136,7 @@ class OtherWarehouse:
             self.connection.execute(f"INSERT INTO {table} BY NAME SELECT * {self._new(table)}")
         for series, alias in aliases.items():
             values = [alias.canonical, alias.reason, alias.created_at, series]
-            for sql in (UPDATE_ALIAS, ADD_ALIAS):  # a lake has no keys that a row could replace another by
+            for sql in (UPDATE_ALIAS, ADD_ALIAS):  # a lake has no keys, so INSERT OR REPLACE does not work there
                 self.connection.execute(sql, values if sql == UPDATE_ALIAS else [*values, series])
         for (hardware_id,) in self.connection.execute(CALIBRATED, [latest_results.CALIBRATION]).fetchall():
             self.connection.execute(latest_results.UPDATE, [hardware_id])
@@ -157,7 +157,7 @@ class OtherWarehouse:
         return self._number(FINER.format(fine=fine, coarse=coarse), "count(DISTINCT result_id)", left=RAW)
 
     def _restore(self) -> None:
-        """Replace quantiles by samples or finer quantiles."""
+        """Replace quantiles with samples or finer quantiles."""
         finer = FINER.format(fine=self.theirs(RAW), coarse=RAW)
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE finer AS SELECT fine.* {finer}", self._left(RAW))
         key = ", ".join(CONTENTS[RAW].key)
@@ -173,10 +173,10 @@ class OtherWarehouse:
         )
 
     def _decides(self, table: str) -> str:
-        """The condition that the other version of a row is kept."""
+        """The condition for keeping the other version of a row."""
         (key,), decided = CONTENTS[table].key, MERGE_RULES[table]
         sign = ">" if decided.newer else "<"
-        # At equal times the text decides, so that the order of merging makes no difference.
+        # If times are equal the text decides, so that the order of merging makes no difference.
         mine, theirs = (f"({side}.{decided.time}, {self._text(table, side)})" for side in ("mine", "theirs"))
         return f"mine.{key} = theirs.{key} AND {theirs} {sign} {mine} AND mine.{key} NOT IN (SELECT unnest($left))"
 
@@ -194,7 +194,7 @@ class OtherWarehouse:
 
 
 def table_names(name: str) -> Relation:
-    """Table -> its name in SQL, in the attached database."""
+    """A function: table -> its name in the attached database, in SQL."""
     return lambda table: f"{quoted(name)}.{table}"
 
 
@@ -221,10 +221,10 @@ Aliases = Mapping[str, Alias]
 
 
 def united_aliases(mine: Aliases, theirs: Aliases) -> tuple[dict[str, Alias], list[Conflict]]:
-    """Both together, and the series with two aliases or a cycle.
+    """The union of both, and the series with two aliases or a cycle.
 
-    If a is an alias of b in one warehouse, and b of c in the other, a becomes an alias of c. Of two reasons for the
-    same alias the earlier is kept.
+    If a is an alias of b in one warehouse and b of c in the other, a becomes an alias of c. If one alias has two
+    reasons, the earlier is kept.
     """
     found: dict[str, Alias] = {}
     clashing: list[Conflict] = []

@@ -1,4 +1,4 @@
-"""Rebuilds a warehouse from its run files, and copies what only the old file has, as far as it can be read.
+"""Rebuilds a warehouse from its run files, and copies readable rows that only the old file has.
 
 The old file is kept under another name; the new one replaces it in one step.
 """
@@ -33,7 +33,7 @@ class Compared:
     """None if it could not be read."""
     rows_after: int
     is_equal: bool | None
-    """Whether all rows are equal, by checksum or one by one; None if it could not be read."""
+    """Whether all rows are equal, by checksum or one by one; None if the table could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +45,13 @@ class Rebuilt:
     """New path of the old file; None if there was none."""
     compared: tuple[Compared, ...] = ()
     copied: Merged | None = None
-    """What only the old file had; None if there was none, or it could not be read at all."""
+    """Rows that only the old file had; None if there was no old file, or if it could not be read at all."""
     lost: Mapping[str, str] = field(default_factory=dict)
-    """Unreadable table of the old file -> reason. Its rows that are in no run file are lost."""
+    """Unreadable table of the old file -> reason. Rows of it that are in no run file are lost."""
 
     @property
     def differing(self) -> tuple[Conflict, ...]:
-        """Rows of the old file that differ from the run files, which are kept."""
+        """Rows of the old file that differ from the run files; the run files win."""
         return () if self.copied is None else _differing(self.copied, self.lost)
 
 
@@ -80,7 +80,7 @@ def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) 
 
 
 def _hold(hold: ExitStack, path: Path, lock_timeout_s: float) -> str | None:
-    """Lock the old file against writers until the end; gives the reason if it cannot be opened."""
+    """Lock the old file against writers until the end; returns the reason if it cannot be opened."""
     try:
         hold.enter_context(connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s))
     except LockedError:
@@ -91,7 +91,7 @@ def _hold(hold: ExitStack, path: Path, lock_timeout_s: float) -> str | None:
 
 
 def _with_old(warehouse: Warehouse, path: Path, loaded: Loaded, trouble: str | None) -> Rebuilt:
-    """Copy what only the old file has, and compare the two."""
+    """Copy the rows that only the old file has, and compare the two."""
     kept = _free_name(path)
     if trouble is not None:
         lost = dict.fromkeys(CHECKSUMMED, trouble)
@@ -107,7 +107,7 @@ def _with_old(warehouse: Warehouse, path: Path, loaded: Loaded, trouble: str | N
 
 @contextmanager
 def _readable(path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
-    """The old file, or a copy of its readable tables if some are not; and the unreadable ones with reasons."""
+    """The old file, or a copy of its readable tables if some are unreadable; and the unreadable ones with reasons."""
     trouble = _trouble(path)
     with ExitStack() as stack:
         if trouble is None:
@@ -143,11 +143,9 @@ def _salvage(salvaged: Warehouse, path: Path) -> dict[str, str]:
                     connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {quoted(name)}.{table}")
             except StorageError as error:
                 lost[table] = problem_of(error).removeprefix(f"{salvaged.path}: ")
-    if lost.keys() & {"benchmark_runs", "benchmark_results"}:  # of a run only the samples may be missing
+    if lost.keys() & {"benchmark_runs", "benchmark_results"}:  # a run may lack only its samples
         for table in RUN_TABLES:
-            lost.setdefault(
-                table, f"{table} is of no use without {' and '.join(sorted(lost.keys() & set(RUN_TABLES)))}"
-            )
+            lost.setdefault(table, f"{table} is useless without {' and '.join(sorted(lost.keys() & set(RUN_TABLES)))}")
             salvaged.query(f"DELETE FROM {table}")
     return lost
 
@@ -166,7 +164,7 @@ def _compared(warehouse: Warehouse, source: Path, copied: Merged, lost: Mapping[
     with warehouse.attached(source, lock_timeout_s=0.0) as name:
         for table in (table for table in CHECKSUMMED if table not in lost):
             before, after = (_sum(warehouse, table, of) for of in (f"{quoted(name)}.{table}", table))
-            # Merging compared the rows one by one, except where samples replaced quantiles.
+            # Merging has compared the rows one by one, except where samples replaced quantiles.
             is_equal = before == after or (before[0] == after[0] and table not in differing)
             found.append(Compared(table=table, rows_before=before[0], rows_after=after[0], is_equal=is_equal))
     return found

@@ -1,7 +1,7 @@
 """Checks a warehouse for faults: schema, damage, references, counts, checksums. Nothing is changed.
 
-The whole file is read, since DuckDB verifies a block only when it needs it. Each check of the content is a query that
-gives a `subject` and a `problem` for every faulty row.
+The whole file is read, since DuckDB verifies a block only when it reads it. Each check of the content is a query that
+returns a `subject` and a `problem` for every faulty row.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ SCHEMA = {
         FROM duckdb_constraints() WHERE database_name = current_database() GROUP BY ALL
     """,
 }
-"""The schema as names and values. The SQL of views and checks is left out, since each version of DuckDB writes it in
-its own way; their digest in schema_migrations is checked instead."""
+"""The schema as names and values. The SQL of views and checks is left out, since each version of DuckDB formats it
+differently; their digest in schema_migrations is checked instead."""
 
 
 def verify(warehouse: Warehouse) -> list[Finding]:
-    """All faults. Raises StorageError when the file cannot be read."""
+    """All faults. Raises StorageError if the file cannot be read."""
     damaged = [Finding(kind="damage", subject=table, problem=problem) for table, problem in damage(warehouse)]
     findings = [*damaged, *_schema(warehouse), *(() if damaged else _migrations(warehouse))]
     if findings:  # the other checks need a readable file with the right schema
@@ -82,7 +82,7 @@ def verify(warehouse: Warehouse) -> list[Finding]:
 def _schema(warehouse: Warehouse) -> Iterator[Finding]:
     """Differences from a new warehouse."""
     (expected, _), found = _new(), _schema_of(warehouse)
-    if warehouse.is_lake:  # it takes less: `db.lake`
+    if warehouse.is_lake:  # it supports fewer things: see `db.lake`
         expected, found = (_of_tables(schema) for schema in (expected, found))
     for name in sorted(expected.keys() | found.keys()):
         if name not in found:
@@ -95,7 +95,7 @@ def _schema(warehouse: Warehouse) -> Iterator[Finding]:
 
 
 def _of_tables(schema: Mapping[str, str]) -> dict[str, str]:
-    """Without constraints, and without the columns and comments of views."""
+    """The schema without constraints, and without the columns and comments of views."""
     views = migrate.view_names()
     kept = {name: "" if name.startswith("view ") else value for name, value in schema.items()}
     of_views = tuple(f"column {view}." for view in views)
@@ -117,7 +117,7 @@ def _schema_of(warehouse: Warehouse) -> dict[str, str]:
 
 
 def _migrations(warehouse: Warehouse) -> Iterator[Finding]:
-    """Migrations that are not what this program would have applied."""
+    """Migrations that differ from those of this program."""
     sql = "SELECT version, sha256 FROM schema_migrations"
     found = {row["version"]: row["sha256"] for row in warehouse.query(sql).dicts()}
     for step in (migrate.views(), *migrate.migrations()):
@@ -134,7 +134,7 @@ def _contents(warehouse: Warehouse) -> Iterator[Finding]:
 
 
 def _lake_keys(warehouse: Warehouse) -> Iterator[Finding]:
-    """Rows of a lake that share what is the primary key in a file; other unique columns are among the CHECKS."""
+    """Rows of a lake with the same primary key, which a file would refuse; other unique columns are in CHECKS."""
     if not warehouse.is_lake:
         return
     _, keys = _new()
@@ -147,8 +147,8 @@ def _lake_keys(warehouse: Warehouse) -> Iterator[Finding]:
 
 
 def _names(warehouse: Warehouse) -> Iterator[Finding]:
-    """Families, runtimes and devices that this program has no plugin of, and precisions that it does not know. Another
-    tool's runtimes and devices may have any name, and so may what answers requests under load."""
+    """Families, runtimes and devices without a plugin in this program, and unknown precisions. Runtimes and devices of
+    other tools may have any name, and so may servers under load."""
     for column, names, which in (
         ("architecture_type", plugins.family_names(), "TRUE"),
         ("precision", get_args(Precision), "TRUE"),
@@ -171,7 +171,7 @@ def _hashes(warehouse: Warehouse) -> Iterator[Finding]:
 
 
 def _checksums(warehouse: Warehouse) -> Iterator[Finding]:
-    """Run files that were changed after loading. A missing one is no fault: its runs are stored."""
+    """Run files that were changed after loading. A missing file is not a fault: its runs are stored."""
     sql = "SELECT run_id, source, source_sha256 FROM benchmark_runs WHERE source_sha256 IS NOT NULL ORDER BY source"
     for row in warehouse.query(sql).dicts():
         problem = _file_problem(row)
@@ -187,13 +187,13 @@ def _file_problem(row: dict[str, Any]) -> str | None:
         digest = unpacked_digest(path)
     except UnreadableError as error:
         return f"run {row['run_id']}: {error}"
-    except FormatError:  # of a gzip file that was whole
+    except FormatError:  # a gzip file, which was intact when it was loaded
         digest = None
     return None if digest == row["source_sha256"] else f"run {row['run_id']}: its file {path} was changed after loading"
 
 
 MOST_UNACCOUNTED = 0.03
-"""Of a profiled call: the share by which the exclusive times of modules may miss it."""
+"""Fraction of a profiled call that the exclusive times of its modules may leave unaccounted."""
 
 REFERENCES = (
     # table, its key, column, table it refers to, column there
@@ -443,7 +443,7 @@ BATCH = 1000
 
 
 def damage(warehouse: Warehouse) -> Iterator[tuple[str, str]]:
-    """Each table with unreadable content, and what of it is unreadable."""
+    """Each table with unreadable content, and the problem."""
     damaged = []
     for row in warehouse.query(TABLES).dicts():
         try:
@@ -478,7 +478,7 @@ def _read(warehouse: Warehouse, table: str, columns: str) -> None:
 
 
 def _index_problem(warehouse: Warehouse, table: str, key: str) -> str | None:
-    """What is wrong with a primary key's index: unreadable, or missing rows."""
+    """The problem of a primary key's index: unreadable, or missing rows. None without a problem."""
     keys = warehouse.query(f"SELECT {quoted(key)} AS key FROM {quoted(table)}").arrow()["key"].to_pylist()
     found = 0
     try:

@@ -1,9 +1,9 @@
--- The result of each series that comparisons use: the latest valid one, else the latest noisy or throttled one with its
--- doubts; invalid results (wrong outputs) are never compared. Views are created in the order of their names: those that
--- read this one come after it.
+-- The result of each series that comparisons use: the latest valid one, or else the latest noisy or throttled one with
+-- its doubts. Invalid results (wrong outputs) are never compared. Views are created in name order, so views that read
+-- this one come after it.
 --
--- A condition on model_id reaches the few rows of series_heads, and what they point to is then the range of results
--- that is read at all: this is what keeps a question about one model fast in a warehouse of a million results.
+-- A condition on model_id filters the few rows of series_heads, and only the results that they point to are read. This
+-- keeps queries about one model fast in a warehouse of a million results.
 CREATE OR REPLACE VIEW accepted_results AS
 SELECT r.* EXCLUDE (series_id), head.model_id, head.series_id
 FROM (
@@ -18,5 +18,5 @@ FROM (
 ) head
 JOIN benchmark_results r ON r.result_id = head.accepted_result_id;
 
-COMMENT ON VIEW accepted_results IS 'The latest valid result of every series, or its latest noisy or throttled one where it has no valid result.';
-COMMENT ON COLUMN accepted_results.series_id IS 'The series, with its alias in series_alias applied.';
+COMMENT ON VIEW accepted_results IS 'The latest valid result of every series, or its latest noisy or throttled result if it has no valid one.';
+COMMENT ON COLUMN accepted_results.series_id IS 'The series, after applying its alias in series_alias.';

@@ -45,13 +45,13 @@ FROM (
     SELECT series_id AS own_id, series_id FROM series ANTI JOIN series_alias USING (series_id)
     UNION ALL
     SELECT series_id AS own_id, canonical_series_id AS series_id FROM series_alias
-) member  -- not coalesce(): a condition on series_id reaches the tables, and that few rows are left of them is foreseen
+) member  -- not coalesce(): this way a condition on series_id reaches the tables, and the optimizer expects few rows
 JOIN benchmark_results r ON r.series_id = member.own_id
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
 WHERE run.task <> 'device-calibration';
 
-COMMENT ON VIEW all_results IS 'Every result, of any status, with its run and hardware; selections are conditions on this view.';
-COMMENT ON COLUMN all_results.series_id IS 'The series, with its alias in series_alias applied.';
-COMMENT ON COLUMN all_results.history_time IS 'Time of the commit, else start of the run, UTC: the order of the history.';
-COMMENT ON COLUMN all_results.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';
+COMMENT ON VIEW all_results IS 'Every result, with any status, with its run and hardware; selections are conditions on this view.';
+COMMENT ON COLUMN all_results.series_id IS 'The series, after applying its alias in series_alias.';
+COMMENT ON COLUMN all_results.history_time IS 'Time of the commit, or start of the run without one, UTC: the order of the history.';
+COMMENT ON COLUMN all_results.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked.';

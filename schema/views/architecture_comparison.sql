@@ -58,25 +58,25 @@ GROUP BY r.architecture_type, r.task, r.batch_size, r.sequence_length, r.new_tok
 ORDER BY r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps, r.documents, r.top_k,
     r.is_simulated, device_name, r.runtime, r.precision, r.weights, r.architecture_type, r.task;
 
-COMMENT ON VIEW architecture_comparison IS 'Each architecture family and task at each point on each hardware, runtime, precision and kind of weights: medians over its models'' latest valid results. Families differ in what an item and a call are: compare rows of one task; latency across tasks is of different work.';
+COMMENT ON VIEW architecture_comparison IS 'Each architecture family and task at each point on each hardware, runtime, precision and kind of weights: medians over the latest valid results of its models. Items and calls differ between families: compare only rows of one task, since latency covers different work across tasks.';
 COMMENT ON COLUMN architecture_comparison.models_count IS 'Number of models in the row.';
 COMMENT ON COLUMN architecture_comparison.models IS 'Names of these models.';
-COMMENT ON COLUMN architecture_comparison.latency_median_ms IS 'Median over the models'' series of their median latency in ms.';
+COMMENT ON COLUMN architecture_comparison.latency_median_ms IS 'Median of the series'' median latencies in ms.';
 COMMENT ON COLUMN architecture_comparison.latency_fastest_ms IS 'Lowest of these median latencies in ms.';
 COMMENT ON COLUMN architecture_comparison.latency_slowest_ms IS 'Highest of these median latencies in ms.';
-COMMENT ON COLUMN architecture_comparison.latency_per_million_parameters_ms IS 'Median latency in ms over millions of parameters that work on a token (of a mixture of experts, the active ones), median over the series.';
-COMMENT ON COLUMN architecture_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device where it was read, else resident memory of the process.';
-COMMENT ON COLUMN architecture_comparison.doubtful_count IS 'Series among them with no valid result, whose latest noisy or throttled one was taken.';
-COMMENT ON COLUMN architecture_comparison.throughput_samples_per_sec IS 'Median over the series of the items per second: images for vision and diffusion, clips for speech, else sequences.';
-COMMENT ON COLUMN architecture_comparison.throughput_tokens_per_sec IS 'Median over the series of the tokens per second.';
-COMMENT ON COLUMN architecture_comparison.time_to_first_token_ms IS 'Median over the series of the time to the first token in ms.';
+COMMENT ON COLUMN architecture_comparison.latency_per_million_parameters_ms IS 'Median latency in ms per million parameters used for a token (for a mixture of experts, the active ones), median over the series.';
+COMMENT ON COLUMN architecture_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device if measured, else resident memory of the process.';
+COMMENT ON COLUMN architecture_comparison.doubtful_count IS 'Number of series without a valid result, whose latest noisy or throttled result was used.';
+COMMENT ON COLUMN architecture_comparison.throughput_samples_per_sec IS 'Median over the series of items per second: images for vision and diffusion, clips for speech, otherwise sequences.';
+COMMENT ON COLUMN architecture_comparison.throughput_tokens_per_sec IS 'Median over the series of tokens per second.';
+COMMENT ON COLUMN architecture_comparison.time_to_first_token_ms IS 'Median over the series of the time to first token in ms.';
 COMMENT ON COLUMN architecture_comparison.time_per_output_token_ms IS 'Median over the series of the mean time per token after the first in ms.';
-COMMENT ON COLUMN architecture_comparison.retrieve_ms IS 'Median over the series of the time to retrieve in ms.';
+COMMENT ON COLUMN architecture_comparison.retrieve_ms IS 'Median over the series of the retrieval time in ms.';
 COMMENT ON COLUMN architecture_comparison.image_encode_ms IS 'Median over the series of the time in the image encoder in ms.';
 COMMENT ON COLUMN architecture_comparison.encode_ms IS 'Median over the series of the time in the encoder in ms.';
-COMMENT ON COLUMN architecture_comparison.prefill_ms IS 'Median over the series of the time of prefill in ms.';
+COMMENT ON COLUMN architecture_comparison.prefill_ms IS 'Median over the series of the prefill time in ms.';
 COMMENT ON COLUMN architecture_comparison.decode_ms IS 'Median over the series of the time from the first token to the last in ms.';
 COMMENT ON COLUMN architecture_comparison.step_ms IS 'Median over the series of the time of a denoising step in ms.';
-COMMENT ON COLUMN architecture_comparison.real_time_factor IS 'Median over the series of latency over seconds of audio: below 1 is faster than it was spoken.';
-COMMENT ON COLUMN architecture_comparison.achieved_flops_per_sec IS 'Median over the series of the floating-point operations per second.';
-COMMENT ON COLUMN architecture_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';
+COMMENT ON COLUMN architecture_comparison.real_time_factor IS 'Median over the series of latency per second of audio: below 1 is faster than real time.';
+COMMENT ON COLUMN architecture_comparison.achieved_flops_per_sec IS 'Median over the series of floating-point operations per second.';
+COMMENT ON COLUMN architecture_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked.';

@@ -1,5 +1,5 @@
--- How much of what a device was measured to be capable of a result reached. The capability is of the result's own
--- precision and is NULL until `run_hardware_benchmark --calibrate-device` ran on the device.
+-- The share of a device's measured peak that a result reached. The peak is that of the result's precision; it is NULL
+-- until `run_hardware_benchmark --calibrate-device` has run on the device.
 CREATE OR REPLACE VIEW device_efficiency AS
 SELECT
     run.model_id,
@@ -51,10 +51,10 @@ WHERE r.flops IS NOT NULL
 ORDER BY run.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps,
     r.documents, r.top_k, r.latency_median_ms, r.result_id;
 
-COMMENT ON VIEW device_efficiency IS 'The latest valid result of every series whose operations were counted, with the calibrated peaks of its device.';
-COMMENT ON COLUMN device_efficiency.peak_flops_per_sec IS 'Floating-point operations per second of a large matrix product at this precision on the device; NULL where that was not calibrated.';
-COMMENT ON COLUMN device_efficiency.share_of_peak IS 'achieved_flops_per_sec / peak_flops_per_sec: 1 is as fast as the large matrix product; NULL where that was not calibrated, and for a simulator.';
+COMMENT ON VIEW device_efficiency IS 'The latest valid result of every series with counted operations, with the calibrated peaks of its device.';
+COMMENT ON COLUMN device_efficiency.peak_flops_per_sec IS 'Floating-point operations per second of a large matrix product at this precision on the device; NULL if not calibrated.';
+COMMENT ON COLUMN device_efficiency.share_of_peak IS 'achieved_flops_per_sec / peak_flops_per_sec: 1 is as fast as a large matrix product; NULL if not calibrated, and for a simulator.';
 COMMENT ON COLUMN device_efficiency.arithmetic_intensity IS 'Floating-point operations per byte read or written by the call.';
-COMMENT ON COLUMN device_efficiency.balance_intensity IS 'Operations per byte at which the device''s arithmetic and its memory take equally long: below it a call is bound by memory; NULL where not calibrated.';
-COMMENT ON COLUMN device_efficiency.achieved_bytes_per_sec IS 'Bytes of a call over its median latency, per second; more than memory gives where caches serve some of them.';
-COMMENT ON COLUMN device_efficiency.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';
+COMMENT ON COLUMN device_efficiency.balance_intensity IS 'Operations per byte at which arithmetic and memory of the device take equally long: below it a call is memory-bound; NULL if not calibrated.';
+COMMENT ON COLUMN device_efficiency.achieved_bytes_per_sec IS 'Bytes of a call per second of its median latency; exceeds the memory bandwidth if caches serve some of them.';
+COMMENT ON COLUMN device_efficiency.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked.';

@@ -84,7 +84,7 @@ ORDER BY r.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_size
     r.top_k, run.is_simulated, r.latency_median_ms, r.result_id;
 
 COMMENT ON VIEW hardware_comparison IS 'Each model and point on each hardware, runtime and precision: the latest valid result of every series, fastest first, simulators last.';
-COMMENT ON COLUMN hardware_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device where it was read, else resident memory of the process.';
-COMMENT ON COLUMN hardware_comparison.throughput_samples_per_sec IS 'Items over wall time, a mean over the timed calls: images for vision and diffusion, clips for speech, else sequences.';
-COMMENT ON COLUMN hardware_comparison.times_fastest IS 'Median latency over the lowest one of the same model and point on real hardware: 1 is the fastest; NULL for a simulator, which is never ranked.';
-COMMENT ON COLUMN hardware_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';
+COMMENT ON COLUMN hardware_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device if measured, else resident memory of the process.';
+COMMENT ON COLUMN hardware_comparison.throughput_samples_per_sec IS 'Items per second of wall time, averaged over the timed calls: images for vision and diffusion, clips for speech, otherwise sequences.';
+COMMENT ON COLUMN hardware_comparison.times_fastest IS 'Median latency relative to the lowest one of the same model and point on real hardware: 1 is the fastest; NULL for a simulator, which is never ranked.';
+COMMENT ON COLUMN hardware_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked.';

@@ -1,5 +1,5 @@
--- The three columns of evidence are left out: of a series measured over a year there is a row in every part of the table,
--- and reading them for all of it takes longer than everything else. They are in benchmark_results, by result_id.
+-- The three columns of evidence are left out: a series measured over a year has rows in every part of the table, and
+-- reading these columns for all of them takes longer than everything else. They are in benchmark_results, by result_id.
 CREATE OR REPLACE VIEW history AS
 SELECT
     member.series_id,
@@ -40,14 +40,14 @@ FROM (
     SELECT series_id AS own_id, series_id FROM series ANTI JOIN series_alias USING (series_id)
     UNION ALL
     SELECT series_id AS own_id, canonical_series_id AS series_id FROM series_alias
-) member  -- not coalesce(): a condition on series_id reaches the tables, and that few rows are left of them is foreseen
+) member  -- not coalesce(): this way a condition on series_id reaches the tables, and the optimizer expects few rows
 JOIN benchmark_results r ON r.series_id = member.own_id
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
 WHERE r.status = 'ok'
 ORDER BY member.series_id, position;
 
-COMMENT ON VIEW history IS 'Every measured result of every series, in the order of the commits (of the runs, where there is no commit).';
+COMMENT ON VIEW history IS 'Every measured result of every series, in commit order (in run order without commits).';
 COMMENT ON COLUMN history.position IS 'Place in the series, from 1.';
-COMMENT ON COLUMN history.history_time IS 'Time of the commit, else start of the run, UTC: the order of the history.';
-COMMENT ON COLUMN history.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';
+COMMENT ON COLUMN history.history_time IS 'Time of the commit, or start of the run without one, UTC: the order of the history.';
+COMMENT ON COLUMN history.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked.';

@@ -41,5 +41,5 @@ JOIN hardware_info hardware USING (hardware_id)
 ORDER BY head.model_id, run.device, run.runtime, run.precision, r.batch_size, r.sequence_length, r.new_tokens, r.image_size,
     r.audio_seconds, r.steps, r.documents, r.top_k, head.series_id;
 
-COMMENT ON VIEW latest_results IS 'The newest result of every series, of any status, with its run.';
-COMMENT ON COLUMN latest_results.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';
+COMMENT ON VIEW latest_results IS 'The newest result of every series, with any status, and its run.';
+COMMENT ON COLUMN latest_results.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked.';

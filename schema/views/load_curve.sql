@@ -1,4 +1,4 @@
--- Loads of all levels of one server and one kind of load have the same curve_id: what differs is the level alone.
+-- All levels of one server and one kind of load share a curve_id: only the level differs.
 CREATE OR REPLACE VIEW load_curve AS
 SELECT
     md5(concat_ws('|', run.hardware_id, run.model_id, run.weights, run.config_hash, run.runtime, run.runtime_mode,
@@ -63,30 +63,30 @@ WHERE (run.runtime_mode->>'loop') IS NOT NULL
     AND (r.extra->'$.load.searched_per_s') IS NULL  -- what a search for a rate found is no level
 ORDER BY run.started_at, r.run_id, concurrency, request_rate, r.result_id;
 
-COMMENT ON VIEW load_curve IS 'One row per level of a load on a server: what was offered, what came through, and how long it took. A run is a curve.';
-COMMENT ON COLUMN load_curve.curve_id IS 'The same for loads that differ in their level alone: one server, model and kind of load. Runs of another day share it.';
-COMMENT ON COLUMN load_curve.loop IS 'open: requests start at times of their own; closed: a fixed number is in flight. The two are never comparable.';
-COMMENT ON COLUMN load_curve.arrivals IS 'How the starts of an open loop are spread: constant, poisson, gamma, burst, ramp, trace; NULL in a closed loop.';
+COMMENT ON VIEW load_curve IS 'One row per level of a load test: latency, throughput and goodput against offered load. A run is a curve.';
+COMMENT ON COLUMN load_curve.curve_id IS 'Equal for loads that differ only in their level: one server, model and kind of load. Runs on different days share it.';
+COMMENT ON COLUMN load_curve.loop IS 'open: requests start on a schedule; closed: a fixed number is in flight. The two are never comparable.';
+COMMENT ON COLUMN load_curve.arrivals IS 'Arrival process of an open loop: constant, poisson, gamma, burst, ramp, trace; NULL in a closed loop.';
 COMMENT ON COLUMN load_curve.concurrency IS 'Requests in flight of a closed loop; NULL for an open one.';
 COMMENT ON COLUMN load_curve.request_rate IS 'Offered requests per second of an open loop; NULL for a closed one.';
-COMMENT ON COLUMN load_curve.requests_per_sec IS 'Requests that succeeded, per second.';
-COMMENT ON COLUMN load_curve.output_tokens_per_sec IS 'Output tokens of them, per second.';
-COMMENT ON COLUMN load_curve.input_tokens_per_sec IS 'Prompt tokens of them, per second.';
+COMMENT ON COLUMN load_curve.requests_per_sec IS 'Successful requests per second.';
+COMMENT ON COLUMN load_curve.output_tokens_per_sec IS 'Output tokens of successful requests per second.';
+COMMENT ON COLUMN load_curve.input_tokens_per_sec IS 'Prompt tokens of successful requests per second.';
 COMMENT ON COLUMN load_curve.slo IS 'Limits for goodput: ttft:500ms,tpot:50ms; NULL without any.';
-COMMENT ON COLUMN load_curve.goodput_requests_per_sec IS 'Requests per second that succeeded within every limit.';
-COMMENT ON COLUMN load_curve.goodput_tokens_per_sec IS 'Output tokens per second of them.';
-COMMENT ON COLUMN load_curve.goodput_share IS 'Their share of all requests, from 0 to 1.';
+COMMENT ON COLUMN load_curve.goodput_requests_per_sec IS 'Requests per second that met every limit.';
+COMMENT ON COLUMN load_curve.goodput_tokens_per_sec IS 'Output tokens per second of requests that met every limit.';
+COMMENT ON COLUMN load_curve.goodput_share IS 'Share of requests that met every limit, from 0 to 1.';
 COMMENT ON COLUMN load_curve.time_to_first_token_p50_ms IS 'From the intended start to the first output: median in ms.';
 COMMENT ON COLUMN load_curve.time_to_first_token_p95_ms IS 'From the intended start to the first output: 95th percentile in ms.';
 COMMENT ON COLUMN load_curve.time_per_output_token_p50_ms IS 'Time per output token after the first: median over the requests in ms.';
 COMMENT ON COLUMN load_curve.time_per_output_token_p95_ms IS 'Time per output token after the first: 95th percentile in ms.';
 COMMENT ON COLUMN load_curve.tokens_per_sec_per_user IS 'Interactivity: 1000 / median time per output token.';
 COMMENT ON COLUMN load_curve.latency_p50_ms IS 'From the intended start to the end: median in ms.';
-COMMENT ON COLUMN load_curve.latency_p999_ms IS 'From the intended start to the end: 99.9th percentile in ms, of 1000 requests or more.';
+COMMENT ON COLUMN load_curve.latency_p999_ms IS 'From the intended start to the end: 99.9th percentile in ms, from 1000 requests or more.';
 COMMENT ON COLUMN load_curve.service_time_p50_ms IS 'From sending to the end: median in ms.';
 COMMENT ON COLUMN load_curve.service_time_p99_ms IS 'From sending to the end: 99th percentile in ms.';
-COMMENT ON COLUMN load_curve.lateness_p95_ms IS 'By how much the generator sent later than intended: 95th percentile in ms.';
+COMMENT ON COLUMN load_curve.lateness_p95_ms IS 'Delay of sending after the intended start: 95th percentile in ms.';
 COMMENT ON COLUMN load_curve.in_flight_mean IS 'Requests in flight, mean over time.';
-COMMENT ON COLUMN load_curve.requests_sent IS 'Requests of the measured part.';
-COMMENT ON COLUMN load_curve.requests_failed IS 'Requests among them that failed.';
-COMMENT ON COLUMN load_curve.is_knee IS 'Whether this level was found to be the knee of its run''s curve.';
+COMMENT ON COLUMN load_curve.requests_sent IS 'Number of requests in the measured part.';
+COMMENT ON COLUMN load_curve.requests_failed IS 'Number of failed requests in the measured part.';
+COMMENT ON COLUMN load_curve.is_knee IS 'Whether this level is the knee of its run''s curve.';

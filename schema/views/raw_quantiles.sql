@@ -1,4 +1,4 @@
--- A database may have the samples of one launch and only the quantiles of another: here both look the same.
+-- A database may have the samples of one launch and only the quantiles of another: this view shows both alike.
 CREATE OR REPLACE VIEW raw_quantiles AS
 SELECT
     result_id,
@@ -18,7 +18,7 @@ FROM (
     FROM raw_benchmark_data
 );
 
-COMMENT ON VIEW raw_quantiles IS 'The distribution of every launch''s samples, from its samples or, where they were compacted, from the stored quantiles: one row per quantile, every 5 %.';
-COMMENT ON COLUMN raw_quantiles.quantile IS 'Share of the samples that are not above the value: 0 for the minimum, 0.5 for the median, 1 for the maximum.';
+COMMENT ON VIEW raw_quantiles IS 'The distribution of every launch''s samples, one row per 5 % quantile: computed from the samples or, if they were compacted, taken from the stored quantiles.';
+COMMENT ON COLUMN raw_quantiles.quantile IS 'Share of samples not above the value: 0 for the minimum, 0.5 for the median, 1 for the maximum.';
 COMMENT ON COLUMN raw_quantiles.value IS 'The quantile by linear interpolation, in the unit of the row.';
-COMMENT ON COLUMN raw_quantiles.compacted_at IS 'When the samples were replaced by their quantiles, UTC; NULL while they are stored.';
+COMMENT ON COLUMN raw_quantiles.compacted_at IS 'When the samples were replaced with quantiles, UTC; NULL while they are stored.';

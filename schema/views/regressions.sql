@@ -1,7 +1,6 @@
--- Regressions. The levels are the detector's, stored by `benchhouse regressions` and `benchhouse history --update`.
--- Of the results, of which there may be a million, only those are read that brought a changed metric of their own, which
--- say its unit and direction.
--- The direction of each metric is repeated here for SQL: a test compares it with the metrics of the program.
+-- Regressions. The levels come from the detector, and `benchhouse regressions` and `benchhouse history --update` store
+-- them. There may be a million results, so only those with a changed custom metric are read, for unit and direction.
+-- The direction of each metric is repeated here for SQL; a test compares it with the program's metrics.
 CREATE OR REPLACE VIEW regressions AS
 WITH metrics (metric, unit, better) AS (
     VALUES
@@ -104,22 +103,22 @@ WHERE changes.times_worse > 1
 ORDER BY changes.times_worse DESC, changes.history_time, changes.result_id;
 
 COMMENT ON VIEW regressions IS 'Change points at which a metric of a series became worse, worst first; use history_time for a period, as in "since January".';
-COMMENT ON COLUMN regressions.history_time IS 'Time of the first changed commit, else start of the first changed run, UTC.';
+COMMENT ON COLUMN regressions.history_time IS 'Time of the first changed commit, or start of the first changed run without one, UTC.';
 COMMENT ON COLUMN regressions.metric IS 'The column of benchmark_results that became worse, or the key in its other_metrics.';
 COMMENT ON COLUMN regressions.unit IS 'Unit of value_before and value_after.';
 COMMENT ON COLUMN regressions.value_before IS 'Median before the change, in the metric''s unit.';
 COMMENT ON COLUMN regressions.value_after IS 'Median after the change, in the metric''s unit.';
 COMMENT ON COLUMN regressions.relative_change IS 'value_after / value_before - 1.';
-COMMENT ON COLUMN regressions.times_worse IS 'value_after / value_before, or the other way round where higher is better: always above 1.';
-COMMENT ON COLUMN regressions.relative_change_now IS 'Level after the newest change of the series / value_before - 1: near 0 once it was fixed.';
+COMMENT ON COLUMN regressions.times_worse IS 'value_after / value_before, or the inverse if higher is better: always above 1.';
+COMMENT ON COLUMN regressions.relative_change_now IS 'Level after the newest change of the series / value_before - 1: near 0 once it is fixed.';
 COMMENT ON COLUMN regressions.state IS 'suspected until the change survives the next run, then confirmed.';
 COMMENT ON COLUMN regressions.p_value IS 'p-value of the detector''s test.';
-COMMENT ON COLUMN regressions.last_good_commit IS 'Commit of the last result before the change; the cause is after it, up to first_bad_commit.';
+COMMENT ON COLUMN regressions.last_good_commit IS 'Commit of the last result before the change; the cause lies after it, up to first_bad_commit.';
 COMMENT ON COLUMN regressions.first_bad_commit IS 'Commit of the first changed result.';
-COMMENT ON COLUMN regressions.last_good_time IS 'Time of the last good commit, else start of that run, UTC.';
+COMMENT ON COLUMN regressions.last_good_time IS 'Time of the last good commit, or start of its run without one, UTC.';
 COMMENT ON COLUMN regressions.result_id IS 'First changed result: benchmark_results.result_id.';
 COMMENT ON COLUMN regressions.last_good_result_id IS 'Last result before the change: benchmark_results.result_id.';
-COMMENT ON COLUMN regressions.series_id IS 'The series, with its alias in series_alias applied.';
+COMMENT ON COLUMN regressions.series_id IS 'The series, after applying its alias in series_alias.';
 COMMENT ON COLUMN regressions.change_point_id IS 'change_points.change_point_id.';
 COMMENT ON COLUMN regressions.detector IS 'Name of the detector.';
 COMMENT ON COLUMN regressions.detector_version IS 'Version of the detector.';

@@ -1,12 +1,12 @@
--- Each runtime of a model on one device, compared with eager at float32: how much faster, how far from its outputs.
+-- Compares each runtime of a model on one device with eager at float32: speed-up, and difference of the outputs.
 --
--- One device is one hardware_id, but for a CPU, which is the same one whether torch, ONNX Runtime or OpenVINO has it:
--- there it is the machine. Of several eager float32 series at a point (attention, cache) the valid ones come before the
--- others, then the default attention and cache of most models, then the newest.
+-- One device is one hardware_id, except for a CPU, which is the same device under torch, ONNX Runtime and OpenVINO:
+-- there it is the machine. If a point has several eager float32 series (attention, cache), valid ones are preferred,
+-- then the default attention and cache of most models, then the newest.
 --
--- A result that is invalid or from a simulator is shown, but has no speed-up: it is never ranked. The interval of a
--- ratio of medians whose own intervals are known: on a log scale, the square root of the sum of the squares of the two
--- half-widths that point the same way (Zou and Donner 2008, "MOVER").
+-- Invalid and simulated results are shown but have no speed-up, since they are never ranked. The interval of a ratio of
+-- medians follows from their intervals: on a log scale, each half-width is the square root of the sum of squares of the
+-- two half-widths that point the same way (Zou and Donner 2008, "MOVER").
 CREATE OR REPLACE VIEW runtime_comparison AS
 WITH shown AS (
     SELECT result_id FROM accepted_results
@@ -130,14 +130,14 @@ ORDER BY model_id, batch_size, sequence_length, new_tokens, image_size, audio_se
     num_threads, cpu_list, is_ranked DESC, speedup DESC NULLS LAST, latency_median_ms, result_id;
 
 COMMENT ON VIEW runtime_comparison IS 'Each model and point on each device: one row per runtime, settings and precision, compared with eager at float32; fastest first, invalid and simulated results last.';
-COMMENT ON COLUMN runtime_comparison.speedup IS 'Median latency of eager at float32 over the row''s own, same model, point, device, threads and processors: 2 is twice as fast. NULL without such a result, and for rows that are not ranked.';
+COMMENT ON COLUMN runtime_comparison.speedup IS 'Median latency of eager at float32 divided by that of this row, for the same model, point, device, threads and processors: 2 is twice as fast. NULL without such a result, and for rows that are not ranked.';
 COMMENT ON COLUMN runtime_comparison.speedup_ci_low IS 'Lower end of the 95 % confidence interval of speedup; NULL for the baseline itself. See ci_scope.';
 COMMENT ON COLUMN runtime_comparison.speedup_ci_high IS 'Upper end of the 95 % confidence interval of speedup; NULL for the baseline itself. See ci_scope.';
-COMMENT ON COLUMN runtime_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device where it was read, else resident memory of the process.';
-COMMENT ON COLUMN runtime_comparison.is_ranked IS 'Whether the row can be ranked: valid, noisy or throttled, and on the device itself.';
-COMMENT ON COLUMN runtime_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';
+COMMENT ON COLUMN runtime_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device if measured, else resident memory of the process.';
+COMMENT ON COLUMN runtime_comparison.is_ranked IS 'Whether the row can be ranked: valid, noisy or throttled, and not simulated.';
+COMMENT ON COLUMN runtime_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked.';
 COMMENT ON COLUMN runtime_comparison.baseline_latency_ms IS 'Median latency in ms of the eager float32 result that the row is compared with.';
-COMMENT ON COLUMN runtime_comparison.baseline_validity IS 'How far that result can be trusted: valid, noisy or throttled.';
+COMMENT ON COLUMN runtime_comparison.baseline_validity IS 'Validity of that result: valid, noisy or throttled.';
 COMMENT ON COLUMN runtime_comparison.baseline_mode IS 'Runtime settings of that result.';
 COMMENT ON COLUMN runtime_comparison.baseline_result_id IS 'That result: benchmark_results.result_id.';
-COMMENT ON COLUMN runtime_comparison.place IS 'What rows must share to be compared: the machine for everything that runs on its CPU, else hardware_id.';
+COMMENT ON COLUMN runtime_comparison.place IS 'Equal for rows that are compared: the machine for everything that runs on its CPU, otherwise hardware_id.';

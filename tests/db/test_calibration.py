@@ -48,7 +48,7 @@ def test_a_calibration_is_kept_with_its_time_and_run(warehouse, make_run, calibr
     assert calibrated(warehouse) == ({"float32": 2e12}, 1e11, datetime(2026, 3, 3), run.run_id)
 
 
-def test_of_each_precision_the_newest_wins_in_whatever_order_they_come(warehouse, calibration):
+def test_the_newest_calibration_of_each_precision_wins_in_any_order(warehouse, calibration):
     runs = [
         calibration("float32", day=1, peak_flops_per_sec=1e12, peak_copy_bytes_per_sec=1e11),
         calibration("bfloat16", day=2, peak_flops_per_sec=4e12, peak_copy_bytes_per_sec=2e11),
@@ -98,7 +98,7 @@ def test_a_model_that_reports_such_a_number_does_not_calibrate(warehouse, make_r
     assert calibrated(warehouse) == (None, None, None, None)
 
 
-def test_another_device_is_left_alone(warehouse, make_run, calibration):
+def test_another_device_is_left_unchanged(warehouse, make_run, calibration):
     run = calibration()
     hardware = replace(run.hardware, hardware_id="f" * 16, hashed_keys={"device_name": "other"})
     warehouse.ingest(make_run())

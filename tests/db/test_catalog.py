@@ -76,7 +76,7 @@ def test_a_views_name_is_not_run_as_sql_on_any_way_in(way, plant, tmp_path, spoo
     assert not target.exists()
     assert path.read_bytes() == before
     (line,) = capfd.readouterr().err.splitlines()
-    assert "refused, and nothing was read from it: it holds the view" in line
+    assert "refused before reading, since it contains the view" in line
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_views_name_is_not_run_as_sql_on_any_way_in(way, plant, tmp_path, spoo
 def test_an_object_that_no_warehouse_has_is_refused_by_name(statements, what, plant):
     path = plant(statements)
     for options in ({}, {"read_only": True}, {"for_questions": True}):
-        with pytest.raises(FormatError, match=r"benchmark warehouse|nothing was read") as caught:
+        with pytest.raises(FormatError, match=r"benchmark warehouse|refused before reading") as caught:
             Warehouse.open(path, **options)
         assert what in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -145,7 +145,7 @@ def test_a_rebuild_refuses_a_foreign_file_and_leaves_it(plant, spool_run):
     assert path.read_bytes() == before
 
 
-def test_our_view_with_another_text_is_not_read(plant, spool_run, secret):
+def test_a_modified_view_is_not_used(plant, spool_run, secret):
     path = plant(f"CREATE OR REPLACE VIEW all_results AS SELECT * FROM read_text('{secret}')")
     for options in ({}, {"read_only": True}, {"for_questions": True}):
         with Warehouse.open(path, **options) as warehouse:

@@ -83,14 +83,14 @@ def test_a_link_to_the_file_stays_a_link(filled, tmp_path):
     assert filled.stat().st_size < size
 
 
-def test_a_file_in_use_is_left_alone(filled, holding):
+def test_a_file_in_use_is_left_unchanged(filled, holding):
     before = filled.read_bytes()
     with holding(filled), pytest.raises(LockedError):
         Warehouse.compact(filled, lock_timeout_s=0.1)
     assert filled.read_bytes() == before
 
 
-def test_a_missing_file_is_not_made(tmp_path, capsys, monkeypatch):
+def test_a_missing_file_is_not_created(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["--compact", "--db-path", "gone.duckdb"]) == 1
     assert "no database at gone.duckdb" in capsys.readouterr().err
@@ -105,7 +105,7 @@ def test_the_command_reports_the_sizes(filled, capsys):
     assert last.endswith("runs 6, results 24, hardware 1")
 
 
-def test_whenever_it_is_killed_the_file_is_whole(filled):
+def test_after_a_kill_the_file_is_complete(filled):
     before = contents(filled)
     for moment_s in (0.0, *(random.uniform(0.0, 0.5) for _ in range(4))):
         with subprocess.Popen([sys.executable, "-c", COMPACT, str(filled)], stdout=subprocess.PIPE) as process:
@@ -115,7 +115,7 @@ def test_whenever_it_is_killed_the_file_is_whole(filled):
         assert contents(filled) == before
 
 
-def test_who_stores_meanwhile_loses_nothing(filled, spool_run):
+def test_concurrent_storing_loses_nothing(filled, spool_run):
     spooled = [[spool_run(f"{writer}-{i}", batch_sizes=(1,)) for i in range(6)] for writer in range(2)]
     writers = [
         subprocess.Popen([sys.executable, "-c", SAVE_EACH, str(filled), *(str(file) for file, _ in batch)])
@@ -153,7 +153,7 @@ def test_a_file_that_another_process_replaced_meanwhile_is_not_replaced_again(da
     Warehouse.compact(database)
 
 
-def test_a_log_left_by_a_killed_process_is_not_parted_from_its_file(database, spool_run, monkeypatch):
+def test_a_log_left_by_a_killed_process_stays_with_its_file(database, spool_run, monkeypatch):
     path, run = spool_run()
     code = "import os, sys; from pathlib import Path; from db.warehouse import Warehouse\n"
     code += "warehouse = Warehouse.open(sys.argv[1]); warehouse.ingest_file(Path(sys.argv[2])); os._exit(0)"
@@ -165,7 +165,7 @@ def test_a_log_left_by_a_killed_process_is_not_parted_from_its_file(database, sp
         return opened(path, **options) if options.get("read_only") else io.StringIO()  # has a close()
 
     monkeypatch.setattr(Warehouse, "open", without_taking_the_log_in)
-    with pytest.raises(StorageError, match="was killed just now: try again"):
+    with pytest.raises(StorageError, match="was just killed: try again"):
         Warehouse.compact(database)
     monkeypatch.undo()
     assert [row["run_id"] for row in contents(database)["benchmark_runs"]] == [run.run_id]

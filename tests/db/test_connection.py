@@ -43,7 +43,7 @@ def test_a_file_of_a_newer_duckdb_is_an_error_with_the_upgrade():
     assert str(error) == "a.duckdb: written by a newer DuckDB: upgrade with pip install -U duckdb"
 
 
-def test_other_trouble_keeps_its_words_but_not_its_hints():
+def test_other_errors_keep_their_text_without_hints():
     text = 'Binder Error: no column "x"\nCandidates: "y"\n\nLINE 1: select x\n               ^'
     error = storage_error(text, "a.duckdb")
     assert type(error) is StorageError
@@ -51,7 +51,7 @@ def test_other_trouble_keeps_its_words_but_not_its_hints():
     assert str(error) == 'a.duckdb: Binder Error: no column "x" Candidates: "y"'
 
 
-def test_a_connection_whose_database_duckdb_has_given_up_is_not_to_be_closed(tmp_path):
+def test_an_invalidated_connection_is_not_closed(tmp_path):
     connection = duckdb.connect(str(tmp_path / "own.duckdb"))
     assert roll_back(connection)  # without a transaction
     connection.execute("SET debug_checkpoint_abort = 'before_header'; CREATE TABLE x AS SELECT 1 AS y")

@@ -65,7 +65,7 @@ def test_a_file_of_another_format_is_refused_and_left_unchanged(tmp_path, name):
     assert path.read_text() == "hello\n" * 1000
 
 
-def test_a_folder_is_no_database(tmp_path):
+def test_a_folder_is_not_a_database(tmp_path):
     with pytest.raises(StorageError, match="not a regular file: choose another path"):
         Warehouse.open(tmp_path)
 
@@ -105,7 +105,7 @@ def test_another_programs_database_is_left_unchanged(tmp_path):
         assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [("customers",)]
 
 
-def test_a_database_whose_making_was_cut_off_is_made_whole(tmp_path, row_counts):
+def test_an_interrupted_creation_of_a_database_is_completed(tmp_path, row_counts):
     import duckdb
 
     path = tmp_path / "a.duckdb"

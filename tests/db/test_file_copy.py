@@ -222,7 +222,7 @@ def test_errors_of_a_copy_keep_their_kind_and_name_the_original(tmp_path: Path) 
     missing = tmp_path / "none.duckdb"
     for path, kind, words in (
         (tmp_path / "text.duckdb", FormatError, f"{tmp_path / 'text.duckdb'}: not a DuckDB database"),
-        (old, OutdatedError, f"{old}: of another version of this program"),
+        (old, OutdatedError, f"{old} was written by another version of this program"),
         (missing, StorageError, f"no database at {missing}: create it"),
     ):
         with pytest.raises(kind) as caught:

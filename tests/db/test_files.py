@@ -15,7 +15,7 @@ def test_a_published_file_has_its_name_and_nothing_is_left(tmp_path):
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("a", "whole")]
 
 
-def test_a_taken_name_is_left_alone(tmp_path):
+def test_an_existing_file_is_not_replaced(tmp_path):
     target = tmp_path / "a"
     target.write_text("first")
     with files.temporary_sibling(target) as part:
@@ -24,14 +24,14 @@ def test_a_taken_name_is_left_alone(tmp_path):
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("a", "first")]
 
 
-def test_what_was_not_published_goes_away_with_its_log(tmp_path):
+def test_an_unpublished_file_is_deleted_with_its_log(tmp_path):
     with files.temporary_sibling(tmp_path / "a") as part:
         part.write_text("half")
         part.with_name(part.name + ".wal").write_text("log")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_hard_links_a_name_is_still_never_taken_twice(tmp_path, monkeypatch):
+def test_without_hard_links_an_existing_file_is_still_not_replaced(tmp_path, monkeypatch):
     def no_links(source, target):
         raise OSError(errno.EPERM, "Operation not permitted")
 

@@ -121,7 +121,7 @@ def test_ten_megabytes_of_text_are_stored_as_they_are(warehouse, make_run):
         ("", None),
     ],
 )
-def test_times_are_of_the_years_1_to_9999_or_refused(warehouse, make_run, time, stored):
+def test_times_outside_the_years_1_to_9999_are_refused(warehouse, make_run, time, stored):
     run = make_run(**ONE, started_at=time)
     if stored is None:
         with pytest.raises(FormatError, match="expected a time in ISO 8601, found ") as caught:
@@ -188,7 +188,7 @@ def test_impossible_numbers_are_refused_with_their_whole_run(warehouse, make_run
     assert warehouse.ingest(run)
 
 
-def test_what_may_be_negative_is_stored(warehouse, make_run):
+def test_values_that_may_be_negative_are_stored(warehouse, make_run):
     metrics = {"host_gap_ms": -0.25, "memory_device_global_delta_mb": -3.0, "of_my_own": -1.0}
     run = make_run(**ONE)
     warehouse.ingest(change_of(run, "result", metrics=metrics))
@@ -196,13 +196,13 @@ def test_what_may_be_negative_is_stored(warehouse, make_run):
     assert warehouse.query(sql).dicts() == [{"host_gap_ms": -0.25, "mb": -3.0, "other": {"of_my_own": -1.0}}]
 
 
-def test_another_run_of_a_stored_ones_id_is_refused_and_the_difference_named(warehouse, make_run):
+def test_a_different_run_with_a_stored_id_is_refused_and_the_difference_named(warehouse, make_run):
     run = make_run(**ONE)
     warehouse.ingest(run, source_sha256="ab")
     assert warehouse.ingest(run, source_sha256="cd") is False
     other = change_of(run, "result", metrics={**run.results[0].metrics, "latency_mean_ms": 1.0})
     with pytest.raises(
-        FormatError, match=rf"run {run.run_id} is already stored with other content: .* differs in latency_mean_ms$"
+        FormatError, match=rf"run {run.run_id} is already stored with different content: .* differs in latency_mean_ms$"
     ):
         warehouse.ingest(other, source_sha256="ef")
     fewer = dataclasses.replace(run, results=())
@@ -222,7 +222,7 @@ def test_another_run_of_a_stored_ones_id_is_refused_and_the_difference_named(war
         b"1e400",
     ],
 )
-def test_a_file_that_is_no_run_is_one_line_and_the_others_go_in(tmp_path, make_run, capsys, content):
+def test_a_file_that_is_not_a_run_is_one_line_and_the_others_are_loaded(tmp_path, make_run, capsys, content):
     (tmp_path / "bad.json").write_bytes(content)
     (tmp_path / "good.json").write_text(dumps(make_run(**ONE)))
     database = tmp_path / "a.duckdb"

@@ -104,7 +104,7 @@ def left_behind(tmp_path):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_killed_after_any_change_on_disk_it_loses_and_doubles_nothing(tmp_path, name):
+def test_a_kill_after_any_change_on_disk_loses_and_duplicates_nothing(tmp_path, name):
     before = contents("own.duckdb")
     merged = {row["run_id"] for path in ("own.duckdb", "other.duckdb") for row in contents(path)["benchmark_runs"]}
     saw_leftover = False
@@ -149,7 +149,7 @@ def test_on_a_full_disk_it_is_one_line_changes_nothing_and_works_afterwards(tmp_
     assert run_code(KILLED_AT, 10**9, *FULL[name]).returncode == 0
 
 
-def test_verify_names_what_a_kill_left_and_the_next_command_that_stores_removes_it(tmp_path, capsys):
+def test_verify_names_leftovers_of_a_kill_and_the_next_command_that_stores_removes_them(tmp_path, capsys):
     assert run_code(KILLED_AT, 0, *COMMANDS["backup"]).returncode == -signal.SIGKILL
     (left,) = left_behind(tmp_path)
     assert main(["--verify"]) == 0

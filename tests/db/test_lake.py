@@ -124,7 +124,7 @@ def counts(warehouse):
     return {table: warehouse.query(f"SELECT count(*) AS n FROM {table}").dicts()[0]["n"] for table in tables}
 
 
-def test_writers_that_die_and_a_server_that_crashes_lose_nothing_and_store_nothing_twice(written):
+def test_killed_writers_and_a_crashed_server_lose_nothing_and_store_nothing_twice(written):
     place, runs = written
     with Warehouse.open(place, read_only=True) as warehouse, warehouse.transaction():  # without a turn: it only reads
         results = [result for run in runs.values() for result in run.results]
@@ -254,18 +254,20 @@ def test_every_writer_is_repeated_where_the_server_cuts_it_or_its_answer_is_lost
         assert warehouse.query("SELECT triage FROM alerts").dicts() == [{"triage": "noise"}]
 
 
-def test_an_error_that_does_not_pass_says_what_was_tried():
+def test_a_persistent_error_lists_the_attempts():
     def fail():
         raise connections.storage_error("Unable to connect to Postgres", "bench")
 
     for lock_timeout_s, said in ((0.0, "tried once"), (0.05, r"tried [2-9] times in 0\.05 s")):
         of_lake = lake.Lake(place=LakePlace.parse("ducklake:a.ducklake"), lock_timeout_s=lock_timeout_s)
-        with pytest.raises(StorageError, match=f"Unable to connect to Postgres: {said}: see that the server runs"):
+        with pytest.raises(
+            StorageError, match=f"Unable to connect to Postgres: {said}: check that the server is running"
+        ):
             of_lake.repeated(fail)
 
 
 @thorough
-def test_who_reads_sees_a_whole_state_while_another_writes_and_nobody_waits(written, make_run):
+def test_readers_see_a_snapshot_while_another_writes_and_nobody_waits(written, make_run):
     place, _ = written
     with Warehouse.open(place) as writing, Warehouse.open(place, read_only=True) as reading:
         before = counts(reading)
@@ -304,7 +306,7 @@ def place(empty_lake, tmp_path):
 
 @thorough
 @needs_extension
-def test_a_users_sql_and_the_shell_read_a_copy_without_a_way_to_the_lake(place, make_run):
+def test_a_users_sql_and_the_shell_read_a_copy_without_access_to_the_lake(place, make_run):
     with Warehouse.open(place) as warehouse:
         warehouse.ingest(make_run())
     with Warehouse.open(place, for_questions=True) as copy:
@@ -362,7 +364,7 @@ def test_a_macro_in_a_strangers_lake_is_refused(place):
     with Warehouse.open(place) as warehouse, warehouse.transaction() as connection:
         connection.execute("CREATE MACRO len(x) AS 1")
     for options in ({}, {"read_only": True}, {"for_questions": True}):
-        with pytest.raises(FormatError, match='it holds the macro "len"'):
+        with pytest.raises(FormatError, match='it contains the macro "len"'):
             Warehouse.open(place, **options)
 
 
@@ -384,7 +386,7 @@ def test_a_server_that_goes_while_a_writer_opens_the_lake_is_waited_for(place, m
 
 
 @needs_extension
-def test_a_lake_that_is_not_there_is_not_made_by_reading(tmp_path):
+def test_reading_does_not_create_a_missing_lake(tmp_path):
     with pytest.raises(StorageError, match=r"no lake at .*: create it with setup_benchmark_db"):
         Warehouse.open(f"ducklake:{tmp_path / 'none.ducklake'}", read_only=True)
     assert not list(tmp_path.iterdir())
@@ -420,7 +422,7 @@ def test_a_strangers_catalog_file_is_refused_before_it_is_attached(tmp_path, pla
     path = tmp_path / "other.ducklake"
     with duckdb.connect(str(path)) as connection:
         connection.execute(f"CREATE {planted}")
-    with pytest.raises(FormatError, match="refused, and nothing was read from it: it holds the"):
+    with pytest.raises(FormatError, match="refused before reading, since it contains the"):
         Warehouse.open(f"ducklake:{path}")
 
 
@@ -443,9 +445,7 @@ def test_an_older_lake_gets_the_tables_and_columns_that_it_lacks_with_their_comm
         assert altered == 'ALTER TABLE "alerts" ADD COLUMN "note" VARCHAR'
         assert all(statement.startswith("COMMENT ON ") for statement in rest)
         present["alerts"].discard("triage")
-        with pytest.raises(
-            StorageError, match=r"alerts\.triage needs a value: the lake cannot be upgraded in its place"
-        ):
+        with pytest.raises(StorageError, match=r"alerts\.triage needs a value: the lake cannot be upgraded in place"):
             lake.lake_statements(model, present)
 
 
@@ -461,7 +461,7 @@ def test_a_password_on_the_command_line_is_refused_and_not_shown(name, capsys):
 
 
 @pytest.mark.parametrize("name", ["ducklake:", "ducklake:x.duckdb", "ducklake:postgres:bench", "ducklake:postgres:"])
-def test_a_name_that_is_no_lake_is_a_mistake_of_usage(name):
+def test_an_invalid_lake_name_is_a_usage_error(name):
     with pytest.raises(
         UsageError, match=r"expected ducklake:FILE\.ducklake or ducklake:postgres:dbname=NAME host=HOST"
     ):
@@ -473,7 +473,7 @@ def test_a_missing_extension_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(StorageError) as caught:
         Warehouse.open(f"ducklake:{tmp_path / 'a.ducklake'}")
-    assert "needs its extension ducklake for this, and cannot load it" in str(caught.value)
+    assert "needs its extension ducklake for this, but cannot load it" in str(caught.value)
     assert 'pip install "benchhouse[lake]"' in str(caught.value)
     assert "INSTALL ducklake" in str(caught.value)
 
@@ -530,7 +530,7 @@ def test_a_lake_in_a_file_is_found_without_the_folder_that_it_was_made_with(empt
 
 @needs_extension
 def test_an_object_store_of_an_unknown_kind_is_refused(tmp_path):
-    with pytest.raises(StorageError, match=r"ftp:// is no object store: expected one of s3"):
+    with pytest.raises(StorageError, match=r"ftp:// is not an object store: expected one of s3"):
         Warehouse.open(f"ducklake:{tmp_path / 'a.ducklake'}?data_path=ftp://x/y")
 
 

@@ -84,7 +84,7 @@ def test_a_run_read_block_by_block_is_stored_as_one_read_at_once(warehouse, spoo
     assert verify(warehouse) == []
 
 
-def test_of_a_run_with_too_many_samples_the_quantiles_are_stored_and_said(
+def test_a_run_with_too_many_samples_is_stored_with_quantiles_and_a_note(
     tmp_path, database, warehouse, spool_run, streamed, monkeypatch, capsys
 ):
     path, run = spool_run(launches=3, iterations=500, batch_sizes=(1, 2), sequence_lengths=(32,))
@@ -148,7 +148,7 @@ def test_limits_of_a_launch_and_of_the_rest_are_named(spool_run, streamed, monke
     with pytest.raises(FormatError, match="samples: more than 40 of one launch and metric"):
         spool.read_run(path)
     monkeypatch.setattr(large_samples, "MAX_REST_BYTES", 1000)
-    with pytest.raises(FormatError, match=r"more than 0\.001 MB besides its samples"):
+    with pytest.raises(FormatError, match=r"more than 0\.001 MB without its samples"):
         spool.read_run(path)
 
 

@@ -52,7 +52,7 @@ def test_a_noisy_result_is_accepted_until_there_is_a_valid_one_and_an_invalid_on
     assert stands(warehouse) == (noisy.run_id, valid.run_id)
 
 
-def test_what_is_kept_is_what_the_results_make_of_it(warehouse, make_run):
+def test_the_latest_results_equal_those_computed_from_the_results(warehouse, make_run):
     for model_id in ("bert-base-uncased", "gpt2", "bert-base-uncased"):
         warehouse.ingest(make_run(model_id=model_id))
     kept = warehouse.query(KEPT).dicts()
@@ -62,7 +62,7 @@ def test_what_is_kept_is_what_the_results_make_of_it(warehouse, make_run):
     assert warehouse.query(KEPT).dicts() == kept
 
 
-def test_a_head_that_is_not_as_the_results_make_it_is_found(warehouse, run):
+def test_verify_finds_outdated_latest_results(warehouse, run):
     warehouse.ingest(run(1, "valid"))
     warehouse.query("UPDATE series_heads SET accepted_result_id = NULL")
     assert [finding.kind for finding in verify(warehouse)] == ["heads"]

@@ -10,13 +10,13 @@ from benchmarking.core.records import Doubt, Point, Samples, from_json, to_json
 from tests.helpers.load import make_requests
 
 
-def test_a_run_comes_out_as_it_went_in(warehouse, make_run):
+def test_a_stored_run_is_read_back_unchanged(warehouse, make_run):
     run = full_run(make_run)
     assert warehouse.ingest(run)
     assert rebuilt(warehouse, run.run_id) == run
 
 
-def test_a_run_with_nothing_in_it_comes_out_as_it_went_in(warehouse, make_run):
+def test_an_empty_run_is_read_back_unchanged(warehouse, make_run):
     run = dataclasses.replace(make_run(), results=(), loads=(), status="failed", error="no such model")
     assert warehouse.ingest(run)
     assert rebuilt(warehouse, run.run_id) == run

@@ -39,11 +39,11 @@ def test_a_profile_is_json_and_back_without_loss():
     assert profile_from_json(to_json(profile), "here") == profile
     with pytest.raises(FormatError, match="not a benchhouse profile"):
         profile_from_json(to_json(make_run()), "here")
-    with pytest.raises(FormatError, match="format_version is 2"):
+    with pytest.raises(FormatError, match="expected format_version 1, found 2"):
         profile_from_json({**to_json(profile), "format_version": 2}, "here")
 
 
-def test_files_of_runs_and_profiles_are_loaded_together_and_traces_are_passed_over(warehouse, tmp_path):
+def test_files_of_runs_and_profiles_are_loaded_together_and_traces_are_skipped(warehouse, tmp_path):
     (tmp_path / "run.json").write_text(dumps(make_run()))
     (tmp_path / "profiling_results_a.json").write_text(dumps(make_profile()))
     (tmp_path / "trace_a.json").write_text("{}")
@@ -57,11 +57,11 @@ def test_files_of_runs_and_profiles_are_loaded_together_and_traces_are_passed_ov
         spool.read_run(tmp_path / "profiling_results_a.json")
 
 
-def test_another_profile_of_the_same_id_is_refused(warehouse):
+def test_a_different_profile_with_the_same_id_is_refused(warehouse):
     profile = make_profile()
     assert warehouse.ingest_profile(profile, source_sha256="a")
     assert not warehouse.ingest_profile(profile, source_sha256="a")
-    with pytest.raises(FormatError, match="already stored with other content"):
+    with pytest.raises(FormatError, match="already stored with different content"):
         warehouse.ingest_profile(make_profile(2.0, profile_id=profile.profile_id), source_sha256="b")
 
 
@@ -103,7 +103,7 @@ def test_layers_are_compared_against_the_change_of_the_others(warehouse):
     assert found.differs["torch"] == ["2.1", "2.3"]
 
 
-def test_the_service_tells_the_measured_peaks_and_none_without_a_database(database, tmp_path, capsys):
+def test_the_service_prints_the_measured_peaks_and_none_without_a_database(database, tmp_path, capsys):
     profile = make_profile()
     hardware_id = profile.run.hardware.hardware_id
     with Warehouse.open(database) as warehouse:

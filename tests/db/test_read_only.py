@@ -127,7 +127,7 @@ def outcomes(tmp_path_factory, make_run):
 
 
 @pytest.mark.parametrize("name", READING)
-def test_what_only_reads_works_on_a_read_only_medium(outcomes, name):
+def test_reading_commands_work_on_a_read_only_medium(outcomes, name):
     if name == "chart":
         pytest.importorskip("seaborn")
     nothing_to_compare = 3
@@ -135,7 +135,7 @@ def test_what_only_reads_works_on_a_read_only_medium(outcomes, name):
 
 
 @pytest.mark.parametrize("name", WRITING)
-def test_what_writes_is_one_clear_line_on_a_read_only_medium(outcomes, name):
+def test_writing_commands_are_one_clear_line_on_a_read_only_medium(outcomes, name):
     code, error = outcomes[0][name]
     assert code == 1
     assert error.count("\n") == 1
@@ -148,7 +148,7 @@ def test_nothing_of_a_read_only_medium_changes(outcomes):
 
 
 @pytest.mark.parametrize("flags", [["--verify"], ["--backup", "copy.duckdb"], ["--verify", "--backup", "copy.duckdb"]])
-def test_a_file_of_an_older_version_is_looked_at_and_stays_as_it_is(tmp_path, monkeypatch, make_run, flags):
+def test_a_file_of_an_older_version_is_inspected_and_left_unchanged(tmp_path, monkeypatch, make_run, flags):
     monkeypatch.chdir(tmp_path)
     with Warehouse.open("a.duckdb") as warehouse:
         warehouse.ingest(make_run())
@@ -161,7 +161,7 @@ def test_a_file_of_an_older_version_is_looked_at_and_stays_as_it_is(tmp_path, mo
         assert verify_file(tmp_path / "copy.duckdb") == []
 
 
-def test_verify_does_not_take_a_log_into_the_file(tmp_path, spool_run):
+def test_verify_does_not_write_the_log_into_the_file(tmp_path, spool_run):
     path = tmp_path / "place" / "a.duckdb"
     Warehouse.open(path).close()
     leave_log(path, spool_run()[0])

@@ -63,7 +63,7 @@ def test_launches_of_a_load_are_compared_by_their_own_rates_not_by_their_latenci
 def test_requests_with_a_field_that_lacks_a_value_are_refused(warehouse):
     load = make_load()
     bad = replace(load.results[0], requests=(make_requests(end_ms=(1.0,)),))
-    with pytest.raises(FormatError, match=r"a value for each request, but there are .*end_ms 1"):
+    with pytest.raises(FormatError, match=r"expected one value per request in every field, found .*end_ms 1"):
         warehouse.ingest(replace(load, results=(bad,)))
 
 
@@ -78,7 +78,7 @@ def test_merging_takes_requests_with_their_load_once(warehouse, database):
         merge(warehouse, database)
 
 
-def test_a_request_of_no_load_is_found(warehouse):
+def test_a_request_without_a_load_is_found(warehouse):
     warehouse.ingest(make_load())
     warehouse.query("INSERT INTO requests BY NAME SELECT * REPLACE ('gone' AS result_id) FROM requests LIMIT 1")
     assert {(one.kind, one.subject) for one in verify(warehouse)} == {("orphan", "gone")}

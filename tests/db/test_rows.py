@@ -29,7 +29,7 @@ def test_times_become_naive_utc():
     assert utc("2026-01-02T03:04:05.123456", "x") == datetime(2026, 1, 2, 3, 4, 5, 123456)
 
 
-def test_a_time_that_is_none_is_refused_by_name():
+def test_an_invalid_time_is_refused_by_name():
     with pytest.raises(FormatError, match="run 7: started_at: expected a time in ISO 8601, found 'noon'"):
         utc("noon", "run 7: started_at")
 
@@ -56,7 +56,7 @@ def test_axes_have_columns_and_stay_in_axes(make_run):
     assert [row[name] for name in FURTHER] == [None] * 5
 
 
-def test_a_metric_cannot_take_the_place_of_a_column_that_is_none(make_run):
+def test_a_metric_cannot_replace_a_column_that_is_not_a_metric(make_run):
     run = with_result(make_run(), metrics={"run_id": 1.0})
     (row,) = rows_of(run)["benchmark_results"]
     assert row["run_id"] == run.run_id
@@ -93,7 +93,7 @@ def test_a_run_that_never_loaded_has_no_load_time(make_run):
     assert row["loads"] == "[]"
 
 
-def test_what_was_prepared_is_in_columns_and_whole(make_run):
+def test_the_preparation_is_stored_in_columns_and_as_json(make_run):
     build = {"kind": "onnx", "digest": "ab", "build_s": 12, "is_new": False, "exporter": "torch.onnx", "opset": 20}
     preparation = Preparation(build=build, missing={"b1 s32": "failed: x"})
     (row,) = rows_of(dataclasses.replace(make_run(), preparation=preparation))["benchmark_runs"]
@@ -102,7 +102,7 @@ def test_what_was_prepared_is_in_columns_and_whole(make_run):
     assert json.loads(row["preparation"]) == {"build": build, "references": {}, "missing": {"b1 s32": "failed: x"}}
 
 
-def test_a_build_that_tells_nonsense_is_kept_whole_and_in_no_column(make_run):
+def test_a_build_with_invalid_values_is_stored_as_json_only(make_run):
     preparation = Preparation(build={"build_s": "long", "is_new": 1, "exporter": None})
     (row,) = rows_of(dataclasses.replace(make_run(), preparation=preparation))["benchmark_runs"]
     assert [row[name] for name in ("build_s", "build_is_new", "exporter", "build_kind")] == [None] * 4
@@ -124,12 +124,12 @@ def test_dtypes_of_the_weights_are_those_that_were_read_back(make_run, verified,
     assert json.loads(row["weight_dtypes"]) == dtypes
 
 
-def test_what_read_nothing_back_has_no_dtypes(make_run):
+def test_a_run_that_read_nothing_back_has_no_dtypes(make_run):
     (row,) = rows_of(dataclasses.replace(make_run(), loads=()))["benchmark_runs"]
     assert (row["weight_dtypes"], row["is_simulated"]) == (None, False)
 
 
-def test_an_adapter_that_only_the_launch_saw_to_be_software_makes_a_run_a_simulator_s(make_run):
+def test_a_software_adapter_found_only_at_launch_makes_a_run_simulated(make_run):
     run = make_run()
     loads = (*run.loads[:-1], dataclasses.replace(run.loads[-1], verified={"is_simulated": True}))
     (row,) = rows_of(dataclasses.replace(run, loads=loads))["benchmark_runs"]
@@ -147,7 +147,7 @@ def test_the_command_can_be_typed_again(make_run):
     assert tuple(shlex.split(row["command"])) == command
 
 
-def test_a_point_met_twice_is_one_series(make_run):
+def test_a_repeated_point_is_one_series(make_run):
     run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
     again = dataclasses.replace(run.results[0], result_id="second")
     rows = rows_of(dataclasses.replace(run, results=(*run.results, again)))
@@ -156,12 +156,12 @@ def test_a_point_met_twice_is_one_series(make_run):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_number_that_is_none_is_refused_by_name(make_run, value):
+def test_a_non_finite_number_is_refused_by_name(make_run, value):
     with pytest.raises(FormatError, match=r"\(b1 s32\): latency_median_ms is -?(nan|inf), which is not a finite"):
         rows_of(with_result(make_run(), metrics={"latency_median_ms": value}))
 
 
-def test_a_sample_that_is_no_number_is_refused_by_name(make_run):
+def test_a_non_finite_sample_is_refused_by_name(make_run):
     samples = Samples(
         launch=0,
         phase="measure",

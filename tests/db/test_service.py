@@ -15,7 +15,7 @@ from db.service import main
 from db.warehouse import Warehouse
 
 
-def test_a_missing_database_is_made(tmp_path):
+def test_a_missing_database_is_created(tmp_path):
     path = tmp_path / "new.duckdb"
     assert main(["prepare", str(path)]) == 0
     with Warehouse.open(path, create=False) as warehouse:

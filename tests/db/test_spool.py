@@ -33,7 +33,7 @@ def test_a_file_that_was_cut_off_is_refused_by_name(spool_run, share):
         (b"[1, 2]", "not a benchhouse run"),
         (b"\xff\xfe\x00junk", "not JSON"),
         (b"[" * 100_000, "not JSON"),
-        (b'{"format": "benchhouse-run", "format_version": 99}', "format 99 is newer than this program knows"),
+        (b'{"format": "benchhouse-run", "format_version": 99}', "format 99 is newer than the supported 1"),
         (b'{"format": "benchhouse-run", "format_version": 1, "x": NaN}', "NaN is not a number"),
         (b'{"format": "benchhouse-run", "format_version": 1}', "missing field 'cell'"),
     ],

@@ -35,7 +35,7 @@ ONE_TRY = {
 }
 
 
-def test_who_writes_repeats_its_transaction_where_errors_of_a_lake_pass():
+def test_writers_repeat_their_transaction_after_temporary_errors_of_a_lake():
     """`Warehouse.change` repeats; a plain `transaction` is for the modules above."""
     asked = re.compile(r"\.transaction\(\)")
     found = {

@@ -75,11 +75,11 @@ def test_csv_has_every_digit(value, expected):
         ("a\nb\x1b[31m", "a\\nb\\x1b[31m"),
     ],
 )
-def test_people_read_six_digits(value, expected):
+def test_numbers_for_people_have_six_digits(value, expected):
     assert readable(value) == expected
 
 
-def test_what_could_steer_a_terminal_or_turn_the_line_is_an_escape():
+def test_control_and_direction_characters_are_escaped():
     assert visible("\x9b2J\u202e\u2028") == "\\x9b2J\\u202e\\u2028"
     assert visible("日本 é") == "日本 é"
 

@@ -55,7 +55,7 @@ def test_exact_rows_of_a_small_run(warehouse, make_run):
     ]
 
 
-def test_a_run_goes_in_once(warehouse, make_run):
+def test_a_run_is_stored_once(warehouse, make_run):
     run = make_run()
     assert warehouse.ingest(run, source_sha256="ab") is True
     assert warehouse.ingest(run) is False
@@ -99,7 +99,7 @@ def test_a_result_of_another_run_is_refused_with_its_whole_run(warehouse, make_r
         ({"point": Point(batch_size=0)}, "batch_size"),
     ],
 )
-def test_a_value_no_column_takes_is_an_error_of_ours(warehouse, make_run, change, words):
+def test_a_value_out_of_a_columns_range_is_our_error(warehouse, make_run, change, words):
     run = make_run()
     with pytest.raises(StorageError, match=words):
         warehouse.ingest(dataclasses.replace(run, results=(dataclasses.replace(run.results[0], **change),)))
@@ -107,13 +107,13 @@ def test_a_value_no_column_takes_is_an_error_of_ours(warehouse, make_run, change
 
 @pytest.mark.parametrize("value", ["'nan'", "'infinity'", "'-infinity'"])
 @pytest.mark.parametrize("column", ["latency_median_ms", "latency_ci_low_ms", "energy_idle_w", "flops"])
-def test_the_database_itself_refuses_numbers_that_are_none(warehouse, make_run, column, value):
+def test_the_database_itself_refuses_non_finite_numbers(warehouse, make_run, column, value):
     warehouse.ingest(make_run())
     with pytest.raises(StorageError, match=column):
         warehouse.query(f"UPDATE benchmark_results SET {column} = {value}::DOUBLE")
 
 
-def test_the_database_itself_refuses_samples_that_are_no_numbers(warehouse, make_run):
+def test_the_database_itself_refuses_non_finite_samples(warehouse, make_run):
     warehouse.ingest(make_run())
     with pytest.raises(StorageError, match="samples"):
         warehouse.query("UPDATE raw_benchmark_data SET samples = [1.0, 'nan'::DOUBLE]")
@@ -135,7 +135,7 @@ def test_a_metric_named_as_an_axis_does_not_become_one(warehouse, make_run):
         ({"audio_seconds": math.inf}, "must not contain inf"),
     ],
 )
-def test_an_axis_its_column_cannot_hold_is_an_error_of_ours(warehouse, make_run, row_counts, axes, words):
+def test_an_axis_value_out_of_its_columns_range_is_our_error(warehouse, make_run, row_counts, axes, words):
     run = make_run()
     point = Point(batch_size=1, axes=axes)
     with pytest.raises(FormatError, match=words):

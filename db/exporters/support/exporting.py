@@ -1,6 +1,6 @@
-"""An export: what is requested, the exporters (one module a target, each with a `PLUGIN`), and their output.
+"""An export: the request, the exporters (one module per target, each with a `PLUGIN`), and their output.
 
-An output is stdout, a new file or a new folder. It appears under its name when it is complete, and never over another.
+The output is stdout, a new file or a new folder. It appears under its name when complete, and never replaces anything.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 PACKAGE = "db.exporters"
 Tables = Literal["results", "all"]
-"""The selected results alone, or everything down to their raw samples."""
+"""Only the selected results, or everything down to their raw samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """What to export, and where to."""
+    """What to export, and where."""
 
     selection: Selection
     output: Path | None = None
     """A new file or folder; None for stdout."""
     tables: Tables = "results"
-    """One of the exporter's own."""
+    """One of the exporter's `tables`."""
     anonymous: bool = False
-    """Whether the names of hosts and users are left out; only formats with `can_be_anonymous`."""
+    """Whether to omit host and user names; only for formats with `can_be_anonymous`."""
     notify: Callable[[str], None]
-    """Takes a line about what was left out."""
+    """Receives a line about what was left out."""
 
     @property
     def made(self) -> tuple[Path, ...]:
-        """The output's path; empty for stdout."""
+        """The path of the output; empty for stdout."""
         return () if self.output is None else (self.output,)
 
 
@@ -52,15 +52,15 @@ class Exporter(Protocol):
     name: str
     """The value of `--format`."""
     summary: str
-    """What it writes, in a line."""
+    """What it writes, in one line."""
     tables: tuple[Tables, ...]
     """The values of `--tables`, the default first."""
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
-        """Write the selection; gives the files or folders made, none for stdout.
+        """Write the selection; returns the files or folders created, none for stdout.
 
-        Raises StorageError; UsageError where the selection has nothing that the format can hold, or the target needs a
-        folder or a package that is missing.
+        Raises StorageError. Raises UsageError if the format can represent nothing in the selection, or if a required
+        folder or package is missing.
         """
 
 
@@ -78,7 +78,7 @@ def text_output(output: Path | None) -> Iterator[TextIO]:
         return
     _check_free(output)
     if output.is_dir():
-        raise UsageError(f"{output} is a folder, and the format writes one file: choose the path of a file")
+        raise UsageError(f"{output} is a folder, but the format writes one file: give the path of a file")
     with temporary_sibling(output) as part:
         with _storage_errors(output), part.open("w", encoding="utf-8", newline="") as stream:
             yield stream
@@ -88,9 +88,9 @@ def text_output(output: Path | None) -> Iterator[TextIO]:
 
 @contextmanager
 def folder_output(output: Path | None) -> Iterator[Path]:
-    """A folder to write files into, which gets its name at the end. Raises UsageError and StorageError."""
+    """A folder to write files into, renamed to `output` at the end. Raises UsageError and StorageError."""
     if output is None:
-        raise UsageError("the format writes several files: give a folder for them with --output")
+        raise UsageError("the format writes several files: give a folder with --output")
     _check_free(output)
     with temporary_sibling(output) as part, _storage_errors(output):
         part.mkdir()
@@ -108,9 +108,11 @@ def _check_free(output: Path) -> None:
     if output.is_dir() and not any(output.iterdir()):
         return
     if output.exists() or output.is_symlink():
-        raise UsageError(f"{output} already exists, and an export overwrites nothing: choose another path")
+        raise UsageError(f"{output} already exists: choose another path")
     if not output.absolute().parent.is_dir():
-        raise UsageError(f"{output}: no folder {output.absolute().parent}: create it, or choose another path")
+        raise UsageError(
+            f"{output}: the folder {output.absolute().parent} does not exist: create it, or choose another path"
+        )
 
 
 @contextmanager

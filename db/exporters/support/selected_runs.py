@@ -1,4 +1,4 @@
-"""The rows and runs of a selection, read a month at a time."""
+"""Rows and runs of a selection, read month by month."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL_RESULTS = "SELECT result_id, run_id, started_at FROM all_results WHERE {}"
 WHOLE = (
     "SELECT r.result_id, run_id, run.started_at FROM benchmark_runs run LEFT JOIN benchmark_results r USING (run_id)"
 )
-"""Everything, including the calibrations of devices and runs without a result."""
+"""Everything, including device calibrations and runs without a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,20 @@ class Scope:
         return self.selection.condition == EVERYTHING.condition
 
     def months(self, *, whole: bool = False) -> list[datetime]:
-        """The first days of the months in which runs of the selection started, in order. `whole` as with `read`.
+        """The first days of the months in which selected runs started, in order. `whole` is as in `read`.
 
-        Raises UsageError when nothing is selected.
+        Raises UsageError if nothing is selected.
         """
         sql = "SELECT DISTINCT date_trunc('month', started_at)::TIMESTAMP AS month FROM chosen ORDER BY month"
         months = [row["month"] for row in self.read(sql, whole=whole).dicts()]
         if not months:
             words = f"{self.selection.text!r} selects nothing" if self.selection.text else "nothing is stored"
-            raise UsageError(f"{self.warehouse.path}: {words}, so there is nothing to export")
+            raise UsageError(f"{self.warehouse.path}: {words}: nothing to export")
         return months
 
     def read(self, sql: str, month: datetime | None = None, *, whole: bool = False) -> Table:
-        """The answer to a query that may use `chosen` (result_id, run_id, started_at): the selection, of one month or
-        of all.
+        """The answer to a query that may use `chosen` (result_id, run_id, started_at): the selection in one month, or
+        in all months.
 
         With `whole`, a selection of everything includes what the view all_results does not show.
         """
@@ -63,7 +63,7 @@ class Scope:
         return self.warehouse.query(f"WITH chosen AS ({source}) {sql}", values)
 
     def by_month(self, sql: str) -> Iterator[Table]:
-        """The answers of each month, in order. Raises UsageError when nothing is selected."""
+        """The answer for each month, in order. Raises UsageError if nothing is selected."""
         for month in self.months():
             yield self.read(sql, month)
 
@@ -72,14 +72,14 @@ RUN_IDS = "SELECT run_id FROM chosen GROUP BY run_id ORDER BY min(started_at), r
 
 
 def whole_runs(scope: Scope) -> Iterator[StoredRun]:
-    """Every run with a selected result, with all of its results. Raises UsageError when nothing is selected."""
+    """Every run with a selected result, with all of its results. Raises UsageError if nothing is selected."""
     scope.months(whole=True)
     run_ids = [row["run_id"] for row in scope.read(RUN_IDS, whole=True).dicts()]
     return stored_runs(scope.warehouse, run_ids)
 
 
 def selected_runs(scope: Scope) -> Iterator[StoredRun]:
-    """The runs with those of their results that are selected. Raises UsageError when nothing is selected."""
+    """The runs, with only their selected results. Raises UsageError if nothing is selected."""
     scope.months()
     ids = scope.read("SELECT run_id, result_id FROM chosen").dicts()
     kept = {row["result_id"] for row in ids}
@@ -100,9 +100,9 @@ class RunResult:
 def supported_results(
     runs: Iterable[Run], why_not: Callable[[Run, Result], str | None], request: ExportRequest
 ) -> Iterator[RunResult]:
-    """The results for which `why_not` gives no reason. The others are counted by reason for the user.
+    """The results for which `why_not` returns None. The user is notified of the number of others by reason.
 
-    Raises UsageError when there is none.
+    Raises UsageError if there is none.
     """
     found = 0
     reasons: dict[str, int] = {}
@@ -117,11 +117,11 @@ def supported_results(
     for reason, count in reasons.items():
         request.notify(f"left out: {count} result{'s' * (count > 1)}: {reason}")
     if not found:
-        raise UsageError("the selection has no result that the format can hold")
+        raise UsageError("the selection has no result that the format supports")
 
 
 def values(result: Result, metric: str) -> list[float]:
-    """The raw samples of a metric, launch by launch; empty where there are none."""
+    """The raw samples of a metric, launch by launch; empty without any."""
     return [
         value
         for samples in sorted(result.samples, key=lambda samples: samples.launch)

@@ -49,7 +49,7 @@ def test_skipped_results_are_listed_on_stderr(command):
         (["model=none", "--format", "csv"], "'model=none' selects nothing"),
         (["modle=x", "--format", "csv"], "did you mean model"),
         (["--format", "xml"], "invalid choice: 'xml'"),
-        (["--format", "parquet"], "give a folder for them with --output"),
+        (["--format", "parquet"], "give a folder with --output"),
         (["--format", "markdown", "--tables", "all"], "the format markdown supports only results"),
         ([], "--format"),
     ],
@@ -63,7 +63,7 @@ def test_invalid_requests_are_one_line_and_exit_2(command, arguments, words):
 
 def test_an_empty_warehouse_has_nothing_to_export(database, capsys):
     assert main(["export", "--format", "csv", "--db-path", str(database)]) == 2
-    assert "nothing is stored, so there is nothing to export" in capsys.readouterr().err
+    assert "nothing is stored: nothing to export" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_a_recommendation_that_nothing_meets_is_an_answer(answers):
     [
         ("writing", "DELETE is not read-only"),
         ("file", "Cannot access file"),
-        ("flag", "no statement"),
+        ("flag", "expected a statement"),
         ("large", "the limit is 400000: narrow the request"),
         ("unknown", "nosuch"),
     ],

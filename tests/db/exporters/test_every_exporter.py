@@ -19,7 +19,7 @@ def test_the_exporters_are_those_promised():
 
 @pytest.mark.parametrize("name", WITHOUT_PACKAGES)
 def test_an_empty_selection_creates_nothing(export, tmp_path, name):
-    with pytest.raises(UsageError, match="'model=none' selects nothing, so there is nothing to export"):
+    with pytest.raises(UsageError, match="'model=none' selects nothing: nothing to export"):
         export(name, tmp_path / "out", "model=none")
     assert list(tmp_path.iterdir()) == []
 
@@ -28,7 +28,7 @@ def test_an_empty_selection_creates_nothing(export, tmp_path, name):
 def test_an_existing_output_is_never_overwritten(export, tmp_path, name):
     output = tmp_path / "out"
     output.write_text("mine")
-    with pytest.raises(UsageError, match="already exists, and an export overwrites nothing"):
+    with pytest.raises(UsageError, match="already exists: choose another path"):
         export(name, output)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
@@ -46,21 +46,21 @@ def test_an_export_that_fails_midway_leaves_nothing(export, tmp_path, name, monk
 
 
 def test_a_missing_parent_folder_is_reported(export, tmp_path):
-    with pytest.raises(UsageError, match=r": no folder .*: create it"):
+    with pytest.raises(UsageError, match=r": the folder .* does not exist: create it"):
         export("csv", tmp_path / "none" / "out.csv")
 
 
 def test_several_files_need_a_folder_which_may_be_empty(export, tmp_path):
-    with pytest.raises(UsageError, match="give a folder for them with --output"):
+    with pytest.raises(UsageError, match="give a folder with --output"):
         export("parquet")
     folder = tmp_path / "out"
     folder.mkdir()
     export("parquet", folder)
     assert (folder / "series").is_dir()
-    with pytest.raises(UsageError, match="already exists, and an export overwrites nothing"):
+    with pytest.raises(UsageError, match="already exists: choose another path"):
         export("parquet", folder)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="is a folder, and the format writes one file"):
+    with pytest.raises(UsageError, match="is a folder, but the format writes one file"):
         export("csv", tmp_path / "empty")
 
 

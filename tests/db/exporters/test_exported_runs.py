@@ -42,7 +42,7 @@ def test_a_run_is_exported_whole(export, asked_warehouse, capsys):
 def test_one_run_may_be_one_file_and_several_may_not(export, tmp_path):
     export("json", tmp_path / "one.json", "model=vit")
     assert json.loads((tmp_path / "one.json").read_text())["cell"]["workload"]["model_id"] == "vit"
-    with pytest.raises(UsageError, match="a run file holds one run, and several are selected"):
+    with pytest.raises(UsageError, match="a run file contains one run, but several are selected"):
         export("json", tmp_path / "two.json", "model=gpt2")
 
 
@@ -58,7 +58,7 @@ def test_omitted_compacted_samples_are_reported(export, warehouse, make_run, tmp
     with warehouse.cursor() as cursor:
         cursor.execute("UPDATE raw_benchmark_data SET samples = [], sketch = [1.0], compacted_at = now()::TIMESTAMP")
     (note,) = export("json", tmp_path / "out", warehouse=warehouse)
-    assert "raw samples of 2 launches and metrics were compacted" in note
+    assert "left out the quantiles of 2 launches and metrics, whose raw samples were compacted" in note
 
 
 def test_transformers_format_has_text_generation_on_torch_in_seconds(export, capsys):
@@ -101,7 +101,7 @@ def test_the_first_layout_has_statistics_of_all_calls_in_seconds(export, capsys)
 
 
 def test_without_a_supported_result_no_file_is_created(export, tmp_path):
-    with pytest.raises(UsageError, match="the selection has no result that the format can hold"):
+    with pytest.raises(UsageError, match="the selection has no result that the format supports"):
         export("transformers_benchmark_v2", tmp_path / "out.json", "model=vit")
     assert list(tmp_path.iterdir()) == []
 

@@ -64,7 +64,7 @@ def test_a_real_store_has_runs_with_parameters_metrics_tags_and_artifacts(export
 
 
 @pytest.mark.slow
-def test_a_run_left_half_exported_is_exported_again(export, tmp_path):
+def test_a_partly_exported_run_is_exported_again(export, tmp_path):
     mlflow = pytest.importorskip("mlflow", reason="needs MLflow: pip install 'benchhouse[mlflow]'")
     pytest.importorskip("alembic", reason="needs alembic, as MLflow's SQLite store does")
     store = tmp_path / "store"

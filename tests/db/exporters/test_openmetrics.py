@@ -83,7 +83,7 @@ def test_a_series_has_one_value_per_time_and_the_rest_is_reported(export, wareho
     for slowdown in (1.0, 2.0):
         warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(4,), slowdown=slowdown, iterations=3))
     (note,) = export("openmetrics", warehouse=warehouse)
-    assert note == "left out: 1 results of a series with another one of the same time"
+    assert note == "left out: 1 results at the same time as another one of their series"
     found = [one for one in samples(capsys.readouterr().out) if one[0] == "benchhouse_latency_median_seconds"]
     assert len(found) == 1
 

@@ -83,7 +83,7 @@ def slots(*columns):
     ],
     ids=["no limit", "fits", "text narrowed", "the widest first", "the last out", "the empty out", "never none"],
 )
-def test_columns_are_fitted_to_the_room(columns, room, widths):
+def test_columns_are_fitted_to_the_width(columns, room, widths):
     found = [width for _, width in fitting_columns(slots(*columns), room)]
     assert sum(found) == sum(widths)
     assert len(found) == len(widths)
@@ -99,7 +99,7 @@ def test_a_number_never_loses_a_digit_in_a_narrow_terminal():
     assert "x…" in text
 
 
-def test_columns_that_are_left_out_are_counted():
+def test_dropped_columns_are_counted():
     what = answer([(f"column_{n}", "INTEGER") for n in range(9)], tuple(range(9)))
     text = written(write_table, what, width=30, is_terminal=True)
     assert text.splitlines()[-1].startswith("6 more columns: select fewer")
@@ -114,7 +114,7 @@ def test_a_pipe_gets_every_column_and_every_word_within_100_columns():
         assert part in text
 
 
-def test_vertical_cuts_nothing():
+def test_vertical_truncates_nothing():
     text = written(write_vertical, answer(MIXED, ("x" * 200, 1, None)), width=20)
     assert text == f"── row 1\nmodel  {'x' * 200}\nn      1\nms     -\n"
 
@@ -125,7 +125,7 @@ def test_csv_has_no_cell_that_a_spreadsheet_would_execute():
     assert list(csv.reader(io.StringIO(text))) == [["'=name()", "ms"], ["'=HYPERLINK(1)", "-1.5"], ["-2", "1.0"]]
 
 
-def test_csv_gives_back_what_went_in():
+def test_csv_round_trips():
     nasty = 'a,"b"\nc'
     text = written(write_csv, answer(MIXED, (nasty, None, 0.1 + 0.2), ("", 1, 1e300)))
     rows = list(csv.reader(io.StringIO(text)))

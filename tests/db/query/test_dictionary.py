@@ -65,7 +65,7 @@ def test_an_unknown_name_is_an_error_with_similar_names(asked_warehouse):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.question)
-def test_examples_can_be_asked(asked_warehouse, example):
+def test_examples_run(asked_warehouse, example):
     with answering(asked_warehouse.path, example.sql) as answer:
         rows = list(answer.rows)
     assert rows

@@ -66,9 +66,9 @@ def test_parameters_are_bound_and_never_pasted(ask):
         ("SELECT 'é',\n  nothing FROM series", 'line 2, column 3: Referenced column "nothing" not found'),
         ("SELECT * FROM serie", 'line 1, column 15: Table with name serie does not exist!\nDid you mean "series"?'),
         ("SELECT $x", "Values were not provided for the following"),
-        ("", "no statement: give one"),
-        ("-- nothing", "no statement: give one"),
-        ("SELECT 1; SELECT 2", "2 statements: give one at a time"),
+        ("", "expected a statement"),
+        ("-- nothing", "expected a statement"),
+        ("SELECT 1; SELECT 2", "expected one statement: got 2"),
         ("CREATE TEMP TABLE x (i INTEGER)", "CREATE is not read-only"),
         ("WITH a AS (SELECT 1) DELETE FROM series", "DELETE is not read-only"),
         ("COPY series TO 'x.csv'", "COPY is not read-only"),
@@ -77,7 +77,7 @@ def test_parameters_are_bound_and_never_pasted(ask):
         ("PRAGMA threads = 1", "is not read-only|configuration has been locked"),
     ],
 )
-def test_what_is_no_question_is_refused_in_words(ask, sql, words):
+def test_invalid_statements_are_refused_with_a_message(ask, sql, words):
     import re
 
     with pytest.raises(UsageError) as refused:
@@ -85,7 +85,7 @@ def test_what_is_no_question_is_refused_in_words(ask, sql, words):
     assert re.search(words if "|" in words else re.escape(words), str(refused.value))
 
 
-def test_data_at_fault_is_no_mistake_of_the_one_who_asks(ask):
+def test_an_error_in_the_data_is_not_a_usage_error(ask):
     with pytest.raises(StorageError, match=r"line 1, column 1[0-9]: Could not convert string 'x' to INT32"):
         ask("SELECT 'x'::INTEGER")
 
@@ -104,7 +104,7 @@ def test_a_pivot_is_one_statement(ask):
     assert (names, row) == (("eager", "onnxruntime"), (3, 1))
 
 
-def test_the_time_limit_stops_a_question_and_the_reading_of_its_answer(ask):
+def test_the_time_limit_stops_a_query_and_reading_its_answer(ask):
     started = time.monotonic()
     for sql in ("SELECT count(*) FROM range(1_000_000_000_000)", "SELECT * FROM range(1_000_000_000_000)"):
         with pytest.raises(TimeLimitError, match=r"no answer within 0\.2 s") as over:
@@ -120,7 +120,7 @@ def test_an_answer_is_read_as_it_is_consumed(asked_database):
         assert [next(answer.rows) for _ in range(3)] == [(0,), (1,), (2,)]
 
 
-def test_places_are_counted_in_characters_from_1():
+def test_positions_are_counted_in_characters_from_1():
     assert error_position("SELECT 'é', x", len("SELECT 'é', ".encode())) == "line 1, column 13"
     assert error_position("a\nbc", 3) == "line 2, column 2"
     assert error_position("", 0) == "line 1, column 1"
@@ -159,12 +159,12 @@ def test_no_more_of_an_answer_is_read_than_the_limit_of_the_reader(asked_databas
         assert list(answer.rows) == 3 * [(100 * "x",)]
     with (
         answering(asked_database, "SELECT repeat('x', 400) FROM range(20_000)", most=most) as answer,
-        pytest.raises(StorageError, match="it has more than 0 MB: select less"),
+        pytest.raises(StorageError, match="the answer has more than 0 MB: select less"),
     ):
         list(answer.rows)
 
 
-def test_no_process_outlives_its_question(ask):
+def test_no_process_outlives_its_query(ask):
     import psutil
 
     with pytest.raises(TimeLimitError):

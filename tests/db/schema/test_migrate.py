@@ -69,7 +69,7 @@ def test_migrating_twice_changes_nothing(connection):
 
 
 @pytest.mark.parametrize("version", [step.version for step in migrate.migrations()])
-def test_each_older_version_becomes_what_a_new_database_is(connection, version):
+def test_each_older_version_is_upgraded_to_the_schema_of_a_new_database(connection, version):
     make_version(connection, version)
     migrate.migrate(connection, "x")
     with Warehouse.open(MEMORY) as fresh:
@@ -97,7 +97,7 @@ def test_a_migration_that_fails_leaves_nothing_of_itself(connection):
     assert [version for version, _ in applied(connection)] == list(range(1, NEXT + 1))
 
 
-def test_a_database_of_a_newer_program_is_refused_and_left_alone(tmp_path):
+def test_a_database_of_a_newer_program_is_refused_and_left_unchanged(tmp_path):
     path = tmp_path / "a.duckdb"
     with Warehouse.open(path) as warehouse:
         warehouse.query("INSERT INTO schema_migrations VALUES (99, '0099_later', 'x', now()::TIMESTAMP)")
@@ -140,7 +140,7 @@ def test_columns_with_a_unit_in_their_name_explain_it(warehouse, ending, unit):
     assert [row["column_name"] for row in found if not re.search(unit, row["comment"])] == []
 
 
-def test_every_metric_that_is_agreed_on_has_a_column(warehouse):
+def test_every_common_metric_has_a_column(warehouse):
     sql = "SELECT column_name FROM duckdb_columns() WHERE table_name = 'benchmark_results' AND data_type = 'DOUBLE'"
     columns = {row["column_name"] for row in warehouse.query(sql).dicts()}
     latency = {

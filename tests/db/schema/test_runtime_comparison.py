@@ -71,7 +71,7 @@ def test_an_invalid_result_is_shown_last_and_has_no_speedup(warehouse, eager, gr
     ]
 
 
-def test_an_invalid_result_does_not_stand_where_a_valid_one_is(warehouse, eager, graphs, make_run):
+def test_an_invalid_result_does_not_replace_a_valid_one(warehouse, eager, graphs, make_run):
     warehouse.ingest(eager)
     warehouse.ingest(graphs)
     later = make_run(**ONE, runtime="onnxruntime", slowdown=0.2, started_at="2026-05-01T00:00:00Z")
@@ -102,7 +102,7 @@ def test_openvino_s_cpu_is_the_cpu_and_its_gpu_is_not(warehouse, eager, graphs):
 
 
 @pytest.mark.parametrize("fields", [{"num_threads": 1}, {"cpu_list": "0-3"}], ids=lambda fields: next(iter(fields)))
-def test_only_like_is_compared_with_like(warehouse, eager, graphs, fields):
+def test_only_comparable_results_are_compared(warehouse, eager, graphs, fields):
     warehouse.ingest(eager)
     warehouse.ingest(in_cell(graphs, **fields))
     assert sorted(rows(warehouse, "runtime, speedup")) == [("eager", 1.0), ("onnxruntime", None)]

@@ -76,7 +76,7 @@ def warehouse_of_old(upgraded, tmp_path):
         yield warehouse
 
 
-def test_old_rows_are_carried_over_into_the_columns_of_today(upgraded, version):
+def test_old_rows_are_migrated_into_the_current_columns(upgraded, version):
     with Warehouse.open(upgraded, read_only=True) as warehouse:
         rows = warehouse.query(
             "SELECT model_id, image_size, audio_seconds, steps FROM latest_results WHERE axes <> '{}' ORDER BY ALL"
@@ -107,7 +107,7 @@ def test_old_rows_are_carried_over_into_the_columns_of_today(upgraded, version):
         assert verify(warehouse) == []
 
 
-def test_everything_else_stays_as_it_was(old, upgraded):
+def test_everything_else_is_unchanged(old, upgraded):
     import duckdb
 
     with (
@@ -130,7 +130,7 @@ def test_upgrading_twice_is_upgrading_once(upgraded):
     assert upgraded.read_bytes() == before
 
 
-def test_an_upgraded_file_takes_new_runs_and_families(warehouse_of_old, make_run, monkeypatch):
+def test_an_upgraded_file_stores_new_runs_and_families(warehouse_of_old, make_run, monkeypatch):
     warehouse_of_old.ingest(make_run(started_at="2026-06-01T00:00:00Z"))
     warehouse_of_old.ingest(make_run(**VISION, started_at="2026-06-01T00:00:00Z"))
     counts = warehouse_of_old.query(
@@ -160,7 +160,7 @@ def test_the_series_of_a_text_point_has_the_id_it_always_had(warehouse, make_run
     assert json.loads(series["hashed_keys"])["axes"] == {}
 
 
-def test_processors_make_a_series_of_their_own_and_change_no_other_s_id(warehouse, make_run):
+def test_processors_make_a_separate_series_and_change_no_other_id(warehouse, make_run):
     run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
     warehouse.ingest(run)
     other = make_run(batch_sizes=(1,), sequence_lengths=(32,))

@@ -85,7 +85,7 @@ def version_of(path):
 
 
 @pytest.mark.parametrize("version", KILLED)
-def test_killed_at_every_step_it_goes_on_where_it_was(tmp_path, old, version):
+def test_an_upgrade_killed_at_any_step_is_resumed(tmp_path, old, version):
     path = tmp_path / "a.duckdb"
     expected = old(version, path)
     for step in [*range(version + 1, migrate.latest_version() + 1), migrate.VIEWS_VERSION]:
@@ -98,7 +98,7 @@ def test_killed_at_every_step_it_goes_on_where_it_was(tmp_path, old, version):
 
 
 @pytest.mark.parametrize("version", KILLED)
-def test_killed_at_any_time_it_is_upgraded_by_the_next(tmp_path, old, version):
+def test_an_upgrade_killed_at_any_time_is_completed_by_the_next_process(tmp_path, old, version):
     path = tmp_path / "a.duckdb"
     for moment_s in (0.0, *(random.uniform(0.0, 0.6) for _ in range(2))):
         expected = old(version, path)
@@ -111,7 +111,7 @@ def test_killed_at_any_time_it_is_upgraded_by_the_next(tmp_path, old, version):
         path.with_name("a.duckdb.wal").unlink(missing_ok=True)
 
 
-def test_a_log_with_a_changed_table_left_by_an_older_program_is_taken_in(tmp_path, file_of_version, make_run):
+def test_a_log_with_a_changed_table_left_by_an_older_program_is_applied(tmp_path, file_of_version, make_run):
     """DuckDB 1.5 and 2.0 cannot open such a file by themselves, though nothing in it is damaged."""
     path = file_of_version(1, tmp_path / "a.duckdb", make_run())
     code = (

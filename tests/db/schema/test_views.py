@@ -94,13 +94,13 @@ def test_architecture_comparison_takes_medians_over_the_models(warehouse, make_r
     assert per_million == [(pytest.approx(24 / 109.48224),), (pytest.approx(16 / 109.48224),)]
 
 
-def test_architecture_comparison_counts_the_doubtful(warehouse, make_run):
+def test_architecture_comparison_counts_doubtful_results(warehouse, make_run):
     warehouse.ingest(with_result(make_run(**ONE, model_id="a"), **NOISY))
     warehouse.ingest(make_run(**ONE, model_id="b"))
     assert rows(warehouse, "architecture_comparison", "models_count, doubtful_count") == [(2, 1)]
 
 
-def test_latest_results_has_the_newest_of_each_series_whatever_became_of_it(warehouse, make_run):
+def test_latest_results_has_the_newest_of_each_series_with_any_status(warehouse, make_run):
     warehouse.ingest(make_run(batch_sizes=(1, 2), sequence_lengths=(32,), started_at="2026-01-01T00:00:00Z"))
     failed = {"status": "failed", "validity": None, "error": "out of memory", "metrics": {}}
     warehouse.ingest(with_result(make_run(**ONE, started_at="2026-01-02T00:00:00Z"), **failed))
@@ -186,7 +186,7 @@ def test_points_that_differ_in_one_axis_are_not_one_row(warehouse, make_run):
     ]
 
 
-def test_a_calibration_is_no_model(warehouse, make_run):
+def test_a_calibration_is_not_a_model(warehouse, make_run):
     run = make_run(**ONE)
     calibration = dataclasses.replace(run.cell.workload, task="device-calibration", family=None)
     metrics = {**run.results[0].metrics, "flops": 1e9, "achieved_flops_per_sec": 1e12, "peak_flops_per_sec": 1e12}
@@ -235,7 +235,7 @@ def test_device_efficiency_takes_the_latest_valid_result(warehouse, make_run):
     assert rows(warehouse, "device_efficiency", "flops, validity") == [(4e9, "valid")]
 
 
-def test_raw_samples_has_one_row_a_sample_in_order(warehouse, make_run):
+def test_raw_samples_has_one_row_per_sample_in_order(warehouse, make_run):
     warehouse.ingest(make_run(**ONE, launches=2, iterations=3))
     columns = "launch, phase, metric, sample_index, value, unit"
     assert rows(warehouse, "raw_samples ORDER BY launch, sample_index", columns) == [

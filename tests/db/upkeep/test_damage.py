@@ -105,7 +105,7 @@ def kept_of(path):
         (60_000, "it is truncated at byte"),
     ],
 )
-def test_a_file_that_is_cut_off_is_one_line(stored, capsys, bytes_left, words):
+def test_a_truncated_file_is_one_line(stored, capsys, bytes_left, words):
     stored.write_bytes(stored.read_bytes()[:bytes_left])
     assert main(["--verify", "--db-path", "a.duckdb"]) == 1
     out, err = capsys.readouterr()
@@ -135,7 +135,7 @@ def test_a_block_of_a_table_is_named_with_its_columns(stored, capsys, table, col
     assert first.endswith(f"cannot be read: checksum mismatch in the block at byte {place}")
 
 
-def test_the_index_of_a_key_is_looked_at_too(stored):
+def test_the_index_of_a_key_is_checked_too(stored):
     """Of blocks that hold no column, a change is seen in all but the free ones."""
     whole = stored.read_bytes()
     with Warehouse.open(stored, read_only=True) as warehouse:
@@ -168,7 +168,7 @@ def test_a_log_of_another_file_is_named(stored, capsys):
     assert "its log a.duckdb.wal cannot be read, or belongs to another file" in capsys.readouterr().err
 
 
-def test_a_log_that_duckdb_passes_over_in_silence_is_a_finding(stored, capsys):
+def test_a_log_that_duckdb_silently_ignores_is_a_finding(stored, capsys):
     Path("a.duckdb.wal").write_bytes(b"nothing that is a log")
     assert main(["--verify", "--db-path", "a.duckdb", "--quiet"]) == 1
     assert capsys.readouterr().out == (
@@ -176,7 +176,7 @@ def test_a_log_that_duckdb_passes_over_in_silence_is_a_finding(stored, capsys):
     )
 
 
-def test_a_log_left_by_a_killed_process_is_none(stored, make_run):
+def test_a_log_left_by_a_killed_process_is_not_a_finding(stored, make_run):
     Path("new.json").write_text(dumps(make_run(**ONE)))
     subprocess.run([sys.executable, "-c", STORE_AND_DIE, "a.duckdb", "new.json"], check=True)
     assert Path("a.duckdb.wal").stat().st_size > 0
@@ -204,7 +204,7 @@ def test_rebuilding_gives_an_equal_warehouse_and_keeps_the_old_one(stored, capsy
     assert Path(report["kept"]).read_bytes() == bytes_before
 
 
-def test_into_a_new_file_there_is_nothing_to_keep(stored):
+def test_rebuilding_into_a_new_file_keeps_nothing(stored):
     assert main(["--rebuild-from", "runs", "--db-path", "new.duckdb", "--quiet"]) == 0
     assert counts(Path("new.duckdb")) == [2, 2, 6, 0, 0]
     assert list(Path().glob("new.before-*")) == []
@@ -224,7 +224,7 @@ def test_rebuilding_a_file_that_cannot_be_opened_lists_what_is_lost(stored, caps
     assert counts(stored) == [2, 2, 6, 0, 0]
 
 
-def test_of_a_file_with_a_damaged_table_the_others_are_brought_over(stored):
+def test_the_other_tables_of_a_damaged_file_are_copied(stored):
     flip(stored, block_of(stored, "series_alias") + 500)
     rebuilt = rebuild(stored, run_files([Path("runs")]))
     assert set(rebuilt.lost) == {"series_alias"}
@@ -235,7 +235,7 @@ def test_of_a_file_with_a_damaged_table_the_others_are_brought_over(stored):
     assert counts(stored) == [3, 3, 9, 1, 0]
 
 
-def test_of_a_missing_table_nothing_is_brought_over(stored):
+def test_nothing_is_copied_of_a_missing_table(stored):
     with Warehouse.open(stored) as warehouse:
         warehouse.query("DROP TABLE annotations")
     assert main(["--verify", "--db-path", "a.duckdb", "--quiet"]) == 1
@@ -244,7 +244,7 @@ def test_of_a_missing_table_nothing_is_brought_over(stored):
     assert counts(stored) == [3, 3, 9, 0, 1]
 
 
-def test_rows_that_are_missing_come_back_from_the_files(stored):
+def test_missing_rows_are_restored_from_the_files(stored):
     with Warehouse.open(stored) as warehouse:
         gone = "SELECT result_id FROM benchmark_results JOIN benchmark_runs USING (run_id) WHERE model_id = 'gpt2'"
         warehouse.query(f"DELETE FROM raw_benchmark_data WHERE result_id IN ({gone})")
@@ -257,7 +257,7 @@ def test_rows_that_are_missing_come_back_from_the_files(stored):
         assert warehouse.query("SELECT count(*) AS n FROM benchmark_runs WHERE host = 'changed'").dicts() == [{"n": 0}]
 
 
-def test_an_old_schema_is_compared_and_brought_over_too(stored, file_of_version, make_run):
+def test_an_old_schema_is_compared_and_copied_too(stored, file_of_version, make_run):
     run, other = make_run(**ONE), make_run(**ONE, model_id="t5")
     old = file_of_version(1, Path("old.duckdb"), run, other)
     Path("mine").mkdir()
@@ -269,7 +269,7 @@ def test_an_old_schema_is_compared_and_brought_over_too(stored, file_of_version,
 
 
 @pytest.mark.parametrize("place", ["empty", "bad"])
-def test_from_nothing_nothing_is_made(stored, place):
+def test_without_run_files_nothing_is_created(stored, place):
     Path(place).mkdir()
     if place == "bad":
         Path("bad/run.json").write_text("{")
@@ -280,7 +280,7 @@ def test_from_nothing_nothing_is_made(stored, place):
     assert list(Path().glob("*before*")) == []
 
 
-def test_a_database_in_use_is_left_alone(stored, holding, capsys):
+def test_a_database_in_use_is_left_unchanged(stored, holding, capsys):
     with holding(stored):
         assert main(["--rebuild-from", "runs", "--db-path", "a.duckdb", "--lock-timeout", "0.1"]) == 1
     assert "is in use by" in capsys.readouterr().err
@@ -289,7 +289,7 @@ def test_a_database_in_use_is_left_alone(stored, holding, capsys):
 
 def test_rebuild_and_overwrite_exclude_each_other(stored, capsys):
     assert main(["--rebuild-from", "runs", "--overwrite", "--yes", "--db-path", "a.duckdb"]) == UsageError.exit_code
-    assert "give one of them" in capsys.readouterr().err
+    assert "choose one" in capsys.readouterr().err
 
 
 def test_folders_are_searched_in_depth_but_not_hidden_ones_nor_links(tmp_path):

@@ -81,7 +81,7 @@ def into(target, *others, **options):
         return [merge(warehouse, other, **options) for other in others]
 
 
-def test_what_is_new_comes_in_and_what_is_there_stays(make, make_run):
+def test_new_rows_are_added_and_existing_rows_stay(make, make_run):
     shared, mine, theirs = make_run(**ONE), make_run(**ONE), make_run(**ONE, model_id="gpt2")
     target, other = make("a", shared, mine), make("b", shared, theirs)
     before = other.read_bytes()
@@ -128,19 +128,19 @@ def test_a_dry_run_counts_the_same_and_changes_nothing(make, make_run):
         ),
     ],
 )
-def test_other_words_under_the_same_id_are_refused_whole_and_named(make, make_run, change, words):
+def test_different_content_under_the_same_id_is_refused_and_named(make, make_run, change, words):
     shared, new = make_run(**ONE), make_run(**ONE)
     target = make("a", shared)
     other = make("b", shared, change=lambda warehouse: [warehouse.query(one) for one in change.split(";")])
     with Warehouse.open(other) as warehouse:
         warehouse.ingest(new)
     before = contents_of(target)
-    with pytest.raises(ConflictError, match=f"b.duckdb: nothing was added, since it contradicts.*{words}"):
+    with pytest.raises(ConflictError, match=f"b.duckdb: contradicts this database, nothing was added.*{words}"):
         into(target, other)
     assert contents_of(target) == before
 
 
-def test_where_a_run_was_stored_from_is_no_contradiction(make, make_run):
+def test_the_source_of_a_run_is_not_a_contradiction(make, make_run):
     run = make_run(**ONE)
     target = make("a", run)
     other = make("b", run, change=lambda w: w.query("UPDATE benchmark_runs SET source_sha256 = 'x', source = NULL"))
@@ -151,14 +151,14 @@ def test_where_a_run_was_stored_from_is_no_contradiction(make, make_run):
     assert row["source"] == f"/a/{run.run_id}.json"
 
 
-def test_fields_that_say_nothing_are_no_contradiction(make, make_run):
+def test_empty_fields_are_not_a_contradiction(make, make_run):
     run = make_run(**ONE)
     sql = 'UPDATE benchmark_runs SET environment = \'{"missing":{},"values":{},"later":null,"new":[]}\''
     (merged,) = into(make("a", run), make("b", run, change=lambda warehouse: warehouse.query(sql)))
     assert merged.present == 1
 
 
-def test_of_a_contradiction_our_own_words_can_be_kept_and_the_rest_comes_in(make, make_run):
+def test_conflicting_rows_can_be_kept_and_the_rest_added(make, make_run):
     shared, new = make_run(**ONE), make_run(**ONE, model_id="gpt2")
     target = make("a", shared)
     other = make("b", shared, new, change=lambda w: w.query("UPDATE benchmark_results SET latency_mean_ms = 9"))
@@ -193,7 +193,7 @@ def test_quantiles_of_other_samples_are_a_contradiction(make, make_run):
         into(make("a", run), other)
 
 
-def test_what_calibrations_measured_is_worked_out_from_both(make, make_run):
+def test_calibration_values_are_computed_from_both(make, make_run):
     def calibrating(name, peak, started_at):
         run = make_run(**ONE, model_id="device-calibration", started_at=started_at)
         workload = replace(run.cell.workload, task=latest_results.CALIBRATION)
@@ -210,7 +210,7 @@ def test_what_calibrations_measured_is_worked_out_from_both(make, make_run):
         assert row == {"peak_flops": {"float32": 2e9}, "first_seen_at": datetime(2026, 1, 1)}
 
 
-def test_the_last_word_on_an_alert_is_kept(make, make_run):
+def test_the_newer_triage_of_an_alert_is_kept(make, make_run):
     run = make_run(**ONE)
     old = make("a", run, change=lambda warehouse: warehouse.query(ALERT, ["new", "2026-03-01"]))
     new = make("b", run, change=lambda warehouse: warehouse.query(ALERT, ["noise", "2026-03-02"]))
@@ -221,7 +221,7 @@ def test_the_last_word_on_an_alert_is_kept(make, make_run):
             assert warehouse.query("SELECT triage FROM alerts").dicts() == [{"triage": "noise"}]
 
 
-def test_the_results_that_stand_for_a_series_are_those_of_both(make, make_run):
+def test_the_latest_results_of_a_series_are_computed_from_both(make, make_run):
     old, new = make_run(**ONE, started_at="2026-01-01T00:00:00Z"), make_run(**ONE, started_at="2026-02-01T00:00:00Z")
     target = make("a", new)
     into(target, make("b", old))
@@ -241,7 +241,7 @@ def test_aliases_of_both_are_followed_to_the_end():
     assert (again, clashing) == (found, [])
 
 
-def test_of_two_reasons_for_an_alias_the_earlier_stays():
+def test_the_earlier_of_two_reasons_for_an_alias_is_kept():
     both = {"a": alias("b", "second", 2)}, {"a": alias("b", "first", 1)}
     assert united_aliases(*both) == united_aliases(*reversed(both)) == ({"a": alias("b", "first", 1)}, [])
 
@@ -260,7 +260,7 @@ def test_aliases_that_contradict_are_named(mine, theirs, words):
     assert [str(conflict) for conflict in clashing] == words
 
 
-def test_a_series_that_is_read_as_two_is_refused(make, make_run):
+def test_a_series_with_two_aliases_is_refused(make, make_run):
     run = make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,))
     target, other = make("a", run), make("b", run)
     for path, which in ((target, 1), (other, 2)):
@@ -282,10 +282,10 @@ def test_an_older_schema_is_upgraded_in_a_copy(make, make_run, file_of_version, 
     assert into(target, make("b", run))[0].present == 1  # what is worked out otherwise since then is no contradiction
 
 
-def test_rows_without_what_they_refer_to_are_not_brought_in(make, make_run):
+def test_rows_with_dangling_references_are_not_merged(make, make_run):
     target = make("a")
     other = make("b", make_run(**ONE), change=lambda warehouse: warehouse.query("DELETE FROM series"))
-    with pytest.raises(FormatError, match=r"b\.duckdb: is damaged: .* refers to series_id .*, which is not in series"):
+    with pytest.raises(FormatError, match=r"b\.duckdb is damaged: .* refers to series_id .*, which is not in series"):
         into(target, other)
 
 
@@ -324,14 +324,14 @@ def test_the_command_merges_what_it_can_and_names_the_rest(make, make_run, tmp_p
     out, err = capsys.readouterr()
     assert out == f"{good} added 1 run, 1 result, 90 raw samples; 1 run already stored\n"
     first, second = err.splitlines()
-    assert first.startswith(f"benchhouse merge: refused {bad}: nothing was added")
+    assert first.startswith(f"benchhouse merge: refused {bad}: contradicts this database, nothing was added")
     assert first.endswith(f"run {shared.run_id} differs in host")
     assert second == f"benchhouse merge: refused {notes}: not a DuckDB database: choose another path"
     assert main([str(good), "--db-path", str(target)]) == 0
     assert capsys.readouterr().out == f"{good} added nothing new; 2 runs already stored\n"
 
 
-def test_json_tells_conflicts_one_by_one(make, make_run, capsys):
+def test_json_lists_each_conflict(make, make_run, capsys):
     run = make_run(**ONE)
     target = make("a", run)
     other = make("b", run, change=lambda warehouse: warehouse.query("UPDATE benchmark_runs SET host = 'x'"))
@@ -343,7 +343,7 @@ def test_json_tells_conflicts_one_by_one(make, make_run, capsys):
     ]
 
 
-def test_a_dry_run_into_nothing_makes_nothing(make, make_run, tmp_path, capsys):
+def test_a_dry_run_into_a_missing_file_creates_nothing(make, make_run, tmp_path, capsys):
     other = make("b", make_run(**ONE))
     assert main([str(other), "--db-path", str(tmp_path / "new.duckdb"), "--dry-run"]) == 0
     assert "would add 1 run, 1 result, 90 raw samples, 1 machine, 1 series" in capsys.readouterr().out

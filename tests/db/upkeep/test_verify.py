@@ -28,7 +28,7 @@ def kinds(warehouse):
     return {finding.kind for finding in verify(warehouse)}
 
 
-def test_a_warehouse_that_is_well_has_no_findings(filled):
+def test_an_intact_warehouse_has_no_findings(filled):
     assert verify(filled) == []
 
 
@@ -215,7 +215,7 @@ def test_an_imported_file_is_compared_as_it_was_read_packed_or_not(warehouse, sp
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "x" * 5000, "a\0b", "pipe", "."])
-def test_a_path_in_the_database_that_is_no_file_is_not_opened(warehouse, make_run, tmp_path, monkeypatch, name):
+def test_a_path_in_the_database_that_is_not_a_file_is_not_opened(warehouse, make_run, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     warehouse.ingest(make_run(**ONE), source=name, source_sha256="0" * 64)

@@ -57,7 +57,7 @@ def page_of(data, name, **given):
         ("DELETE FROM benchmark_runs", "DELETE is not read-only"),
         ("CREATE TABLE a (b INT)", "CREATE is not read-only"),
         ("SET memory_limit = '1TB'", "SET is not read-only"),
-        ("SELECT 1; SELECT 2", "2 statements: give one at a time"),
+        ("SELECT 1; SELECT 2", "expected one statement: got 2"),
         ("SELECT * FROM read_text('/etc/passwd')", "disabled by configuration"),
         ("SELECT * FROM 'https://example.com/a.csv'", "disabled by configuration"),
         ("SELECT nothing FROM benchmark_runs", "line 1, column 8"),
@@ -92,7 +92,7 @@ def test_the_model_to_recommend_for_is_one_with_calls_not_levels_of_a_load(tmp_p
 def test_an_endless_question_ends_at_the_time_limit(data, monkeypatch):
     monkeypatch.setattr(console, "TIME_LIMIT_S", 0.5)
     page = page_of(data, "console", sql="SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b")
-    assert page.trouble == "no answer within 0.5 s: narrow it"
+    assert page.trouble == "no answer within 0.5 s: narrow the query"
 
 
 def test_a_long_answer_is_cut_on_the_page_and_whole_in_the_file(data):

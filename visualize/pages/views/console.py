@@ -107,7 +107,7 @@ def page(data: Data, parameters: ConsoleParameters) -> ConsolePage:
             with answering(data.path, parameters.sql, timeout_s=TIME_LIMIT_S, most=MOST) as answer:
                 columns, rows = answer.columns, list(answer.rows)
         except BenchhouseError as error:
-            trouble = str(error).replace("narrow it, or raise --timeout", "narrow it")
+            trouble = str(error).replace("narrow the query, or raise --timeout", "narrow the query")
     shown = rows[:MOST_ROWS]
     return ConsolePage(
         grid=_grid(columns, shown) if columns else None,
