@@ -423,6 +423,11 @@ def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) ->
         except StorageError as error:
             if (store := IN_STORE.search(str(error))) is None:
                 raise
+            if not place.is_postgres:  # the file may be a stranger's, and the credentials are the user's
+                raise StorageError(
+                    f"{place.name}: its catalog names {store[1]} as the place of its data: to read them from there, "
+                    f"add {DATA_PATH}{store[1]} to --db-path"
+                ) from error
             _open_store(connection, place, store[1])  # which only the catalog names
             _attach_lake(connection, lake, EXISTING, is_new=False, read_only=read_only)
     except StorageError as error:

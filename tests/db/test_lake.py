@@ -529,6 +529,19 @@ def test_a_lake_in_a_file_is_found_without_the_folder_that_it_was_made_with(empt
 
 
 @needs_extension
+def test_a_catalog_in_a_file_leads_to_no_object_store_that_the_command_does_not_name(tmp_path, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "hunter2")
+    path = tmp_path / "a.ducklake"
+    Warehouse.open(f"ducklake:{path}?data_path={tmp_path / 'data'}").close()
+    with duckdb.connect(str(path)) as catalog:
+        catalog.execute("UPDATE ducklake_metadata SET value = 's3://theirs/x/' WHERE key = 'data_path'")
+    with pytest.raises(
+        StorageError, match=r"its catalog names s3://theirs/x/ .* add \?data_path=s3://theirs/x/ to --db"
+    ):
+        Warehouse.open(f"ducklake:{path}", read_only=True)
+
+
 def test_an_object_store_of_an_unknown_kind_is_refused(tmp_path):
     with pytest.raises(StorageError, match=r"ftp:// is not an object store: expected one of s3"):
         Warehouse.open(f"ducklake:{tmp_path / 'a.ducklake'}?data_path=ftp://x/y")
