@@ -13,9 +13,11 @@ from visualize.drawing.configurations import (
     Finding,
     Ratio,
     configurations,
+    cut_note,
     draw_rows,
     fastest,
     finding,
+    reach,
     rows_height_in,
     speedup,
 )
@@ -121,9 +123,10 @@ def _drawing(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline
             axes.axvline(1, color=look().grey, linewidth=1, linestyle="--", zorder=1, label="_baseline")
             draw_rows(axes, lines, at, lambda row: ratios[id(row)], lambda row: _remark(row, ratios[id(row)]))
             axes.set_title(words.axis("batch_size", batch))
-            _scale(axes, list(ratios.values()))
+            edge = _scale(axes, list(ratios.values()))
             axes.set_xlabel("Times as fast as the baseline\nhigher is better")
-        finish(figure, _figure_text(key, members, shown, baseline, batches, left_out))
+        cut = cut_note([ratio.high for ratio in ratios.values()], edge)
+        finish(figure, _figure_text(key, members, shown, baseline, batches, left_out, cut))
     return Drawing(
         figure=figure,
         name_parts=(
@@ -134,15 +137,17 @@ def _drawing(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline
     )
 
 
-def _scale(axes: Axes, ratios: Sequence[Ratio]) -> None:
-    """From 0, so that lengths can be compared, or a log scale; with room for the remarks."""
-    shortest, longest = min(ratio.value for ratio in ratios), max(ratio.high or ratio.value for ratio in ratios)
+def _scale(axes: Axes, ratios: Sequence[Ratio]) -> float:
+    """From 0, so that lengths can be compared, or a log scale; with room for the remarks. Its end."""
+    shortest = min(ratio.value for ratio in ratios)
+    longest = reach([ratio.value for ratio in ratios], [ratio.high for ratio in ratios])
     if spans_decade([ratio.value for ratio in ratios]):
         axes.set_xscale("log")
         axes.set_xlim(shortest / (longest / shortest) ** 0.06, longest * (longest / shortest) ** LOG_ROOM)
         axes.xaxis.set_major_formatter(lambda value, _: number(value))
     else:
         axes.set_xlim(0, longest * ROOM)
+    return float(axes.get_xlim()[1])
 
 
 def _batches(sizes: Sequence[int]) -> list[int]:
@@ -166,6 +171,7 @@ def _figure_text(
     baseline: Baseline,
     batches: Sequence[int],
     left_out: str | None,
+    cut: str | None,
 ) -> FigureText:
     found = _finding(shown, baseline, batches[0])
     sizes = sorted(baseline.at)
@@ -173,6 +179,7 @@ def _figure_text(
     reading = (
         f"Baseline: the best configuration of its device, {baseline.line.label}.",
         words.interval(shown, "Whisker").replace("median", "speed-up"),
+        cut,
         found.note if found else None,
     )
     lacking = (

@@ -9,7 +9,7 @@ from math import exp, fsum, log
 from typing import TYPE_CHECKING, Any
 
 from visualize.drawing import words
-from visualize.drawing.configurations import Finding, finding
+from visualize.drawing.configurations import Finding, cut_note, finding, reach
 from visualize.drawing.layout import FigureText, finish, new_figure, wrap
 from visualize.drawing.lines import spread
 from visualize.drawing.rows import (
@@ -27,7 +27,7 @@ from visualize.drawing.rows import (
     is_doubtful,
     settings,
 )
-from visualize.drawing.style import SMALL_SIZE, TEXT_SIZE, colour, look, theme
+from visualize.drawing.style import SMALL_SIZE, TEXT_SIZE, colour, look, number, theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,15 +122,17 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
     panels = spread(found, COLUMNS * max(1, int(MOST_HEIGHT_IN / height_in)))
     drawn = [row for _, rows in panels for row in rows]
     left_out = (slower, words.left_out(len(found) - len(panels), len(found), "batch sizes"))
+    ends = [row["high"] for row in drawn if row["is_ranked"]]
+    edge = reach(list(map(_ratio, drawn)), ends)
     columns = min(len(panels), COLUMNS)
     grid_rows = -(-len(panels) // columns)
     with theme():
         figure, axes = new_figure(LABEL_IN + PANEL_IN * columns, height_in * grid_rows, grid_rows, columns)
         for panel, (point, rows) in zip(axes, panels, strict=False):
-            _draw_panel(panel, rows, bars)
+            _draw_panel(panel, rows, bars, edge)
             panel.set_title(f"batch {point['batch_size']}")
-        _scale(axes, len(panels), columns, drawn, bars)
-        finish(figure, _figure_text(title, key, members, drawn, left_out))
+        _scale(axes, len(panels), columns, drawn, bars, edge)
+        finish(figure, _figure_text(title, key, members, drawn, left_out, cut_note(ends, edge * ROOM)))
     return Drawing(
         figure=figure,
         name_parts=(
@@ -183,15 +185,15 @@ def _standing(rows: Sequence[Row]) -> tuple[bool, float]:
     return (not ranked, -exp(fsum(map(log, ratios)) / len(ratios)))
 
 
-def _draw_panel(axes: Axes, rows: Sequence[Row], bars: Bars) -> None:
-    """A bar per row, with its interval as a whisker, and the speed-up and the error at its end."""
+def _draw_panel(axes: Axes, rows: Sequence[Row], bars: Bars, edge: float) -> None:
+    """A bar per row, with its interval as a whisker up to the edge, and the speed-up and the error at its end."""
     axes.axvline(1, color=look().grey, linewidth=1, linestyle="--", zorder=1, label="_baseline")
     rows = sorted(rows, key=bars.place)
     _draw_bars(axes, rows, bars)
     for row in rows:
         end = _ratio(row)
         if row["is_ranked"] and row["low"] is not None and row["high"] is not None:
-            end = max(end, row["high"])
+            end = max(end, min(row["high"], edge))
             _draw_whisker(axes, row, bars)
         _write(axes, bars.place(row), end, _remark(row), look().ink if row["is_ranked"] else look().grey)
     for place in set(range(len(bars.labels))).difference(map(bars.place, rows)):
@@ -245,8 +247,12 @@ def _remark(row: Row) -> str:
         return ", ".join(filter(None, ("simulated", error)))
     if not row["is_ranked"]:
         return ", ".join(filter(None, ("invalid", error)))
-    factor = "baseline" if row["is_baseline"] else f"{_ratio(row):.3g}\N{MULTIPLICATION SIGN}"
+    factor = "baseline" if row["is_baseline"] else f"{_times(_ratio(row))}\N{MULTIPLICATION SIGN}"
     return ", ".join(filter(None, (factor, error)))
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g}" if ratio < 1000 else number(ratio)
 
 
 def _error(value: float) -> str:
@@ -254,10 +260,9 @@ def _error(value: float) -> str:
     return f"{value:.2g}" if value == 0 or value >= 1e-3 else f"{value:.0e}"
 
 
-def _scale(axes: Sequence[Axes], used: int, columns: int, drawn: Sequence[Row], bars: Bars) -> None:
+def _scale(axes: Sequence[Axes], used: int, columns: int, drawn: Sequence[Row], bars: Bars, edge: float) -> None:
     """Scale from 0, so that lengths can be compared; names at the left panels, the axis at the lowest."""
-    longest = max(max(_ratio(row), (row["high"] or 0) if row["is_ranked"] else 0) for row in drawn)
-    axes[0].set_xlim(0, longest * ROOM)
+    axes[0].set_xlim(0, edge * ROOM)
     axes[0].set_ylim(len(bars.labels) - 0.45, -0.55)
     for index, panel in enumerate(axes):
         if index >= used:
@@ -272,7 +277,12 @@ def _scale(axes: Sequence[Axes], used: int, columns: int, drawn: Sequence[Row], 
 
 
 def _figure_text(
-    title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row], left_out: Sequence[str | None]
+    title: str,
+    key: Row,
+    members: Sequence[Row],
+    drawn: Sequence[Row],
+    left_out: Sequence[str | None],
+    cut: str | None,
 ) -> FigureText:
     ranked = [row for row in drawn if row["is_ranked"]]
     modes = sorted({settings(row["baseline_mode"]) for row in drawn} - {""})
@@ -286,6 +296,7 @@ def _figure_text(
     reading = (
         f"Baseline: {', '.join((_baseline(drawn).replace(' at ', ', '), *modes, *setup))}.",
         words.interval([row for row in ranked if not row["is_baseline"]], "Whisker").replace("median", "factor"),
+        cut,
         "Error: relative L2 distance of the output from the baseline's.",
         found.note if found else None,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from visualize.drawing import words
-from visualize.drawing.configurations import Finding, finding, speedup
+from visualize.drawing.configurations import Finding, cut_note, finding, reach, speedup
 from visualize.drawing.layout import FigureText, finish, label_ends, new_figure
 from visualize.drawing.lines import MOST_LINES, Line, doubtful_entries, draw_lines, legend_entries, spread
 from visualize.drawing.rows import (
@@ -167,11 +167,13 @@ def _drawing(resource: Resource, key: Row, members: Sequence[Row], groups: Seque
         ideal = [count / counts[0] for count in counts]
         axes.plot(counts, ideal, color=look().grey, linestyle="--", linewidth=1, label="_perfect", zorder=1)
         scale_batch_axis(axes, counts)
-        axes.set_ylim(0, max(*ideal, *(row["high"] or row["value"] for row in drawn)) * 1.1)
+        edge = reach([*ideal, *(row["value"] for row in drawn)], [row["high"] for row in drawn]) * 1.1
+        axes.set_ylim(0, edge)
         several = resource.several[0].upper() + resource.several[1:]
         axes.set(xlabel=several, ylabel=f"Times as fast as with {resource.counted(counts[0])}\nhigher is better")
         label_ends(axes, [(counts[-1], ideal[-1], "perfect scaling", look().grey)])
-        finish(figure, _figure_text(resource, key, members, lines, shown, len(groups)))
+        cut = cut_note([row["high"] for row in drawn], edge)
+        finish(figure, _figure_text(resource, key, members, lines, shown, len(groups), cut))
     return Drawing(
         figure=figure,
         name_parts=(str(key["model_id"]), str(key.get("device") or f"{key['device_type']}-gpus")),
@@ -186,12 +188,13 @@ def _figure_text(
     lines: Sequence[Line],
     shown: Sequence[tuple[Row, list[Row]]],
     total: int,
+    cut: str | None,
 ) -> FigureText:
     found = _finding(resource, shown)
     drawn = [row for line in lines for row in line.rows]
     left_out = words.left_out(total - len(shown), total, "lines")
     alone = f"Points with one number of {resource.several} are not drawn." if len(drawn) < len(members) else None
-    reading = (INTERVAL if any(row["low"] for row in drawn) else None, found.note if found else None)
+    reading = (INTERVAL if any(row["low"] for row in drawn) else None, cut, found.note if found else None)
     lacking = (words.doubts(drawn), left_out, alone)
     title = f"{key['model_id']}: {found.text}" if found else f"{_title(resource)}: {key['model_id']}"
     alone_name = _name(shown[0][0]) if len(shown) == 1 else ""

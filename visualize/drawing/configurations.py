@@ -83,6 +83,22 @@ LEAST_ROUND = 1.1
 """A ratio below it keeps more digits, so that it does not read "1"."""
 
 
+MOST_REACH = 2.0
+CUT = "Intervals beyond the edge are cut."
+
+
+def reach(values: Sequence[float], ends: Sequence[float | None]) -> float:
+    """How far an axis goes: to the largest value, and to the ends of intervals up to twice as far. Of noisy results
+    they may be a thousand times as far away, and the values would be one point."""
+    largest = max(values)
+    return max(largest, min(max((end for end in ends if end is not None), default=largest), MOST_REACH * largest))
+
+
+def cut_note(ends: Sequence[float | None], edge: float) -> str | None:
+    """The sentence about intervals that are cut at the edge; None without any."""
+    return CUT if any(end is not None and end > edge for end in ends) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """What a title may say about a result and a baseline."""
@@ -183,11 +199,12 @@ def draw_rows(
             end = ratio.value
             if trust(row) != "invalid" and ratio.low is not None and ratio.high is not None:
                 axes.hlines(place, ratio.low, ratio.high, color=line.colour, zorder=2, label=f"_interval {line.label}")
-                end = max(end, ratio.high)
+                end = max(end, min(ratio.high, MOST_REACH * end))
             draw_trusted(axes, [(ratio.value, place, row)], line.colour, line.style, line.label)
             axes.annotate(
                 remark(row), (end, place), xytext=(8, 0), textcoords="offset points", va="center",
                 fontsize=SMALL_SIZE, color=look().ink if trust(row) != "invalid" else look().grey,
+                bbox={"facecolor": look().background, "edgecolor": "none", "pad": 0.8}, zorder=3,
             )  # fmt: skip
     axes.set_yticks(range(len(lines)), [row_name(line) for line in lines])
     axes.set_ylim(len(lines) - 0.4, -0.6)

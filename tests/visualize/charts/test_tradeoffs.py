@@ -77,6 +77,19 @@ def test_of_40_configurations_the_fastest_of_each_device_have_a_row(at_128, on_c
     assert see.says(figure, "Left out: 16 of 40 configurations, the fastest of each device come first")
 
 
+def test_a_wide_interval_does_not_hide_the_values(at_128, on_card, figures, see, alter):
+    wide = alter.metrics(latency_ci_low_ms=0.01, latency_ci_high_ms=2000.0)
+    for chart, runs in {
+        "hardware_speedup": (at_128(slowdown=0.5), alter.results(on_card(slowdown=0.5), wide)),
+        "runtime_comparison": (at_128(), alter.results(at_128(runtime="openvino", slowdown=0.5), wide)),
+        "scaling": (threads(at_128(), 1), threads(alter.results(at_128(slowdown=0.5), wide), 2)),
+    }.items():
+        (figure,) = figures(chart, *runs)
+        limits = figure.axes[0].get_ylim() if chart == "scaling" else figure.axes[0].get_xlim()
+        assert limits[1] < 10, chart
+        assert see.says(figure, "Intervals beyond the edge are cut"), chart
+
+
 def test_the_baseline_can_be_chosen(at_128, on_card, figures, see):
     (figure,) = figures("hardware_speedup", at_128(), on_card(slowdown=0.125), baseline="cuda")
     assert see.points(figure.axes[0], f"valid {CPU} · eager · float32") == [(0.125, 1)]
