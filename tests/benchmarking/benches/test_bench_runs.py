@@ -253,5 +253,5 @@ def test_the_runtime_has_one_option(write, plan):
 def test_a_command_overrides_a_configs_precision(write, plan):
     write("one.py", logging(""))
     assert [one.cell.precision for one in plan(precision="bfloat16")] == ["bfloat16"]
-    with pytest.raises(UnsupportedError, match="has no tf32"):
+    with pytest.raises(UnsupportedError, match="does not support tf32"):
         plan(precision="tf32")
