@@ -291,7 +291,7 @@ def _measure_copy(
     from benchmarking.sweep.plan.request import plan_points
     from benchmarking.sweep.run.preparation import has_build, needs_preparation, prepare_here
     from benchmarking.sweep.run.supervisor import finished_run
-    from benchmarking.workloads.support.given_modules import described, give, recorded_calls
+    from benchmarking.workloads.support.given_modules import described, recorded_calls, register_module
     from benchmarking.workloads.support.script_runs import CallArguments, module_hash
 
     arguments = CallArguments(module, *arguments_of(inputs))
@@ -305,7 +305,7 @@ def _measure_copy(
         )
     except TypeError as error:
         raise UsageError(f"benchmark_model: {error}") from error
-    give(module, workload, [arguments])
+    register_module(module, workload, [arguments])
     points = tuple(call.point for call in calls)
     plan = plan_points(request, uuid7(), workload, points, skipped={}, machine=Machine())
     if stages is not None and not has_build(plan.cell):

@@ -153,7 +153,7 @@ class QnnDevice(DeviceKind):
         first = listed[0]
         description = dict(first.device.metadata).get("Description")
         cpu_name = text_fact(host, "cpu_model") or platform.machine()
-        precisions = _together(backends)
+        precisions = _union(backends)
         facts: dict[str, Json] = {
             "backends": list[Json](backends),
             "provider_devices": [_kind(entry) for entry in listed],
@@ -181,7 +181,7 @@ def _is_snapdragon() -> bool:
     return platform.machine().lower() in HARDWARE_MACHINES
 
 
-def _together(backends: Iterable[str]) -> tuple[Precision, ...]:
+def _union(backends: Iterable[str]) -> tuple[Precision, ...]:
     """The precisions that at least one of these backends supports."""
     return tuple(dict.fromkeys(precision for backend in backends for precision in PRECISIONS[backend]))
 

@@ -1,5 +1,5 @@
-"""Models as exported graphs: what is in a bundle of them, how it is made, and the calls that are made of it.
+"""Models as exported graphs: the contents of a bundle, how it is made, and the calls made from it.
 
-A bundle is a build of the kind "onnx": one or more ONNX files and what has to be known to run them. Making one takes
-torch; running one does not, so that what a runtime on graphs measures holds nothing of torch.
+A bundle is a build of kind "onnx": one or more ONNX files and the facts needed to run them. Making a bundle needs
+torch; running it does not, so a measurement of a graph runtime contains nothing of torch.
 """

@@ -1,13 +1,13 @@
-"""A bundle: the graphs of one model and task, and the calls that are made of them.
+"""A bundle: the graphs of one model and task, and the calls made from them.
 
-By kind of bundle a call runs the graphs
+Graphs that a call runs, by kind of bundle:
 
-forward          "model", once a call
-decoder          "prefill" with the prompt, then "decode" with a token a sequence; "decode" alone where one graph does
-                 both; "encoder" first where the prompt has an image
-encoder-decoder  "encoder", then "cross" (from the encoder's output to the decoder's keys and values of it), then
-                 "decode", first with the start tokens
-denoiser         "model", once a step of the denoising loop
+forward          "model", once per call
+decoder          "prefill" with the prompt, then "decode" with one token per sequence; only "decode" if one graph does
+                 both; "encoder" first if the prompt has an image
+encoder-decoder  "encoder", then "cross" (from the encoder's output to the decoder's keys and values), then "decode",
+                 first with the start tokens
+denoiser         "model", once per step of the denoising loop
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STORED_AS: Mapping[Precision, tuple[str, ...]] = {
     "int8": ("int8", "uint8"),
     "int4": ("int4", "uint4", "uint8"),
 }
-"""Types of the weights in the files of a precision, where they have other names. Four bits lie two in a byte."""
+"""Weight types in the files of a precision, if their names differ. Four-bit values are packed two per byte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Tensor:
     dtype: str
     """numpy's name ("int64", "float32", "bool"), or "bfloat16"."""
     shape: tuple[int | str, ...]
-    """A name is a free dimension; equal names are equal sizes within a graph."""
+    """A name is a free dimension; equal names mean equal sizes within a graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +51,12 @@ class State:
     input: str
     output: str
     first: tuple[int | str, ...]
-    """Shape before the first call: "batch" is the batch size, 0 an axis that grows from nothing."""
+    """Shape before the first call: "batch" is the batch size, 0 an axis that starts empty and grows."""
     first_from: str | None = None
-    """Output of the graph "prefill" that is the first value; None for zeros of the shape `first`."""
+    """Output of the graph "prefill" with the first value; None for zeros of shape `first`."""
 
     def first_shape(self, batch_size: int) -> tuple[int, ...]:
-        """The shape before the first call of a batch."""
+        """The shape before the first call with a batch."""
         return tuple(batch_size if size == "batch" else int(size) for size in self.first)
 
 
@@ -65,30 +65,30 @@ class Graph:
     """One ONNX file."""
 
     file: str
-    """In the bundle's folder, as are the files of its weights."""
+    """File name in the bundle's folder, which also holds the files of its weights."""
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     feeds: Mapping[str, str] = field(default_factory=dict)
-    """Input name -> where its value comes from: "inputs.<name>" the family's input of that name, "ones.<name>" and
-    "zeros.<name>" those in its shape, "tokens" the tokens so far unseen (batch x n), "mask" ones for all so far
-    (batch x length), "positions" those of the unseen (batch x n), "encoder.<output>", "cross.<output>", "latents",
-    "timestep". States are not in it."""
+    """Source of each input's value, by input name: "inputs.<name>" is the family's input with that name, "ones.<name>"
+    and "zeros.<name>" are ones and zeros in its shape, "tokens" the new tokens (batch x n), "mask" ones for all tokens
+    so far (batch x length), "positions" those of the new tokens (batch x n), and there are "encoder.<output>",
+    "cross.<output>", "latents" and "timestep". States are not included."""
     states: tuple[State, ...] = ()
     result: str | None = None
-    """The output that is the call's result (logits, hidden states, noise); None for a graph that only feeds another."""
+    """The output with the call's result (logits, hidden states, noise); None for a graph that only feeds another."""
     result_name: str | None = None
     """That output's name in `arrays` of the family's torch operation."""
     more_results: Mapping[str, str] = field(default_factory=dict)
-    """Further results of a call, by their names in `arrays`."""
+    """Other results of a call, by their names in `arrays`."""
 
     def input(self, name: str) -> Tensor:
-        """The input of that name."""
+        """The input with this name."""
         return next(tensor for tensor in self.inputs if tensor.name == name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedFile:
-    """A file of an export, as it was written."""
+    """A file of an export as written."""
 
     size_bytes: Size
     sha256: str
@@ -96,24 +96,24 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What a user's folder of an export has besides the graphs, so that the folder can be measured as a model: the
-    model that they are of (its configuration is the folder's config.json), and what tells its files from others."""
+    """What makes a user's export folder measurable as a model: the model of the graphs (its configuration is the
+    folder's config.json), and the identity of its files."""
 
     model_id: str
-    """As it was exported: hub name, folder, or catalog name."""
+    """Model id at the time of export: hub name, folder, or catalog name."""
     task: str
     format: Literal["onnx", "openvino"]
-    """Of the graphs' files."""
+    """Format of the graph files."""
     precision: Precision
     weights: WeightsKind
     seed: Whole = 0
-    """Of random weights."""
+    """Seed of random weights."""
     revision: str | None = None
-    """That of the model's weights; None for random ones."""
+    """Revision of the model's weights; None for random ones."""
     fixed_axes: Mapping[str, Json] = field(default_factory=dict)
-    """Axes of a point whose values are constants in the graphs."""
+    """Axis values of a point that are constants in the graphs."""
     agreement: Mapping[str, Json] = field(default_factory=dict)
-    """How far the files were from the torch model when they were written."""
+    """Differences between the files and the torch model at the time of export."""
     files: Mapping[str, ExportedFile] = field(default_factory=dict)
     """All files of the export but this manifest, by name."""
 
@@ -126,22 +126,22 @@ class Bundle:
     kind: BundleKind
     graphs: Mapping[str, Graph]
     exporter: str
-    """What made the files: transformers.exporters, torch.onnx or optimum."""
+    """The exporter: transformers.exporters, torch.onnx or optimum."""
     parameter_count: int | None = None
     weights_bytes: int | None = None
-    """Bytes of the initializers that are loaded: those that several graphs hold count in each."""
+    """Bytes of the loaded initializers; those in several graphs count once per graph."""
     weight_dtypes: Mapping[str, int] = field(default_factory=dict)
-    """dtype -> number of values of the initializers, read from the files."""
+    """Number of initializer values by dtype, read from the files."""
     start_tokens: tuple[int, ...] = ()
     """The first tokens of a decoder with an encoder."""
     prompt_input: str | None = None
-    """The family's input that a decoder reads first ("input_ids"; a captioner's has the start tokens in its first
-    columns). None for a decoder that begins with the start tokens alone."""
+    """The family's input that a decoder reads first ("input_ids"; for a captioner its first columns are the start
+    tokens). None for a decoder that begins with only the start tokens."""
     encode_phase: str = "encode"
-    """Name of the phase of the graph "encoder", as the family's torch operation marks it."""
+    """Phase name of the graph "encoder", as marked by the family's torch operation."""
     facts: Mapping[str, Json] = field(default_factory=dict)
     exported: Exported | None = None
-    """Of a user's folder; None in the build cache, where the build's key has this."""
+    """Set in a user's folder; None in the build cache, where the build's key has these facts."""
 
     @property
     def generates(self) -> bool:
@@ -150,7 +150,7 @@ class Bundle:
 
 
 def write_bundle(folder: Path, bundle: Bundle) -> None:
-    """Write the manifest into the folder of the graphs' files."""
+    """Write the manifest into the folder with the graph files."""
     content = to_json(bundle)
     if bundle.exported is None:
         del content["exported"]  # earlier versions read the build cache too
@@ -158,17 +158,16 @@ def write_bundle(folder: Path, bundle: Bundle) -> None:
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """The bundle in a folder. Raises BenchhouseError for a folder without one."""
+    """The bundle in a folder. Raises BenchhouseError if there is none."""
     path = folder / MANIFEST
     try:
         return from_json(Bundle, read_json(path, MAX_MANIFEST_BYTES), str(path))
     except (StorageError, ValueError) as error:
-        raise BenchhouseError(f"{path}: no bundle of graphs ({error})") from error
+        raise BenchhouseError(f"{path} is not a valid bundle of graphs ({error})") from error
 
 
 def bundle_facts(folder: Path, bundle: Bundle) -> dict[str, Json]:
-    """What is in a bundle's files, for `verified`: the graphs, the types of the weights, and the bytes, weights
-    included."""
+    """The contents of a bundle's files, for `verified`: graphs, weight types, and bytes including weights."""
     files = (file for file in folder.iterdir() if file.is_file() and file.suffix != ".json")
     return {
         "graphs": list[Json](bundle.graphs),
@@ -180,14 +179,14 @@ def bundle_facts(folder: Path, bundle: Bundle) -> dict[str, Json]:
 
 
 def check_weights(bundle: Bundle, precision: Precision) -> None:
-    """Raise UnsupportedError for graphs whose weights are not in the requested precision."""
+    """Raise UnsupportedError if the graphs' weights are not in the requested precision."""
     counts = {name: count for name, count in sorted(bundle.weight_dtypes.items()) if count}
     wanted = STORED_AS.get(precision, (precision,))
     if not any("float" in name for name in counts) and precision == "float32":
-        return  # a graph in a file may have no weights, or none but indices
+        return  # a graph file may have no weights, or only indices
     floats = {name: count for name, count in counts.items() if "float" in name}
     is_there = any(name in counts for name in wanted)
     is_most = precision in ("int8", "int4") or max(floats, key=lambda name: floats[name], default="") in wanted
     if not (is_there and is_most):
         held = ", ".join(f"{count} x {name}" for name, count in counts.items())
-        raise UnsupportedError(f"asked for {precision}, but the graphs' weights are {held}")
+        raise UnsupportedError(f"requested {precision}, but the graphs' weights are {held}")

@@ -1,4 +1,4 @@
-"""Exports to a folder of the user's: a bundle's files, compared there with the torch model."""
+"""Exports to a user's folder: a bundle's files, compared there with the torch model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRECISIONS: Mapping[Format, tuple[Precision, ...]] = {
     "onnx": ("float32", "float16", "int8", "int4"),
     "openvino": ("float32", "float16"),
 }
-"""Precisions of the files. OpenVINO's runtime makes lower ones when it loads a model."""
+"""Precisions of the files by format. OpenVINO makes lower ones when it loads a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,36 +47,33 @@ class Delivered:
     """A finished export."""
 
     files: Mapping[str, int]
-    """Name -> bytes; the manifest comes last."""
+    """Bytes by file name, the manifest last."""
     agreement: Mapping[str, Json]
-    """How far the graphs in these files are from the eager float32 model (`export.agreement.compare_at`)."""
+    """Differences between the graphs in these files and the eager float32 model (`export.agreement.compare_at`)."""
 
 
 def check_request(export: Export) -> None:
-    """Raise UsageError for a precision that the format does not have or a folder with other files in it."""
+    """Raise UsageError for a precision that the format does not support, or for a folder that is not empty."""
     allowed = PRECISIONS[export.format]
     if export.cell.precision not in allowed:
-        raise UsageError(
-            f"--precision {export.cell.precision}: {export.format} files are written in {', '.join(allowed)}"
-        )
+        raise UsageError(f"--precision {export.cell.precision}: {export.format} files support {', '.join(allowed)}")
     if export.folder.exists() and (not export.folder.is_dir() or any(export.folder.iterdir())):
-        raise UsageError(f"--output-dir {export.folder}: not an empty folder: choose another, or empty it")
+        raise UsageError(f"--output-dir {export.folder} is not an empty folder: choose another one, or empty it")
 
 
 def deliver(export: Export, say: Callable[[str], None]) -> Delivered:
     """Export (or take the export from the build cache), write the files, and compare them with the torch model.
 
-    Raises BenchhouseError when the model cannot be exported, the graphs do not agree or the folder cannot be
-    written."""
+    Raises BenchhouseError if the model cannot be exported, the graphs do not agree or the folder cannot be written."""
     check_request(export)
     store = BuildStore()
     precision: Precision = "float32" if export.format == "openvino" else export.cell.precision
     say(f"exporting {export.cell.workload.model_id} ({export.cell.workload.task}) to {export.format}")
     ensure_bundle(export.cell, (export.point,), store, "if_needed", precision, export.opset)
     source = store.folder(bundle_key(export.cell, export.point, precision, export.opset))
-    with _filled_whole(export.folder) as folder:
+    with _atomic_folder(export.folder) as folder:
         (_to_openvino if export.format == "openvino" else _to_onnx)(export, source, folder)
-        say("comparing it with the torch model")
+        say("comparing the files with the torch model")
         agreement = _agreement(export, folder)
         _name_model(export, folder, agreement)
     paths = sorted(export.folder.iterdir(), key=lambda path: (path.name == MANIFEST, path.name))
@@ -85,8 +82,8 @@ def deliver(export: Export, say: Callable[[str], None]) -> Delivered:
 
 
 @contextmanager
-def _filled_whole(folder: Path) -> Iterator[Path]:
-    """A temporary folder that is renamed to the requested one at the end: a failed export leaves nothing behind."""
+def _atomic_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder that is renamed to the requested one at the end, so a failed export leaves nothing behind."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(f".{folder.name}", folder.parent) as temporary:
@@ -114,7 +111,7 @@ def _to_openvino(export: Export, source: Path, folder: Path) -> None:
         target = folder / f"{name}.xml"
         try:
             model = openvino.convert_model(str(source / graph.file))
-        except RuntimeError as error:  # what OpenVINO raises for everything
+        except RuntimeError as error:  # OpenVINO raises it for every failure
             raise BenchhouseError(f"OpenVINO cannot convert the graph {name!r}: {first_line(error)}") from error
         openvino.save_model(model, str(target), compress_to_fp16=export.cell.precision == "float16")
         graphs[name] = replace(graph, file=target.name)
@@ -122,8 +119,8 @@ def _to_openvino(export: Export, source: Path, folder: Path) -> None:
 
 
 def _name_model(export: Export, folder: Path, agreement: Mapping[str, Json]) -> None:
-    """Add the model's configuration and tokenizer, and say in the manifest which model the files are of: so the folder
-    can be measured as it is."""
+    """Add the model's configuration and tokenizer, and record the model in the manifest, so that the folder can be
+    measured by itself."""
     workload = export.cell.workload
     recipe = recipe_of(workload)
     assert isinstance(recipe, Recipe)  # it has been exported
@@ -147,8 +144,8 @@ def _name_model(export: Export, folder: Path, agreement: Mapping[str, Json]) -> 
 
 
 def _agreement(export: Export, folder: Path) -> dict[str, Json]:
-    """The delivered files compared with the float32 torch model, at the points of every export and at the requested
-    one."""
+    """Compare the delivered files with the float32 torch model, at the points of every export and at the requested
+    point."""
     from benchmarking.graphs.export.agreement import (
         PlainRunner,
         checked_points,

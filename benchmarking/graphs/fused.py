@@ -1,8 +1,8 @@
-"""Bundles whose graphs went through the optimizer of onnxruntime.transformers, which replaces known patterns by fused
-operators (SkipLayerNormalization, Attention, ...) of ONNX Runtime.
+"""Bundles optimized by onnxruntime.transformers, which replaces known patterns by ONNX Runtime's fused operators
+(SkipLayerNormalization, Attention, ...).
 
-2026-11-22: ONNX Runtime finds many of these patterns itself when it loads a graph. What the optimizer fused is in the
-facts of the build (`fused_operators`), and the result's `output_error` shows what the replaced operators cost.
+2026-11-22: ONNX Runtime finds many of these patterns itself when it loads a graph. The operators fused by the optimizer
+are in the build's facts (`fused_operators`), and the result's `output_error` shows the effect on accuracy.
 """
 
 from __future__ import annotations
@@ -29,26 +29,28 @@ PATTERNS: Mapping[str, str] = {
     **dict.fromkeys(("bert", "albert", "camembert", "distilbert", "roberta", "xlm-roberta"), "bert"),
     **{name: name for name in ("bart", "gpt2", "gpt_neox", "phi", "qwen3", "swin", "t5", "vit")},
 }
-"""`model_type` of a configuration -> the optimizer's (MODEL_TYPES in optimizer.py; huggingface_models.py there has the
-models that share BERT's)."""
+"""The optimizer's model types by `model_type` of a configuration (MODEL_TYPES in optimizer.py; huggingface_models.py
+lists the models that share BERT's)."""
 HEADS, WIDTH = ("num_attention_heads", "n_head", "num_heads"), ("hidden_size", "n_embd", "d_model")
-"""Names in configurations of what the optimizer must be told, where a model has one of each (else it finds them)."""
+"""Configuration keys of the numbers that the optimizer needs, for models with one of each (otherwise it detects
+them)."""
 IN_ONE_FILE_BYTES = 1_500_000_000
-"""Weights beyond it are in a file of their own: a protobuf file ends at 2 GB."""
+"""Larger weights are in a separate file, since a protobuf file is limited to 2 GB."""
 
 
 def why_not_fused(workload: Workload) -> str | None:
-    """None, or why the optimizer does not know a workload's model."""
+    """None, or why the optimizer does not support a workload's model."""
     model_type = str(workload.config.get("model_type", "none"))
     if model_type in PATTERNS:
         return None
-    return f"onnxruntime.transformers has fusions of {', '.join(sorted(PATTERNS))}, not of {model_type}"
+    return f"onnxruntime.transformers supports {', '.join(sorted(PATTERNS))}, not {model_type}"
 
 
 def ensure_fused(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-    """Make the bundles of these points, and their fused ones, where the store lacks them: the facts of the fused.
+    """Make the bundles of these points and the fused ones if they are missing in the store. Returns the facts of the
+    fused ones.
 
-    Raises as `ensure_bundle` does, and UnsupportedError where nothing was fused."""
+    Raises as `ensure_bundle` does, and UnsupportedError if nothing was fused."""
     ensure_bundle(cell, points, store, rebuild)
     by_digest = {(key := fused_key(cell, point)).digest: (key, point) for point in points}
     made: list[tuple[Build, bool]] = []
@@ -59,12 +61,12 @@ def ensure_fused(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild
 
 
 def find_fused(cell: Cell, point: Point) -> Path:
-    """The folder of a point's fused bundle. Raises BenchhouseError when it is not in the store."""
+    """The folder of a point's fused bundle. Raises BenchhouseError if it is not in the store."""
     return BuildStore().require(fused_key(cell, point), f"{cell.workload.model_id} at {point.label}")[0]
 
 
 def fused_key(cell: Cell, point: Point) -> BuildKey:
-    """What the fused bundle of a point depends on."""
+    """The inputs of a point's fused bundle."""
     parts: dict[str, Json] = {
         "model_id": cell.workload.model_id,
         "task": cell.workload.task,
@@ -76,7 +78,7 @@ def fused_key(cell: Cell, point: Point) -> BuildKey:
 
 
 def write_fused(source: Path, workload: Workload, folder: Path) -> Mapping[str, Json]:
-    """Fill an empty folder with the fused graphs of a bundle: the facts of the build."""
+    """Fill an empty folder with the fused graphs of a bundle. Returns the facts of the build."""
     bundle = read_bundle(source)
     counts: Counter[str] = Counter()
     for name, graph in bundle.graphs.items():
@@ -85,7 +87,7 @@ def write_fused(source: Path, workload: Workload, folder: Path) -> Mapping[str, 
     if not counts:
         raise UnsupportedError(
             f"the optimizer of onnxruntime.transformers found nothing to fuse in {', '.join(bundle.graphs)} of "
-            f"{workload.model_id}: leave --fusion out"
+            f"{workload.model_id}: omit --fusion"
         )
     held = files.weights([folder / graph.file for graph in bundle.graphs.values()])
     fused: dict[str, Json] = {"fused_operators": dict[str, Json](sorted(counts.items()))}
@@ -96,12 +98,12 @@ def write_fused(source: Path, workload: Workload, folder: Path) -> Mapping[str, 
 
 
 def fused_operators(bundle: Bundle) -> dict[str, Json]:
-    """For `verified`: the numbers of fused operators in the bundle's files; nothing for a bundle that was not fused."""
+    """For `verified`: the numbers of fused operators in the bundle's files; empty for an unfused bundle."""
     return {name: bundle.facts[name] for name in ("fused_operators",) if name in bundle.facts}
 
 
 def _write_fused_graph(name: str, source: Path, workload: Workload, target: Path) -> Counter[str]:
-    """Write a graph's fused version: its new operators, with their numbers."""
+    """Write a graph's fused version. Returns its new operators with their numbers."""
     import onnx
 
     before = _operators(onnx.load(str(source), load_external_data=False))
@@ -114,14 +116,14 @@ def _write_fused_graph(name: str, source: Path, workload: Workload, target: Path
         raise UnsupportedError(f"fused graphs need the packages of onnxruntime's optimizer: {error}") from error
     except (RuntimeError, ValueError, KeyError, IndexError, AssertionError, AttributeError, TypeError) as error:
         raise BenchhouseError(
-            f"onnxruntime's optimizer fails on the graph {name!r}: {type(error).__name__}: {first_line(error)}"
+            f"onnxruntime's optimizer failed on graph {name!r}: {type(error).__name__}: {first_line(error)}"
         ) from error
     return _operators(optimized.model) - before
 
 
 def _optimized(source: Path, workload: Workload) -> Any:
-    """The optimizer's model. Level 0: its own fusions alone, since what ONNX Runtime does when it loads a graph depends
-    on the provider that it is loaded on."""
+    """The optimizer's model. Level 0 means only the optimizer's own fusions, since ONNX Runtime's optimizations at load
+    time depend on the provider."""
     from onnxruntime.transformers import optimizer
 
     config = workload.config
@@ -135,12 +137,12 @@ def _optimized(source: Path, workload: Workload) -> Any:
 
 
 def _number(config: Mapping[str, Json], names: Sequence[str]) -> int:
-    """The first of these numbers that a configuration has; 0, which lets the optimizer look, where it has none."""
+    """The first of these numbers in a configuration, or 0, which makes the optimizer detect it."""
     return next((value for name in names if isinstance(value := config.get(name), int)), 0)
 
 
 def _operators(model: Any) -> Counter[str]:
-    """Numbers of nodes by operator, of ONNX Runtime's own operators."""
+    """Number of nodes by operator, for ONNX Runtime's own operators."""
     own = [node.op_type for node in model.graph.node if node.domain == "com.microsoft"]
     return Counter(own)
 
@@ -151,4 +153,4 @@ def _check_tensors(name: str, graph: Graph, path: Path) -> None:
     found = [(one.name, one.dtype) for one in (*inputs, *outputs)]
     wanted = [(one.name, one.dtype) for one in (*graph.inputs, *graph.outputs)]
     if sorted(found) != sorted(wanted):
-        raise BenchhouseError(f"onnxruntime's optimizer changed the inputs or outputs of the graph {name!r}")
+        raise BenchhouseError(f"onnxruntime's optimizer changed the inputs or outputs of graph {name!r}")

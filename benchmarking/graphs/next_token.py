@@ -1,12 +1,12 @@
-"""A graph that chooses the next tokens from a decoder's logits, in the memory where they are: the tokens alone reach
-the host, 8 bytes a sequence instead of 200 kB for a vocabulary of 50 000.
+"""A graph that chooses the next tokens from a decoder's logits in the memory that holds them. Only the tokens reach the
+host: 8 bytes per sequence instead of 200 kB for a vocabulary of 50 000.
 
-A session of its own: nodes in the decoder's graph would be computed by runtimes that choose on the host too.
+It is a separate session, because runtimes that choose on the host would also compute nodes in the decoder's graph.
 
-2026-11-22: not ONNX's ArgMax. On CUDA it is cuDNN's reduction, which does not say which of several largest values it
-finds; in float16 ties are frequent, and every later token would differ from the host's. The first id among the largest
-is what numpy gives, and all five operators have kernels in ONNX Runtime's CUDA and CPU providers
-(tests/benchmarking/graphs/test_on_cuda.py asks the CUDA provider itself).
+2026-11-22: ONNX's ArgMax is not used. On CUDA it is cuDNN's reduction, which does not specify which of several equal
+maxima it finds; in float16 ties are frequent, and every later token would differ from the host's. Like numpy, this
+graph chooses the first id among the maxima, and all five operators have kernels in ONNX Runtime's CUDA and CPU
+providers (tests/benchmarking/graphs/test_on_cuda.py checks the CUDA provider itself).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ OPSET, IR_VERSION = 17, 9
 
 
 def next_token_key(bundle: Bundle) -> BuildKey | None:
-    """The build of the graph for a bundle's logits; None for a bundle that does not generate, or whose vocabulary has
-    no fixed size."""
+    """The build of the graph for a bundle's logits; None if the bundle does not generate, or if its vocabulary has no
+    fixed size."""
     decode = bundle.graphs.get("decode")
     logits = next((one for one in decode.outputs if one.name == decode.result), None) if decode is not None else None
     if logits is None or len(logits.shape) != 3 or not isinstance(logits.shape[-1], int):
@@ -47,7 +47,8 @@ def next_token_key(bundle: Bundle) -> BuildKey | None:
 
 
 def ensure_next_token(bundle: Bundle, store: BuildStore, rebuild: Rebuild) -> tuple[Build, bool] | None:
-    """The build of a bundle's graph, made where the store lacks it, and whether it was made now; None without one."""
+    """The build of a bundle's graph, made if it is missing in the store, and whether it was made now; None without
+    one."""
     key = next_token_key(bundle)
     if key is None:
         return None
@@ -61,14 +62,13 @@ def ensure_next_token(bundle: Bundle, store: BuildStore, rebuild: Rebuild) -> tu
 
 
 def find_next_token(bundle: Bundle) -> Path | None:
-    """The file of a bundle's graph; None for a bundle without one. Raises BenchhouseError when it is not in the
-    store."""
+    """The file of a bundle's graph; None for a bundle without one. Raises BenchhouseError if it is not in the store."""
     key = next_token_key(bundle)
     return None if key is None else BuildStore().require(key, "next tokens")[0] / FILE
 
 
 def write_next_token(path: Path, dtype: str, vocabulary: int) -> None:
-    """Write the graph for logits of a type (numpy's name) and a vocabulary."""
+    """Write the graph for logits of a type (numpy's name) and vocabulary size."""
     import numpy as np
     import onnx
     from onnx import helper, numpy_helper

@@ -1,13 +1,13 @@
-"""Calls made of a bundle's graphs, on any runtime on graphs: the same work, marks, counts and array names as the torch
-operations of the families have, without torch.
+"""Calls made from a bundle's graphs, on any graph runtime: the same work, marks, counts and array names as the
+families' torch operations, without torch.
 
-Greedy tokens are chosen by the runner, on the host or where the logits are. What is fetched for it is small: decoders
-are exported so that their logits are those of the last position alone wherever the model can do that (batch x 1 x
-vocabulary, 200 kB a sequence for a vocabulary of 50 000), and the states stay where the runtime keeps them.
+The runner chooses greedy tokens, on the host or where the logits are. Little data is fetched for it: decoders are
+exported with logits of only the last position if the model supports that (batch x 1 x vocabulary, 200 kB per sequence
+for a vocabulary of 50 000), and states stay in the runtime's memory.
 
 The steps of a denoising call come from the schedule in the bundle's facts:
 
-facts["schedule"] = {"alphas": share of the image left after each trained step, "last": after the very last,
+facts["schedule"] = {"alphas": share of the image left after each training step, "last": after the very last,
                      "offset": added to the time of every step}
 """
 
@@ -31,12 +31,12 @@ from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.generation import Generated
 
 Arrays = Mapping[str, np.ndarray]
-"""The inputs of a call by the family's names for them."""
+"""The inputs of a call, by the family's names."""
 
 MODEL, ENCODER, CROSS, PREFILL, DECODE = "model", "encoder", "cross", "prefill", "decode"
-"""Names of graphs: the first is the only graph of bundles that do not generate."""
+"""Names of graphs. The first is the only graph in bundles that do not generate."""
 MASK, POSITIONS = "mask", "positions"
-"""Feeds that grow with the tokens seen."""
+"""Feeds that grow with the processed tokens."""
 
 
 def operation_of(
@@ -47,7 +47,7 @@ def operation_of(
     arrays: Arrays,
     preparation: Callable[[], Readings] = Readings,
 ) -> GraphOperation:
-    """The call at a point on these inputs. `preparation` gives what making them took."""
+    """The call at a point on these inputs. `preparation` holds the readings of making them."""
     operation: GraphOperation
     if bundle.kind == "forward":
         operation = ForwardCall(bundle, runner, point, arrays)
@@ -63,20 +63,20 @@ def operation_of(
 
 
 class GraphOperation(Operation):
-    """What the calls of every kind of bundle share. Each call begins with fresh states, whose cost is part of it."""
+    """Base of the calls of all kinds of bundles. Each call starts with fresh states and includes their cost."""
 
     def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point) -> None:
         self.items_per_call = point.batch_size
         self.more_readings: Callable[[], Readings] = Readings
-        """Readings besides the times: how long the inputs take to make, seconds of audio, ..."""
+        """Readings other than times: the time to make the inputs, seconds of audio, ..."""
         self.make_profiler: Callable[[Path], CallProfiler] | None = None
-        """Makes what profiles the call, its files in a folder; None for a runtime without a profiler."""
+        """Creates the profiler of the call, with its files in a folder; None for a runtime without a profiler."""
         self._bundle = bundle
         self._runner = runner
 
     @abstractmethod
     def arrays(self, output: Any) -> dict[str, np.ndarray]:
-        """The output on the host by the names of the family's torch operation: float32, tokens int64."""
+        """The output on the host, with the names of the family's torch operation: float32, tokens int64."""
 
     def problem(self, output: Any) -> str | None:
         """None, or how much of an output is NaN or infinite."""
@@ -90,11 +90,11 @@ class GraphOperation(Operation):
         return None if self.make_profiler is None else self.make_profiler(folder)
 
     def count(self) -> Readings:
-        why = f"{NOT_SUPPORTED}: operators are counted in torch's models, not in graphs"
+        why = f"{NOT_SUPPORTED}: operators are counted in torch models only"
         return Readings(missing=dict.fromkeys(("flops", "bytes_accessed"), why))
 
     def verified(self) -> Mapping[str, Json]:
-        """What the runner read back of its calls."""
+        """What the runner verified about its calls."""
         return self._runner.verified()
 
     def _placed(self, graph: Graph, arrays: Arrays) -> dict[str, Placed]:
@@ -120,7 +120,7 @@ class ForwardCall(GraphOperation):
 
 
 class DenoisingCall(GraphOperation):
-    """The whole denoising loop: one call of the graph "model" a step, the step's arithmetic on the host."""
+    """The whole denoising loop: one call of the graph "model" per step, with the step's arithmetic on the host."""
 
     def __init__(
         self, bundle: Bundle, runner: GraphRunner, point: Point, arrays: Arrays, steps: tuple[Step, ...]
@@ -151,7 +151,7 @@ class DenoisingCall(GraphOperation):
 
 
 class Generation(GraphOperation):
-    """Greedy generation: the loop that decoders and encoder-decoders share."""
+    """Greedy generation: the loop shared by decoders and encoder-decoders."""
 
     def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point) -> None:
         super().__init__(bundle, runner, point)
@@ -164,21 +164,21 @@ class Generation(GraphOperation):
         self._decode = bundle.graphs[DECODE]
         self._tokens_input = _tokens_input(self._decode)
         self._feeds: dict[str, Placed] = {}
-        """Feeds of the decode graph besides the tokens, the same in every step of a call."""
+        """Other feeds of the decode graph than the tokens, constant over the steps of a call."""
         self._growing = {name: source for name, source in self._decode.feeds.items() if source in (MASK, POSITIONS)}
         self._length = 0
         self._states: Any = None
 
     @abstractmethod
     def encode(self, mark: Mark) -> Mapping[str, Placed]:
-        """Run what comes before the prompt and mark the end of each phase: its outputs by source."""
+        """Run the phases before the prompt, each marked at its end. Returns their outputs by source."""
 
     @abstractmethod
     def prefill(self, encoded: Mapping[str, Placed]) -> Placed:
-        """Run the prompt: its logits, batch x positions x vocabulary, of the last position at least."""
+        """Run the prompt. Returns logits of at least the last position, batch x positions x vocabulary."""
 
     def run(self, mark: Mark) -> Generated:
-        """The logits of the output stay where the runner has them, batch x positions x vocabulary."""
+        """The output's logits stay in the runner's memory, batch x positions x vocabulary."""
         logits = self.prefill(self.encode(mark))
         prefill_logits = self._runner.keep(logits)
         steps: list[list[int]] = []
@@ -194,7 +194,7 @@ class Generation(GraphOperation):
     def problem(self, output: Generated) -> str | None:
         lengths = {len(row) for row in output.tokens}
         if len(output.tokens) != self.items_per_call or lengths != {self._steps}:
-            return f"token count: {len(output.tokens)} rows of {sorted(lengths)}, asked {self._steps} each"
+            return f"token count: {len(output.tokens)} rows of {sorted(lengths)}, expected {self._steps} each"
         return non_finite("prefill logits", self._at_last(output.prefill_logits)) or non_finite(
             "last logits", self._at_last(output.last_logits)
         )
@@ -212,7 +212,7 @@ class Generation(GraphOperation):
         self._states = self._runner.begin(DECODE, self._batch_size, first)
 
     def _step(self, tokens: Placed, count: int) -> Placed:
-        """Run `count` tokens of each sequence: their logits, of the last at least."""
+        """Run `count` tokens of each sequence. Returns logits of at least the last token."""
         feeds = {**self._feeds, self._tokens_input: tokens}
         if self._growing:
             feeds |= self._grown(count)
@@ -220,7 +220,7 @@ class Generation(GraphOperation):
         return outputs[self._decode.result or ""]
 
     def _grown(self, count: int) -> dict[str, Placed]:
-        """The mask and positions, for graphs that do not derive them from their states."""
+        """Mask and positions, for graphs that do not derive them from their states."""
         before, self._length = self._length, self._length + count
         positions = np.tile(np.arange(before, self._length, dtype=np.int64), (self._batch_size, 1))
         values = {MASK: np.ones((self._batch_size, self._length), dtype=np.int64), POSITIONS: positions}
@@ -228,7 +228,7 @@ class Generation(GraphOperation):
 
 
 class DecoderGeneration(Generation):
-    """A decoder: prompt and tokens through one graph, or the prompt through a graph "prefill"."""
+    """A decoder, with prompt and tokens through one graph, or the prompt through a graph "prefill"."""
 
     def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point, arrays: Arrays) -> None:
         super().__init__(bundle, runner, point)
@@ -259,8 +259,8 @@ class DecoderGeneration(Generation):
 
 
 class EncoderDecoderGeneration(Generation):
-    """An encoder and a decoder: the phase encode, then as prefill the decoder's keys and values of the encoder's output
-    and its first step, then a step a token."""
+    """An encoder and a decoder: the phase encode, then as prefill the decoder's keys and values for the encoder's
+    output and its first step, then one step per token."""
 
     def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point, arrays: Arrays) -> None:
         super().__init__(bundle, runner, point)
@@ -288,7 +288,7 @@ def start_of(bundle: Bundle, arrays: Arrays, batch_size: int) -> np.ndarray:
     start = np.tile(np.array(bundle.start_tokens, dtype=np.int64), (batch_size, 1))
     if bundle.prompt_input is None:
         return start
-    prompt = arrays[bundle.prompt_input].astype(np.int64)  # a copy: the family's array stays as it is
+    prompt = arrays[bundle.prompt_input].astype(np.int64)  # a copy, so the family's array stays unchanged
     prompt[:, : start.shape[1]] = start
     return prompt
 
@@ -302,14 +302,14 @@ def _by_source(graph: str, outputs: Mapping[str, Placed]) -> dict[str, Placed]:
 
 
 def results(graph: Graph) -> dict[str, str]:
-    """The outputs of a graph that are results, by their names in the family's torch operation."""
+    """The result outputs of a graph, by their names in the family's torch operation."""
     main = {} if graph.result is None else {graph.result_name or graph.result: graph.result}
     return {**main, **graph.more_results}
 
 
 def steps_of(bundle: Bundle, point: Point) -> tuple[Step, ...]:
-    """The steps of a call, from noise to image: evenly spaced in the trained ones, counted from the image ("leading"
-    spacing of DDIM), so that step k of n is at time k * (trained // n) + offset."""
+    """The steps of a call, from noise to image, evenly spaced among the training steps and counted from the image
+    ("leading" spacing of DDIM): step k of n is at time k * (trained // n) + offset."""
     schedule: Any = bundle.facts["schedule"]
     alphas, last, offset = schedule["alphas"], schedule["last"], schedule["offset"]
     count = int(point.axes["steps"])
@@ -325,21 +325,19 @@ def non_finite(name: str, array: np.ndarray) -> str | None:
 
 
 def as_float32(array: np.ndarray) -> np.ndarray:
-    """The array in float32, as outputs are compared."""
+    """The array in float32, in which outputs are compared."""
     return np.asarray(array, dtype=np.float32)
 
 
 def as_dtype(arrays: Arrays, name: str, dtype: str) -> np.ndarray:
-    """One of the family's inputs in a graph's type. Raises BenchhouseError when the family does not make it."""
+    """One of the family's inputs in a graph's type. Raises BenchhouseError if the family does not make it."""
     if name not in arrays:
-        raise BenchhouseError(
-            f"the bundle takes an input {name!r}, which the family does not make: {', '.join(arrays)}"
-        )
+        raise BenchhouseError(f"the bundle needs input {name!r}, but the family makes {', '.join(arrays)}")
     return np.ascontiguousarray(arrays[name], dtype=dtype)
 
 
 def _made(arrays: Arrays, source: str, dtype: str) -> np.ndarray | None:
-    """The array of a feed that comes from the family's inputs; None for any other source."""
+    """The array of a feed from the family's inputs; None for any other source."""
     kind, _, name = source.partition(".")
     if kind == "inputs":
         return as_dtype(arrays, name, dtype)

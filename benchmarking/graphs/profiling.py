@@ -1,10 +1,10 @@
-"""Profiles of exported graphs: the times of nodes as a runtime's own profiler tells them, and the modules of the model
-that the nodes came from.
+"""Profiles of exported graphs: node times from a runtime's own profiler, and the model's modules that the nodes came
+from.
 
-An export keeps in each node which modules of the model it was traced in. A runtime fuses nodes and names the result
-after one of them ("node_linear_3/MatMulAddFusion/"), so a node that runs belongs to the longest name of the file that
-its own begins with. A node that says nothing of modules, as one that an optimisation of the export made, belongs where
-its results are used. What cannot be matched counts as in no module, and `matched_share` says how much could.
+An export records in each node the modules in which it was traced. A runtime fuses nodes and names the result after one
+of them ("node_linear_3/MatMulAddFusion/"), so an executed node belongs to the longest node name in the file that is a
+prefix of its own. A node without module information, such as one made by an optimisation of the export, belongs to the
+modules that use its results. Unmatched nodes count as outside modules, and `matched_share` is the matched part.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from benchmarking.core.records import NOT_SUPPORTED
 from benchmarking.runtimes.support.module_kinds import Described, Place, places
 
 SCOPES, CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
-"""Keys of a node's metadata: the paths, and the classes, of the modules around it; the last of each is the node's."""
+"""Metadata keys of a node: paths and classes of the modules around it, the node's own module last."""
 KEPT_METADATA = (SCOPES, CLASSES)
 NO_SCOPE = "_empty"
-"""Begins the name that torch gives the scope of a node of no module."""
+"""Prefix of torch's scope name for a node outside modules."""
 WRAPPED = "model"
-"""Name of the model in the module that it is exported in."""
+"""Name of the model inside the wrapper module of the export."""
 PRODUCTS = ("MatMul", "Gemm", "Conv")
-"""Operators whose module has weights, unless it is an attention's product of its own."""
+"""Operators that show that their module has weights, unless they are an attention's own product."""
 
 
 Node = tuple[str, str]
-"""A graph of the model, and the name of a node in it."""
+"""A graph of the model and the name of a node in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +40,16 @@ class NodeTime:
     """One execution of a node."""
 
     graph: str
-    """Which of the model's graphs it is in: names of nodes are each graph's own."""
+    """The graph that contains it, since node names are unique only within a graph."""
     name: str
     operator: str
     placed: str
     module: str | None = None
-    """Its module, where the runtime tells it otherwise than by the name."""
+    """Its module, if the runtime reports it other than by the name."""
     ms: float
-    """Without the nodes of graphs inside it."""
+    """Time without the nodes of its subgraphs."""
     inside_ms: float = 0.0
-    """Of those."""
+    """Time of the nodes of its subgraphs."""
 
     @property
     def key(self) -> Node:
@@ -59,17 +59,17 @@ class NodeTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origins:
-    """The modules that the nodes of a bundle's files came from."""
+    """The modules from which the nodes in a bundle's files came."""
 
     modules: Mapping[Node, str]
-    """Node -> path of its module."""
+    """Module paths by node."""
     places: Mapping[str, Place]
     tensors: Mapping[Node, str] = field(default_factory=dict)
-    """Graph and name of a tensor -> path of the module of the node that makes it."""
+    """Module paths by graph and tensor name, from the node that makes the tensor."""
 
     @classmethod
     def of(cls, files: Mapping[str, Path]) -> Origins:
-        """Read from the ONNX file of each graph; empty for those without the metadata."""
+        """Read from the ONNX file of each graph; empty for files without the metadata."""
         import onnx
 
         modules: dict[Node, str] = {}
@@ -86,8 +86,8 @@ class Origins:
                 _describe(described, path, class_name, has_weights=operator in PRODUCTS)
         for name, graph in graphs.items() if modules else ():
             known = {node.name: modules.get((name, node.name), _unscoped(node)) for node in graph.node if node.name}
-            told = {node: module for node, module in known.items() if module is not None}
-            found = filled(_producers(graph), told, described)
+            with_module = {node: module for node, module in known.items() if module is not None}
+            found = filled(_producers(graph), with_module, described)
             modules |= {(name, node): module for node, module in found.items()}
             tensors |= {
                 (name, one): found[node.name] for node in graph.node if node.name in found for one in node.output
@@ -95,15 +95,15 @@ class Origins:
         return cls(modules=modules, places=places(described), tensors=tensors)
 
     def module(self, graph: str, node: str) -> str:
-        """The module of a node that ran, by the longest name that its own begins with; `OUTSIDE` if there is none."""
+        """The module of an executed node, by the longest known prefix of its name; `OUTSIDE` if there is none."""
         name = node
         while name and (graph, name) not in self.modules:
             name = name[: max(name.rfind("/"), name.rfind("_"), 0)]
         return self.modules.get((graph, name), OUTSIDE)
 
     def optimised(self, files: Mapping[str, Path]) -> Origins:
-        """With the nodes of the graphs that a runtime made of these: a node has the module of the tensor that it makes,
-        which keeps its name, else of the node that it is named after, else of its neighbours."""
+        """Extended by the nodes of a runtime's optimised graphs: a node has the module of the tensor that it makes,
+        whose name is unchanged, else of the node that it is named after, else of its neighbours."""
         import onnx
 
         modules = dict(self.modules)
@@ -111,18 +111,18 @@ class Origins:
             graph = onnx.load(str(path), load_external_data=False).graph
             known: dict[str, str] = {}
             for node in graph.node:
-                told = [self.tensors[name, one] for one in node.output if (name, one) in self.tensors]
-                told += [module for module in (self.module(name, node.name),) if module != OUTSIDE]
-                if told and node.name:
-                    known[node.name] = told[0]
+                candidates = [self.tensors[name, one] for one in node.output if (name, one) in self.tensors]
+                candidates += [module for module in (self.module(name, node.name),) if module != OUTSIDE]
+                if candidates and node.name:
+                    known[node.name] = candidates[0]
             modules |= {(name, node): one for node, one in filled(_producers(graph), known, self.places).items()}
         return replace(self, modules=modules)
 
 
 def filled(producers: Mapping[str, Sequence[str]], known: Mapping[str, str], paths: Collection[str]) -> dict[str, str]:
-    """The modules of nodes, also of those that are not `known`: of the `paths` the innermost around all that take a
-    node's results, else around all that it is made of. `producers` has the nodes in the order they run in, each with
-    those it takes from; a node with neither kind of neighbour that is known stays out."""
+    """The modules of all nodes, including those not in `known`: the innermost of the `paths` around all nodes that use
+    a node's results, else around all of its inputs. `producers` holds the nodes in execution order, each with the nodes
+    whose results it uses. Nodes without known neighbours are left out."""
     found = dict(known)
     takers: dict[str, list[str]] = defaultdict(list)
     for node, sources in producers.items():
@@ -137,7 +137,7 @@ def filled(producers: Mapping[str, Sequence[str]], known: Mapping[str, str], pat
 
 
 def _common(inside: Sequence[str], paths: Collection[str]) -> str:
-    """The innermost of the paths around all of these; `OUTSIDE` for none."""
+    """The innermost of the paths around all of these; `OUTSIDE` if there is none."""
     first, *others = map(_outwards, dict.fromkeys(inside))
     return next(path for path in first if path == OUTSIDE or (path in paths and all(path in one for one in others)))
 
@@ -145,8 +145,8 @@ def _common(inside: Sequence[str], paths: Collection[str]) -> str:
 def breakdown(
     calls: Sequence[Sequence[NodeTime]], call_ms: Sequence[float], origins: Origins, *, has_samples: bool = True
 ) -> Breakdown:
-    """The means over calls. `call_ms` are the calls' times; what no node took of them is outside of operators. Without
-    samples `calls` is the mean call alone, as of a profiler that only tells means."""
+    """Means over calls. `call_ms` are the calls' times; the part that no node took is outside of operators. Without
+    samples, `calls` is only the mean call, for a profiler that reports only means."""
     host_ms = sum(call_ms) / len(call_ms)
     placed = {
         node.key: origins.module(*node.key) if node.module is None else node.module for call in calls for node in call
@@ -161,7 +161,7 @@ def breakdown(
         modules=_modules(calls, placed, origins, outside_ms, has_samples=has_samples),
         operators=operators,
         metrics={"operator_calls": sum(map(len, calls)) / len(calls), "outside_operators_ms": outside_ms},
-        missing=dict.fromkeys(names, f"{NOT_SUPPORTED}: the profiler tells the times of nodes only"),
+        missing=dict.fromkeys(names, f"{NOT_SUPPORTED}: the profiler reports only node times"),
         details={"matched_share": matched / in_nodes if in_nodes else 0.0},
     )
 
@@ -197,8 +197,8 @@ def _modules(
     *,
     has_samples: bool,
 ) -> tuple[ModuleTime, ...]:
-    """Modules with nodes in them, in the order of the model. How often one was called a graph does not tell: it is the
-    most that one of its nodes ran."""
+    """Modules with nodes in them, in model order. Graphs do not record how often a module was called, so the number is
+    the maximum over its nodes."""
     own: dict[str, float] = defaultdict(float)
     inclusive: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(calls))
     runs: dict[str, dict[Node, int]] = defaultdict(lambda: defaultdict(int))
@@ -228,7 +228,7 @@ def _modules(
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph, and those of the graphs inside them."""
+    """The nodes of a graph and of its subgraphs."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -237,19 +237,19 @@ def _nodes(graph: Any) -> Iterator[Any]:
 
 
 def _producers(graph: Any) -> dict[str, list[str]]:
-    """The nodes of a graph in order, each with those whose results it takes."""
+    """The nodes of a graph in order, each with the nodes whose results it uses."""
     named = [node for node in graph.node if node.name]
     made = {output: node.name for node in named for output in node.output}
     return {node.name: [made[one] for one in node.input if one in made] for node in named}
 
 
 def _unscoped(node: Any) -> str | None:
-    """`OUTSIDE` for a node that is known to be of no module; None for one that says nothing of modules."""
+    """`OUTSIDE` for a node that is known to be outside modules; None for a node without module information."""
     return OUTSIDE if any(entry.key == SCOPES for entry in node.metadata_props) else None
 
 
 def _around(node: Any) -> list[tuple[str, str]]:
-    """Paths and classes of the modules around a node, the outermost first; empty where the file does not tell."""
+    """Paths and classes of the modules around a node, outermost first; empty if the file does not record them."""
     metadata = {entry.key: entry.value for entry in node.metadata_props}
     scopes, classes = (_listed(metadata.get(key)) for key in KEPT_METADATA)
     if len(scopes) != len(classes):
@@ -259,13 +259,13 @@ def _around(node: Any) -> list[tuple[str, str]]:
 
 
 def _wrapper(paths: Iterable[str]) -> str:
-    """The prefix of the module that exporting wraps the model in, if all paths begin with it."""
+    """The path prefix of the export's wrapper module, if all paths begin with it."""
     firsts = {path.partition(".")[0] for path in paths if path}
     return f"{WRAPPED}." if firsts == {WRAPPED} else ""
 
 
 def _unwrapped(path: str, class_name: str, wrapper: str) -> str:
-    """A path without the wrapper; the model itself has the name of its class, as in profiles of torch."""
+    """A path without the wrapper. The model itself has its class as its name, as in torch profiles."""
     return class_name.rpartition(".")[2] if wrapper == f"{path}." else path.removeprefix(wrapper)
 
 
@@ -286,13 +286,13 @@ def _place(origins: Origins, path: str) -> Place:
 
 
 def _outwards(path: str) -> list[str]:
-    """A path and those around it, down to `OUTSIDE`, the call."""
+    """A path and its parents, ending with `OUTSIDE`, the call."""
     parts = path.split(".") if path else []
     return [".".join(parts[:count]) for count in range(len(parts), -1, -1)]
 
 
 def _listed(text: str | None) -> list[str]:
-    """The names in a list that was written as Python writes it; empty for anything else."""
+    """The names in a list in Python's notation; empty for anything else."""
     try:
         value = ast.literal_eval(text or "")
     except (ValueError, SyntaxError):

@@ -1,10 +1,10 @@
-"""What runtimes on graphs call: the bundle of graphs of a cell and a point, and the operation on it.
+"""The interface for graph runtimes: the bundle of graphs for a cell and a point, and the operation on it.
 
 prepare    ensure_bundle(cell, points, store, rebuild)      in the preparing process; needs torch
 open       find_bundle(cell, point), read_bundle(folder)    in the measuring process; needs no torch
 operation  graph_operation(bundle, runner, workload, point, processing)
 
-A device's compiler (TensorRT, QNN) makes further builds of a bundle, each for one fixed shape: `FixedShapes`.
+A device's compiler (TensorRT, QNN) makes more builds from a bundle, each for one fixed shape: `FixedShapes`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarking.core.plugins import how_to_install, version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
 from benchmarking.graphs.export.exporter import OPTIMUM, converted, export_bundle, given_file, given_file_identity
-from benchmarking.workloads.support.exported_folder import is_export, said_of, why_not_precision
+from benchmarking.workloads.support.exported_folder import export_facts, is_export, why_not_precision
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.graph_file import format_of
 from benchmarking.workloads.support.processing import Processing, open_processing
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 KIND = "onnx"
 EXPORT_VERSION = 3
-"""Incremented when the same model is exported to different graphs, so that older bundles are not found any more."""
+"""Incremented when the same model is exported to different graphs, so that older bundles are no longer found."""
 DEFAULT_OPSET = 20
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "float16", "int8", "int4")
 """Precisions of bundles. TF32 is float32 in the files."""
 QUANTIZED: tuple[Precision, ...] = ("int8", "int4")
-"""Precisions that are converted from the float32 bundle."""
+"""Precisions converted from the float32 bundle."""
 EXPORT_PACKAGES = ("torch", "onnx", "onnxscript")
 QUANTIZER_PACKAGES = ("onnxruntime", "onnxruntime-gpu", "onnx")
 INPUTS = "inputs."
-"""Begins the source of a feed that is one of the family's inputs."""
+"""Prefix of the source of a feed that is one of the family's inputs."""
 
 
 def why_not(
@@ -54,11 +54,11 @@ def why_not(
     reads: Sequence[str] = ("onnx",),
     converted: Collection[Precision] = QUANTIZED,
 ) -> str | None:
-    """None, or why this model and task cannot be exported, or its files not run at a precision: `reads` are the formats
-    of graphs' files that the runtime reads, `converted` the precisions that it makes of float32 graphs."""
+    """None, or why this model and task cannot be exported, or why its files cannot run at a precision. `reads` are the
+    graph file formats that the runtime reads, `converted` the precisions that it makes from float32 graphs."""
     if workload.source == "file":
         if format_of(workload) not in reads:
-            return f"{workload.model_id} is a file of {format_of(workload)}, which this runtime does not read"
+            return f"{workload.model_id} is a file in {format_of(workload)} format, which this runtime does not read"
         other = None if precision is None else why_not_precision(workload, precision, converted)
         if other is not None:
             return other
@@ -67,26 +67,26 @@ def why_not(
 
 
 def why_not_forward(runtime: str, workload: Workload, precision: Precision | None = None) -> str | None:
-    """None for a workload that is one pass through one graph; else why it has no single fixed shape."""
+    """None for a workload that is one pass through one graph, else why it has no single fixed shape."""
     if (reason := why_not(workload, precision)) is not None:
         return reason
     if _recipe(workload).kind != "forward":
         return (
-            f"runtime {runtime} compiles graphs for fixed shapes: one forward pass, not {workload.task}, "
-            "whose shapes grow from step to step"
+            f"runtime {runtime} compiles graphs for fixed shapes: it supports single forward passes, not "
+            f"{workload.task}, whose shapes grow from step to step"
         )
     return None
 
 
 def missing() -> str | None:
-    """None, or which packages an export needs that are not installed."""
+    """None, or the missing packages that an export needs."""
     absent = [name for name in ("torch", "transformers", "onnx", "onnxscript") if version_of(name) is None]
     return f"exporting to ONNX needs {', '.join(absent)}: {how_to_install()}" if absent else None
 
 
 def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, opset: int = DEFAULT_OPSET) -> BuildKey:
-    """What the bundle of a point depends on. `precision` is that of the graphs where the runtime converts them to the
-    cell's (by a hint, or a quantizer of float32). Raises UnsupportedError for a workload without graphs."""
+    """The inputs of a point's bundle. `precision` is the graphs' precision if the runtime converts them to the cell's
+    (by a hint, or a quantizer of float32). Raises UnsupportedError for a workload without graphs."""
     recipe = _recipe(cell.workload)
     wanted = _stored_precision(precision or cell.precision)
     given = given_file(cell.workload, recipe, wanted)
@@ -110,10 +110,11 @@ def ensure_bundle(
     precision: Precision | None = None,
     opset: int = DEFAULT_OPSET,
 ) -> Mapping[str, Json]:
-    """Make the bundles of these points that the store lacks, one for each key: their facts (`combined_facts`).
+    """Make the bundles of these points that are missing in the store, one per key. Returns their facts
+    (`combined_facts`).
 
-    Raises UnsupportedError for a workload without graphs, BenchhouseError when the export fails or does not compute
-    what the torch model does."""
+    Raises UnsupportedError for a workload without graphs, BenchhouseError if the export fails or differs from the torch
+    model."""
     by_digest = {(key := bundle_key(cell, point, precision, opset)).digest: (key, point) for point in points}
     made = [_ensured(cell, key, point, store, rebuild) for key, point in by_digest.values()]
     return combined_facts(KIND, made)
@@ -125,7 +126,7 @@ def find_bundle(
     precision: Precision | None = None,
     store: BuildStore | None = None,
 ) -> Path:
-    """The folder of a point's bundle. Raises BenchhouseError when it is not in the store."""
+    """The folder of a point's bundle. Raises BenchhouseError if it is not in the store."""
     key = bundle_key(cell, point, precision)
     return (store or BuildStore()).require(key, f"{cell.workload.model_id} at {point.label}")[0]
 
@@ -133,10 +134,10 @@ def find_bundle(
 def graph_operation(
     bundle: Bundle, runner: GraphRunner, workload: Workload, point: Point, processing: Processing | None = None
 ) -> GraphOperation:
-    """The call at a point on a loaded bundle, its inputs made and placed.
+    """The call at a point on a loaded bundle, with its inputs made and placed.
 
-    `processing` makes the inputs with the model's tokenizer; open it once a session with `open_processing`, so that its
-    loading is part of the load. Raises UsageError for a point that the model cannot run."""
+    `processing` makes the inputs with the model's tokenizer. Open it once per session with `open_processing`, which
+    makes its loading part of the load. Raises UsageError for a point that the model cannot run."""
     from benchmarking.graphs.operations import operation_of
 
     family = plugin_of(workload)
@@ -157,7 +158,7 @@ class PointGraphs:
 
     @classmethod
     def find(cls, cell: Cell, point: Point, store: BuildStore | None = None) -> PointGraphs:
-        """Raises BenchhouseError for a bundle that is missing, and for a dimension that no input has."""
+        """Raises BenchhouseError if the bundle is missing, or for a dimension that no input has."""
         folder = find_bundle(cell, point, store=store)
         bundle = read_bundle(folder)
         return cls(folder=folder, bundle=bundle, sizes=sizes_at(cell, point, bundle))
@@ -170,7 +171,7 @@ class FixedShapes:
     kind: str
     cell: Cell
     depends_on: Mapping[str, Json]
-    """The device and the versions that the compiled graphs are for."""
+    """The device and versions for which the graphs are compiled."""
 
     def key(self, point: Point, sizes: Mapping[str, int]) -> BuildKey:
         """The key of the graphs compiled at these sizes."""
@@ -184,7 +185,7 @@ class FixedShapes:
         return BuildKey(kind=self.kind, parts=parts)
 
     def find(self, point: Point, sizes: Mapping[str, int]) -> tuple[Path, Build]:
-        """The folder and record of a build. Raises BenchhouseError when it is not in the store."""
+        """The folder and record of a build. Raises BenchhouseError if it is not in the store."""
         return BuildStore().require(self.key(point, sizes), f"{self.cell.workload.model_id} at {point.label}")
 
     def ensure(
@@ -194,9 +195,9 @@ class FixedShapes:
         rebuild: Rebuild,
         compiled_into: Callable[[PointGraphs, Path], Mapping[str, Json]],
     ) -> Mapping[str, Json]:
-        """Make the bundles of these points, and compile each into the folder of its build, where the store lacks them.
+        """Make the bundles of these points, and compile each into the folder of its build, if missing in the store.
 
-        The facts are those of the bundles, with the compiled builds under the kind's name."""
+        Returns the facts of the bundles, with the compiled builds under the kind's name."""
         facts = ensure_bundle(self.cell, points, store, rebuild)
         made: list[tuple[Build, bool]] = []
         for point in points:
@@ -215,14 +216,14 @@ def sizes_at(cell: Cell, point: Point, bundle: Bundle) -> dict[str, int]:
 
 
 def sizes_of(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """The sizes of the free dimensions of all graphs with these inputs. Raises BenchhouseError for a dimension of no
-    input."""
+    """The sizes of the free dimensions of all graphs with these inputs. Raises BenchhouseError for a dimension that no
+    input has."""
     sizes: dict[str, int] = {}
     for graph in bundle.graphs.values():
         sizes |= _input_sizes(graph, arrays)
         free = {size for tensor in graph.inputs for size in tensor.shape if isinstance(size, str)}
         if unknown := sorted(free - set(sizes)):
-            raise BenchhouseError(f"no input of the model has the dimension {', '.join(unknown)}")
+            raise BenchhouseError(f"no input of the model has dimension {', '.join(unknown)}")
     return sizes
 
 
@@ -239,7 +240,7 @@ def _input_sizes(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, in
 
 def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild: Rebuild) -> tuple[Build, bool]:
     """The build of a key, and whether it was made now. A quantized bundle is converted from the float32 bundle, which
-    is kept."""
+    is kept too."""
     precision = next(name for name in PRECISIONS if name == key.parts["precision"])
     opset = int(str(key.parts["opset"]))
 
@@ -256,8 +257,8 @@ def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild
 
 
 def _is_own(workload: Workload, precision: Precision) -> bool:
-    """Whether the graphs of an exported folder are quantized already."""
-    return is_export(workload) and said_of(workload)["precision"] == precision
+    """Whether the graphs of an exported folder are already quantized."""
+    return is_export(workload) and export_facts(workload)["precision"] == precision
 
 
 def _recipe(workload: Workload) -> Recipe:
@@ -269,12 +270,12 @@ def _recipe(workload: Workload) -> Recipe:
 
 def _stored_precision(precision: Precision) -> Precision:
     if precision not in PRECISIONS:
-        raise UnsupportedError(f"no graphs in {precision}: supported are {', '.join(PRECISIONS)}")
+        raise UnsupportedError(f"no graphs at {precision} (supported: {', '.join(PRECISIONS)})")
     return "float32" if precision == "tf32" else precision
 
 
 def _packages(recipe: Recipe) -> tuple[str, ...]:
-    """The packages that make the graphs and that have the code of the models."""
+    """The packages that make the graphs or contain the models' code."""
     return (*EXPORT_PACKAGES, "transformers" if recipe.exporter == TRANSFORMERS_EXPORTER else "diffusers")
 
 

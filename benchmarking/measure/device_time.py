@@ -37,7 +37,7 @@ def host_gap_pass(bench: Bench, launch: int, call_ns: float) -> PassResult:
     """`host_gap_ms`: the wall time of a call (`call_ns`) minus the time in which any kernel or copy ran. Measured in
     the first launch only, since a tracer stays attached to its process."""
     tracer = bench.handle.tracer()
-    why_not = _why_not_alone(bench) or _why_not_traced(bench, tracer)
+    why_not = _why_not_applicable(bench) or _why_not_traced(bench, tracer)
     if why_not is not None or tracer is None:
         return PassResult(missing={HOST_GAP: why_not or NOT_SUPPORTED})
     if launch > 0:
@@ -70,7 +70,7 @@ def covered_ns(spans: Iterable[Span]) -> float:
 def pipelined_pass(bench: Bench, call_ns: float) -> PassResult:
     """`throughput_pipelined`: items per second when calls are queued one after another with a single wait at the end.
     `call_ns` is the wall time of a synchronized call."""
-    why_not = _why_not_alone(bench) or _why_not_queued(bench)
+    why_not = _why_not_applicable(bench) or _why_not_queued(bench)
     if why_not is not None:
         return PassResult(missing={PIPELINED: why_not})
     bench.live("pipeline")
@@ -102,7 +102,7 @@ def _traced_calls(bench: Bench, calls: int) -> None:
         bench.handle.synchronize()
 
 
-def _why_not_alone(bench: Bench) -> str | None:
+def _why_not_applicable(bench: Bench) -> str | None:
     """Why neither pass applies to these calls."""
     if bench.operation.times_itself:
         return f"{NOT_APPLICABLE}: the call times itself"

@@ -144,7 +144,7 @@ class DeviceMonitor:
         if sample_interval <= 0:
             raise UsageError(f"sample_interval takes seconds above 0: got {sample_interval!r}")
         self.sample_interval = sample_interval
-        self._asked = device
+        self._requested = device
         self._process_ids = tuple(process_ids or (os.getpid(),))
         self._with_children = with_children
         self._with_conditions = with_conditions
@@ -155,12 +155,12 @@ class DeviceMonitor:
 
     def device(self) -> Device:
         """The monitored device. Raises UsageError if it does not exist."""
-        asked = self._asked  # read once: another thread may replace it by the device that it found
-        if isinstance(asked, str):
+        requested = self._requested  # read once: another thread may replace it by the device that it found
+        if isinstance(requested, str):
             from benchmarking.devices.support.select import select
 
-            self._asked = asked = select(asked, lambda device: None)
-        return asked
+            self._requested = requested = select(requested, lambda device: None)
+        return requested
 
     def start(self) -> DeviceMonitor:
         """Start sampling; returns once the first sample has arrived. Raises MonitorError, UsageError."""
@@ -266,8 +266,8 @@ class GPUMonitor(DeviceMonitor):
         super().__init__(device or FIRST_GPU, sample_interval=sample_interval, keep=keep)
 
     def device(self) -> Device:
-        if self._asked == FIRST_GPU:
-            self._asked = _first_gpu()
+        if self._requested == FIRST_GPU:
+            self._requested = _first_gpu()
         return super().device()
 
 

@@ -1,1 +1,1 @@
-"""Runtimes, one plugin a file."""
+"""Runtimes: one plugin per file."""

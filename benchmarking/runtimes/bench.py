@@ -1,4 +1,4 @@
-"""Users' own benchmarks: a class, found by file and name, with a new instance for every point."""
+"""Users' own benchmarks: a class, found by file and name, with a new instance for each point."""
 
 from __future__ import annotations
 
@@ -43,27 +43,27 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class BenchRuntime(Runtime):
-    """The runtime `bench`. Its settings: who times the calls (timed_by), and the variant. A benchmark's file imports
+    """The runtime `bench`. Its settings are timed_by (who times the calls) and the variant. A benchmark's file imports
     what it needs."""
 
     name = "bench"
     runs_models = False
     is_compared = False
-    declared_options = (Option(name=OPTION, help="variant of a benchmark, from its file", has_flag=False),)
+    declared_options = (Option(name=OPTION, help="benchmark variant, as defined in its file", has_flag=False),)
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if workload.source != "bench":
-            return "runtime bench runs users' own benchmarks, not models: see batch_benchmark --benches"
+            return "runtime bench runs your own benchmarks, not models: use batch_benchmark --benches"
         devices = workload.config["devices"]
         if isinstance(devices, list) and devices and device.type not in devices:
             return f"{workload.config['bench']} runs on {', '.join(map(str, devices))}, not on {device.type}"
         if not devices and not has(device.type, lambda kind: kind.runs_torch or not kind.is_hardware):
             return (
-                f"{workload.config['bench']} does not say that it uses {device.type}: a benchmark runs on torch's "
-                f"devices ({', '.join(names_with(lambda kind: kind.runs_torch))}) unless its `devices` names others"
+                f"{workload.config['bench']} does not declare {device.type}: without `devices` a benchmark runs on "
+                f"torch's devices only ({', '.join(names_with(lambda kind: kind.runs_torch))})"
             )
         if has(device.type, lambda kind: not kind.is_hardware) and workload.config["timed_by"] != "bench":
-            return f"device {device.type} has no clock of its own: there a benchmark must time itself"
+            return f"device {device.type} has no clock of its own: the benchmark must time itself"
         return None
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
@@ -71,7 +71,7 @@ class BenchRuntime(Runtime):
         return {"timed_by": str(workload.config["timed_by"]), **chosen}
 
     def foreign_code(self, mode: Mapping[str, Scalar], model_path: str | None = None) -> ForeignCode | None:
-        """The benchmark's file, unless it is one of this installation."""
+        """The benchmark's file, unless it is part of this installation."""
         if model_path is not None and Path(model_path).resolve().is_relative_to(PACKAGE):
             return None
         return ForeignCode(path=model_path or "", flag="--benches")
@@ -91,7 +91,7 @@ WORK = ("flops", "bytes_accessed")
 
 
 class BenchOperation(Operation):
-    """`run()` of a benchmark, timed from outside. What it keeps between calls is left alone."""
+    """A benchmark's `run()`, timed from outside. Its state between calls is left alone."""
 
     def __init__(self, bench: ModelBenchmark, device: Device, label: str, setup_s: float) -> None:
         config = bench.config
@@ -108,7 +108,7 @@ class BenchOperation(Operation):
 
     def run(self, mark: Mark) -> Any:
         self.bench.mark = mark
-        try:  # no context manager: it would cost as much as a short call
+        try:  # no context manager, as it would cost as much as a short call
             return self.bench.run()
         except (MemoryError, RuntimeError) as error:
             if is_out_of_memory(error):
@@ -119,21 +119,25 @@ class BenchOperation(Operation):
         return self.bench.problem(output)
 
     def readings(self, output: Any) -> Readings:
-        """`setup_s`, the seconds `setup_model` took."""
+        """`setup_s`: the seconds that `setup_model` took."""
         return Readings(values={"setup_s": self._setup_s})
 
     def metrics(self) -> tuple[CustomMetric, ...]:
         found = tuple(self.bench.metrics())
         if wrong := [one for one in found if not isinstance(one, CustomMetric)]:
-            raise BenchhouseError(f"metrics() of {type(self.bench).__name__} gives CustomMetrics: got {wrong[0]!r}")
+            raise BenchhouseError(
+                f"metrics() of {type(self.bench).__name__} must return CustomMetrics: got {wrong[0]!r}"
+            )
         return found
 
     def count(self) -> Readings:
-        """The benchmark's `work()` of a call; the rest is counted, where torch runs it. Raises UnsupportedError when
-        torch computes on another device than the results are stored for."""
+        """The work of a call as declared by the benchmark's `work()`; the rest is counted if torch runs it. Raises
+        UnsupportedError if torch computes on another device than the one that the results are stored for."""
         given = {name: float(value) for name, value in self.bench.work().items()}
         if unknown := sorted(set(given) - set(WORK)):
-            raise BenchhouseError(f"work() of {type(self.bench).__name__} names {', '.join(WORK)}: got {unknown[0]!r}")
+            raise BenchhouseError(
+                f"work() of {type(self.bench).__name__} may declare {', '.join(WORK)}: got {unknown[0]!r}"
+            )
         counted = self._counted() if len(given) < len(WORK) else Readings()
         self._check_place(counted.values.get(BY_DEVICE), states_work="flops" in given)
         return counted | Readings(values=given)
@@ -142,20 +146,20 @@ class BenchOperation(Operation):
         self.bench.cleanup_model()
 
     def _check_place(self, flops_by_device: Json, *, states_work: bool) -> None:
-        """A benchmark that torch cannot run on the device, and that states its FLOPs, computes elsewhere than in torch;
-        what torch counts is then something else."""
+        """Check that torch computes on the device. Not for a benchmark that declares its FLOPs on a device without
+        torch: it computes outside torch, and torch counts something else."""
         kind, found = kind_of(self._device.type), flops_by_device if isinstance(flops_by_device, dict) else {}
         ours = None if kind is None else kind.torch_type
         if found and ours not in found and not (ours is None and states_work):
             raise UnsupportedError(
-                f"{type(self.bench).__name__} was to run on {self._device.selector}, but its calls compute in torch on "
+                f"{type(self.bench).__name__} should run on {self._device.selector}, but its calls compute in torch on "
                 f"{', '.join(sorted(found))}: put model and inputs on self.torch_device ({self.bench.torch_device}), "
                 "or choose the device that it uses with --device or in its `devices`"
             )
 
     def _counted(self) -> Readings:
         if "torch" not in sys.modules:
-            return _no_work(f"{NOT_SUPPORTED}: the benchmark neither uses torch nor gives it in work()")
+            return _no_work(f"{NOT_SUPPORTED}: the benchmark neither uses torch nor declares it in work()")
         from benchmarking.runtimes.support.torch.counting import counted
 
         return counted(lambda: self.run(lambda name: None))
@@ -168,7 +172,7 @@ class SelfTimedOperation(BenchOperation):
 
     def __init__(self, bench: ModelBenchmark, device: Device, label: str, setup_s: float) -> None:
         super().__init__(bench, device, label, setup_s)
-        self.new_tokens = None  # its tokens are not marked one by one
+        self.new_tokens = None  # its tokens are not marked individually
         self._has_latency = overrides(type(bench), "measure_latency")
         self._has_first_token = overrides(type(bench), "measure_time_to_first_token")
         self._own_ns: dict[str, int] = {}
@@ -193,15 +197,15 @@ class SelfTimedOperation(BenchOperation):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not math.isfinite(value) or value <= 0:
             name = f"{type(self.bench).__name__}.{method}"
-            raise BenchhouseError(f"{name} returns milliseconds, a number above 0: it returned {value!r}")
+            raise BenchhouseError(f"{name} must return milliseconds, a number above 0: got {value!r}")
         return round(float(value) * NS_PER_MS)
 
     def _counted(self) -> Readings:
-        return _no_work(f"{NOT_APPLICABLE}: the benchmark times itself, so the extent of a call is unknown")
+        return _no_work(f"{NOT_APPLICABLE}: the benchmark times itself, so it is unknown what a call includes")
 
 
 class BenchSession(Session):
-    """A benchmark's class on a device. Nothing is kept between points."""
+    """A benchmark's class on a device. No state is kept between points."""
 
     def __init__(self, bench: type[ModelBenchmark], path: Path, cell: Cell, handle: DeviceHandle) -> None:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -215,7 +219,7 @@ class BenchSession(Session):
         self._handle = handle
 
     def operation(self, point: Point) -> Operation:
-        """The benchmark set up for a point. When the set-up raises, it is cleaned up first."""
+        """The benchmark set up for a point. If the set-up raises, it is cleaned up first."""
         kind = SelfTimedOperation if timed_by(self._class) == "bench" else BenchOperation
         bench = self._class(self._config(point))
         bench.torch_device = self._handle.torch_name

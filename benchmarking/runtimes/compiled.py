@@ -1,7 +1,7 @@
-"""PyTorch with torch.compile (TorchInductor): the modules that a call calls, compiled in place.
+"""PyTorch with torch.compile (TorchInductor), which compiles the called modules in place.
 
-Every point has its own process, because one shape changes what is compiled for the next, and its own folder of compiled
-code, so that the first launch compiles from an empty folder (cold) and the next ones reuse it (warm).
+Every point has its own process, because one shape changes what is compiled for the next. It also has its own folder of
+compiled code: the first launch compiles from an empty folder (cold), later launches reuse it (warm).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DEFAULT, REDUCE_OVERHEAD, MAX_AUTOTUNE = "default", "reduce-overhead", "max-autotune"
 MODES = (DEFAULT, REDUCE_OVERHEAD, MAX_AUTOTUNE)
 DYNAMIC: Mapping[str, bool | None] = {"auto": None, "true": True, "false": False}
-"""Shapes in the compiled code: fixed until one changes, variable from the beginning, or always fixed."""
+"""Shapes in the compiled code: fixed until one changes, dynamic from the start, or always fixed."""
 GRAPH_MODES = (REDUCE_OVERHEAD, MAX_AUTOTUNE)
 """Modes that record CUDA graphs, on devices that have them."""
 
@@ -37,8 +37,8 @@ class Compiled(TorchRuntime):
     compiles = True
     declared_options = (
         *SHARED_OPTIONS,
-        Option(name="compile_mode", help="mode of torch.compile", values=MODES),
-        Option(name="dynamic", help="shapes in the compiled code", values=tuple(DYNAMIC)),
+        Option(name="compile_mode", help="torch.compile mode", values=MODES),
+        Option(name="dynamic", help="dynamic shapes in the compiled code", values=tuple(DYNAMIC)),
         QUANTIZATION,
     )
 
@@ -46,8 +46,8 @@ class Compiled(TorchRuntime):
         mode = super().mode(device, workload, options)
         if mode["compile_mode"] == REDUCE_OVERHEAD and not _has_cuda_graphs(device):
             raise UnsupportedError(
-                f"compile mode {REDUCE_OVERHEAD} is CUDA graphs, which {device.type} does not have: there it would be "
-                f"mode {DEFAULT} under another name"
+                f"compile mode {REDUCE_OVERHEAD} uses CUDA graphs, which {device.type} does not have: use "
+                f"--compile-mode {DEFAULT}, which does the same there"
             )
         if _uses_cuda_graphs(device, mode) and mode.get("cache") == "dynamic":
             raise UnsupportedError(

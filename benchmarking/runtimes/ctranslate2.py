@@ -1,7 +1,7 @@
-"""CTranslate2: a C++ engine for transformers on processors, from models that its own converter made.
+"""CTranslate2: a C++ engine for transformers on CPUs, which runs models made by its own converter.
 
-The converter reads the same weights as eager has, in the preparing process. A folder that somebody else converted is
-run as it is. A call is `generate_batch` with a callback, which CTranslate2 calls for each token of each row.
+The converter reads the same weights as the eager runtime, in the preparing process. Folders converted elsewhere are run
+unchanged. A call is `generate_batch` with a callback, which CTranslate2 calls for each token of each row.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FOLDER_FORMAT = "ct2"
 VERSION = 2
 COMPUTE_TYPES: Mapping[Precision, str] = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 QUANTIZED: Mapping[str, Precision] = {"int8_float32": "int8", "int8": "int8", "int8_bfloat16": "int8"}
-"""CTranslate2's names of types: 8-bit weights and products, and the type of everything else."""
+"""CTranslate2's type names: 8-bit weights and products, and the type of everything else."""
 LOADERS: Mapping[str, str] = {
     "gemma": "GemmaConfig",
     "gemma2": "Gemma2Config",
@@ -47,9 +47,10 @@ LOADERS: Mapping[str, str] = {
     "qwen2": "Qwen2Config",
     "qwen3": "Qwen3Config",
 }
-"""transformers' model type -> the converter's loader. That of Phi-3 reads what transformers 5 no longer has."""
+"""The converter's loader by transformers' model type. The loader of Phi-3 needs attributes that transformers 5
+lacks."""
 LLAMA3_TRAINED = 8192
-"""Tokens that Llama 3 was trained with before its positions were scaled: a constant of the engine."""
+"""Context length of Llama 3 before position scaling, a constant of the engine."""
 
 
 class CTranslate2(GenerativeEngine):
@@ -65,13 +66,13 @@ class CTranslate2(GenerativeEngine):
     quantized = QUANTIZED
     declared_options = (common.CONTEXT_DEPTH, common.PREFIX_CACHE, common.quantization(QUANTIZED))
     lacks: Mapping[str, str] = {
-        "kv_cache_type": "CTranslate2 keeps keys and values in the type it computes in",
-        "flash_attention": "CTranslate2 has flash attention on NVIDIA GPUs only, and its wheels are built without it",
-        "batch_threads": "CTranslate2 has one number of threads for prefill and decode: --num-threads",
+        "kv_cache_type": "CTranslate2 stores keys and values in its compute type",
+        "flash_attention": "CTranslate2 has flash attention only on NVIDIA GPUs, and its wheels are built without it",
+        "batch_threads": "CTranslate2 uses the same threads for prefill and decode: use --num-threads",
         "draft_model": "CTranslate2 has no speculative decoding",
         "ngram_lookup": "CTranslate2 has no speculative decoding",
         "draft_tokens": "CTranslate2 has no speculative decoding",
-        "lora": "CTranslate2 loads no adapters: merge the adapter into the weights before the conversion",
+        "lora": "CTranslate2 cannot load adapters: merge the adapter into the weights before conversion",
     }
 
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
@@ -99,12 +100,12 @@ class CTranslate2(GenerativeEngine):
 
 
 def compute_type(cell: Cell) -> str:
-    """CTranslate2's name of the type that a cell computes in."""
+    """CTranslate2's name for a cell's compute type."""
     return str(cell.runtime_mode.get(common.QUANTIZATION.name) or COMPUTE_TYPES[cell.precision])
 
 
 class _Tokens:
-    """The little of a tokenizer that the converter asks for, of a model without one: the text of an id names it."""
+    """The part of a tokenizer that the converter needs, for a model without one: an id's text is its number."""
 
     def __init__(self, size: int) -> None:
         self._vocabulary = {token_text(token): token for token in range(size)}
@@ -113,12 +114,12 @@ class _Tokens:
         self.additional_special_tokens: tuple[str, ...] = ()
 
     def get_vocab(self) -> dict[str, int]:
-        """Text -> id."""
+        """Ids by text."""
         return self._vocabulary
 
 
 def convert(workload: Workload, kind: str, folder: Path) -> None:
-    """Convert a model's weights by CTranslate2's own loaders. Raises UnsupportedError for what they refuse."""
+    """Convert a model's weights with CTranslate2's own loaders. Raises UnsupportedError if they reject it."""
     from ctranslate2.converters import transformers as converters
 
     loader = converters._MODEL_LOADERS[LOADERS[str(workload.config["model_type"])]]
@@ -128,8 +129,8 @@ def convert(workload: Workload, kind: str, folder: Path) -> None:
     trained = scaling.get("original_max_position_embeddings", LLAMA3_TRAINED)
     if scaling.get("rope_type") == "llama3" and trained != LLAMA3_TRAINED:
         raise UnsupportedError(
-            f"CTranslate2 scales the positions of Llama 3 from {LLAMA3_TRAINED} tokens, "
-            f"those of {workload.model_id} are from {trained}"
+            f"CTranslate2 scales positions of Llama 3 from {LLAMA3_TRAINED} tokens only, but "
+            f"{workload.model_id} scales from {trained}"
         )
     for key, value in rope.items():
         setattr(model.config, key, value)
@@ -138,7 +139,7 @@ def convert(workload: Workload, kind: str, folder: Path) -> None:
         spec.validate()
         spec.optimize(quantization=kind)
     except (NotImplementedError, AttributeError, ValueError) as error:
-        raise UnsupportedError(f"CTranslate2 does not convert {workload.model_id}: {first_line(error)}") from error
+        raise UnsupportedError(f"CTranslate2 cannot convert {workload.model_id}: {first_line(error)}") from error
     spec.save(str(folder))
 
 
@@ -154,15 +155,17 @@ class Ct2Model(EngineModel):
         self.settings = settings
         offered = ctranslate2.get_supported_compute_types("cpu")
         if kind not in offered:
-            raise UnsupportedError(f"CTranslate2 has no {kind} on this processor; it has {', '.join(sorted(offered))}")
+            raise UnsupportedError(
+                f"CTranslate2 does not support {kind} on this CPU; it supports {', '.join(sorted(offered))}"
+            )
         try:
             self.generator: Any = ctranslate2.Generator(
                 str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=settings.threads or 0
             )
         except (RuntimeError, ValueError) as error:
-            raise BenchhouseError(f"CTranslate2 does not load {folder}: {first_line(error)}") from error
+            raise BenchhouseError(f"CTranslate2 cannot load {folder}: {first_line(error)}") from error
         if self.generator.compute_type != kind:
-            raise UnsupportedError(f"asked for {kind}, but CTranslate2 computes in {self.generator.compute_type}")
+            raise UnsupportedError(f"requested {kind}, but CTranslate2 computes in {self.generator.compute_type}")
         self.texts = vocabulary_of(folder)
         self.facts: Mapping[str, Json] = {
             "engine": f"ctranslate2 {ctranslate2.__version__}",
@@ -185,16 +188,18 @@ class Ct2Request(EngineRequest):
 
     def __init__(self, model: Ct2Model, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> None:
         if context is not None and len(context) > 1:
-            raise UnsupportedError("--context-depth: CTranslate2 keeps one context for all rows: batch 1")
+            raise UnsupportedError("--context-depth: CTranslate2 shares one context among all rows: use batch size 1")
         if context is not None and model.settings.has_prefix_cache:
-            raise UnsupportedError("--prefix-cache: the context is CTranslate2's cached prefix: give one of the two")
+            raise UnsupportedError(
+                "--prefix-cache: CTranslate2 caches the context as its prefix: omit --prefix-cache or --context-depth"
+            )
         if model.settings.has_prefix_cache and len(prompts) > 1:
-            raise UnsupportedError("--prefix-cache: CTranslate2 keeps one prefix for all rows: batch 1")
+            raise UnsupportedError("--prefix-cache: CTranslate2 shares one prefix among all rows: use batch size 1")
         self._generator = model.generator
         self._tokens = [[model.texts[token] for token in row] for row in prompts.tolist()]
         self._reused = 0
         prefix = None if context is None else [model.texts[token] for token in context[0].tolist()]
-        if model.settings.has_prefix_cache:  # all but the last token, which has to be computed to get the next
+        if model.settings.has_prefix_cache:  # all but the last token, which must be computed to get the next one
             prefix, self._tokens = self._tokens[0][:-1], [self._tokens[0][-1:]]
             self._reused = len(prefix)
         self._prompt_tokens = prompts.size
@@ -210,7 +215,7 @@ class Ct2Request(EngineRequest):
         }
 
     def reset(self) -> None:
-        """CTranslate2 computes a static prompt in the first call that has it, and keeps it: the first reset does."""
+        """CTranslate2 computes a static prompt in the first call that has it and caches it: the first reset does so."""
         if self._ask["static_prompt"] is not None:
             self._generator.generate_batch(self._tokens, **{**self._ask, "max_length": 1, "min_length": 1})
 
@@ -222,7 +227,7 @@ class Ct2Request(EngineRequest):
         self._generator.generate_batch(self._tokens, callback=take, **self._ask)
 
     def report(self) -> EngineReport:
-        """CTranslate2 reports no times."""
+        """CTranslate2 reports no times of its own."""
         return EngineReport(prompt_tokens=self._prompt_tokens, reused_tokens=self._reused)
 
 

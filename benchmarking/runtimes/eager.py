@@ -41,7 +41,7 @@ class Eager(TorchRuntime):
         return mode
 
     def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
-        """flex_attention is compiled here too: otherwise it would keep every score in memory."""
+        """flex_attention is compiled here, too: uncompiled it would hold all scores in memory."""
         if cell.runtime_mode.get("attention") != FLEX:
             return None
         from benchmarking.runtimes.support.torch.compiling import CompileLog

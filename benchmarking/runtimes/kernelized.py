@@ -1,11 +1,11 @@
-"""PyTorch with layers replaced by optimised kernels, from Hugging Face's hub or a folder (package `kernels`).
+"""PyTorch with layers replaced by optimised kernels, from the Hugging Face hub or a folder (package `kernels`).
 
-Loading a kernel executes its repository's code. There are two sources: a named repository (a folder, or one of the hub
-with its version), and the kernels that transformers maps its layers to. From the hub the package loads only what its
-trusted organisations published; no further permission is ever given here.
+Loading a kernel executes its repository's code. There are two sources: a named repository (a folder, or a repository of
+the hub with its version), and the kernels to which transformers maps its layers. From the hub, the package loads only
+what its trusted organisations published; benchhouse never grants more.
 
-A layer of a repository replaces the model's modules whose class is marked with its name (as transformers marks its own
-for versions of the package that it knows) or has that name itself: `GELUActivation`, `T5LayerNorm`.
+A layer of a repository replaces the model's modules whose class has its name (`GELUActivation`, `T5LayerNorm`) or is
+marked with it, as transformers marks its own classes for known versions of the package.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from benchmarking.runtimes.support.torch.runtime import PACKAGES, SHARED_OPTIONS
 
 OPTION = "kernel_repo"
 HUB = "hub"
-"""The source that is transformers' mapping."""
+"""The source that means transformers' own mapping."""
 ON_HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<version>\d+)")
 """A repository of the hub with its version: "kernels-community/activation@1"."""
 LOADING_ERRORS = (AssertionError, AttributeError, ImportError, OSError, RuntimeError, TypeError, ValueError)
 """The package's errors for a repository that is missing, not trusted, not for this device, or not a kernel."""
 MARKS = ("kernel_layer_name", "kernel_condition")
-"""The package's marks on a class that can be replaced."""
+"""The package's marks on replaceable classes."""
 MAX_NAMED = 8
-"""Classes of layers listed in a message."""
+"""Layer classes listed in a message."""
 
 
 class Kernelized(TorchRuntime):
@@ -46,7 +46,7 @@ class Kernelized(TorchRuntime):
         *SHARED_OPTIONS,
         Option(
             name=OPTION,
-            help="kernel repository, whose code is executed: a folder, owner/name@VERSION, or hub",
+            help="kernel repository (its code is executed): a folder, owner/name@VERSION, or hub",
             default="hub",
         ),
     )
@@ -55,7 +55,7 @@ class Kernelized(TorchRuntime):
         return super().unusable() or why_not_hub()
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """Raises UnsupportedError for transformers' mapping where transformers refuses the installed package."""
+        """Raises UnsupportedError for transformers' mapping if transformers rejects the installed package."""
         mode, source = super().mode(device, workload, options), _source(options.get(OPTION))
         if source == HUB and (why_not := why_not_hub()) is not None:
             raise UnsupportedError(why_not)
@@ -63,7 +63,7 @@ class Kernelized(TorchRuntime):
 
     def foreign_code(self, mode: Mapping[str, Scalar], model_path: str | None = None) -> ForeignCode | None:
         source = str(mode.get(OPTION, HUB))
-        if _is_on_hub(source):  # there the package checks who published it
+        if _is_on_hub(source):  # the package checks the publisher
             return None
         return ForeignCode(path=source, flag=self.declared_options[-1].flag)
 
@@ -73,8 +73,8 @@ class Kernelized(TorchRuntime):
 
 
 def why_not_hub() -> str | None:
-    """None, or why transformers takes no kernels from the hub: the version of the package that it wants, in its
-    metadata, and the installed one. Reads the metadata only: importing transformers takes seconds."""
+    """None, or why transformers cannot use kernels from the hub: the package version in its metadata differs from the
+    installed one. Reads only metadata, as importing transformers takes seconds."""
     if are_all_assumed():
         return None
     from importlib.metadata import requires
@@ -87,8 +87,8 @@ def why_not_hub() -> str | None:
     if installed is None or wanted is None or wanted.contains(installed, prereleases=True):
         return None
     return (
-        f"transformers {version_of('transformers')} takes kernels {wanted} from the hub, and {installed} is installed: "
-        f"pip install 'kernels{wanted}', or name a folder, which any version loads, with --kernel-repo DIR"
+        f"transformers {version_of('transformers')} needs kernels {wanted} for the hub, found {installed}: "
+        f"pip install 'kernels{wanted}', or use a folder, which works with any version: --kernel-repo DIR"
     )
 
 
@@ -97,18 +97,18 @@ def _is_on_hub(source: str) -> bool:
 
 
 def _source(asked: Scalar | None) -> str:
-    """The source of the kernels, a folder as an absolute path. Raises UsageError for anything else than a folder or a
+    """The source of the kernels, with folders as absolute paths. Raises UsageError for anything but a folder or a
     repository of the hub."""
     source = HUB if asked is None else str(asked)
-    if _is_on_hub(source):  # also where a folder has that name: the worker takes it for the hub's
+    if _is_on_hub(source):  # even if a folder has this name: the worker takes it for the hub's
         return source
     folder = Path(source).expanduser()
     if folder.is_dir():
         if not (folder / "build").is_dir():
-            raise UsageError(f"kernel repository {source}: it has no folder build, where its kernels would be")
+            raise UsageError(f"kernel repository {source} has no folder `build` with kernels")
         return str(folder.resolve())
     raise UsageError(
-        f"kernel repository {source!r}: neither a folder nor a repository of the hub with its version (owner/name@1)"
+        f"kernel repository {source!r} is neither a folder nor a hub repository with a version (owner/name@1)"
     )
 
 
@@ -127,7 +127,7 @@ class Origin:
 def kernelize(model: Any, source: str, device_type: str) -> dict[str, Json]:
     """Replace layers of a model in place; the fact `kernels_replaced` lists them by name.
 
-    Raises BenchhouseError for a source that cannot be loaded, UnsupportedError when it has no layer of this model.
+    Raises BenchhouseError if the source cannot be loaded, UnsupportedError if it has no layer of this model.
     """
     from kernels import Mode, use_kernel_mapping
     from kernels import kernelize as kernelize_model
@@ -139,7 +139,7 @@ def kernelize(model: Any, source: str, device_type: str) -> dict[str, Json]:
             kernelize_model(model, mode=Mode.INFERENCE, device=device_type)
             counts = _replaced(model)
     except LOADING_ERRORS as error:
-        raise BenchhouseError(f"kernels of {source} cannot be used: {first_line(error)}") from error
+        raise BenchhouseError(f"cannot use the kernels of {source}: {first_line(error)}") from error
     if not counts:
         raise UnsupportedError(_nothing(model, source, origins))
     replaced: dict[str, Json] = {
@@ -182,7 +182,7 @@ def _layers(kernel: Any) -> list[str]:
 
 
 def _local_version(folder: Path) -> int | None:
-    """The version in the metadata of the first build; all builds of a repository have the same."""
+    """The version in the metadata of the first build; all builds of a repository have the same version."""
     import json
 
     for path in sorted(folder.glob("build/*/metadata.json")):
@@ -192,16 +192,16 @@ def _local_version(folder: Path) -> int | None:
 
 
 def _transformers_own(device_type: str) -> dict[str, Origin]:
-    """The layers that transformers maps on a device, without those that need permission to run untrusted code.
+    """The layers that transformers maps on a device, without those that need permission for untrusted code.
 
-    Raises UnsupportedError when transformers does not support the installed version of the package.
+    Raises UnsupportedError if transformers does not support the installed version of the package.
     """
     from transformers.integrations import hub_kernels
 
-    if not hub_kernels.is_kernels_available():  # by its own check, should it differ from its metadata
+    if not hub_kernels.is_kernels_available():  # its own check, which may differ from its metadata
         raise UnsupportedError(
-            f"transformers {version_of('transformers')} takes no kernels from the hub with kernels "
-            f"{version_of('kernels')}: --kernel-repo DIR takes a folder with any version"
+            f"transformers {version_of('transformers')} does not load kernels from the hub with kernels "
+            f"{version_of('kernels')}: use a folder, which works with any version: --kernel-repo DIR"
         )
     found: dict[str, Origin] = {}
     for name, by_device in hub_kernels.get_kernel_mapping_transformers().items():
@@ -214,7 +214,7 @@ def _transformers_own(device_type: str) -> dict[str, Origin]:
 
 
 def _for_inference(repository: Any) -> Any:
-    """The repository of a mapping's entry, which may have one for each mode."""
+    """The repository of a mapping's entry, which may have one per mode."""
     from kernels import Mode
 
     return repository.get(Mode.INFERENCE) if isinstance(repository, dict) else repository
@@ -222,8 +222,8 @@ def _for_inference(repository: Any) -> Any:
 
 @contextmanager
 def _marked(model: Any, origins: Mapping[str, Origin]) -> Iterator[None]:
-    """Inside, the model's classes with a layer's name are marked for the package as replaceable; one that transformers
-    marked with the name of another layer keeps that mark if there is such a layer."""
+    """Marks the model's classes with a layer's name as replaceable while inside. A class that transformers has marked
+    with another layer's name keeps that mark if the source has that layer."""
     from kernels import replace_kernel_forward_from_hub
 
     classes = {type(module) for module in model.modules()}
@@ -243,7 +243,7 @@ def _marked(model: Any, origins: Mapping[str, Origin]) -> Iterator[None]:
 
 
 def _replaced(model: Any) -> dict[str, int]:
-    """Modules whose forward is not their class's, counted by the layer's name."""
+    """Number of modules with a replaced forward, by layer name."""
     counts: dict[str, int] = {}
     for module in model.modules():
         forward = vars(module).get("forward")
@@ -259,7 +259,7 @@ def _nothing(model: Any, source: str, origins: Mapping[str, Origin]) -> str:
     more = f" and {len(kinds) - MAX_NAMED} more" if len(kinds) > MAX_NAMED else ""
     return (
         f"no layer of {type(model).__name__} was replaced, so it would run as on the default runtime: {source} has "
-        f"{', '.join(sorted(origins)) or 'no layers'}, the model {', '.join(kinds[:MAX_NAMED])}{more}"
+        f"{', '.join(sorted(origins)) or 'no layers'}; the model has {', '.join(kinds[:MAX_NAMED])}{more}"
     )
 
 

@@ -1,8 +1,8 @@
-"""llama.cpp, in this process: by xllamacpp, or by llama-cpp-python where that is what is installed.
+"""llama.cpp in this process, through xllamacpp, or through llama-cpp-python if only that is installed.
 
-Models become GGUF files in the build cache; a user's own `.gguf` file is run as it is. xllamacpp runs llama.cpp's
-server without its HTTP: a request is queued to its thread, and each token comes back by a callback, with the slot's own
-times at the end. llama-cpp-python is driven token by token.
+Models become GGUF files in the build cache; a user's own `.gguf` file is run unchanged. xllamacpp runs llama.cpp's
+server without HTTP: a request is queued to its thread, and each token arrives in a callback, with the slot's own times
+at the end. llama-cpp-python is driven token by token.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ OTHER_TYPES: Mapping[str, Precision] = {
     **dict.fromkeys(("Q5_K_S", "Q5_1"), "int8"),
     **dict.fromkeys(("Q4_K_S", "Q4_1", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K"), "int4"),
 }
-"""Types of users' files that none is made of here."""
+"""Types of users' files that benchhouse does not make."""
 QUIET = -1
 """Verbosity: llama.cpp writes some hundred lines for each model."""
 N_GRAM_DRAFT = 8
-"""Tokens proposed from an n-gram unless --draft-tokens says how many."""
+"""Default of --draft-tokens with an n-gram lookup."""
 
 
 class LlamaCpp(GenerativeEngine):
@@ -101,8 +101,7 @@ class LlamaCpp(GenerativeEngine):
         return found or (None if workload.source == "file" else why_not(workload))
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """A float32 model has a float32 cache unless another is asked for, as every runtime here; llama.cpp's own
-        default is f16."""
+        """A float32 model has a float32 cache by default, as in every runtime here; llama.cpp's own default is f16."""
         found = dict(super().mode_at(precision, mode))
         return {common.KV_CACHE_TYPE.name: "f32", **found} if precision == "float32" else found
 
@@ -144,12 +143,12 @@ def _type_of(cell: Cell) -> str:
     only users' files have."""
     name = str(cell.runtime_mode.get(common.QUANTIZATION.name) or FLOAT_TYPES[cell.precision])
     if cell.workload.source != "file" and name in OTHER_TYPES:
-        raise UnsupportedError(f"--quantization {name}: none is made here, but a .gguf file of it is run")
+        raise UnsupportedError(f"--quantization {name}: benchhouse does not make this type: give a .gguf file of it")
     return name
 
 
 def _draft_workload(cell: Cell) -> Workload | None:
-    """The model that proposes tokens. Raises UsageError for one of another vocabulary."""
+    """The draft model. Raises UsageError if it has a different vocabulary."""
     from benchmarking.workloads.support.resolve import resolve
 
     if (named := EngineSettings.of(cell).draft_model) is None:
@@ -157,19 +156,19 @@ def _draft_workload(cell: Cell) -> Workload | None:
     found = resolve(named, weights="auto" if cell.workload.weights != "random" else "random", seed=cell.workload.seed)
     if found.vocab_size != cell.workload.vocab_size:
         raise UsageError(
-            f"--draft-model {named} has a vocabulary of {found.vocab_size} tokens, {cell.workload.model_id} one of "
-            f"{cell.workload.vocab_size}: they must be the same"
+            f"--draft-model {named} has a vocabulary of {found.vocab_size} tokens, {cell.workload.model_id} of "
+            f"{cell.workload.vocab_size}: choose a draft model with the same vocabulary"
         )
     return found
 
 
 def _check_adapter(mode: Mapping[str, Scalar]) -> None:
-    """Raise UsageError for an adapter that is no GGUF file of an adapter."""
+    """Raise UsageError if an adapter is not a GGUF adapter file."""
     if (named := mode.get(common.LORA.name)) is None:
         return
     file = Path(str(named)).expanduser()
     if file.is_dir():
-        raise UsageError(f"--lora {named} is a folder: llama.cpp takes one file of GGUF (its convert_lora_to_gguf.py)")
+        raise UsageError(f"--lora {named} is a folder: llama.cpp needs a GGUF file (from its convert_lora_to_gguf.py)")
     kind = read_gguf(file).metadata.get("general.type")
     if kind != "adapter":
         raise UsageError(f"--lora {named} is a GGUF file of {kind or 'a model'}, not of an adapter")
@@ -230,7 +229,7 @@ class InProcessServer(_Model):
             self.server: Any = xllamacpp.Server(parameters)
         except RuntimeError as error:
             raise BenchhouseError(
-                f"llama.cpp does not load {file.name} with these settings: {error} BENCHHOUSE_TRACEBACK=1 shows more"
+                f"llama.cpp cannot load {file.name} with these settings: {error} BENCHHOUSE_TRACEBACK=1 shows more"
             ) from error
         devices: list[Json] = [f"{one['name']}: {one['description']}" for one in xllamacpp.get_device_info()]
         self.facts: Mapping[str, Json] = {
@@ -251,7 +250,7 @@ class InProcessServer(_Model):
         return ServerRequest(self.server, prompts, new_tokens, context, self.settings, knows_tokens=self._knows_tokens)
 
     def close(self) -> None:
-        """A server that never ran a request may wait for ever for its own thread when it is destroyed: it gets one."""
+        """A server that never ran a request may wait forever for its own thread when destroyed, so it gets one."""
         self.server.handle_completions({"prompt": [0], "n_predict": 1, "stream": False})
         self.server = None
 
@@ -264,11 +263,11 @@ class InProcessServer(_Model):
         found.n_parallel = self.rows
         found.kv_unified = False
         found.n_ctx = self.rows * -(-self.row_tokens // 256) * 256  # llama.cpp pads each slot to 256
-        found.fit_params = False  # would change what was asked for when memory is short
-        found.warmup = False  # the warm-up is measured here, as of every runtime
+        found.fit_params = False  # would change the requested settings when memory is short
+        found.warmup = False  # benchhouse measures the warm-up, as with every runtime
         found.verbosity = QUIET
         found.no_perf = False
-        found.cache_ram_mib = 0  # a cache of prompts besides that of the slots
+        found.cache_ram_mib = 0  # a prompt cache in addition to the slots' own
         if not settings.has_prefix_cache:
             found.slot_prompt_similarity = 0.0  # else requests would go to the slot with the most similar text
         if settings.threads is not None:
@@ -287,7 +286,7 @@ class InProcessServer(_Model):
         return found
 
     def _speculate(self, parameters: Any, draft: Path | None) -> None:
-        """Set what proposes tokens, if anything does."""
+        """Set up speculative decoding, if requested."""
         import xllamacpp
 
         kinds, settings = xllamacpp.common_speculative_type, self.settings
@@ -303,7 +302,7 @@ class InProcessServer(_Model):
 
 
 class ServerRequest(EngineRequest):
-    """Requests to the server, one for each row, which it runs together."""
+    """Requests to the server, one per row, which it runs together."""
 
     def __init__(
         self,
@@ -325,7 +324,7 @@ class ServerRequest(EngineRequest):
         self._ask: dict[str, Any] = self._asking(whole, new_tokens, reuses=reuses)
         if len(rows) > 1 and self._context:
             raise UnsupportedError(
-                "--context-depth: llama.cpp's server gives a batch's rows no fixed slots; batch 1 has"
+                "--context-depth: llama.cpp's server has no fixed slots for a batch's rows: use batch size 1"
             )
         self._new_tokens = new_tokens
         self._last: list[Mapping[str, Any]] = []
@@ -344,8 +343,7 @@ class ServerRequest(EngineRequest):
         }
 
     def reset(self) -> None:
-        """The context stays in the slot: what the last call added is cut off, which processing nothing but the context
-        does."""
+        """Trim the slot back to the context, by processing nothing but the context."""
         if self._context:
             ask = {**self._asking(self._context, 1, reuses=True), "stream": False}
             self._server.handle_completions(ask, lambda chunk: False)
@@ -365,7 +363,7 @@ class ServerRequest(EngineRequest):
                 ends.append(chunk)
             elif self.knows_tokens:
                 arrived(choice["index"], (token_of(choice["text"]),) if choice["text"] else ())
-            else:  # a chunk has several tokens where one alone is no whole character
+            else:  # a chunk has several tokens if one alone is not a whole character
                 row, total = choice["index"], chunk["timings"]["predicted_n"]
                 arrived(row, (UNKNOWN_TOKEN,) * (total - counts[row]))
                 counts[row] = total
@@ -376,8 +374,8 @@ class ServerRequest(EngineRequest):
         self._last = ends
 
     def _check(self, ends: Sequence[Mapping[str, Any]], arrived: Arrivals) -> None:
-        """Raise BenchhouseError for a request that the server refused; the last tokens of a row that end within a
-        character come with its end."""
+        """Raise BenchhouseError if the server refused a request. The last tokens of a row that end inside a character
+        arrive with the row's end."""
         for end in ends:
             if "choices" not in end:
                 error = end.get("error", end)
@@ -387,7 +385,7 @@ class ServerRequest(EngineRequest):
                 arrived(row, (UNKNOWN_TOKEN,) * (end["usage"]["completion_tokens"] - len(arrived.tokens[row])))
 
     def report(self) -> EngineReport:
-        """From the slots' own times; of several rows those of the slowest."""
+        """Times from the slots; with several rows, those of the slowest."""
         timings = [end["timings"] for end in self._last]
         slowest = max(timings, key=lambda one: one["prompt_ms"] + one["predicted_ms"])
         after_first = max(1, self._new_tokens - 1)
@@ -410,7 +408,7 @@ class ServerRequest(EngineRequest):
 
 
 class PythonBinding(_Model):
-    """llama.cpp by llama-cpp-python."""
+    """llama.cpp through llama-cpp-python."""
 
     def __init__(
         self, file: Path, settings: EngineSettings, points: Sequence[Point], draft: Path | None, *, knows_tokens: bool
@@ -435,9 +433,9 @@ class PythonBinding(_Model):
                 **{name: value for name, value in threads.items() if value is not None},
                 **kind,
             )
-        except (RuntimeError, ValueError) as error:  # its reasons are on llama.cpp's own log, which is off
+        except (RuntimeError, ValueError) as error:  # the reason is in llama.cpp's own log, which is off
             raise BenchhouseError(
-                f"llama.cpp does not load {file.name} with these settings: {first_line(error)}"
+                f"llama.cpp cannot load {file.name} with these settings: {first_line(error)}"
             ) from error
         parameters = self.model.context_params
         flash = {
@@ -530,7 +528,7 @@ def _ggml_type(name: str) -> int:
 
 
 def _word(member: Any) -> str:
-    """A member of llama.cpp's enumerations in a word: "f16", "auto"."""
+    """The short name of a member of llama.cpp's enumerations: "f16", "auto"."""
     return str(member.name).removeprefix("GGML_TYPE_").removeprefix("LLAMA_FLASH_ATTN_TYPE_").lower()
 
 

@@ -1,7 +1,7 @@
-"""The null runtime: plays the null device's script instead of running a model. Time is faked here and nowhere else.
+"""The null runtime: plays the null device's script instead of running a model. Only this runtime fakes time.
 
-With scripted outputs, the runtime at float32 is its own reference; with a scripted build, a real but empty one is
-prepared in the build cache and found there.
+With scripted outputs, the runtime at float32 is its own reference. With a scripted build, a real but empty build is
+prepared in the build cache and loaded from there.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ MS_PER_TOKEN = 0.01
 BUILD_BYTES = 1000
 REFERENCE_PRECISION: Precision = "float32"
 SPREAD = (1.00, 1.02, 0.99, 1.01, 0.98)
-"""Factors of the default durations, which vary like those of real calls."""
+"""Factors of the default durations, which vary like real calls."""
 
 
 class NullOperation(Operation):
-    """A call with the script's duration."""
+    """A call with a scripted duration."""
 
     def __init__(self, handle: NullHandle, point: Point, fault: Fault | None, precision: Precision) -> None:
         outputs = handle.script.outputs
@@ -97,7 +97,7 @@ class NullOperation(Operation):
 
 
 class NullProfiler(CallProfiler):
-    """Calls that the script divides among modules."""
+    """Calls whose time the script divides among modules."""
 
     def __init__(self, operation: NullOperation, handle: NullHandle, folder: Path) -> None:
         self._operation = operation
@@ -205,7 +205,7 @@ class NullRuntime(Runtime):
 
 
 def _is_reference(script: Script, precision: Precision) -> bool:
-    """Whether a session is the reference of comparisons, which loads no build."""
+    """Whether a session is the reference of comparisons, which does not load a build."""
     return precision == REFERENCE_PRECISION and bool(script.outputs)
 
 
@@ -229,7 +229,7 @@ def trigger_fault(fault: Fault) -> None:
 
 
 def _launch() -> int:
-    """The number of this launch, which only a scripted device needs."""
+    """The number of this launch, needed only by the scripted device."""
     return int(os.environ.get("BENCHHOUSE_LAUNCH", "0"))
 
 
@@ -242,7 +242,7 @@ def _durations_ns(latency_ms: Mapping[str, list[float]], point: Point) -> Iterat
 
 
 def _shares(duration_ns: int, tokens: int) -> list[int]:
-    """The duration divided over the tokens: half for the first, which is the prefill, the rest evenly."""
+    """The duration divided among the tokens: half for the first token (the prefill), the rest evenly."""
     if tokens < 2:
         return [duration_ns] * tokens
     decode_ns = duration_ns // 2 // (tokens - 1)

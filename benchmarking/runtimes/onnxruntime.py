@@ -1,4 +1,4 @@
-"""ONNX Runtime: a model's exported graphs on the provider of each device, in a process without torch."""
+"""ONNX Runtime: a model's exported graphs on each device's provider, in a process without torch."""
 
 from __future__ import annotations
 
@@ -21,28 +21,27 @@ from benchmarking.runtimes.support.torch.settings import AT_THE_END, TOKEN_SYNC
 from benchmarking.workloads.support.families import plugin_of
 
 QUANTIZATIONS: Mapping[Precision, str] = {"int8": "dynamic", "int4": "weight-only"}
-"""How the graphs of a precision are quantized: weights and, during the call, activations; or the weights alone."""
-CACHE = Option(name="cache", help="key-value cache of models that generate", values=("dynamic",))
-"""The graphs' states grow by a token a step; there is no other cache."""
+"""Quantization of the graphs at a precision: weights and, during the call, activations; or weights only."""
+CACHE = Option(name="cache", help="key-value cache for text generation", values=("dynamic",))
+"""The graphs' states grow by one token per step; there is no other cache."""
 FUSION = Option(
     name="fusion",
-    help="what replaces patterns in the graphs by fused operators, besides ONNX Runtime when it loads them",
+    help="operator fusion before ONNX Runtime loads and optimizes the graphs",
     values=("none", "transformers"),
     is_filled_in=False,
 )
 """onnxruntime.transformers' optimizer."""
 CUDA_GRAPH = Option(
     name="cuda_graph",
-    help="capture of a call's kernels, which are then replayed as one CUDA graph",
+    help="replay of a call's kernels as one captured CUDA graph",
     values=("off", "on"),
     is_filled_in=False,
 )
 
 
 class OnnxRuntime(shared.OrtRuntime):
-    """The runtime `onnxruntime`. Its settings: io_mode (whether inputs and outputs are in the host's or the device's
-    memory), provider where it is not the device's default, quantization, cache in generation, and where they are asked
-    for fusion and cuda_graph."""
+    """The runtime `onnxruntime`. Its settings: io_mode (inputs and outputs in host or device memory), provider if it is
+    not the device's default, quantization, cache in generation, and fusion and cuda_graph if requested."""
 
     name = "onnxruntime"
     aliases = ("ort",)
@@ -56,7 +55,7 @@ class OnnxRuntime(shared.OrtRuntime):
             help="execution provider of ONNX Runtime, such as directml on Windows",
             default="the device's own",
         ),
-        replace(shared.IO_MODE, default="device where it has memory of its own, else host", is_filled_in=False),
+        replace(shared.IO_MODE, default="device if it has its own memory, else host", is_filled_in=False),
         Option(
             name="quantization",
             help="quantization method",
@@ -83,17 +82,16 @@ class OnnxRuntime(shared.OrtRuntime):
         return tuple(option for option in self.declared_options if option is not CACHE or generates)
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """io_mode is device by default where the device has its own memory, else host."""
+        """io_mode is device by default if the device has its own memory, else host."""
         if options.get(TOKEN_SYNC.name) == AT_THE_END:
             raise UsageError(
-                "token_sync 'end': ONNX Runtime waits for the device at the end of every call of a graph: "
-                "take a runtime on torch"
+                "token_sync 'end': ONNX Runtime waits for the device after every graph call: use a torch runtime"
             )
         mode = dict(super().mode(device, workload, options))
         provider = shared.provider_of(device, mode.pop("provider", None))
         mode.setdefault("io_mode", "device" if provider.has_own_memory else "host")
         if mode["io_mode"] == "device" and provider.memory is None:
-            raise UsageError(f"io_mode 'device': {provider.name} binds nothing to the memory of {device.selector} here")
+            raise UsageError(f"io_mode 'device': {provider.name} cannot bind to the memory of {device.selector}")
         if provider.name != shared.providers_of(device)[0].name:
             mode["provider"] = provider.word
         if is_fused(mode) and (why_not := why_not_fused(workload)) is not None:
@@ -104,7 +102,7 @@ class OnnxRuntime(shared.OrtRuntime):
         return {name: value for name, value in mode.items() if defaults.get(name) != value}
 
     def runs_at_once(self, mode: Mapping[str, Scalar]) -> bool:
-        """A captured graph has one set of inputs and outputs."""
+        """Not with captured graphs, which have one set of inputs and outputs."""
         return not is_replayed(mode)
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
@@ -114,7 +112,7 @@ class OnnxRuntime(shared.OrtRuntime):
         method = QUANTIZATIONS.get(precision)
         asked = mode.get("quantization", method)
         if asked != method:
-            has = f"is quantized {method} here" if method else "is not quantized; int8 and int4 are"
+            has = f"uses {method} quantization" if method else "is not quantized: use int8 or int4"
             raise UsageError(f"quantization {asked!r}: in runtime onnxruntime {precision} {has}")
         return mode if method is None else {**mode, "quantization": method}
 
@@ -152,26 +150,26 @@ class OnnxRuntime(shared.OrtRuntime):
 
 
 def is_fused(mode: Mapping[str, Scalar]) -> bool:
-    """Whether the settings ask for graphs of onnxruntime.transformers' optimizer."""
+    """Whether the settings request graphs from onnxruntime.transformers' optimizer."""
     return mode.get(FUSION.name) == "transformers"
 
 
 def is_replayed(mode: Mapping[str, Scalar]) -> bool:
-    """Whether the settings ask for captured graphs."""
+    """Whether the settings request captured graphs."""
     return mode.get(CUDA_GRAPH.name) == "on"
 
 
 def at_sizes(settings: shared.SessionSettings, sizes: Mapping[str, int]) -> shared.SessionSettings:
-    """The settings of sessions at fixed sizes: with free ones, nodes about shapes stay on the CPU, which no graph can
-    capture."""
+    """Session settings at fixed sizes: with free dimensions, nodes that compute shapes stay on the CPU, and a graph
+    cannot capture them."""
     return replace(settings, dimensions=dict(sizes))
 
 
 def _why_not_replayed(provider: OrtProvider, workload: Workload, mode: Mapping[str, Scalar]) -> str | None:
     if provider.replay_option is None:
-        return f"{provider.name} captures no CUDA graphs"
+        return f"{provider.name} cannot capture CUDA graphs"
     if mode["io_mode"] != "device":
-        return "a captured graph has fixed addresses in the device's memory: take --io-mode device"
+        return "a captured graph has fixed addresses in device memory: use --io-mode device"
     return graphs.why_not_forward(f"{OnnxRuntime.name} with cuda_graph", workload)
 
 

@@ -1,10 +1,10 @@
-"""onnxruntime-genai: ONNX Runtime with a loop of generation of its own, on processors.
+"""onnxruntime-genai: ONNX Runtime with its own generation loop, on CPUs.
 
-Its model builder writes the graph from the folder of the same weights as eager has, in a process of its own. A folder
-that somebody else built is run as it is.
+Its model builder runs in a separate process and writes the graph from the same weights as the eager runtime's. Folders
+built elsewhere are run unchanged.
 
-A call is `append_tokens` and a `generate_next_token` for each token; the cache is allocated once, for the longest call
-of the point, and rewound between calls.
+A call is `append_tokens` followed by `generate_next_token` for each token. The cache is allocated once, for the longest
+call of the point, and rewound between calls.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 BUILDER = "onnxruntime_genai.models.builder"
 TYPES: Mapping[Precision, str] = {"float32": "fp32", "int8": "int8", "int4": "int4"}
-"""The builder's names of the precisions that run on a processor."""
+"""The builder's names for precisions that run on a CPU."""
 QUANTIZED: Mapping[str, Precision] = {"int8": "int8", "int4": "int4"}
-"""Weights of products in blocks with a scale each, as the builder chooses them."""
+"""Weights of matrix products in blocks with one scale each, as chosen by the builder."""
 GRAPH, CONFIG, WEIGHTS = "model.onnx", "genai_config.json", "weights.json"
 DERIVED = frozenset({"cos_cache", "sin_cache"})
-"""Tables of rotations that the builder computes: they are no weights."""
+"""Rotation tables that the builder computes; they are not weights."""
 DRAFT_TOKENS = 4
-"""Tokens that are proposed at once unless --draft-tokens says how many: the engine's default."""
+"""Default of --draft-tokens, which is the engine's."""
 OUTPUT_TABLES = ("lm_head.weight", "model.embed_tokens.weight")
-"""The rows that the last state is multiplied by, a row a token; the second where both tables are one."""
+"""Names of the output table, with one row per token; the second name if it is tied to the embeddings."""
 GREEDY: Mapping[str, Any] = {
     "do_sample": False,
     "num_beams": 1,
@@ -52,9 +52,9 @@ GREEDY: Mapping[str, Any] = {
     "repetition_penalty": 1.0,
     "no_repeat_ngram_size": 0,
 }
-"""Options of search, whatever a given folder's configuration has."""
+"""Search options that override the configuration of a user's folder."""
 NO_PADDING = -1
-"""So that no token of a prompt is taken for padding and masked."""
+"""Padding token that no prompt contains, so that no prompt token is masked."""
 MAX_CONFIG_BYTES = 1_000_000
 
 
@@ -65,8 +65,8 @@ class OnnxRuntimeGenai(GenerativeEngine):
     aliases = ("ort-genai",)
     modules = ("onnxruntime_genai",)
     packages: tuple[str, ...] = ("onnxruntime-genai", "onnxruntime")
-    # Of 0.18's builder. Its graphs of OLMo and Phi choose other tokens than the models, that of Gemma 2 wants a cache
-    # as long as the window, and of Phi-3 without long positions it makes none.
+    # As of the builder in 0.18. Its graphs of OLMo and Phi generate different tokens than the models, its graph of
+    # Gemma 2 needs a cache as long as the window, and it cannot build Phi-3 without long positions.
     model_types = frozenset({"gemma", "granite", "llama", "mistral", "qwen2", "qwen3", "smollm3"})
     reads = ("ort-genai",)
     float_precisions: tuple[Precision, ...] = ("float32",)
@@ -78,21 +78,21 @@ class OnnxRuntimeGenai(GenerativeEngine):
         common.quantization(QUANTIZED),
     )
     lacks: Mapping[str, str] = {
-        "kv_cache_type": "onnxruntime-genai's cache on a processor has the type of the graph",
-        "flash_attention": "ONNX Runtime has one kernel of attention on a processor, and no choice of it",
-        "batch_threads": "ONNX Runtime has one number of threads for prefill and decode: --num-threads",
-        "draft_model": "onnxruntime-genai reads a draft model from the folder of the graph, which is built without "
-        "one: --ngram-lookup proposes tokens without a model",
-        "prefix_cache": "onnxruntime-genai keeps nothing of a prompt for the next",
-        "lora": "onnxruntime-genai has adapters only of graphs that were built for them: merge the adapter into the "
+        "kv_cache_type": "onnxruntime-genai's cache on a CPU has the graph's type",
+        "flash_attention": "ONNX Runtime has a single attention kernel on a CPU",
+        "batch_threads": "ONNX Runtime uses the same threads for prefill and decode: use --num-threads",
+        "draft_model": "onnxruntime-genai reads a draft model from the graph's folder, which is built without one: use "
+        "--ngram-lookup, which needs no model",
+        "prefix_cache": "onnxruntime-genai does not reuse prompts",
+        "lora": "onnxruntime-genai supports adapters only for graphs built with them: merge the adapter into the "
         "weights",
     }
 
     def missing(self) -> str | None:
-        # No extra installs it: it requires the package `onnxruntime`, whose files are those of its builds for GPUs.
+        # No extra installs it: it requires the package `onnxruntime`, whose files clash with those of GPU builds.
         if is_installed(*self.modules):
             return None
-        return f"not installed: {self.name}: pip install --no-deps {self.name}, to the ONNX Runtime that is there"
+        return f"not installed: {self.name}: pip install --no-deps {self.name} (keeps the installed ONNX Runtime)"
 
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
         workload, kind = cell.workload, TYPES[cell.precision]
@@ -133,15 +133,15 @@ class OnnxRuntimeGenai(GenerativeEngine):
 
 
 def build_graph(workload: Workload, source: Path, folder: Path, kind: str) -> None:
-    """Run the model builder on a folder of weights. Raises UnsupportedError with what it says."""
+    """Run the model builder on a folder of weights. Raises UnsupportedError with the builder's message."""
     with tempfile.TemporaryDirectory(dir=folder) as cache:
         done = run_module(BUILDER, "-i", str(source), "-o", str(folder), "-p", kind, "-e", "cpu", "-c", cache)
     if done.exit_code != 0 or not (folder / CONFIG).is_file():
-        raise UnsupportedError(f"onnxruntime-genai's builder does not take {workload.model_id}: {done.last_line}")
+        raise UnsupportedError(f"onnxruntime-genai's builder does not support {workload.model_id}: {done.last_line}")
 
 
 def shortest_row(source: Path) -> int:
-    """The token whose row in the table of outputs is the shortest: a model chooses it last."""
+    """The token whose row in the output table has the smallest norm, which a model is least likely to choose."""
     import torch
     from safetensors import safe_open
 
@@ -151,14 +151,14 @@ def shortest_row(source: Path) -> int:
             found = [name for name in OUTPUT_TABLES if name in names]
             if found:
                 return int(torch.linalg.vector_norm(opened.get_tensor(found[0]).float(), dim=1).argmin())
-    raise UnsupportedError(f"onnxruntime-genai: no table of outputs among {', '.join(OUTPUT_TABLES)}")
+    raise UnsupportedError(f"onnxruntime-genai: the model has no output table; expected {' or '.join(OUTPUT_TABLES)}")
 
 
 def never_stop(folder: Path, token: int) -> None:
-    """Make `token` the only end of a text.
+    """Make `token` the only end-of-text token.
 
-    A call has a fixed number of tokens, and onnxruntime-genai takes no model without an end: it is suppressed until
-    then, so it had better be a token that would not have been chosen.
+    A call has a fixed number of tokens, but onnxruntime-genai requires an end token. It suppresses that token until
+    then, so it should be a token that would not be chosen.
     """
     path = folder / CONFIG
     config = read_json(path, MAX_CONFIG_BYTES)
@@ -168,7 +168,7 @@ def never_stop(folder: Path, token: int) -> None:
 
 
 def weights_of(graph: Path) -> dict[str, Any]:
-    """What the initializers of a graph occupy: `bytes`, and `values` by type. Reads no weights."""
+    """Size of a graph's initializers: `bytes`, and number of `values` by type. Reads no weights."""
     import onnx
 
     values: dict[str, int] = {}
@@ -183,12 +183,12 @@ def weights_of(graph: Path) -> dict[str, Any]:
 
 
 class GenaiModel(EngineModel):
-    """A graph that the builder wrote."""
+    """A graph written by the builder."""
 
     def __init__(
         self, folder: Path, settings: EngineSettings, parameter_count: int | None, weights: Mapping[str, Any]
     ) -> None:
-        """`weights` has what they occupy (`bytes`), the `values` by type, and the `file_bytes`."""
+        """`weights` holds their size (`bytes`), the number of `values` by type, and the `file_bytes`."""
         import onnxruntime_genai as engine
 
         self.settings = settings
@@ -202,7 +202,7 @@ class GenaiModel(EngineModel):
             config.overlay(json.dumps({"model": own}))
             self.model: Any = engine.Model(config)
         except RuntimeError as error:
-            raise BenchhouseError(f"onnxruntime-genai does not load {folder}: {first_line(error)}") from error
+            raise BenchhouseError(f"onnxruntime-genai cannot load {folder}: {first_line(error)}") from error
         below = version_of("onnxruntime") or version_of("onnxruntime-gpu")
         self.facts: Mapping[str, Json] = {
             "engine": f"onnxruntime-genai {version_of('onnxruntime-genai')}, onnxruntime {below}",
@@ -220,16 +220,18 @@ class GenaiModel(EngineModel):
 
 
 class GenaiRequest(EngineRequest):
-    """Calls of one generator, which is rewound before each."""
+    """Calls of one generator, which is rewound before each call."""
 
     def __init__(self, model: GenaiModel, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> None:
         import onnxruntime_genai as engine
 
         settings = model.settings
         if settings.is_speculative and len(prompts) > 1:
-            raise UnsupportedError("--ngram-lookup: onnxruntime-genai proposes tokens for a single row: batch 1")
+            raise UnsupportedError(
+                "--ngram-lookup: onnxruntime-genai drafts tokens for a single row only: use batch size 1"
+            )
         if context is not None and len(prompts) > 1:
-            raise UnsupportedError("--context-depth: onnxruntime-genai appends to a single row only: batch 1")
+            raise UnsupportedError("--context-depth: onnxruntime-genai appends to a single row only: use batch size 1")
         self._prompts = prompts.astype("int32")
         self._context = None if context is None else context.astype("int32")
         self._new_tokens = new_tokens
@@ -266,7 +268,7 @@ class GenaiRequest(EngineRequest):
                 arrived(row, (token,))
 
     def report(self) -> EngineReport:
-        """onnxruntime-genai reports no times of a call; of speculation it counts since the generator began."""
+        """onnxruntime-genai reports no times per call. Its speculation counters start with the generator."""
         before, after = self._before, self._counts()
         since = {name: int(after[name]) - int(before.get(name, 0)) for name in after}
         return EngineReport(

@@ -1,10 +1,10 @@
-"""OpenVINO: graphs exported from the model, on its CPU, GPU and NPU plugins, and on the processor as device cpu.
+"""OpenVINO: graphs exported from the model, on its CPU, GPU and NPU plugins, and on device cpu.
 
-2026-11-21: device cpu and openvino:CPU are the same processor and the same plugin, but two devices, since a hardware id
-names the requested one: on cpu results are compared with other runtimes, on openvino with OpenVINO's other devices.
+2026-11-21: cpu and openvino:CPU are the same processor and plugin, but two devices, since a hardware id names the
+requested one. Results on cpu are compared with other runtimes, results on openvino with OpenVINO's other devices.
 
-2026-11-22: requests are kept in flight. Before, a call started all of them and lasted until the last had ended; the
-setting in_flight keeps the series of both apart.
+2026-11-22: requests are kept in flight. Earlier, a call started all requests and lasted until the last one ended; the
+setting in_flight separates the two kinds of series.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarking.core.plugins import how_to_install, is_installed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.openvino import import_openvino
 from benchmarking.devices.support.kinds import has, names_with
-from benchmarking.workloads.support.exported_folder import is_export, said_of
+from benchmarking.workloads.support.exported_folder import export_facts, is_export
 from benchmarking.workloads.support.families import plugin_of
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
@@ -30,28 +30,28 @@ QUANTIZED: tuple[Precision, ...] = ("int8", "int4")
 LATENCY, THROUGHPUT = "latency", "throughput"
 HINT = Option(
     name="hint",
-    help="performance hint; with throughput --concurrency requests are kept in flight",
+    help="performance hint; throughput keeps --concurrency requests in flight",
     values=(LATENCY, THROUGHPUT),
 )
 DYNAMIC = Option(
     name="dynamic",
-    help="shapes in the compiled code",
+    help="dynamic shapes in the compiled code",
     values=("true", "false"),
     default="true, false on an NPU",
 )
-"""Graphs compiled once for every shape, or for each point at its own."""
+"""Graphs compiled once for all shapes, or for each point's shapes."""
 QUANTIZATION = Option(
     name="quantization",
     help="quantization method",
     values=("weight-only", "dynamic"),
     is_filled_in=False,
 )
-"""Weights are quantized by nncf beforehand; with dynamic the activations too, in groups, while a call runs."""
+"""nncf quantizes weights beforehand; with dynamic, activations are also quantized, in groups, during a call."""
 FORMATS = ("onnx", "openvino")
-"""Formats of files with graphs that OpenVINO reads."""
+"""Graph file formats that OpenVINO reads."""
 LOOPS = frozenset({"new_tokens", "steps"})
-"""Axes of tasks whose calls are several passes through a model, each depending on the one before."""
-CACHE = Option(name="cache", help="key-value cache of models that generate", values=("dynamic",))
+"""Axes of tasks whose calls are several passes through a model, each depending on the previous one."""
+CACHE = Option(name="cache", help="key-value cache for text generation", values=("dynamic",))
 
 
 class OpenVino(Runtime):
@@ -89,7 +89,7 @@ class OpenVino(Runtime):
         if (elsewhere := self.why_not_on(device)) is not None:
             return elsewhere
         if precision not in PRECISIONS:
-            return f"runtime openvino has {', '.join(PRECISIONS)}, not {precision}"
+            return f"runtime openvino supports {', '.join(PRECISIONS)}, not {precision}"
         return (
             _emulated(device, precision)
             or missing_for(precision)
@@ -110,14 +110,14 @@ class OpenVino(Runtime):
         if "quantization" in mode:
             check_dot_products(device_name(device), mode["quantization"])
         if _is_npu(device) and mode["dynamic"] == "true":
-            raise UnsupportedError("OpenVINO's NPU plugin takes fixed shapes only: leave --dynamic out")
+            raise UnsupportedError("OpenVINO's NPU plugin requires fixed shapes: omit --dynamic")
         if mode["hint"] == THROUGHPUT and not _is_one_pass(workload):
             raise UnsupportedError(
-                f"--hint throughput runs one pass through a model several times at once; task {workload.task} is a "
-                "loop of passes: take --hint latency, and --batch-sizes for more at once"
+                f"--hint throughput keeps single passes through a model in flight, but task {workload.task} is a loop "
+                "of passes: use --hint latency, with larger --batch-sizes for throughput"
             )
         if _generates(workload) and mode["dynamic"] == "false":
-            raise UnsupportedError("--dynamic false: what a generation has seen grows with every token")
+            raise UnsupportedError("--dynamic false: the cache grows with every generated token: omit --dynamic")
         return {**mode, "in_flight": "kept"} if mode["hint"] == THROUGHPUT else mode
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
@@ -125,7 +125,7 @@ class OpenVino(Runtime):
             return {**mode, "quantization": mode.get("quantization", QUANTIZATION.values[0])}
         if "quantization" in mode:
             raise UsageError(
-                f"quantization {mode['quantization']}: {precision} is not quantized; --precision int8 or int4 is"
+                f"quantization {mode['quantization']}: {precision} is not quantized: use --precision int8 or int4"
             )
         return mode
 
@@ -163,27 +163,27 @@ def _core(handle: DeviceHandle) -> Any:
 
 
 def _emulated(device: Device, precision: Precision) -> str | None:
-    """None, or why a processor without 16-bit arithmetic cannot run a 16-bit precision: OpenVINO would silently compute
-    in float32. Where the processor's precisions are unknown, OpenVINO is asked when the model is loaded."""
+    """None, or why a CPU without 16-bit arithmetic cannot run a 16-bit precision: OpenVINO would silently compute in
+    float32. If the CPU's precisions are unknown, OpenVINO is queried when the model is loaded."""
     native = device.facts.values.get("native_precisions")
     if not has(device.type, lambda kind: kind.is_processor) or precision not in SIXTEEN_BITS:
         return None
     if not isinstance(native, list) or precision in native:
         return None
-    return f"OpenVINO runs float32 instead of {precision} on this processor, which has {', '.join(map(str, native))}"
+    return f"OpenVINO runs float32 instead of {precision} on this CPU, which supports {', '.join(map(str, native))}"
 
 
 def _grows(device: Device, workload: Workload) -> str | None:
     if _is_npu(device) and _generates(workload):
-        return "OpenVINO's NPU plugin takes fixed shapes only, and what a generation has seen grows with every token"
+        return "OpenVINO's NPU plugin requires fixed shapes, but the cache grows with every generated token"
     return None
 
 
 def _quantized_elsewhere(workload: Workload) -> str | None:
-    own = said_of(workload)["precision"] if is_export(workload) else None
+    own = export_facts(workload)["precision"] if is_export(workload) else None
     if own not in QUANTIZED:
         return None
-    return f"{workload.model_id} was exported at {own}, in operators of ONNX Runtime: take --runtime onnxruntime"
+    return f"{workload.model_id} was exported at {own} with operators of ONNX Runtime: use --runtime onnxruntime"
 
 
 def _is_npu(device: Device) -> bool:

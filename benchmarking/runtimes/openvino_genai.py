@@ -1,9 +1,9 @@
-"""OpenVINO GenAI: OpenVINO with a pipeline of generation of its own, on processors, from GGUF files and OpenVINO's own.
+"""OpenVINO GenAI: OpenVINO with its own generation pipeline, on CPUs, from GGUF files and OpenVINO's own files.
 
-It reads GGUF files of three kinds of models, whose weights are float16 or quantized, and given folders of OpenVINO's
-files with their tokenizer. A call is `generate` of one row with a streamer, which the pipeline calls for each token.
-Products are computed in float32, since the default of newer processors, bfloat16, is another precision than the one
-asked for. The pipeline's prefix cache, on by default, is off: it would give every call but the first its whole prompt.
+It reads GGUF files of three kinds of models, with float16 or quantized weights, and users' folders of OpenVINO files
+with a tokenizer. A call is `generate` for one row with a streamer, which the pipeline calls for each token. Products
+are computed in float32, since bfloat16, the default on newer CPUs, is not the requested precision. The pipeline's
+prefix cache is turned off: by default it would serve the whole prompt to every call but the first.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 MS_PER_S = 1000
 DEVICE = "CPU"
 QUANTIZED: Mapping[str, Precision] = {"Q8_0": "int8", "Q4_0": "int4"}
-"""Types of GGUF that it reads and that are made here."""
+"""GGUF types that it reads and that benchhouse makes."""
 CACHE_TYPES = ("f16", "f32", "bf16", "u8")
 COMPUTED = "f32"
 MOST_TOKENS = 2**64 - 1
-"""The largest value of the scheduler's limit of tokens in a pass."""
+"""Maximum of the scheduler's limit of tokens per pass."""
 
 
 class OpenVinoGenai(GenerativeEngine):
@@ -56,14 +56,14 @@ class OpenVinoGenai(GenerativeEngine):
         common.quantization(QUANTIZED),
     )
     lacks: Mapping[str, str] = {
-        "context_depth": "OpenVINO GenAI goes on from an earlier text only in a chat, whose template adds tokens",
-        "flash_attention": "OpenVINO chooses its kernel of attention itself",
-        "batch_threads": "OpenVINO has one number of threads for prefill and decode: --num-threads",
-        "draft_model": "OpenVINO GenAI reads no GGUF file as a draft model",
-        "ngram_lookup": "OpenVINO GenAI's prompt lookup does not say how many proposed tokens were right",
-        "draft_tokens": "OpenVINO GenAI proposes nothing here",
-        "prefix_cache": "OpenVINO GenAI does not say how much of a prompt its prefix cache gave",
-        "lora": "OpenVINO GenAI applies no adapter to a GGUF file: merge it into the weights",
+        "context_depth": "OpenVINO GenAI continues an earlier text only in a chat, whose template adds tokens",
+        "flash_attention": "OpenVINO chooses its own attention kernel",
+        "batch_threads": "OpenVINO uses the same threads for prefill and decode: use --num-threads",
+        "draft_model": "OpenVINO GenAI cannot use a GGUF file as a draft model",
+        "ngram_lookup": "OpenVINO GenAI's prompt lookup does not report how many draft tokens were accepted",
+        "draft_tokens": "OpenVINO GenAI has no speculative decoding here",
+        "prefix_cache": "OpenVINO GenAI does not report how much of a prompt came from its prefix cache",
+        "lora": "OpenVINO GenAI cannot apply an adapter to a GGUF file: merge it into the weights",
     }
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
@@ -89,7 +89,7 @@ class OpenVinoGenai(GenerativeEngine):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What a GGUF file or a folder holds."""
+    """The weights in a GGUF file or a folder."""
 
     size_bytes: int
     parameter_count: int
@@ -98,7 +98,7 @@ class Weights:
 
     @classmethod
     def of_gguf(cls, file: Path) -> Weights:
-        """By the file's header."""
+        """From the file's header."""
         header = read_gguf(file)
         return cls(
             size_bytes=header.weights_bytes,
@@ -109,7 +109,7 @@ class Weights:
 
     @classmethod
     def of_folder(cls, folder: Path, workload: Workload) -> Weights:
-        """As the folder was described."""
+        """From the folder's description."""
         given: Any = workload.config
         return cls(
             size_bytes=given["weights_bytes"],
@@ -120,7 +120,7 @@ class Weights:
 
 
 class GenaiModel(EngineModel):
-    """A GGUF file, or a folder of OpenVINO's files, in a pipeline."""
+    """A GGUF file or a folder of OpenVINO files in a pipeline."""
 
     def __init__(self, file: Path, settings: EngineSettings, weights: Weights) -> None:
         import openvino
@@ -130,7 +130,7 @@ class GenaiModel(EngineModel):
         self.parameter_count: int | None = weights.parameter_count
         scheduler = engine.SchedulerConfig()
         scheduler.enable_prefix_caching = False
-        scheduler.max_num_batched_tokens = MOST_TOKENS  # a prompt is one pass, as where no scheduler is given
+        scheduler.max_num_batched_tokens = MOST_TOKENS  # a prompt is one pass, as without a scheduler
         wanted: dict[str, Json] = {
             "INFERENCE_PRECISION_HINT": COMPUTED,
             "KV_CACHE_PRECISION": settings.kv_cache_type or CACHE_TYPES[0],
@@ -140,7 +140,7 @@ class GenaiModel(EngineModel):
         try:
             self.pipeline: Any = engine.LLMPipeline(str(file), DEVICE, scheduler_config=scheduler, **wanted)
         except RuntimeError as error:
-            raise BenchhouseError(f"OpenVINO GenAI does not load {file}: {_reason(error)}") from error
+            raise BenchhouseError(f"OpenVINO GenAI cannot load {file}: {_reason(error)}") from error
         core = openvino.Core()
         system = {name.lower(): core.get_property(DEVICE, name) for name in ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE")}
         capabilities: list[Json] = [*sorted(map(str, core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")))]
@@ -162,13 +162,13 @@ class GenaiModel(EngineModel):
 
 
 def _reason(error: RuntimeError) -> str:
-    """The last line of what OpenVINO says, after the places in its source."""
+    """The last line of OpenVINO's message, which follows the source locations."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else first_line(error)
 
 
 class GenaiRequest(EngineRequest):
-    """Calls of `generate`, each of which computes its whole prompt."""
+    """Calls of `generate`, each of which processes its whole prompt."""
 
     def __init__(self, pipeline: Any, prompts: np.ndarray, new_tokens: int) -> None:
         import numpy as np
@@ -176,7 +176,7 @@ class GenaiRequest(EngineRequest):
         import openvino_genai as engine
 
         if len(prompts) > 1:
-            raise UnsupportedError("OpenVINO GenAI streams the tokens of a single row: batch 1")
+            raise UnsupportedError("OpenVINO GenAI streams tokens of a single row only: use batch size 1")
         self._pipeline = pipeline
         ids = np.ascontiguousarray(prompts, dtype=np.int64)
         self._inputs = engine.TokenizedInputs(openvino.Tensor(ids), openvino.Tensor(np.ones_like(ids)))
@@ -205,7 +205,7 @@ class GenaiRequest(EngineRequest):
 
 
 def _streamer_class(engine: Any) -> Any:
-    """The class of objects that get the tokens; made here, since its base is the library's."""
+    """The class of objects that receive the tokens; defined here because its base class is the library's."""
 
     class Streamer(engine.StreamerBase):  # type: ignore[misc]
         def __init__(self, arrived: Arrivals) -> None:
@@ -217,7 +217,7 @@ def _streamer_class(engine: Any) -> Any:
             return engine.StreamingStatus.RUNNING
 
         def end(self) -> None:
-            """All tokens have come."""
+            """All tokens have arrived."""
 
     return Streamer
 

@@ -1,8 +1,8 @@
 """Qualcomm's QNN through ONNX Runtime's plugin: graphs compiled for the tensor processor, its GPU or the CPU.
 
-2026-11-21: on x86 the tensor processor is emulated. An emulator shows whether a graph compiles and computes correctly;
-its times are marked as simulated and never ranked as the device's. The same holds for the backend `cpu`, QNN's slow
-reference implementation.
+2026-11-21: on x86 the tensor processor is emulated. An emulator shows whether a graph compiles and computes correctly.
+Its times are marked as simulated and never ranked with those of the device. The same applies to the backend `cpu`,
+QNN's slow reference implementation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 KIND = "qnn"
 HTP = "htp"
-"""The tensor processor: the only backend with compiled contexts that can be kept, and with clocks that can be held."""
+"""The tensor processor: the only backend with reusable compiled contexts and adjustable clocks."""
 NO_FALLBACK: Mapping[str, str] = {"session.disable_cpu_ep_fallback": "1"}
 PERFORMANCE_MODES = (
     "burst",
@@ -48,11 +48,11 @@ PERFORMANCE_MODES = (
     "power_saver",
     "sustained_high_performance",
 )
-"""Of the tensor processor, the default first. QNN warns of any other word and uses a mode of its choice."""
+"""Modes of the tensor processor, the default first. For any other word QNN only warns and chooses a mode itself."""
 
 
 class Qnn(shared.OrtRuntime):
-    """The runtime `qnn`. Its options: qnn_backend, and performance_mode of the backend htp."""
+    """The runtime `qnn`. Its options: qnn_backend, and performance_mode for the backend htp."""
 
     name = "qnn"
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-qnn")
@@ -65,7 +65,7 @@ class Qnn(shared.OrtRuntime):
         ),
         Option(
             name="performance_mode",
-            help="how fast the clocks of the tensor processor (htp) are held",
+            help="clock mode of the tensor processor (htp)",
             values=PERFORMANCE_MODES,
             is_filled_in=False,
         ),
@@ -85,11 +85,9 @@ class Qnn(shared.OrtRuntime):
         if (why_not := self.why_not_on(device)) is not None:
             return why_not
         if precision == "int8":
-            return (
-                "int8 on the tensor processor needs a graph quantized with calibration data; int8 graphs here have none"
-            )
+            return "int8 on the tensor processor needs calibration data, which the int8 graphs here do not have"
         if precision not in ("float32", "float16"):
-            return f"runtime qnn has float16, and float32 where the backend has it, not {precision}"
+            return f"runtime qnn supports float16, and float32 on some backends, not {precision}"
         return graphs.why_not_forward(self.name, workload, precision)
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
@@ -98,7 +96,9 @@ class Qnn(shared.OrtRuntime):
         if backend == HTP:
             return {"performance_mode": PERFORMANCE_MODES[0], **mode, "qnn_backend": backend}
         if "performance_mode" in mode:
-            raise UsageError(f"performance_mode is the tensor processor's (htp); --qnn-backend {backend} has none")
+            raise UsageError(
+                f"performance_mode is for the tensor processor (htp): omit it with --qnn-backend {backend}"
+            )
         return {"qnn_backend": backend}
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
@@ -106,8 +106,8 @@ class Qnn(shared.OrtRuntime):
         if precision not in has:
             others = [backend for backend in BACKENDS if precision in PRECISIONS_OF[backend]]
             raise UnsupportedError(
-                f"QNN's {mode['qnn_backend']} computes in {', '.join(has)}, not in {precision}: "
-                f"take --qnn-backend {' or '.join(others) or 'another'}, or another precision"
+                f"QNN's {mode['qnn_backend']} supports {', '.join(has)}, not {precision}: "
+                f"use --qnn-backend {' or '.join(others) or 'another'}, or another precision"
             )
         return mode
 
@@ -141,14 +141,14 @@ class Qnn(shared.OrtRuntime):
 
 
 def check_backend(options: Json, wanted: str) -> None:
-    """Raise UnsupportedError for a session whose provider reports another library than the requested one."""
+    """Raise UnsupportedError if a session's provider reports a different library than requested."""
     found = options.get("backend_path") if isinstance(options, dict) else None
     if found != wanted:
-        raise UnsupportedError(f"asked QNN for the backend {wanted}, but the session has {found or 'none'}")
+        raise UnsupportedError(f"requested QNN backend {wanted}, but the session uses {found or 'none'}")
 
 
 def _chosen_backend(device: Device, asked: Scalar | None) -> str:
-    """The requested backend, else the device's first. Raises UnsupportedError for one that is not installed."""
+    """The requested backend, else the device's first. Raises UnsupportedError if it is not installed."""
     listed = device.facts.values.get("backends")
     installed = [str(backend) for backend in listed] if isinstance(listed, list) else list(BACKENDS)
     backend = installed[0] if asked is None else str(asked)
@@ -158,8 +158,8 @@ def _chosen_backend(device: Device, asked: Scalar | None) -> str:
 
 
 def _locator(cell: Cell, settings: shared.SessionSettings) -> Locate:
-    """Finds the graphs of a point: compiled contexts for the tensor processor, else the exported graphs at the point's
-    sizes, which the backend compiles when it loads them."""
+    """Finds the graphs of a point: compiled contexts for the tensor processor, else exported graphs at the point's
+    sizes, which the backend compiles on loading."""
     from benchmarking.runtimes.support.onnxruntime.session import GraphSource
 
     def locate(point: Point) -> GraphSource:
@@ -174,8 +174,8 @@ def _locator(cell: Cell, settings: shared.SessionSettings) -> Locate:
 
 
 def compile_contexts(folder: Path, bundle: Bundle, settings: shared.SessionSettings, out: Path) -> dict[str, Json]:
-    """Compile every graph of a bundle into a context that the backend can load: files of the same names in `out`.
-    Raises UnsupportedError when the backend leaves nodes to the CPU, BenchhouseError when it fails."""
+    """Compile every graph of a bundle into a context that the backend can load, in files of the same names in `out`.
+    Raises UnsupportedError if the backend leaves nodes to the CPU, BenchhouseError if it fails."""
     nodes: dict[str, Json] = {}
     for name, graph in bundle.graphs.items():
         entries = {
@@ -187,14 +187,14 @@ def compile_contexts(folder: Path, bundle: Bundle, settings: shared.SessionSetti
         session = shared.open_graph(folder / graph.file, replace(settings, entries=entries))
         nodes[name] = dict[str, Json](shared.assigned_nodes(session) or {})
         if not (out / graph.file).exists():
-            raise UnsupportedError(f"QNN made no context of graph {name!r}: no node of it was compiled")
+            raise UnsupportedError(f"QNN made no context for graph {name!r}: it compiled no node")
     return {"assigned_nodes": nodes, "dimensions": dict(settings.dimensions)}
 
 
 def _settings(cell: Cell, handle: QnnHandle) -> shared.SessionSettings:
     backend = str(cell.runtime_mode["qnn_backend"])
     if backend not in handle.backends:
-        raise UnsupportedError(f"QNN's backend {backend} is missing now: found {', '.join(handle.backends)}")
+        raise UnsupportedError(f"QNN backend {backend} is no longer installed: found {', '.join(handle.backends)}")
     htp = {"htp_performance_mode": str(cell.runtime_mode["performance_mode"])} if backend == HTP else {}
     provider = OrtProvider(
         name=handle.provider,

@@ -1,5 +1,4 @@
-"""NVIDIA's TensorRT through ONNX Runtime's provider: an engine for each shape, built beforehand and kept in the
-cache."""
+"""NVIDIA's TensorRT through ONNX Runtime's provider, with an engine per shape, built beforehand and cached."""
 
 from __future__ import annotations
 
@@ -36,16 +35,16 @@ TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 ENGINE = "*.engine"
 TIMINGS = "tensorrt-timings"
 ENGINES = "engines"
-"""The fact of a build with their number."""
+"""The fact with the number of engines in a build."""
 CACHE_PATH = "trt_engine_cache_path"
 TIMING_CACHE_PATH = "trt_timing_cache_path"
 LIBRARY = "tensorrt"
 TRUE = "True"
-"""The provider's parser takes "True" and "False" only, where those of other providers take "1"."""
+"""The provider accepts only "True" and "False", while other providers accept "1"."""
 
 
 class TensorRt(shared.OrtRuntime):
-    """The runtime `tensorrt`. Its option io_mode is that of the runtime onnxruntime on a GPU."""
+    """The runtime `tensorrt`. Its option io_mode works as in the runtime onnxruntime on a GPU."""
 
     name = "tensorrt"
     aliases = ("trt",)
@@ -69,7 +68,7 @@ class TensorRt(shared.OrtRuntime):
         if (why_not := self.why_not_on(device)) is not None:
             return why_not
         if precision not in PRECISIONS:
-            return f"runtime tensorrt has {', '.join(PRECISIONS)}, not {precision}"
+            return f"runtime tensorrt supports {', '.join(PRECISIONS)}, not {precision}"
         return graphs.why_not_forward(self.name, workload, precision)
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
@@ -107,7 +106,7 @@ class TensorRt(shared.OrtRuntime):
 
 
 def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> shared.SessionSettings:
-    """The settings of sessions with their engines in `cache`."""
+    """Session settings with the engines in `cache`."""
     timing_cache(cache).mkdir(parents=True, exist_ok=True)
     device_provider = shared.providers_of(cell.device)[0]
     provider = OrtProvider(
@@ -118,7 +117,7 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> shared
             "device_id": "0",  # of the only visible GPU
             "trt_engine_cache_enable": TRUE,
             CACHE_PATH: str(cache),
-            "trt_timing_cache_enable": TRUE,  # TensorRT's timings of kernels, so that it need not repeat them
+            "trt_timing_cache_enable": TRUE,  # reuses TensorRT's kernel timings
             TIMING_CACHE_PATH: str(timing_cache(cache)),
         },
         precision_options={"float16": {"trt_fp16_enable": TRUE}},
@@ -134,21 +133,20 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> shared
 
 
 def build_engines(folder: Path, bundle: Bundle, settings: shared.SessionSettings, out: Path) -> dict[str, Json]:
-    """Build the engines of all graphs into `out`. Raises BenchhouseError when there are none."""
+    """Build the engines of all graphs into `out`. Raises BenchhouseError if none were built."""
     nodes: dict[str, Json] = {}
-    printed = libraries.Printed()
+    printed = libraries.StderrCapture()
     for name, graph in bundle.graphs.items():
         session = shared.open_graph(folder / graph.file, settings)  # builds the engines, since the shapes are fixed
         nodes[name] = dict[str, Json](shared.assigned_nodes(session) or {})
     if not (count := count_engines(out)):
         why = libraries.reason_in(printed.text()) or "it printed no error"
-        raise BenchhouseError(f"TensorRT built no engine of {', '.join(bundle.graphs)}: {why}")
+        raise BenchhouseError(f"TensorRT built no engine for {', '.join(bundle.graphs)}: {why}")
     return {ENGINES: count, "assigned_nodes": nodes, "dimensions": dict(settings.dimensions)}
 
 
 def timing_cache(engines: Path) -> Path:
-    """The folder of kernel timings that all engines share: TensorRT keeps those of different GPUs and versions
-    apart."""
+    """The folder of kernel timings, shared by all engines: TensorRT separates GPUs and versions itself."""
     return engines.parent.parent / TIMINGS
 
 
@@ -158,23 +156,25 @@ def count_engines(folder: Path) -> int:
 
 
 def check_engines_were_used(folder: Path, prepared: Json) -> None:
-    """Raise BenchhouseError when loading built engines again: they are not the prepared ones, and the load's time
-    includes a build."""
+    """Raise BenchhouseError if loading rebuilt engines: they are then not the prepared ones, and the load time includes
+    a build."""
     if (now := count_engines(folder)) != prepared:
         raise BenchhouseError(
-            f"TensorRT built engines again instead of loading those in {folder} (expected {prepared}, found {now}): "
-            "--rebuild always makes them for this version"
+            f"TensorRT rebuilt engines instead of loading those in {folder} (expected {prepared}, found {now}): "
+            "use --rebuild always to prepare them for this version"
         )
 
 
 def load_tensorrt(precision: Precision) -> None:
     """Load TensorRT's libraries, which ONNX Runtime's provider then finds in the process.
 
-    TensorRT rounds float32 products to TF32 by default, and the provider has no option for it; NVIDIA's libraries read
-    an environment variable when they are loaded. Raises UnsupportedError when it had another value then."""
+    TensorRT rounds float32 products to TF32 by default, and the provider has no option for it. NVIDIA's libraries read
+    an environment variable when they are loaded. Raises UnsupportedError if it had another value then."""
     wanted = "1" if precision == "tf32" else "0"
     if LIBRARY in sys.modules and os.environ.get(TF32_OVERRIDE) != wanted:
-        raise UnsupportedError(f"TensorRT is loaded already in this process: start it with {TF32_OVERRIDE}={wanted}")
+        raise UnsupportedError(
+            f"TensorRT is already loaded in this process: start the process with {TF32_OVERRIDE}={wanted}"
+        )
     os.environ[TF32_OVERRIDE] = wanted
     importlib.import_module(LIBRARY)
 
@@ -196,13 +196,13 @@ def _tensorrt_version() -> str | None:
 
 
 def _why_not_installed(version: str | None, needed: libraries.Linked) -> str | None:
-    """None, or why the installed TensorRT is not the one that the provider links."""
+    """None, or why the installed TensorRT does not match the one that the provider links."""
     if version is not None and needed.tensorrt in (None, int(version.partition(".")[0])):
         return None
-    found = "not installed" if version is None else f"TensorRT {version} is installed"
+    found = "not installed" if version is None else f"found TensorRT {version}"
     major = "" if needed.tensorrt is None else f" {needed.tensorrt}"
     return (
-        f"{found}, and ONNX Runtime's provider loads TensorRT{major}: on a machine with an NVIDIA GPU, "
+        f"{found}, but ONNX Runtime's provider needs TensorRT{major}: on a machine with an NVIDIA GPU, "
         f"pip install {needed.tensorrt_package}"
     )
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime Web on WebAssembly: a model's exported graphs on the processor, inside a real browser."""
+"""ONNX Runtime Web on WebAssembly: a model's exported graphs on the CPU, inside a real browser."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from benchmarking.runtimes.support.browser.runtime import BrowserRuntime
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "int8", "int4")
 NOT_NATIVE: Mapping[Precision, str] = {
-    "float16": "WebAssembly has no arithmetic in float16: ONNX Runtime would convert to float32 and back",
-    "bfloat16": "WebAssembly has no arithmetic in bfloat16",
+    "float16": "WebAssembly has no float16 arithmetic: ONNX Runtime would convert to float32 and back",
+    "bfloat16": "WebAssembly has no bfloat16 arithmetic",
     "tf32": "tf32 is a mode of NVIDIA's tensor cores",
 }
 
@@ -26,9 +26,9 @@ class Wasm(BrowserRuntime):
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if not has(device.type, lambda kind: kind.is_processor):
-            return f"runtime wasm runs on {processor().name}, not on {device.type}: a page's GPU is runtime webgpu's"
+            return f"runtime wasm runs on {processor().name}, not on {device.type}: use runtime webgpu for a GPU"
         if precision not in PRECISIONS:
-            return NOT_NATIVE.get(precision, f"runtime wasm has {', '.join(PRECISIONS)}, not {precision}")
+            return NOT_NATIVE.get(precision, f"runtime wasm supports {', '.join(PRECISIONS)}, not {precision}")
         return graphs.why_not(workload, precision)
 
 

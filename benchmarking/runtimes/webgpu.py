@@ -1,6 +1,6 @@
-"""ONNX Runtime Web on WebGPU: a model's exported graphs on the GPU that a real browser gives its pages.
+"""ONNX Runtime Web on WebGPU: a model's exported graphs on the GPU that a real browser offers its pages.
 
-On device cpu the adapter is the browser's software renderer, whose results are marked as simulated.
+On device cpu the adapter is the browser's software renderer, and results are marked as simulated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCRIPT = "ort.webgpu.bundle.min.mjs"
 for models with free dimensions."""
 PRECISIONS: tuple[Precision, ...] = ("float32", "float16", "int4")
 UNSUPPORTED: Mapping[Precision, str] = {
-    "int8": "the WebGPU provider has no kernels for dynamically quantized products: they would run on the processor",
+    "int8": "the WebGPU provider has no kernels for dynamically quantized products: they would run on the CPU",
     "bfloat16": "WebGPU's shaders have no bfloat16",
     "tf32": "tf32 is a mode of NVIDIA's tensor cores, which WebGPU does not offer",
 }
@@ -48,7 +48,7 @@ class WebGpu(BrowserRuntime):
         if (why_not := why_not_gpu(device)) is not None:
             return why_not
         if precision not in PRECISIONS:
-            return UNSUPPORTED.get(precision, f"runtime webgpu has {', '.join(PRECISIONS)}, not {precision}")
+            return UNSUPPORTED.get(precision, f"runtime webgpu supports {', '.join(PRECISIONS)}, not {precision}")
         return graphs.why_not(workload, precision)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
@@ -75,11 +75,11 @@ class WebGpu(BrowserRuntime):
 
 
 def _checked(info: Mapping[str, Any] | None, cell: Cell) -> Adapter:
-    """The page's adapter, if it is the requested one: that of the page before the model is loaded, and that of the GPU
-    device which ONNX Runtime then opens on it."""
+    """The page's adapter, if it is the requested one. Checked for the page before the model is loaded, and for the GPU
+    device that ONNX Runtime then opens."""
     adapter = check_adapter(None if info is None else Adapter.from_page(info), cell.device)
     if cell.precision == "float16" and FLOAT16_FEATURE not in adapter.features:
-        raise UnsupportedError(f"asked for float16, but {adapter.label} has no {FLOAT16_FEATURE}")
+        raise UnsupportedError(f"requested float16, but {adapter.label} lacks {FLOAT16_FEATURE}")
     return adapter
 
 

@@ -1,8 +1,8 @@
-"""ONNX Runtime Web on WebNN: a model's exported graphs as the browser's own neural networks, where it has them.
+"""ONNX Runtime Web on WebNN: a model's exported graphs as the browser's own neural networks, if it supports them.
 
-2026-11-21: the kind of device is a hint to WebNN, which silently falls back to the processor. So a context for a GPU
-counts only if the browser reports it as accelerated and the page's GPU is the device's vendor's. A page cannot learn
-that there is an NPU, so none is supported.
+2026-11-21: the kind of device is only a hint to WebNN, which silently falls back to the CPU. So a context for a GPU
+counts only if the browser reports it as accelerated and the page's GPU is from the device's vendor. A page cannot
+detect an NPU, so NPUs are not supported.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from benchmarking.graphs.session import why_not_forward
 from benchmarking.runtimes.support.browser.runtime import (
     Adapter,
     BrowserRuntime,
-    ask_browser,
     check_adapter,
     open_session,
+    query_browser,
     why_not_gpu,
 )
 
 SCRIPT = "ort.webgpu.bundle.min.mjs"
-"""It has WebNN's provider too."""
+"""The bundle, which includes WebNN's provider."""
 PROCESSOR, GPU = "cpu", "gpu"
 """WebNN's kinds of device."""
 PRECISIONS: Mapping[str, tuple[Precision, ...]] = {PROCESSOR: ("float32",), GPU: ("float32", "float16")}
-"""On the processor WebNN takes float16 and computes in float32."""
-NAMES = {PROCESSOR: "the processor", GPU: "GPUs"}
+"""On the CPU, WebNN accepts float16 but computes in float32."""
+NAMES = {PROCESSOR: "the CPU", GPU: "GPUs"}
 
 
 class WebNn(BrowserRuntime):
@@ -47,7 +47,7 @@ class WebNn(BrowserRuntime):
             return why_not
         kind = device_kind(device)
         if precision not in PRECISIONS[kind]:
-            return f"runtime webnn has {', '.join(PRECISIONS[kind])} on {NAMES[kind]}, not {precision}"
+            return f"runtime webnn supports {', '.join(PRECISIONS[kind])} on {NAMES[kind]}, not {precision}"
         return why_not_forward(self.name, workload, precision) or _why_not_browser(device)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
@@ -55,7 +55,7 @@ class WebNn(BrowserRuntime):
         from benchmarking.runtimes.support.browser.page import ModelPage
 
         if cell.num_threads is not None:
-            raise UnsupportedError("--num-threads: the browser decides how many threads its networks run on")
+            raise UnsupportedError("--num-threads: the browser chooses the number of threads for WebNN: omit the flag")
         kind = device_kind(cell.device)
         flags = (*WEBNN_FLAGS, *(webgpu_flags(software=False) if kind == GPU else ()))
         settings = self.page_settings(cell, flags=flags, is_fixed=True, provider={"deviceType": kind})
@@ -74,33 +74,33 @@ class WebNn(BrowserRuntime):
 
 
 def device_kind(device: Device) -> str:
-    """WebNN's word for a kind of device."""
+    """WebNN's name for a kind of device."""
     return PROCESSOR if has(device.type, lambda kind: kind.is_processor) else GPU
 
 
 def check_context(context: Mapping[str, Any], device: Device) -> bool | None:
-    """Whether the browser reports its context as accelerated; None where it does not report it. Raises BenchhouseError
-    without a context, or for one of another device."""
+    """Whether the browser reports its context as accelerated; None if it does not report it. Raises BenchhouseError
+    without a context, or if it belongs to another device."""
     if (why_not := context.get("whyNot")) is not None:
         raise BenchhouseError(f"the browser runs no neural networks on {device.selector}: {why_not}")
     accelerated: bool | None = context["accelerated"]
     if device_kind(device) == PROCESSOR and accelerated:
-        raise UnsupportedError("asked for WebNN on the processor, but the browser's context is an accelerator's")
+        raise UnsupportedError("requested WebNN on the CPU, but the browser's context is accelerated")
     if device_kind(device) == GPU and not accelerated:
-        says = "does not say that" if accelerated is None else "denies that"
+        says = "does not report whether" if accelerated is None else "denies that"
         raise UnsupportedError(
-            f"asked for WebNN on {device.selector}, but the browser {says} its context is accelerated: "
-            "it may run on the processor"
+            f"requested WebNN on {device.selector}, but the browser {says} its context is accelerated: "
+            "it may run on the CPU"
         )
     return accelerated
 
 
 def _why_not_browser(device: Device) -> str | None:
-    """None, or why this machine's browser has no context of the device."""
+    """None, or why this machine's browser has no context for the device."""
     if are_all_assumed():
         return None
     try:
-        check_context(ask_browser(device_kind(device)), device)
+        check_context(query_browser(device_kind(device)), device)
     except BenchhouseError as error:
         return str(error)
     return None
@@ -108,7 +108,9 @@ def _why_not_browser(device: Device) -> str | None:
 
 def _why_not_device(device: Device) -> str | None:
     if has(device.type, lambda kind: kind.is_npu(device)):
-        return f"a page cannot learn whether WebNN runs on the NPU, so runtime webnn is not on {device.type}"
+        return (
+            f"runtime webnn runs on CPUs and GPUs, not on {device.type}: a page cannot tell whether WebNN uses the NPU"
+        )
     why_not = why_not_gpu(device)
     return None if why_not is None else why_not.replace("WebGPU", "WebNN")
 

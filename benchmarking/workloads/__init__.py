@@ -1,1 +1,1 @@
-"""Architecture families, one plugin a file."""
+"""Architecture families: one plugin per file."""

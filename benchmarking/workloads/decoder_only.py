@@ -1,4 +1,4 @@
-"""Decoder-only text models (GPT and its relatives): the prompt in one pass, then one token at a time from a cache."""
+"""Decoder-only text models (GPT and relatives): the prompt in one pass, then one token at a time from a cache."""
 
 from __future__ import annotations
 

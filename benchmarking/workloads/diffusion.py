@@ -1,8 +1,8 @@
-"""Diffusion models: from noise to an image in many passes through one denoiser, a UNet or a transformer (DiT).
+"""Diffusion models: from noise to an image in many passes through a denoiser, a UNet or a transformer (DiT).
 
-A call is the whole denoising loop of the point's steps (`support.denoising`), and the denoiser's work alone: no text
-encoder runs (the prompt's embeddings are seeded numbers of CLIP's shape, 77 tokens), and no VAE (the latents are an
-eighth of `image_size` a side). There is no classifier-free guidance: one pass a step and image instead of two.
+A call is the whole denoising loop of the point's steps (`support.denoising`), with the denoiser only: no text encoder
+(the prompt's embeddings are seeded numbers of CLIP's shape, 77 tokens) and no VAE (the sides of the latents are an
+eighth of `image_size`). There is no classifier-free guidance, so each step and image takes one pass instead of two.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 AXES = ("image_size", "steps")
 DEFAULT_IMAGE_SIZE = 512
-"""Without one in the configuration."""
+"""Default if the configuration has none."""
 DEFAULT_STEPS = (20,)
 
 PIXELS_PER_LATENT = 8
-"""A side, in the VAEs of Stable Diffusion, SDXL and DiT."""
+"""Pixels per latent and side, in the VAEs of Stable Diffusion, SDXL and DiT."""
 PROMPT_TOKENS = 77
 """Length of the prompt's embeddings, to which CLIP's text encoder pads every prompt."""
 TIME_IDS = 6
@@ -40,7 +40,7 @@ STABLE_DIFFUSION = NoiseSchedule(
     beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1, set_alpha_to_one=False
 )
 DIT = NoiseSchedule(beta_start=0.0001, beta_end=0.02, beta_schedule="linear", steps_offset=0, set_alpha_to_one=True)
-"""The published schedules. What a step costs does not depend on them."""
+"""The published schedules. They do not affect the cost of a step."""
 
 
 class Diffusion(WorkloadFamily):
@@ -51,10 +51,11 @@ class Diffusion(WorkloadFamily):
     rank = 7
     unit = "images"
     can_split_batch = False
-    """The latents of a batch share their step."""
+    """No: the latents of a batch share their step."""
     model_types = frozenset({denoising.UNET, denoising.DIT, denoising.OLD_TRANSFORMER})
     tasks: tuple[str, ...] = ("text-to-image", "unconditional-image-generation")
-    """The hub has no task for images of a class, which DiT makes: it counts them as unconditional (no prompt)."""
+    """The hub has no task for class-conditional images, which DiT makes; it counts them as unconditional (no
+    prompt)."""
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
         return (self.tasks[1 if _is_dit(config) else 0],)
@@ -72,7 +73,7 @@ class Diffusion(WorkloadFamily):
         size, steps, unit = int(point.axes["image_size"]), int(point.axes["steps"]), _pixels_per_unit(workload.config)
         if size % unit:
             near = max(size // unit, 1) * unit
-            return f"image size {size}: {workload.model_id} takes multiples of {unit} pixels, such as {near}"
+            return f"image size {size}: {workload.model_id} needs a multiple of {unit} pixels, such as {near}"
         if steps > (limit := schedule_of(workload.config).max_steps):
             return f"{steps} steps: {workload.model_id} takes at most {limit}"
         return None
@@ -122,7 +123,7 @@ class Diffusion(WorkloadFamily):
 
 
 def denoiser_of(model: Any, config: Mapping[str, Json], inputs: dict[str, Any]) -> Denoiser:
-    """A step's pass through the model: `inputs` are those besides the noise and the step."""
+    """A step's pass through the model. `inputs` are all inputs but the noise and the step."""
     return _dit(model, inputs) if _is_dit(config) else _unet(model, inputs)
 
 
@@ -133,7 +134,7 @@ def _unet(model: Any, inputs: dict[str, Any]) -> Denoiser:
 
 
 def _dit(model: Any, inputs: dict[str, Any]) -> Denoiser:
-    """DiT's channels have its variance in their second half, which DDIM does not use."""
+    """The second half of DiT's output channels is the variance, which DDIM does not use."""
 
     def noise_in(latents: Any, times: Any) -> Any:
         output = model(latents, times, class_labels=inputs["class_labels"], return_dict=False)[0]
@@ -147,22 +148,22 @@ def _is_dit(config: Mapping[str, Json]) -> bool:
 
 
 def latents_input(config: Mapping[str, Json]) -> str:
-    """The input that the noise is in."""
+    """The name of the noise input."""
     return "hidden_states" if _is_dit(config) else "sample"
 
 
 def schedule_of(config: Mapping[str, Json]) -> NoiseSchedule:
-    """The schedule that the model was published with."""
+    """The model's published schedule."""
     return DIT if _is_dit(config) else STABLE_DIFFUSION
 
 
 def _pixels_per_unit(config: Mapping[str, Json]) -> int:
-    """An image's side must be a multiple of this: a latent's pixels, and in a DiT a patch of latents."""
+    """An image's sides must be multiples of this: the pixels of a latent or, in a DiT, of a patch of latents."""
     return PIXELS_PER_LATENT * (integer(config, "patch_size", 2) if _is_dit(config) else 1)
 
 
 def _pooled_size(config: Mapping[str, Json]) -> int:
-    """Width of SDXL's embedding of the whole prompt: its projection's input, less the embeddings of the sizes."""
+    """Width of SDXL's embedding of the whole prompt: the projection's input minus the embeddings of the sizes."""
     taken = integer(config, "projection_class_embeddings_input_dim", 2816)
     return taken - TIME_IDS * integer(config, "addition_time_embed_dim", 256)
 

@@ -1,4 +1,4 @@
-"""Encoder-decoder text models (T5, BART and their relatives): encode the input once, then write one token at a time."""
+"""Encoder-decoder text models (T5, BART and relatives): encode the input once, then generate one token at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from benchmarking.core.contracts import FamilyOperation
 
 RELATIVE_POSITIONS = frozenset({"longt5", "mt5", "t5", "umt5"})
-"""Model types without a table of positions, and so without a longest input (T5's `n_positions` is unused)."""
+"""Model types without a position table, and thus without a longest input (T5's `n_positions` is unused)."""
 
 
 class EncoderDecoder(TextFamily):

@@ -1,4 +1,4 @@
-"""Encoder-only text models (BERT and its relatives): one pass over the whole input, in both directions."""
+"""Encoder-only text models (BERT and relatives): one bidirectional pass over the whole input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 POSITIONS_AFTER_PADDING = frozenset(
     {"camembert", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"}
 )
-"""Model types that count positions from `pad_token_id` + 1, so that the first ones are never used."""
+"""Model types whose positions start at `pad_token_id` + 1, so the first ones are never used."""
 
 
 class EncoderOnly(TextFamily):

@@ -1,9 +1,9 @@
-"""Mixture-of-experts text models (Mixtral, OLMoE, Switch and their relatives): each token runs through a few experts.
+"""Mixture-of-experts text models (Mixtral, OLMoE, Switch and relatives): each token runs through a few experts.
 
-The routing is read from the running model: the parameters that a token uses, and how even the experts' load is. In
-every layer the experts are passed the router's choices along with the tokens. Two forms are known: the numbers of each
-token's experts (tokens x experts per token), and Switch's ones and zeros (tokens x 1 x experts), from which tokens
-beyond an expert's capacity are missing.
+The routing is read from the running model: the parameters that a token uses, and the balance of the experts' load. In
+every layer the experts receive the router's choices along with the tokens. There are two forms: the numbers of each
+token's experts (tokens x experts per token), and Switch's ones and zeros (tokens x 1 x experts), which lack tokens
+beyond an expert's capacity.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 ENCODER_DECODERS = frozenset({"switch_transformers"})
-"""Model types with an encoder. They have relative positions, and so no longest input."""
+"""Model types with an encoder. They have relative positions and thus no longest input."""
 
 
 class MixtureOfExperts(TextFamily):
     """Mixtral, OLMoE, Qwen's, DeepSeek's, gpt-oss, Phi-3.5 and Granite mixtures, ERNIE 4.5; Switch Transformers.
 
-    With random weights the routing is not the trained model's: times can be compared, the experts' load cannot (such
-    results have the doubt random_routing).
+    With random weights the routing differs from the trained model's: times are comparable, the experts' load is not
+    (such results have the doubt random_routing).
     """
 
     name: Family = "mixture-of-experts"
@@ -67,19 +67,19 @@ class MixtureOfExperts(TextFamily):
         return config.get("model_type") not in ENCODER_DECODERS
 
     def verified(self, model: Any) -> Mapping[str, Json]:
-        """`experts`: how the chosen experts are computed (transformers' name); eager is one after the other."""
+        """`experts`: how the chosen experts are computed (transformers' name); eager computes them one by one."""
         return {"experts": getattr(model.config, "_experts_implementation", None) or EAGER}
 
     def recipe(self, workload: Workload) -> Recipe | str:
         if workload.task == "text-generation":
             return Recipe(plan="decoder", torch_facts=("active_parameter_count",))
         return (
-            f"{workload.config.get('model_type')} goes through the experts that its router chose one after the other, "
-            "in a loop whose length depends on the data: it cannot be traced"
+            f"{workload.config.get('model_type')} computes its chosen experts in a data-dependent loop, which cannot "
+            "be traced"
         )
 
     def graph_readings(self, workload: Workload, point: Point, facts: Mapping[str, Json]) -> Readings:
-        missing = {"expert_load_imbalance": f"{NOT_SUPPORTED}: the router's choices are no output of the graph"}
+        missing = {"expert_load_imbalance": f"{NOT_SUPPORTED}: the graph does not output the router's choices"}
         if (active := facts.get("active_parameter_count")) is None:
             missing["active_parameter_count"] = f"{NOT_SUPPORTED}: not recorded in the bundle"
             return Readings(missing=missing)
@@ -95,7 +95,8 @@ class MixtureOfExperts(TextFamily):
 
 
 EXPERTS = "experts"
-"""Every model's name for the module that holds a layer's experts. Experts that all tokens share have other names."""
+"""The name, in all models, of the module that holds a layer's experts. Experts shared by all tokens have other
+names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,40 +104,40 @@ class LayerLoad:
     """The work of one layer's experts in a call."""
 
     parameters: int
-    """Of all the layer's experts, which are of one size."""
+    """Parameters of all the layer's experts, which have equal size."""
     experts_per_token: int
     tokens: tuple[int, ...]
-    """Tokens by expert. A token that goes to two experts counts twice."""
+    """Number of tokens per expert. A token routed to two experts counts twice."""
 
     @property
     def inactive_parameters(self) -> int:
-        """Parameters of the experts that a token is not sent to."""
+        """Parameters of the experts that a token does not use."""
         return self.parameters // len(self.tokens) * (len(self.tokens) - self.experts_per_token)
 
     @property
     def imbalance(self) -> float | None:
-        """Tokens of the busiest expert over the mean: 1 when even, up to experts over experts per token when all tokens
-        choose the same. None when no expert got a token."""
+        """Tokens of the busiest expert over the mean: 1 if even, up to experts / experts per token if all tokens choose
+        the same ones. None if no expert got a token."""
         total = sum(self.tokens)
         return max(self.tokens) * len(self.tokens) / total if total else None
 
 
 def active_parameters(parameters: int, layers: Sequence[LayerLoad]) -> int:
-    """All parameters less those of the experts that a token is not sent to, layer by layer.
+    """All parameters minus those of the experts that a token does not use, layer by layer.
 
-    Both halves of an encoder-decoder count, although a token only passes through one of them.
+    Both halves of an encoder-decoder count, although a token passes through only one of them.
     """
     return parameters - sum(layer.inactive_parameters for layer in layers)
 
 
 def imbalance(layers: Sequence[LayerLoad]) -> float | None:
-    """Mean of the layers' imbalance, over the layers in which an expert got a token; None when there is none."""
+    """Mean imbalance over the layers in which an expert got a token; None if there is none."""
     values = [value for layer in layers if (value := layer.imbalance) is not None]
     return sum(values) / len(values) if values else None
 
 
 def readings(model: Any, call: Callable[[], object]) -> Readings:
-    """`active_parameter_count` and `expert_load_imbalance`, read while calling this model once more."""
+    """`active_parameter_count` and `expert_load_imbalance`, from an additional call of the model."""
     with _recorded(model) as choices:
         call()
     layers = [_load(module, chosen) for module, chosen in choices.items() if chosen]
@@ -152,13 +153,13 @@ def readings(model: Any, call: Callable[[], object]) -> Readings:
 
 
 def experts_of(model: Any) -> tuple[Any, ...]:
-    """The modules that hold experts, one a layer that has them."""
+    """The modules that hold experts, one per layer with experts."""
     return tuple(module for name, module in model.named_modules() if name.rsplit(".", 1)[-1] == EXPERTS)
 
 
 @contextmanager
 def _recorded(model: Any) -> Iterator[Mapping[Any, list[Any]]]:
-    """The router's choices by module of experts, one tensor for each time the layer ran."""
+    """The router's choices by expert module, one tensor for each run of the layer."""
     choices: dict[Any, list[Any]] = {module: [] for module in experts_of(model)}
 
     def record(module: Any, arguments: tuple[Any, ...]) -> None:
@@ -215,7 +216,7 @@ def _readings_of(operation: Any) -> Readings:
 
 
 def _unwrapped(model: Any) -> Any:
-    """The model itself: hooks do not reach into compiled code."""
+    """The uncompiled model, as hooks do not reach into compiled code."""
     return getattr(model, "_orig_mod", model)
 
 

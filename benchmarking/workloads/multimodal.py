@@ -1,11 +1,11 @@
-"""Models of pictures and text together: LLaVA and Qwen2-VL, which write text about them, and FLAVA.
+"""Models of images and text: LLaVA and Qwen2-VL, which generate text about an image, and FLAVA.
 
-The sequence length is that of the whole prompt: the picture's placeholders (576 in LLaVA-1.5, one a block of 28 x 28
-pixels in Qwen2-VL) and the text around them; FLAVA's is its text alone. There is one picture a sequence.
+The sequence length is that of the whole prompt: the image's placeholders (576 in LLaVA-1.5, one per block of 28 x 28
+pixels in Qwen2-VL) and the text around them; for FLAVA it is the text only. There is one image per sequence.
 
 A generating call has three phases: image_encode (the vision part and its projection), prefill (the prompt with the
-picture's embeddings, to the first token) and decode. FLAVA generates nothing: its task is feature-extraction, in one
-pass, and its output the multimodal embeddings of picture and text.
+image's embeddings, up to the first token) and decode. FLAVA does not generate: its task is feature-extraction, in one
+pass, and its output is the multimodal embeddings of image and text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 TEXT_LENGTHS = (128, 512)
-"""Default lengths of the prompt without the picture's placeholders."""
+"""Default prompt lengths without the image's placeholders."""
 
 FEATURES, GENERATION = "feature-extraction", "image-text-to-text"
 
@@ -73,7 +73,7 @@ class Multimodal(TransformersFamily):
         prompt = prompt_of(workload.config)
         if isinstance(prompt, LlavaPrompt) and prompt.tower not in prompt.towers:
             known = ", ".join(prompt.towers)
-            return f"{workload.model_id} has a {prompt.tower}, which is not supported: supported are {known}"
+            return f"{workload.model_id} has a {prompt.tower}, which is not supported (supported: {known})"
         if (problem := wrong_axes(workload, point, self.axes(workload))) is not None:
             return problem
         size, length = int(point.axes["image_size"]), point.sequence_length or 0
@@ -81,13 +81,13 @@ class Multimodal(TransformersFamily):
             return f"image size {size}: {workload.model_id} takes {takes}"
         if length < prompt.shortest(size):
             return (
-                f"sequence length {length}: a picture of {size} pixels a side is {prompt.tokens(size)} tokens of "
-                f"{workload.model_id}'s prompt, which must have {prompt.shortest(size)} or more"
+                f"sequence length {length}: an image of {size} x {size} pixels takes {prompt.tokens(size)} tokens of "
+                f"the prompt of {workload.model_id}, which must have {prompt.shortest(size)} or more"
             )
         return too_long(workload, length, point.new_tokens or 0, shared_positions=True)
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
-        """Token ids with the picture's placeholders, and the pictures in the form of the model's processor."""
+        """Token ids with the image's placeholders, and the images in the form that the model's processor makes."""
         import numpy as np
 
         prompt, size = prompt_of(workload.config), int(point.axes["image_size"])
@@ -98,8 +98,8 @@ class Multimodal(TransformersFamily):
     def recipe(self, workload: Workload) -> Recipe | str:
         if isinstance(prompt_of(workload.config), Qwen2VLPrompt):
             return (
-                f"{workload.config.get('model_type')}'s vision part takes patches of pictures of any shape, and its "
-                "tokens have three positions each: neither is exported"
+                f"exporting {workload.config.get('model_type')} is not supported: its vision part takes patches of "
+                "images of any shape, and its tokens have three positions each"
             )
         return Recipe(plan="forward" if workload.task == FEATURES else "picture-prompt", fixed_axes=("image_size",))
 
@@ -120,7 +120,7 @@ IMAGE_ENCODE = "image_encode"
 
 
 class ImageTextGeneration(DecoderGeneration):
-    """LLaVA's: the picture's embeddings replace its placeholders in the text model's input."""
+    """LLaVA's generation: the image's embeddings replace its placeholders in the text model's input."""
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str, placeholder: int) -> None:
         super().__init__(model, point, inputs, cache)
@@ -138,7 +138,7 @@ class ImageTextGeneration(DecoderGeneration):
         return super().run(mark)
 
     def _encode(self) -> Any:
-        """The pictures' embeddings: placeholders of all pictures x hidden size."""
+        """The images' embeddings: placeholders of all images x hidden size."""
         import torch
 
         output = self._model.get_image_features(**self._pixels)
@@ -152,7 +152,7 @@ class ImageTextGeneration(DecoderGeneration):
         return output.logits[:, -1]
 
     def _words(self, tokens: Any) -> dict[str, Any]:
-        """The step's input: tokens, or the prompt's embeddings with the picture's among them."""
+        """The step's input: tokens, or the prompt's embeddings including the image's."""
         if tokens is not self._prompt:
             return {"input_ids": tokens}
         embeddings = self._model.get_input_embeddings()(tokens)
@@ -165,7 +165,7 @@ class ImageTextGeneration(DecoderGeneration):
 
 
 class GridTextGeneration(ImageTextGeneration):
-    """Qwen2-VL's: every token has three positions, and those of a picture form a square."""
+    """Qwen2-VL's generation: every token has three positions, and those of an image form a square."""
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str, placeholder: int) -> None:
         import torch
@@ -174,7 +174,7 @@ class GridTextGeneration(ImageTextGeneration):
         rows = self._is_picture[:, :, 0].tolist()
         positions = torch.tensor([grid_positions(row, self._steps - 1) for row in rows], device=self._prompt.device)
         lengths = [self._prompt.shape[1]] + [1] * (self._steps - 1)
-        # Made before the call, so that no step waits for numbers from the host.
+        # Computed before the call, so that no step waits for numbers from the host.
         self._by_step = torch.split(positions.transpose(0, 1), lengths, dim=-1)
         self._left: Iterator[Any] = iter(())
 
@@ -187,7 +187,7 @@ class GridTextGeneration(ImageTextGeneration):
 
 
 class ImageTextForward(ForwardPass):
-    """FLAVA's: picture and text through their own encoders, then both through the multimodal one."""
+    """FLAVA's forward pass: image and text through their own encoders, then both through the multimodal one."""
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any]) -> None:
         super().__init__(model, point, floats_as(model, inputs))
@@ -201,9 +201,9 @@ class ImageTextForward(ForwardPass):
 
 
 def grid_positions(is_picture: list[bool], more: int) -> list[list[int]]:
-    """The positions of a prompt's tokens and of `more` after it: in time, height and width.
+    """The positions of a prompt's tokens and of `more` tokens after it, in time, height and width.
 
-    In text the three are equal and increase by one. A square picture of n x n placeholders after text up to p - 1 has p
+    For text the three are equal and increase by one. A square image of n x n placeholders after text up to p - 1 has p
     in time and p to p + n - 1 in height and width, and the text after it continues at p + n (Wang et al., "Qwen2-VL",
     2024, multimodal rotary embedding).
     """

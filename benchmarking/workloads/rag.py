@@ -1,10 +1,10 @@
-"""Retrieval-augmented generation: encode a question, search a corpus, read the documents found, write the answer.
+"""Retrieval-augmented generation: encode a question, search a corpus, read the retrieved documents, write the answer.
 
-The search is exact: the inner products of every question with every document, and the largest of them, by torch on the
-model's device, in float32 at any precision (tf32 applies here too). The questions' vectors are already there, so
-nothing waits for the host, and exact indexes of vector databases are one matrix product as well.
+The search is exact: torch computes the inner products of every question with every document and takes the largest, on
+the model's device, in float32 at any precision (tf32 applies here too). The questions' vectors are already there, so
+nothing waits for the host; exact indexes of vector databases are also one matrix product.
 
-The corpus is synthetic: seeded unit vectors, and passages of seeded ordinary tokens of one length, in place before a
+The corpus is synthetic: seeded unit vectors, and passages of equal length from seeded ordinary tokens, placed before a
 call. For each document the generator reads the passage and then the question.
 """
 
@@ -36,13 +36,13 @@ AXES: Mapping[str, tuple[float, ...]] = {
     "top_k": (5,),
     "new_tokens": (16,),
 }
-"""The sequence is the question. The model's own corpus, Wikipedia, has 21 million documents; it reads 5."""
+"""The sequence is the question. The model's own corpus, Wikipedia, has 21 million documents, of which it reads 5."""
 
 PARTS = ("question_encoder", "generator")
 """Keys of the two models' configurations."""
 
 QUESTION_ENCODERS = frozenset({"dpr"})
-"""Model types whose output is one vector a question."""
+"""Model types whose output is one vector per question."""
 
 
 class Rag(TextFamily):
@@ -61,8 +61,8 @@ class Rag(TextFamily):
         return AXES
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        """Of the question: it must fit into the encoder, and after a passage into the generator, within the length that
-        the model was trained on (`max_combined_length`)."""
+        """The question's limit: it must fit into the encoder and, after a passage, into the generator, within the
+        length that the model was trained on (`max_combined_length`)."""
         encoder, generator = (positions(part(config, name)) for name in PARTS)
         combined = config.get("max_combined_length")
         behind = [limit for limit in (generator, combined) if isinstance(limit, int)]
@@ -82,7 +82,7 @@ class Rag(TextFamily):
     def model_class(self, workload: Workload) -> Any:
         from transformers import AutoModelForSeq2SeqLM, RagConfig, RagTokenForGeneration
 
-        # transformers has it in none of its automatic classes.
+        # It is not among transformers' automatic classes.
         AutoModelForSeq2SeqLM.register(RagConfig, RagTokenForGeneration, exist_ok=True)
         _check_parts(workload)
         return super().model_class(workload)
@@ -105,8 +105,8 @@ class Rag(TextFamily):
 
     def recipe(self, workload: Workload) -> Recipe | str:
         return (
-            "retrieval-augmented generation is an encoder, a search over a corpus and a generator that mixes what "
-            "several documents say: that call is not made of graphs"
+            "retrieval-augmented generation cannot be exported: it is an encoder, a search over a corpus, and a "
+            "generator that mixes several documents"
         )
 
     def torch_operation(
@@ -116,19 +116,19 @@ class Rag(TextFamily):
 
 
 def _check_parts(workload: Workload) -> None:
-    """Raise UnsupportedError for another model than RAG-token with a supported question encoder."""
+    """Raise UnsupportedError for any model but RAG-token with a supported question encoder."""
     architectures = workload.config.get("architectures") or ["RagTokenForGeneration"]
     if architectures != ["RagTokenForGeneration"]:
-        raise UnsupportedError(f"{workload.model_id} is a {architectures}: only RagTokenForGeneration is run")
+        raise UnsupportedError(f"{workload.model_id} is a {architectures}: only RagTokenForGeneration is supported")
     encoder = part(workload.config, "question_encoder").get("model_type")
     if encoder not in QUESTION_ENCODERS:
-        raise UnsupportedError(f"{workload.model_id} has question encoder {encoder}: only dpr is run")
+        raise UnsupportedError(f"{workload.model_id} has question encoder {encoder}: only dpr is supported")
 
 
 def _set_attention(model: Any, attention: str | None) -> None:
-    """Set the requested attention on both models: transformers sets it on the composite alone.
+    """Set the requested attention on both models, as transformers sets it on the composite only.
 
-    Raises UnsupportedError for one that a model does not have."""
+    Raises UnsupportedError if a model does not support it."""
     for name in PARTS if attention is not None else ():
         own = getattr(model.rag, name)
         try:
@@ -136,7 +136,7 @@ def _set_attention(model: Any, attention: str | None) -> None:
         except (ImportError, ValueError) as error:
             raise UnsupportedError(f"attention {attention} for the {name}: {error}") from error
         if (has := own.config._attn_implementation) != attention:
-            raise UnsupportedError(f"expected attention {attention}, but the {name} has {has}")
+            raise UnsupportedError(f"expected attention {attention}, but the {name} uses {has}")
 
 
 def _too_many(workload: Workload, point: Point) -> str | None:
@@ -144,9 +144,9 @@ def _too_many(workload: Workload, point: Point) -> str | None:
     documents, top_k = point.axes["documents"], point.axes["top_k"]
     for name, value in (("documents", documents), ("top-k", top_k)):
         if value != int(value) or value < 1:
-            return f"{name} {value}: {workload.model_id} takes whole numbers from 1"
+            return f"{name} {value}: {workload.model_id} needs a whole number from 1"
     if top_k > documents:
-        return f"top-k {top_k} of {documents} documents: it must not exceed their number"
+        return f"top-k {top_k} exceeds the number of documents ({documents})"
     return None
 
 
@@ -156,8 +156,8 @@ def _too_long(workload: Workload, point: Point) -> str | None:
     limit = workload.max_sequence_length
     if limit is not None and question > limit:
         return (
-            f"sequence length {question}: {workload.model_id} takes questions of at most {limit} tokens, "
-            f"read after passages of {PASSAGE_TOKENS}"
+            f"sequence length {question}: {workload.model_id} takes questions of at most {limit} tokens "
+            f"after passages of {PASSAGE_TOKENS} tokens"
         )
     writes = positions(part(workload.config, "generator"))
     if writes is not None and new_tokens > writes:
@@ -166,7 +166,7 @@ def _too_long(workload: Workload, point: Point) -> str | None:
 
 
 PASSAGE_TOKENS = 128
-"""Of every passage: about 100 words, the length of DPR's passages of Wikipedia."""
+"""Length of every passage: about 100 words, like DPR's passages of Wikipedia."""
 
 SEARCH = "exact inner product by torch on the model's device"
 
@@ -182,14 +182,14 @@ class Corpus:
 
 
 def workload_of(workload: Workload, name: str) -> Workload:
-    """The workload of its "question_encoder" or "generator" alone, with that model's configuration and vocabulary."""
+    """The workload of only its "question_encoder" or "generator", with that model's configuration and vocabulary."""
     config = part(workload.config, name)
     vocab_size = config.get("vocab_size")
     return replace(workload, config=config, vocab_size=vocab_size if isinstance(vocab_size, int) else None)
 
 
 def make_corpus(workload: Workload, documents: int, width: int, device: Any) -> Corpus:
-    """A seeded corpus on a device; equal for equal seed and size on every platform."""
+    """A seeded corpus on a device. Equal seed and size give an equal corpus on every platform."""
     import numpy as np
     import torch
 
@@ -212,10 +212,10 @@ def search(questions: Any, embeddings: Any, top_k: int) -> tuple[Any, Any]:
 
 class RetrievalGeneration(GreedyGeneration):
     """A call of RAG-token: encode the questions and search (phase retrieve), read every passage with its question and
-    write the first token (prefill), write the others (decode).
+    generate the first token (prefill), generate the others (decode).
 
-    Each step writes one token for every document found and mixes them: a token's probability is its mean over the
-    documents, weighted by the softmax of their scores. The prompt of a call is what the generator reads:
+    Each step computes one token for every retrieved document and mixes them: a token's probability is its mean over the
+    documents, weighted by the softmax of their scores. The prompt of a call is the generator's input:
     batch x top_k x (PASSAGE_TOKENS + question length) tokens.
     """
 
@@ -242,7 +242,7 @@ class RetrievalGeneration(GreedyGeneration):
         mark("retrieve")
 
     def retrieve(self) -> Any:
-        """Find the documents; their numbers, batch x top_k."""
+        """Find the documents. Returns their numbers, batch x top_k."""
         vectors = self._model.rag.question_encoder(self._question).pooler_output
         self._scores, documents = search(vectors, self._corpus.embeddings, self._top_k)
         self._read = _texts(self._corpus.passages[documents.flatten()], self._questions)

@@ -1,4 +1,4 @@
-"""Speech models: Whisper, which transcribes, and encoders of waveforms (wav2vec 2.0 and its relatives)."""
+"""Speech models: Whisper, which transcribes, and waveform encoders (wav2vec 2.0 and relatives)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 RECOGNITION, FEATURES, CLASSIFICATION = "automatic-speech-recognition", "feature-extraction", "audio-classification"
 WRITES = frozenset({"whisper"})
-"""Model types with a decoder. Recognition by the others (CTC) is one pass over the waveform."""
+"""Model types with a decoder. The others recognize speech (CTC) in one pass over the waveform."""
 
 DEFAULT_AUDIO_SECONDS = 10
 DEFAULT_NEW_TOKENS = 16
 DEFAULT_KERNELS = (10, 3, 3, 3, 3, 2, 2)
 DEFAULT_STRIDES = (5, 2, 2, 2, 2, 2, 2)
-"""Of wav2vec 2.0's convolutions, which its successors kept."""
+"""Kernels and strides of wav2vec 2.0's convolutions, which its successors kept."""
 FRAMES_PER_POSITION = 2
 """Whisper's encoder halves the spectrogram's frames."""
 SPOKEN_TOKENS_PER_S = (2, 8)
-"""Tokens in a second of speech, at least and at most: slow English has 100 words a minute and 1.2 tokens a word, fast
-speech 250 words, and languages that Whisper's vocabulary covers less need about 2 tokens a word."""
+"""Minimum and maximum tokens per second of speech: slow English has 100 words per minute and 1.2 tokens per word; fast
+speech has 250 words per minute, and languages less covered by Whisper's vocabulary need about 2 tokens per word."""
 NO_PROMPT = Readings(missing={"prefill_tokens_per_sec": f"{NOT_APPLICABLE}: the input is sound, not tokens"})
 
 
@@ -54,7 +54,7 @@ class Speech(TransformersFamily):
     caches: tuple[str, ...] = CACHES
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
-        """An encoder of waveforms is for features first, unless it was published with another head."""
+        """For a waveform encoder, features come first, unless it was published with another head."""
         if _writes(config):
             return (RECOGNITION,)
         heads = {"ForCTC": RECOGNITION, "ForSequenceClassification": CLASSIFICATION}
@@ -113,8 +113,8 @@ class WaveformPass(ForwardPass):
 
 
 class Transcription(EncoderDecoderGeneration):
-    """Whisper's: the encoder over its whole window, then greedy tokens after the prompt (language, task). No token is
-    suppressed, and none ends a call."""
+    """Whisper's transcription: the encoder over its whole window, then greedy tokens after the prompt (language, task).
+    No token is suppressed, and no token ends a call."""
 
     def __init__(self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
         positions = _frames(workload.config) // FRAMES_PER_POSITION
@@ -126,7 +126,7 @@ class Transcription(EncoderDecoderGeneration):
 
 
 def prompt(config: Mapping[str, Json]) -> tuple[int, ...]:
-    """The decoder's first tokens: the start token, then those that the configuration forces (language, task, no
+    """The decoder's first tokens: the start token, then those forced by the configuration (language, task, no
     timestamps)."""
     forced = config.get("forced_decoder_ids")
     pairs = forced if isinstance(forced, list) else []
@@ -135,34 +135,34 @@ def prompt(config: Mapping[str, Json]) -> tuple[int, ...]:
 
 
 def window_s(config: Mapping[str, Json]) -> float:
-    """Seconds of audio that Whisper's encoder takes, exactly: 30 in every published one."""
+    """The exact seconds of audio that Whisper's encoder takes: 30 in every published model."""
     seconds = _frames(config) / synthetic_inputs.FRAMES_PER_S
     return int(seconds) if seconds == int(seconds) else seconds
 
 
 def _of_transcripts(point: Point) -> Readings:
-    """Why there is no real-time factor, where a call writes fewer or more tokens than its audio has in speech."""
+    """Why there is no real-time factor, if a call generates fewer or more tokens than speech of that length has."""
     seconds, tokens = point.axes[synthetic_inputs.AUDIO_AXIS], point.new_tokens or 0
     least, most = (max(1, round(seconds * rate)) for rate in SPOKEN_TOKENS_PER_S)
     if least <= tokens <= most:
         return Readings()
-    why = f"{tokens} new tokens are no transcript of {seconds:g} s of speech, which has {least} to {most}: --new-tokens"
+    why = f"{tokens} new tokens cannot be a transcript of {seconds:g} s of speech: use --new-tokens {least} to {most}"
     return Readings(missing={"real_time_factor": f"{NOT_APPLICABLE}: {why}"})
 
 
 def _too_long(workload: Workload, point: Point) -> str | None:
-    """None, or what exceeds Whisper's window or its decoder's positions. Shorter audio is padded with silence, as in
-    Whisper itself."""
+    """None, or what exceeds Whisper's window or its decoder's positions. Shorter audio is padded with silence, as
+    Whisper does itself."""
     seconds, window = point.axes[synthetic_inputs.AUDIO_AXIS], window_s(workload.config)
     if seconds > window:
-        return f"{seconds} s of audio: {workload.model_id} takes at most {window} s in a call"
+        return f"{seconds} s of audio: {workload.model_id} takes at most {window} s per call"
     if synthetic_inputs.frame_count(point) < 1:
         return f"{seconds} s of audio: {workload.model_id} needs at least {1 / synthetic_inputs.FRAMES_PER_S} s"
     before, positions = len(prompt(workload.config)), integer(workload.config, "max_target_positions", 448)
     if before + (point.new_tokens or 0) > positions:
         return (
-            f"{point.new_tokens} new tokens: {workload.model_id} writes at most {positions - before} "
-            f"after the {before} tokens of its prompt"
+            f"{point.new_tokens} new tokens: {workload.model_id} generates at most {positions - before} "
+            f"after its prompt of {before} tokens"
         )
     return None
 

@@ -1,4 +1,4 @@
-"""State-space and other recurrent text models (Mamba, RWKV): a state of a fixed size instead of a growing cache."""
+"""State-space and other recurrent text models (Mamba, RWKV), with a fixed-size state instead of a growing cache."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FALLBACK_LOGGER = "transformers.integrations.hub_kernels"
 FALLBACK_WORDS = "reference PyTorch implementation"
 
 CACHES = ("recurrent",)
-"""The state has a fixed size: there is no choice of cache."""
+"""The state has a fixed size, so there is no choice of cache."""
 
 
 class RecurrentGeneration(GreedyGeneration):
-    """A state-space model's: the prompt becomes a state of a fixed size, which each token updates.
+    """Generation with a state-space model: the prompt becomes a fixed-size state, which each token updates.
 
-    The model makes the state in the prefill, as in `generate`. No attention mask is passed: nothing is padded, and
+    The model creates the state in the prefill, as in `generate`. No attention mask is passed: nothing is padded, and
     later steps never have one.
     """
 
@@ -68,7 +68,7 @@ def implementation(model: Any) -> dict[str, Json]:
 
 
 def quiet_fallback() -> None:
-    """No line on stderr for every missing kernel: which code runs is stored instead."""
+    """Suppress the log line for every missing kernel: the running implementation is stored instead."""
     logging.getLogger(FALLBACK_LOGGER).addFilter(_is_no_fallback)
 
 
@@ -80,13 +80,13 @@ def _why_not(package: str) -> str | None:
     """None for a package that is in use, or its ImportError."""
     try:
         importlib.import_module(package)
-    except (ImportError, OSError) as error:  # OSError: a compiled library that does not fit
+    except (ImportError, OSError) as error:  # OSError: an incompatible compiled library
         return str(error)
     return None
 
 
 def _wkv_implementation(model: Any) -> dict[str, Json]:
-    """RWKV's kernel is fetched from a hub on machines with CUDA, and used only there."""
+    """RWKV's kernel is fetched from a hub and used on CUDA only."""
     kernel = getattr(sys.modules[type(model).__module__], "rwkv_cuda_kernel", None)
     on_cuda = next(model.parameters()).device.type == "cuda"
     if kernel is not None and on_cuda:
@@ -96,8 +96,8 @@ def _wkv_implementation(model: Any) -> dict[str, Json]:
 
 
 ONE_SEQUENCE = frozenset({"rwkv"})
-"""Model types whose decode step is wrong for a batch: RWKV's state of the token before lacks the sequence axis, so each
-sequence is computed with every other one's (seen in transformers 5.17 and 5.23)."""
+"""Model types whose decode step is wrong for a batch: RWKV's state of the previous token lacks the sequence axis, which
+mixes the sequences (seen in transformers 5.17 and 5.23)."""
 
 
 BLOCK_SIZES = {"mamba2": 256}
@@ -106,7 +106,7 @@ BLOCK_SIZES = {"mamba2": 256}
 
 SHORTEST_PROMPT = 2
 
-"""Shorter than the convolution is wide, which changes the shape of the state it keeps."""
+"""Prompts shorter than the convolution's width change the shape of its state."""
 
 
 class StateSpace(TextFamily):
@@ -133,8 +133,8 @@ class StateSpace(TextFamily):
         model_type, has_steps = workload.config.get("model_type"), (point.new_tokens or 0) > 1
         if model_type in ONE_SEQUENCE and has_steps and point.batch_size > 1:
             return (
-                f"batch size {point.batch_size}: transformers' {model_type} mixes the sequences of a batch in its "
-                "decode steps, so that neither tokens nor times are the model's; take batch size 1"
+                f"batch size {point.batch_size}: {model_type} in transformers mixes the sequences of a batch when "
+                "decoding, so tokens and times would be wrong: use batch size 1"
             )
         return None
 
@@ -144,7 +144,7 @@ class StateSpace(TextFamily):
     def recipe(self, workload: Workload) -> Recipe | str:
         model_type = str(workload.config.get("model_type"))
         if model_type == "rwkv":
-            return "RWKV's state is written to in place, layer by layer, which neither exporter can turn into a graph"
+            return "RWKV's state is updated in place, layer by layer, which neither exporter supports"
         default = BLOCK_SIZES.get(model_type)
         block_size = 0 if default is None else integer(workload.config, "chunk_size", default)
         return Recipe(plan="recurrent", block_size=block_size, shortest_prompt=SHORTEST_PROMPT)

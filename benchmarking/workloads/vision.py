@@ -1,4 +1,4 @@
-"""Image models (ViT, ResNet and their relatives): one pass over a batch of images."""
+"""Image models (ViT, ResNet and relatives): one pass over a batch of images."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ DEFAULT_PATCH_SIZE = 16
 CONVOLUTIONAL = frozenset({"convnext", "convnextv2", "regnet", "resnet"})
 WINDOWED = frozenset({"swin", "swinv2"})
 STEM_STRIDES: Mapping[str, int] = {"regnet": 2, "resnet": 4}
-"""Pixels a side that become one before the first stage, in model types without `patch_size`. RegNet's first stage
-halves the image, ResNet's does not."""
+"""Downsampling per side before the first stage, in model types without `patch_size`. RegNet's first stage halves the
+image, ResNet's does not."""
 DEFAULT_STAGES = 4
 
 
@@ -44,7 +44,7 @@ class Vision(TransformersFamily):
     tasks: tuple[str, ...] = ("image-classification", "feature-extraction")
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
-        """A model published without a classifier is for features first."""
+        """For a model published without a classifier, features come first."""
         names = architectures(config)
         has_classifier = not names or any("ForImageClassification" in name for name in names)
         return self.tasks if has_classifier else self.tasks[::-1]
@@ -85,8 +85,8 @@ class ImagePass(ForwardPass):
 
 
 class SwinPass(ImagePass):
-    """Swin's. Its layers shrink their windows to small images and never enlarge them again, so that a size would be
-    computed differently after a smaller one: each call starts with the configured windows."""
+    """Swin's pass. Its layers shrink their windows for small images and never enlarge them again, so each call starts
+    with the configured windows. Otherwise results would depend on earlier, smaller images."""
 
     def __init__(self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any]) -> None:
         super().__init__(model, workload, point, inputs)
@@ -101,10 +101,10 @@ class SwinPass(ImagePass):
 
 
 def least_size(config: Mapping[str, Json]) -> int:
-    """Pixels a side of the smallest images for a model whose stages each halve the image.
+    """Pixels per side of the smallest image for a model whose stages each halve the image.
 
-    The last stage has one pixel for every `stride` of the image's, and needs one; in Swin's first version a whole
-    window, because its table of relative positions is for windows of that size alone.
+    The last stage has one pixel per `stride` pixels of the image and needs at least one. Swin's first version needs a
+    whole window, because its table of relative positions fits only windows of that size.
     """
     model_type = str(config.get("model_type"))
     depths = config.get("depths")

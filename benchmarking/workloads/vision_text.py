@@ -1,4 +1,5 @@
-"""Models of images and text: two towers that compare them (CLIP, SigLIP), and BLIP, whose decoder writes captions."""
+"""Models of images and text: two towers that compare them (CLIP, SigLIP), and BLIP, whose decoder generates
+captions."""
 
 from __future__ import annotations
 
@@ -34,12 +35,12 @@ COMPARISON, CAPTIONING = "zero-shot-image-classification", "image-to-text"
 TEXT, IMAGE = "text_config", "vision_config"
 
 DEFAULT_PROMPT_TOKENS = 4
-"""The first token of every caption and "a picture of": the start that BLIP was trained on."""
+"""The first token of every caption and "a picture of", the start that BLIP was trained with."""
 
 DEFAULT_NEW_TOKENS = 16
 
 CLIPS_OLD_END_ID = 2
-"""CLIP's first configurations end texts with this id, wrongly: the end is the last id of the vocabulary."""
+"""CLIP's first configurations wrongly give this id as the end of a text; the end is the vocabulary's last id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +51,9 @@ class Defaults:
     vocab_size: int
     image_size: int
     patch_size: int | None = None
-    """None for a convolutional image tower."""
+    """Patch size; None for a convolutional image tower."""
     least_size: int = 1
-    """Fewest pixels a side for every stage of a convolutional image tower."""
+    """Minimum pixels per side for all stages of a convolutional image tower."""
 
 
 DEFAULTS: Mapping[str, Defaults] = {
@@ -76,12 +77,12 @@ class VisionText(TransformersFamily):
     tasks: tuple[str, ...] = (COMPARISON, CAPTIONING)
     generative_tasks = frozenset({CAPTIONING})
     can_split_batch = False
-    """Two towers score every image against every text of the batch."""
+    """No: two towers score every image against every text of the batch."""
     caches: tuple[str, ...] = ("dynamic",)
-    """BLIP's attention supports no other."""
+    """The only attention that BLIP supports."""
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
-        """Two towers compare; BLIP's image tower and decoder write."""
+        """Two towers compare; BLIP's image tower and decoder generate captions."""
         return (CAPTIONING,) if config.get("model_type") == "blip" else (COMPARISON,)
 
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
@@ -100,7 +101,7 @@ class VisionText(TransformersFamily):
         return too_long(workload, length, new_tokens, shared_positions=True) or _wrong_size(workload, point)
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
-        """One text and one image a row. A text for CLIP ends with the token whose state is the text's embedding."""
+        """One text and one image per row. A text for CLIP ends with the token whose state is the text's embedding."""
         text = dict(part(workload.config, TEXT))
         vocab_size = integer(text, "vocab_size", _defaults(workload.config).vocab_size)
         ids = synthetic_inputs.token_ids(replace(workload, config=text, vocab_size=vocab_size), point, seed)
@@ -138,7 +139,7 @@ class TwoTowers(ForwardPass):
 
 
 def own_size(config: Mapping[str, Json]) -> int:
-    """Pixels a side of the images that the model was made for."""
+    """Pixels per side of the images that the model was trained on."""
     return synthetic_inputs.own_size(part(config, IMAGE), _defaults(config).image_size)
 
 
@@ -157,12 +158,12 @@ def _wrong_size(workload: Workload, point: Point) -> str | None:
 def _defaults(config: Mapping[str, Json]) -> Defaults:
     model_type = str(config.get("model_type"))
     if model_type not in DEFAULTS:
-        raise UnsupportedError(f"{model_type} is no model of family vision-text")
+        raise UnsupportedError(f"{model_type} does not belong to family vision-text")
     return DEFAULTS[model_type]
 
 
 class CaptionGeneration(GreedyGeneration):
-    """BLIP's: the phase image_encode, the start of the caption as prefill, then a step a token.
+    """BLIP's captions: the phase image_encode, the start of the caption as prefill, then one step per token.
 
     The decoder is called as in BLIP's `generate`, but without masks: nothing is padded.
     """

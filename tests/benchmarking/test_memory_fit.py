@@ -44,7 +44,7 @@ def test_a_model_that_cannot_fit_is_refused_before_it_is_loaded(capsys, free, mo
     # 4 bytes x 2 779 683 840 parameters; 4 x (2 x 32 layers x 2560 x 143 tokens of cache + 51 200 logits)
     assert captured.err == (
         "run_hardware_benchmark: error: microsoft/phi-2 needs 11.1 GB for weights + 93.9 MB for b1 s128 n16 at "
-        "float32, 8.0 GB free on cpu: take a lower precision, a smaller model or --skip-unsupported\n"
+        "float32, 8.0 GB free on cpu: use a lower precision, a smaller model or --skip-unsupported\n"
     )
 
 

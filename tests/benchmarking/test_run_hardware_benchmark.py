@@ -245,7 +245,7 @@ def test_the_options_of_a_runtime_are_in_its_mode(capsys):
         (["--model-id", "tiny-bert", "--batch-sizes", ","], "the list is empty"),
         (["--model-id", "tiny-bert", "--sequence-lengths", "1,x"], "--sequence-lengths"),
         (["--model-id", "tiny-bert", "--device", "null", "--sequence-lengths", "99999"], "b1 s99999"),
-        (["--model-id", "tiny-bert", "--new-tokens", "4"], "generates nothing"),
+        (["--model-id", "tiny-bert", "--new-tokens", "4"], "does not generate"),
         (["--model-id", "RWKV/rwkv-4-169m-pile", "--batch-sizes", "1,2"], "point b2 s128 n16: batch size 2: "),
         (
             ["--model-id", "tiny-gpt2", "--device", "cpu", "--cache", "big"],

@@ -242,7 +242,7 @@ def test_a_script_that_makes_another_model_each_time_is_refused(cache, tmp_path)
         "import os, torch\ntorch.manual_seed(int.from_bytes(os.urandom(4)))\ntorch.nn.Linear(2, 2)(torch.ones(1, 2))"
     )
     analysis = analysed(ScriptRequest(path=str(script)))
-    with pytest.raises(BenchhouseError, match=r"unsteady\.py made another model 1 than when it was analysed"):
+    with pytest.raises(BenchhouseError, match=r"unsteady\.py made a different model 1 than when it was analysed"):
         PLUGIN.load(analysis.workload(analysis.modules[0]), dtype=torch.float32)
 
 
@@ -427,13 +427,13 @@ def test_a_sequence_of_ones_own_builds_what_is_measured(cache, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"no function get_sequence\(\)"),
-        ("def get_sequence(): return 'export'", "returns a list of stages: got 'export'"),
-        ("def get_sequence(): return ['optimise']", "the first stage is 'export', once: got optimise"),
+        ("", r"expected a function get_sequence\(\)"),
+        ("def get_sequence(): return 'export'", "must return a list of stages: got 'export'"),
+        ("def get_sequence(): return ['optimise']", "the first stage must be 'export', only once: got optimise"),
         ("def get_sequence(): return ['export', 'fly']", r"or a pair \(name, function\): got 'fly'"),
         (
             "def get_sequence(): return ['export', 'float16', 'optimise']",
-            "one of float16, quantise may be the last stage",
+            "only the last stage may be one of float16, quantise",
         ),
         ("1 / 0", "ZeroDivisionError: division by zero"),
     ],
@@ -458,7 +458,7 @@ def test_a_module_without_tensor_inputs_has_no_graph(cache, tmp_path):
     analysis = analysed(ScriptRequest(path=str(script)))
     (module,) = analysis.modules
     reason = PLUGIN.recipe(analysis.workload(module))
-    assert reason == "One was called without a tensor: a graph of it would hold its output as a constant"
+    assert reason == "One was called without tensors: its graph would be a constant"
     assert module.calls[0].signature == {"size": "3"}
 
 

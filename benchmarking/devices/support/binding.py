@@ -32,7 +32,7 @@ _BOUND: frozenset[int] | None = None
 """The processors that this process is bound to; global, like the affinity itself."""
 
 
-def checked(cpu_list: str) -> str:
+def checked_cpu_list(cpu_list: str) -> str:
     """The list in canonical form, after checking that this process can be bound to it.
 
     Raises UsageError for an invalid list, UnsupportedError for processors that do not exist or are not allowed, and on
@@ -55,7 +55,7 @@ def checked(cpu_list: str) -> str:
 def bind(cpu_list: str) -> None:
     """Bind all threads of this process to the list; later threads inherit it. Raises BenchhouseError."""
     global _BOUND
-    cpus = frozenset(parse_cpu_list(checked(cpu_list)))
+    cpus = frozenset(parse_cpu_list(checked_cpu_list(cpu_list)))
     try:
         _set_affinity(cpus)
     except OSError as error:

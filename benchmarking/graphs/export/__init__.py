@@ -1,1 +1,1 @@
-"""From a torch model to a bundle of graphs, in the preparing process: imports torch."""
+"""From a torch model to a bundle of graphs, in the preparing process. Imports torch."""

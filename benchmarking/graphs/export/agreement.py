@@ -1,10 +1,10 @@
-"""Whether exported graphs compute what the torch model does, checked once after each export.
+"""Checks once after each export that the graphs compute the same as the torch model.
 
-The shapes differ from the traced ones, because an exporter that takes an example's size for a constant is right at that
-size. Whole calls are compared, so that the states passed from step to step are right too.
+The shapes differ from the traced ones, because an exporter that treats an example's size as a constant is correct at
+that size. Whole calls are compared, which also checks the states passed from step to step.
 
-The graphs run in the simplest runner: every tensor a numpy array, every state passed in and out. Nothing is measured on
-it. ONNX Runtime evaluates where it is installed, else ONNX's reference evaluator, which is slow.
+The graphs run in the simplest runner: every tensor is a numpy array, every state is passed in and out. It is never
+measured. The evaluator is ONNX Runtime if it is installed, else ONNX's slow reference evaluator.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ if TYPE_CHECKING:
     from benchmarking.measure.correctness import Comparison
 
 TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, TRACED_AUDIO_S = 2, 7, 0.6
-"""Traced sizes of free axes: small, all different, and none of them 1, which exporters treat as an axis that
-broadcasts."""
+"""Traced sizes of free axes: small, all different, and none of them 1, which exporters treat as broadcasting."""
 CHECKED = ((3, 12, 0.9), (1, 9, 0.7))
-"""Batch sizes, sequence lengths and seconds of audio at which graphs and torch are compared."""
+"""Batch sizes, sequence lengths and seconds of audio at which graphs are compared with torch."""
 CHECKED_NEW_TOKENS, CHECKED_STEPS = 4, 2
 
 Evaluate = Callable[[Mapping[str, np.ndarray]], list[Any]]
-"""The outputs of a graph from its inputs by name."""
+"""Maps a graph's inputs to its outputs, both by name."""
 
 
 def traced_point(workload: Workload, point: Point, recipe: Recipe) -> Point:
-    """The point whose inputs are traced: the fixed axes are the point's own. A model that computes in blocks is traced
-    at more than one, because a single block would be a size that broadcasts."""
+    """The point whose inputs are traced, with the point's own fixed axes. A model that computes in blocks is traced
+    with more than one, because a single block would be a size that broadcasts."""
     if recipe.is_of_one_point:
         return replace(point, concurrency=1)
     length = TRACED_SEQUENCE_LENGTH + plugin_of(workload).image_tokens(workload, point) + recipe.block_size
@@ -47,8 +46,8 @@ def traced_point(workload: Workload, point: Point, recipe: Recipe) -> Point:
 
 
 def checked_points(workload: Workload, point: Point, recipe: Recipe) -> tuple[Point, ...]:
-    """The points at which graphs and torch are compared: of a model that computes in blocks at three and at one; where
-    graphs are of one point, that one."""
+    """The points at which graphs are compared with torch. A model that computes in blocks is compared with three blocks
+    and with one; graphs for a single point are compared at that point."""
     if recipe.is_of_one_point:
         return (replace(point, concurrency=1),)
     image_tokens = plugin_of(workload).image_tokens(workload, point)
@@ -62,19 +61,19 @@ def checked_points(workload: Workload, point: Point, recipe: Recipe) -> tuple[Po
 def check_agreement(
     model: Any, workload: Workload, bundle: Bundle, folder: Path, point: Point, recipe: Recipe, precision: Precision
 ) -> dict[str, Json]:
-    """How far the graphs in a folder are from the model. Raises as `compare_at` does."""
+    """The differences between the graphs in a folder and the model. Raises as `compare_at` does."""
     try:
         runner = PlainRunner(bundle, folder)
     except Exception as error:
-        raise BenchhouseError(f"the graphs of {workload.model_id} do not load: {first_line(error)}") from error
+        raise BenchhouseError(f"cannot load the graphs of {workload.model_id}: {first_line(error)}") from error
     return compare_at(checked_points(workload, point, recipe), model, workload, bundle, runner, precision)
 
 
 def compare_at(
     points: Sequence[Point], model: Any, workload: Workload, bundle: Bundle, runner: GraphRunner, precision: Precision
 ) -> dict[str, Json]:
-    """The largest difference of a bundle's graphs from the model over these points: `relative_l2`, `max_abs_error`,
-    `equal_token_share`. Raises BenchhouseError when it exceeds the precision's tolerance."""
+    """The largest differences between a bundle's graphs and the model over these points: `relative_l2`,
+    `max_abs_error`, `equal_token_share`. Raises BenchhouseError if they exceed the precision's tolerance."""
     found = [_compared(model, workload, bundle, runner, where, precision) for where in points]
     shares = [one.equal_token_share for one in found if one.equal_token_share is not None]
     return {
@@ -98,14 +97,13 @@ def _compared(
         arrays = operation.arrays(operation.run(lambda name: None))
     except Exception as error:
         raise BenchhouseError(
-            f"the exported graphs of {workload.model_id} do not run at {where.label}: {first_line(error)}"
+            f"the exported graphs of {workload.model_id} failed at {where.label}: {first_line(error)}"
         ) from error
     comparison = compare(arrays, reference)
     if doubts := about_difference(comparison, precision):
         numbers = ", ".join(f"{name} {value}" for name, value in doubts[0].evidence.items())
         raise BenchhouseError(
-            f"the exported graphs of {workload.model_id} do not compute what the torch model does at {where.label}: "
-            f"{numbers}"
+            f"the exported graphs of {workload.model_id} differ from the torch model at {where.label}: {numbers}"
         )
     return comparison
 
@@ -136,7 +134,7 @@ class PlainRunner(GraphRunner):
     def __init__(
         self, bundle: Bundle, folder: Path, evaluator: Callable[[Path, Graph], Evaluate] | None = None
     ) -> None:
-        """`evaluator` opens the file of a graph; by default `onnx_evaluator`."""
+        """`evaluator` opens a graph's file (default: `onnx_evaluator`)."""
         opened = evaluator or onnx_evaluator
         self._graphs = bundle.graphs
         self._evaluators = {name: opened(folder / graph.file, graph) for name, graph in bundle.graphs.items()}
@@ -168,7 +166,7 @@ class PlainRunner(GraphRunner):
 
 
 def openvino_evaluator(path: Path, graph: Graph) -> Evaluate:
-    """An OpenVINO file on the CPU, its arithmetic in float32 also where its weights are stored in float16."""
+    """An OpenVINO file on the CPU, with float32 arithmetic even if weights are stored in float16."""
     import openvino
 
     hints = {"INFERENCE_PRECISION_HINT": "f32"}

@@ -1,10 +1,10 @@
 """An encoder-decoder model as three graphs.
 
 encoder  from the family's inputs to hidden states
-cross    from those to the keys and values of the decoder's cross-attention, layer by layer
-decode   from tokens, the keys and values of earlier tokens, and those of cross, to logits, keys and values
+cross    from hidden states to the keys and values of the decoder's cross-attention, layer by layer
+decode   from tokens, keys and values of earlier tokens, and those of cross, to logits, keys and values
 
-So no step computes anything of the encoder's output again, and the cost of cross is in the prefill, as in torch.
+So no step repeats computations on the encoder's output, and the cost of cross is in the prefill, as in torch.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from benchmarking.graphs.export.plans import (
     VALUE,
     Plan,
     Traced,
+    cache_tensors,
     family_inputs,
     growing_states,
-    kept,
 )
 from benchmarking.workloads.support.generation import last_logits_only, start_token
 
@@ -38,13 +38,13 @@ TRACED_TOKENS = 3
 HIDDEN = "encoded"
 
 Encode = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
-"""From the family's inputs to the hidden states."""
+"""Computes the hidden states from the family's inputs."""
 Decode = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
-"""From tokens, hidden states and a cache, which it changes, to logits."""
+"""Computes logits from tokens, hidden states and a cache, which it updates."""
 
 
 class Encoder(torch.nn.Module):
-    """The encoder alone. It has the whole model, so that nodes are named after the places that modules have in it."""
+    """Only the encoder. It holds the whole model, so that nodes are named by the modules' paths in it."""
 
     def __init__(self, model: torch.nn.Module, encode: Encode) -> None:
         super().__init__()
@@ -56,8 +56,8 @@ class Encoder(torch.nn.Module):
 
 
 class Cross(torch.nn.Module):
-    """The decoder's keys and values of the hidden states. The rest of the step that makes them feeds no output, so the
-    exporter leaves it out of the graph."""
+    """The decoder's keys and values for the hidden states. The rest of the step that makes them feeds no output, so the
+    exporter drops it from the graph."""
 
     def __init__(self, model: torch.nn.Module, decode: Decode) -> None:
         super().__init__()
@@ -67,11 +67,11 @@ class Cross(torch.nn.Module):
     def forward(self, encoded: torch.Tensor) -> dict[str, torch.Tensor]:
         cache = empty_cache()
         self._decode(torch.ones((encoded.shape[0], 1), dtype=torch.int64), encoded, cache)
-        return kept(cache.cross_attention_cache, "cross")
+        return cache_tensors(cache.cross_attention_cache, "cross")
 
 
 class Decoder(torch.nn.Module):
-    """A step of the decoder over tensors: past_0_key, ..., cross_0_key, ..."""
+    """A decoder step on tensors: past_0_key, ..., cross_0_key, ..."""
 
     def __init__(self, model: torch.nn.Module, decode: Decode, layers: int, hidden_size: int) -> None:
         super().__init__()
@@ -83,20 +83,20 @@ class Decoder(torch.nn.Module):
         for layer in range(self._layers):
             for part, prefix in ((cache.self_attention_cache, "past"), (cache.cross_attention_cache, "cross")):
                 part.update(tensors[f"{prefix}_{layer}_{KEY}"], tensors[f"{prefix}_{layer}_{VALUE}"], layer)
-            cache.is_updated[layer] = True  # so that the layer uses the given keys and values
+            cache.is_updated[layer] = True  # makes the layer use the given keys and values
         first = tensors[f"cross_0_{KEY}"]
-        # The layers read whether there are hidden states, and their length, but not their values.
+        # The layers read the presence and length of hidden states, but not their values.
         unread = torch.zeros((first.shape[0], first.shape[2], self._hidden_size), dtype=first.dtype)
         logits = self._decode(input_ids, unread, cache)
-        return {"logits": logits, **kept(cache.self_attention_cache, "present")}
+        return {"logits": logits, **cache_tensors(cache.self_attention_cache, "present")}
 
 
 def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
-    """The three graphs of a model with `get_encoder`, as transformers' sequence-to-sequence models have."""
+    """The three graphs of a model with `get_encoder`, such as transformers' sequence-to-sequence models."""
     encoder = model.get_encoder()
     inputs = family_inputs(model, workload, traced_point(workload, point, recipe))
     with torch.no_grad():
-        kind = type(encoder(**inputs))  # that of a mixture of experts has further fields, which the model reads
+        kind = type(encoder(**inputs))  # for a mixture of experts it has more fields, which the model reads
 
     def decode(tokens: torch.Tensor, encoded: torch.Tensor, cache: Any) -> torch.Tensor:
         output = model(
@@ -113,7 +113,7 @@ def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
 
 
 def caption_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
-    """The three graphs of BLIP: the image tower is the encoder, and the prompt is the beginning of the caption."""
+    """The three graphs of BLIP: the image tower is the encoder, and the prompt is the start of the caption."""
     from benchmarking.workloads.support import synthetic_inputs
     from benchmarking.workloads.vision_text import own_size
 
@@ -141,13 +141,13 @@ def caption_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
 
 
 def three_graphs(model: Any, inputs: Mapping[str, torch.Tensor], encoder: Encoder, decode: Decode) -> dict[str, Traced]:
-    """The graphs of two halves, given as an encoder and a step of the decoder."""
+    """The graphs of a model given as an encoder and a decoder step."""
     with torch.no_grad():
         encoded = encoder(**inputs)[HIDDEN]
         cache = empty_cache()
         decode(torch.ones((encoded.shape[0], TRACED_PAST), dtype=torch.int64), encoded, cache)
-    past, cross = kept(cache.self_attention_cache, "past"), kept(cache.cross_attention_cache, "cross")
-    # The number of hidden states is free for text, and fixed for images and spectrograms.
+    past, cross = cache_tensors(cache.self_attention_cache, "past"), cache_tensors(cache.cross_attention_cache, "cross")
+    # The number of hidden states is free for text and fixed for images and spectrograms.
     is_free = any(len(FREE_AXES.get(name, ())) > 1 for name in inputs)
     length = {1: ENCODED} if is_free else {}
     return {
@@ -193,7 +193,7 @@ def _decode_graph(
 
 
 def empty_cache() -> Any:
-    """An empty cache of both attentions."""
+    """An empty cache for both attentions."""
     from transformers import DynamicCache, EncoderDecoderCache
 
     return EncoderDecoderCache(DynamicCache(), DynamicCache())

@@ -1,18 +1,18 @@
-"""The bundle of a workload's torch model: exported, or read from the ONNX file that comes with it, then checked; and
-converted to int8 and int4.
+"""The bundle of a workload's torch model: exported, or read from an ONNX file that comes with the model, then checked;
+and converted to int8 and int4.
 
-Each export plan has its function: it gives the graphs to trace, which are then written one by one.
+Each export plan has a function that returns the graphs to trace, which are then written one by one.
 
-A file that comes with a model is in the layout that Hugging Face's optimum writes, in the model's folder or in its
-folder `onnx`, with the files of its weights: `model.onnx`, one pass, or a decoder that takes and gives past keys and
-values. The older form of the second, `decoder_model_merged.onnx`, is not read: it chooses between two graphs inside.
-Only float32 is read from such a file, and only with pretrained weights, with which it must agree like any export.
+A file that comes with a model must have the layout of Hugging Face's optimum, in the model's folder or its subfolder
+`onnx`, next to the files of its weights: `model.onnx` as one pass, or as a decoder with past keys and values as inputs
+and outputs. The older decoder form, `decoder_model_merged.onnx`, is not read, since it chooses between two subgraphs.
+Such files are read only at float32 and for pretrained weights, with which they must agree like any export.
 
-int8  ONNX Runtime's dynamic quantization: weights of matrix products in 8 bits, activations quantized during the call
-int4  weights of matrix products in 4 bits, blocks of 32 with a scale each; activations stay float32
+int8  ONNX Runtime's dynamic quantization: 8-bit weights of matrix products, activations quantized during the call
+int4  4-bit weights of matrix products, in blocks of 32 with one scale each; activations stay float32
 
 Inputs, outputs and states stay float32. float16 is not a conversion: the half-precision torch model is exported, so
-that states and floating-point inputs are float16 in the graph as in torch.
+states and floating-point inputs are float16 in the graph as in torch.
 """
 
 from __future__ import annotations
@@ -41,25 +41,26 @@ if TYPE_CHECKING:
 GIVEN_FILE = "model.onnx"
 GIVEN_FOLDERS = ("", "onnx")
 GIVEN = "given"
-"""The exporter of a bundle that is a graph in a file of somebody's."""
+"""Exporter name of a bundle made from a user's graph file."""
 OPTIMUM = "optimum"
-"""The exporter of a bundle that was read from the model's own file."""
+"""Exporter name of a bundle read from the model's own file."""
 GIVEN_PLANS = frozenset({"forward", "decoder", "picture-prompt"})
-"""Export plans of which there may be such files."""
+"""Export plans for which such files may exist."""
 TOKENS, MASK, TYPES, POSITIONS = "input_ids", "attention_mask", "token_type_ids", "position_ids"
 PAST_INPUT = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 MAIN_OUTPUTS = ("logits", "last_hidden_state")
 INT4_BLOCK = 32
-"""Weights that share a scale. A smaller block is more accurate and takes more bytes; kernels are tuned for 32."""
+"""Number of weights that share a scale. Smaller blocks are more accurate and take more bytes; kernels are tuned for
+32."""
 
 
 def export_bundle(
     workload: Workload, point: Point, folder: Path, *, precision: Precision, opset: int
 ) -> dict[str, Json]:
-    """Fill an empty folder with the bundle of a workload whose fixed axes are a point's: the facts of its build.
+    """Fill an empty folder with the bundle of a workload, with a point's fixed axes. Returns the facts of the build.
 
-    The graphs are checked, and compared with the torch model at shapes that they were not traced at. Raises
-    UnsupportedError for a workload without graphs, BenchhouseError when the export fails or the outputs differ."""
+    The graphs are checked and compared with the torch model at shapes other than the traced ones. Raises
+    UnsupportedError for a workload without graphs, BenchhouseError if the export fails or the outputs differ."""
     if is_export(workload):
         return _given_folder(workload, point, folder)
     if workload.source == "file":
@@ -83,7 +84,7 @@ def export_bundle(
 
 
 def _given_file(workload: Workload, folder: Path) -> dict[str, Json]:
-    """Fill an empty folder with the bundle of a graph's file, which is called once with all its inputs."""
+    """Fill an empty folder with the bundle of a graph file, which is called once with all its inputs."""
     copy = graph_file.copy_checked(workload, folder)
     inputs: Any = workload.config["inputs"]
     outputs: Any = workload.config["outputs"]
@@ -114,13 +115,13 @@ def _given_file(workload: Workload, folder: Path) -> dict[str, Json]:
 
 
 def _given_folder(workload: Workload, point: Point, folder: Path) -> dict[str, Json]:
-    """Fill an empty folder with the bundle of an exported folder: its own graphs. What the files hold is read from them
-    once more."""
+    """Fill an empty folder with the bundle of an exported folder and its graphs. The contents of the files are read
+    again."""
     if (why_not := why_not_point(workload, point)) is not None:
         raise UnsupportedError(why_not)
     bundle = exported_folder.copy_checked(workload, folder)
     exported = bundle.exported
-    assert exported is not None  # `copy_checked` gives no other
+    assert exported is not None  # `copy_checked` returns no other
     if exported.format == "onnx":
         paths = [folder / graph.file for graph in bundle.graphs.values()]
         for path in paths:
@@ -138,7 +139,7 @@ def _given_folder(workload: Workload, point: Point, folder: Path) -> dict[str, J
 
 
 def summary(bundle: Bundle) -> dict[str, Json]:
-    """The facts of a bundle that go into its build's."""
+    """The facts of a bundle that become facts of its build."""
     return {
         "exporter": bundle.exporter,
         "bundle_kind": bundle.kind,
@@ -165,7 +166,7 @@ def _plan(recipe: Recipe, model: Any, workload: Workload, point: Point) -> Plan:
 
 
 def _torch_facts(model: Any, workload: Workload, point: Point, recipe: Recipe) -> dict[str, Json]:
-    """The readings of the torch operation that the recipe names, found in a call of the traced size."""
+    """The torch operation's readings named in the recipe, from a call of the traced size."""
     if not recipe.torch_facts:
         return {}
     import torch
@@ -203,7 +204,7 @@ def _written(
 
 
 def _given(workload: Workload, recipe: Recipe, point: Point, folder: Path, precision: Precision) -> Bundle | None:
-    """The bundle of the model's own ONNX file, where it has one."""
+    """The bundle of the model's own ONNX file, if it has one."""
     source = given_file(workload, recipe, precision)
     if source is None:
         return None
@@ -235,7 +236,7 @@ def _bundle(
 
 
 def given_file(workload: Workload, recipe: Recipe, precision: Precision) -> Path | None:
-    """The model's own ONNX file, where it has one that is read."""
+    """The model's own ONNX file, if it has a readable one."""
     if workload.path is None or workload.weights != "pretrained" or precision != "float32":
         return None
     if workload.source == "file":
@@ -247,14 +248,14 @@ def given_file(workload: Workload, recipe: Recipe, precision: Precision) -> Path
 
 
 def given_file_identity(path: Path) -> dict[str, Json]:
-    """Name -> size and time of change of the file and of its weights' files, which tell it from another unread."""
+    """Size and modification time of the file and its weights' files by name, which identify it without reading it."""
     files = sorted(path.parent.glob(f"{path.name}*"))
     return {file.name: [file.stat().st_size, file.stat().st_mtime_ns] for file in files}
 
 
 def _given_graphs(source: Path, recipe: Recipe, folder: Path, family_inputs: frozenset[str]) -> dict[str, Graph]:
-    """The graph of a file, copied with its weights into the folder. Raises BenchhouseError for a file whose inputs are
-    not those of the layout."""
+    """The graph of a file, copied with its weights into the folder. Raises BenchhouseError if the file's inputs do not
+    match the layout."""
     for path in (source, *files.weight_files(source)):
         shutil.copyfile(path, folder / path.relative_to(source.parent))
     files.check(folder / source.name)
@@ -263,7 +264,7 @@ def _given_graphs(source: Path, recipe: Recipe, folder: Path, family_inputs: fro
     feeds = {tensor.name: _source(tensor.name, family_inputs, source, is_decoder=is_decoder) for tensor in inputs}
     result = next((name for name in MAIN_OUTPUTS if name in {tensor.name for tensor in outputs}), None)
     if result is None:
-        raise BenchhouseError(f"{source} gives none of {', '.join(MAIN_OUTPUTS)}: move it away to export the model")
+        raise BenchhouseError(f"{source} has no output {' or '.join(MAIN_OUTPUTS)}: move it away to export the model")
     graph = Graph(
         file=source.name,
         inputs=inputs,
@@ -274,7 +275,7 @@ def _given_graphs(source: Path, recipe: Recipe, folder: Path, family_inputs: fro
         result_name=result,
     )
     if is_decoder and not graph.states:
-        raise BenchhouseError(f"{source} takes no past keys and values: move it away to export the model")
+        raise BenchhouseError(f"{source} has no inputs for past keys and values: move it away to export the model")
     return {"decode" if is_decoder else "model": graph}
 
 
@@ -288,14 +289,14 @@ def _source(name: str, family_inputs: frozenset[str], source: Path, *, is_decode
         known = {MASK: f"ones.{TOKENS}", TYPES: f"zeros.{TOKENS}"}
         known |= {one: f"inputs.{one}" for one in family_inputs}
     if name not in known:
-        raise BenchhouseError(f"{source} takes an input {name!r}, which is not known: move it away to export the model")
+        raise BenchhouseError(f"{source} has an unknown input {name!r}: move it away to export the model")
     return known[name]
 
 
 def _state(tensor: Tensor, source: Path) -> State:
     heads, width = tensor.shape[1], tensor.shape[3]
     if isinstance(heads, str) or isinstance(width, str):
-        raise BenchhouseError(f"{source} does not say how large {tensor.name} is: move it away to export the model")
+        raise BenchhouseError(f"{source} does not specify the size of {tensor.name}: move it away to export the model")
     return State(
         input=tensor.name,
         output=tensor.name.replace("past_key_values", "present", 1),
@@ -304,12 +305,12 @@ def _state(tensor: Tensor, source: Path) -> State:
 
 
 def converted(bundle_folder: Path, precision: Precision, out_folder: Path) -> dict[str, Json]:
-    """Fill an empty folder with the bundle at int8 or int4: the facts of its build.
+    """Fill an empty folder with the bundle at int8 or int4. Returns the facts of its build.
 
-    Raises UnsupportedError without onnxruntime's quantizers and for a bundle without weights to quantize,
-    BenchhouseError when a quantizer fails."""
+    Raises UnsupportedError without onnxruntime's quantizers or for a bundle without weights to quantize,
+    BenchhouseError if a quantizer fails."""
     if precision not in QUANTIZERS:
-        raise UnsupportedError(f"bundles are converted to {', '.join(QUANTIZERS)}, not to {precision}")
+        raise UnsupportedError(f"bundles can be converted to {', '.join(QUANTIZERS)}, not to {precision}")
     bundle = read_bundle(bundle_folder)
     counts: dict[str, int] = {}
     for name, graph in bundle.graphs.items():
@@ -317,9 +318,7 @@ def converted(bundle_folder: Path, precision: Precision, out_folder: Path) -> di
         for operator, count in _operators(out_folder / graph.file, QUANTIZERS[precision][1]).items():
             counts[operator] = counts.get(operator, 0) + count
     if not counts:
-        raise UnsupportedError(
-            f"{precision}: this model's graphs have no matrix product whose weights can be quantized"
-        )
+        raise UnsupportedError(f"{precision}: the model's graphs have no matrix product with weights to quantize")
     held = files.weights([out_folder / graph.file for graph in bundle.graphs.values()])
     facts: dict[str, Json] = {**bundle.facts, "quantized_operators": dict(counts)}
     new = dataclasses.replace(bundle, weights_bytes=held.size_bytes, weight_dtypes=held.values_by_dtype, facts=facts)
@@ -334,17 +333,17 @@ def _quantized(name: str, source: Path, target: Path, precision: Precision) -> N
     except ImportError as error:
         raise UnsupportedError(f"{precision} graphs need onnxruntime's quantizers: {first_line(error)}") from error
     except (RuntimeError, ValueError) as error:
-        raise BenchhouseError(f"the graph {name!r} cannot be quantized to {precision}: {first_line(error)}") from error
+        raise BenchhouseError(f"cannot quantize graph {name!r} to {precision}: {first_line(error)}") from error
 
 
 def _to_int8(source: Path, target: Path) -> None:
-    """Only matrix products: ONNX Runtime has no kernel for convolutions with signed 8-bit weights, and embeddings are
-    lookups. Each column has its own scale: with a single scale for the whole weight, trained outliers leave the other
-    values few steps (the error of MiniLM's output was 37 % instead of 18 %).
+    """Quantizes only matrix products: ONNX Runtime has no kernel for convolutions with signed 8-bit weights, and
+    embeddings are lookups. Each column has its own scale. With a single scale for the whole weight, trained outliers
+    leave few steps for the other values (the error of MiniLM's output was 37 % instead of 18 %).
 
-    Weights take 7 of the 8 bits. Processors without VNNI add pairs of products in 16 bits, which two large ones exceed:
-    the sum saturates silently, and the error of a product of random matrices was 21 % instead of 1 %. With 7 bits it
-    cannot, and a file computes the same on every processor."""
+    Weights use 7 of the 8 bits. CPUs without VNNI add pairs of products in 16 bits, where two large ones overflow: the
+    sum saturates silently, and the error of a product of random matrices was 21 % instead of 1 %. With 7 bits it cannot
+    overflow, and a file computes the same on every CPU."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantize_dynamic(
@@ -367,9 +366,9 @@ def _to_int4(source: Path, target: Path) -> None:
 
 
 def _quantizable(source: Path) -> Any:
-    """The model with its matrix products in the form that the quantizers look for: a MatMul of a constant.
+    """The model with matrix products in the form that the quantizers expect: a MatMul with a constant.
 
-    Exporters write `Gemm` where there is a bias, and leave a weight that is also an embedding (a tied last layer) to be
+    Exporters write `Gemm` if there is a bias, and leave a weight that is also an embedding (a tied last layer) to be
     transposed when the model is loaded."""
     import onnx
     from onnxruntime.quantization.onnx_model import ONNXModel
@@ -383,7 +382,7 @@ def _quantizable(source: Path) -> Any:
         graph.initializer.append(onnx.numpy_helper.from_array(array.transpose(order).copy(), node.output[0]))
         graph.node.remove(node)
     model.replace_gemm_with_matmul()
-    # The recorded shapes are those before the transposition, on which shape inference fails.
+    # The recorded shapes are from before the transposition and would make shape inference fail.
     del graph.value_info[:]
     return model.model
 
@@ -392,11 +391,11 @@ QUANTIZERS: Mapping[str, tuple[Callable[[Path, Path], None], frozenset[str]]] = 
     "int8": (_to_int8, frozenset({"MatMulInteger", "DynamicQuantizeMatMul"})),
     "int4": (_to_int4, frozenset({"MatMulNBits"})),
 }
-"""Precision -> what makes the file, and operators of which the file must then have some."""
+"""By precision: the function that makes the file, and operators of which the file must then have some."""
 
 
 def _operators(path: Path, wanted: frozenset[str]) -> Counter[str]:
-    """How many of these operators a file's graph has."""
+    """Number of these operators in a file's graph."""
     import onnx
 
     nodes = onnx.load(str(path), load_external_data=False).graph.node

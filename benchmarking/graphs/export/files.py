@@ -1,4 +1,4 @@
-"""The ONNX file of a graph: exported from a torch module and example inputs, tidied, checked, and inspected without
+"""The ONNX file of a graph: exported from a torch module and example inputs, cleaned up, checked, and inspected without
 reading the weights."""
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Axes = Mapping[str, Mapping[int, str]]
-"""Input -> number of a free axis -> its name."""
+"""Names of free axes, by input and axis number."""
 SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """The initializers of some files together."""
+    """The initializers of several files together."""
 
     size_bytes: int
     values_by_dtype: Mapping[str, int]
 
 
 def installed_exporter(wanted: str) -> str:
-    """The exporter, or torch's where transformers is too old to have one. The bundle records which."""
+    """The exporter, or torch's if transformers is too old to have one. The bundle records which."""
     if wanted == TRANSFORMERS_EXPORTER and importlib.util.find_spec(TRANSFORMERS_EXPORTER) is None:
         return TORCH_EXPORTER
     return wanted
 
 
 def write(traced: Traced, path: Path, exporter: str, opset: int) -> None:
-    """Trace and convert a graph; its weights go to `<file>.data`. Raises BenchhouseError with the exporter's error."""
+    """Trace and convert a graph, with weights in `<file>.data`. Raises BenchhouseError with the exporter's error."""
     convert = _by_transformers if exporter == TRANSFORMERS_EXPORTER else _by_torch
     with quiet() as printed:
         try:
@@ -61,7 +61,7 @@ def write(traced: Traced, path: Path, exporter: str, opset: int) -> None:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """What an error was raised from in the end: torch.onnx's own says only that exporting failed, and what to try."""
+    """The root cause of an error: torch.onnx's own error only states that exporting failed, with advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -69,7 +69,7 @@ def _innermost(error: BaseException) -> BaseException:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[io.StringIO]:
-    """Inside, what exporters print (progress, warnings of versions) goes to a buffer instead of the terminal."""
+    """Redirects what exporters print (progress, version warnings) to a buffer."""
     printed = io.StringIO()
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -111,7 +111,7 @@ def _by_torch(traced: Traced, path: Path, opset: int) -> None:
 
 
 def _flat(forward: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
-    """The function with its keywords named in its signature, where the exporter looks for them."""
+    """The function with its keywords in its signature, as the exporter expects."""
 
     def flat(**inputs: Any) -> Any:
         return forward(**inputs)
@@ -122,31 +122,30 @@ def _flat(forward: Callable[..., Any], names: Sequence[str]) -> Callable[..., An
 
 
 def _dynamic_shapes(traced: Traced) -> dict[str, dict[int, Any]]:
-    """The free axes in torch's terms: torch derives their relations, and `tidy` checks that none was fixed."""
+    """The free axes in torch's form. torch derives their relations, and `tidy` checks that none was fixed."""
     from torch.export import Dim
 
     return {name: dict.fromkeys(traced.axes.get(name, {}), Dim.AUTO) for name in traced.inputs}
 
 
 def check_opset(path: Path, opset: int, exporter: str) -> None:
-    """Raises BenchhouseError for a file whose operators are of another version: exporters keep theirs, with a warning,
-    where they cannot convert."""
+    """Raise BenchhouseError if a file's operators have another version: exporters that cannot convert keep their own
+    version and only warn."""
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
     written = max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=None)
     if written != opset:
         raise BenchhouseError(
-            f"{exporter} wrote operators of version {written} for {path.stem!r}, not {opset}, which it cannot convert "
-            f"to: use --opset {written}"
+            f"{exporter} cannot convert {path.stem!r} to operators of version {opset}, it wrote version {written}: "
+            f"use --opset {written}"
         )
 
 
 def tidy(path: Path, axes: Axes) -> None:
-    """Name the free dimensions, and remove which line of which source file each node came from; the modules stay, for
-    profiles.
+    """Name the free dimensions and remove the source lines of nodes; their modules stay, for profiles.
 
-    Raises BenchhouseError when an axis that should be free was fixed by the exporter."""
+    Raises BenchhouseError if the exporter fixed an axis that should be free."""
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
@@ -164,17 +163,17 @@ def tidy(path: Path, axes: Axes) -> None:
 
 
 def check(path: Path) -> None:
-    """Raise BenchhouseError for a file that ONNX's checker refuses."""
+    """Raise BenchhouseError if ONNX's checker rejects a file."""
     import onnx
 
     try:
         onnx.checker.check_model(str(path))
     except onnx.checker.ValidationError as error:
-        raise BenchhouseError(f"the exported {path.name} is no valid ONNX: {first_line(error)}") from error
+        raise BenchhouseError(f"the exported {path.name} is not valid ONNX: {first_line(error)}") from error
 
 
 def tensors(path: Path) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The inputs and the outputs of a file's graph."""
+    """The inputs and outputs of a file's graph."""
     import onnx
 
     graph = onnx.load(str(path), load_external_data=False).graph
@@ -183,7 +182,7 @@ def tensors(path: Path) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
 
 
 def weights(paths: Sequence[Path]) -> Weights:
-    """Bytes and numbers of the initializers. Weights of four bits packed two to a byte (MatMulNBits') count as two."""
+    """Bytes and numbers of the initializers. A byte with two packed 4-bit weights (MatMulNBits) counts as two."""
     import onnx
 
     size_bytes = 0
@@ -206,21 +205,21 @@ def weight_files(path: Path) -> tuple[Path, ...]:
     tensors = onnx.load(str(path), load_external_data=False).graph.initializer
     names = {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
     if outside := sorted(name for name in names if Path(name).name != name):
-        raise BenchhouseError(f"{path} has weights outside its folder ({outside[0]}), which are not read")
+        raise BenchhouseError(f"{path} has weights outside its folder ({outside[0]}), which are never read")
     return tuple(path.parent / name for name in sorted(names))
 
 
 def _names(inputs: Iterable[Any], axes: Axes, path: Path) -> dict[str, str]:
-    """The exporter's symbols ("s56") -> the names of the free axes."""
+    """Names of the free axes by the exporter's symbols ("s56")."""
     names: dict[str, str] = {}
     for value in inputs:
         dimensions = value.type.tensor_type.shape.dim
         for axis, name in axes.get(value.name, {}).items():
             symbol = dimensions[axis].dim_param
-            if not SYMBOL.match(symbol):  # no symbol, or one that is a number in disguise
+            if not SYMBOL.match(symbol):  # no symbol, or a symbol that is really a number
                 raise BenchhouseError(
                     f"the exporter fixed axis {axis} ({name}) of {value.name} in {path.name} at "
-                    f"{symbol or dimensions[axis].dim_value}: the graph would be right at that size only"
+                    f"{symbol or dimensions[axis].dim_value}: the graph would be correct at that size only"
                 )
             names.setdefault(symbol, name)
     return names
@@ -241,7 +240,7 @@ def _tensors(values: Iterable[Any]) -> tuple[Tensor, ...]:
 
 
 def _dtype(number: int) -> str:
-    """numpy's name of ONNX's type; those that numpy lacks by ONNX's own ("bfloat16", "int4")."""
+    """numpy's name for ONNX's type, or ONNX's own name if numpy lacks the type ("bfloat16", "int4")."""
     import onnx
 
     name: str = onnx.TensorProto.DataType.Name(number).lower()
@@ -253,7 +252,7 @@ def _bits(node: Any) -> int:
 
 
 def _size_bytes(tensor: Any, values: int) -> int:
-    """Bytes of a tensor: two values of four bits share one."""
+    """Bytes of a tensor; two 4-bit values share a byte."""
     import onnx
 
     name = onnx.TensorProto.DataType.Name(tensor.data_type)

@@ -1,12 +1,12 @@
-"""Which graphs are traced of a model: of a forward pass, a decoder, a prompt with an image, a denoiser.
+"""The graphs to trace for a model, by export plan: forward pass, decoder, prompt with an image, denoiser.
 
 forward         "model": one pass
-decoder         "decode": from tokens, and the keys and values of earlier ones, to logits, keys and values. The prompt
-                goes through the same graph, with a past of length 0. The keys and values of all positions are kept,
-                also by a layer with a sliding window, which its mask in the graph takes care of.
-picture prompt  "encoder": from pixels to the image's embeddings; "prefill": from the prompt, with the embeddings in
-                the place of its placeholders, to logits, keys and values; "decode" as above
-denoiser        "model": from latents and a time step to the noise in them. The scheduler's arithmetic is outside, as in
+decoder         "decode": from tokens, and keys and values of earlier tokens, to logits, keys and values. The prompt
+                passes through the same graph with a past of length 0. Keys and values of all positions are kept, even
+                by layers with a sliding window, which the graph implements by its mask.
+picture prompt  "encoder": from pixels to the image's embeddings; "prefill": from the prompt, with embeddings instead of
+                placeholders, to logits, keys and values; "decode" as above
+denoiser        "model": from latents and a time step to the noise. The scheduler's arithmetic stays outside, as in
                 torch; its numbers are in the bundle's facts.
 """
 
@@ -33,23 +33,23 @@ BATCH, SEQUENCE, PAST, ENCODED = "batch", "sequence", "past", "encoded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """A graph to export. The module is called with the inputs as keywords and returns a dict of tensors; the graph's
-    inputs and outputs have the same names."""
+    """A graph to export. The module takes the inputs as keywords and returns a dict of tensors; the graph's inputs and
+    outputs have the same names."""
 
     module: torch.nn.Module
     inputs: Mapping[str, torch.Tensor]
     axes: Mapping[str, Mapping[int, str]]
-    """Input -> number of a free axis -> its name."""
+    """Names of free axes, by input and axis number."""
     feeds: Mapping[str, str]
     states: tuple[State, ...] = ()
     result: str | None = None
-    """The output that is the call's result, which has the same name in `arrays` of the torch operation."""
+    """The output with the call's result, which has the same name in `arrays` of the torch operation."""
     more_results: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The graphs of a bundle to export, and further fields of its manifest."""
+    """The graphs of a bundle to export, and other fields of its manifest."""
 
     graphs: Mapping[str, Traced]
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -61,7 +61,8 @@ FEATURES = "features"
 class Picture(torch.nn.Module):
     """Pixels to embeddings, batch x placeholders x hidden size.
 
-    As LLaVA's `get_image_features`, which makes a list of the batch at its end and so cannot be traced for any."""
+    Like LLaVA's `get_image_features`, which splits the batch into a list at its end and cannot be traced for a free
+    batch size."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -77,7 +78,7 @@ class Picture(torch.nn.Module):
 
 
 class PicturePrompt(torch.nn.Module):
-    """The prompt with the picture in it, to logits and a cache."""
+    """The prompt with the image, to logits and a cache."""
 
     def __init__(self, model: Any, placeholder: int) -> None:
         super().__init__()
@@ -96,7 +97,7 @@ class PicturePrompt(torch.nn.Module):
         embeddings = torch.where(is_picture[..., None], placed.to(words.dtype), words)
         cache = DynamicCache()
         output = self.model(inputs_embeds=embeddings, past_key_values=cache, use_cache=True, **self._last_only)
-        return {"logits": output.logits, **kept(cache, "present")}
+        return {"logits": output.logits, **cache_tensors(cache, "present")}
 
 
 def picture_prompt_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
@@ -107,7 +108,7 @@ def picture_prompt_plan(model: Any, workload: Workload, recipe: Recipe, point: P
     with torch.no_grad():
         features = Picture(model)(**pixels)[FEATURES]
     placeholder = prompt_of(workload.config).placeholder
-    assert placeholder is not None  # models without one are one pass over both
+    assert placeholder is not None  # models without a placeholder are one pass over both
     prefill = Traced(
         module=PicturePrompt(model, placeholder),
         inputs={"input_ids": inputs["input_ids"], FEATURES: features},
@@ -135,7 +136,7 @@ KEY, VALUE = "key", "value"
 
 
 class CachedStep(torch.nn.Module):
-    """A model whose cache goes in and out as tensors: past_0_key, past_0_value, past_1_key, ..."""
+    """A model with its cache as input and output tensors: past_0_key, past_0_value, past_1_key, ..."""
 
     def __init__(self, model: Any, layers: int) -> None:
         super().__init__()
@@ -150,18 +151,18 @@ class CachedStep(torch.nn.Module):
         for layer in range(self._layers):
             cache.update(past[f"past_{layer}_{KEY}"], past[f"past_{layer}_{VALUE}"], layer)
         output = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True, **self._last_only)
-        return {"logits": output.logits, **kept(cache, "present")}
+        return {"logits": output.logits, **cache_tensors(cache, "present")}
 
 
 def decoder_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
-    """The graph "decode", which reads the prompt too."""
+    """The graph "decode", which also reads the prompt."""
     from transformers import DynamicCache
 
     cache = DynamicCache()
     ids = torch.ones((TRACED_BATCH_SIZE, TRACED_PAST), dtype=torch.int64)
     with torch.no_grad():
         model(input_ids=ids, past_key_values=cache, use_cache=True)
-    past = kept(cache, "past")
+    past = cache_tensors(cache, "past")
     traced = Traced(
         module=CachedStep(model, len(cache.layers)),
         inputs={"input_ids": torch.ones((TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH), dtype=torch.int64), **past},
@@ -173,7 +174,7 @@ def decoder_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
     return Plan(graphs={"decode": traced}, fields={"prompt_input": "input_ids"})
 
 
-def kept(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
+def cache_tensors(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
     """The tensors of a cache by name."""
     tensors: dict[str, torch.Tensor] = {}
     for index, layer in enumerate(cache.layers):
@@ -182,7 +183,7 @@ def kept(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
 
 
 def growing_states(past: Mapping[str, torch.Tensor]) -> tuple[State, ...]:
-    """States that start with 0 positions (axis 2 of batch x heads x positions x width)."""
+    """States that start empty along the positions (axis 2 of batch x heads x positions x width)."""
     return tuple(
         State(
             input=name,
@@ -209,7 +210,7 @@ class Denoiser(torch.nn.Module):
 
 
 def denoiser_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
-    """The graph "model", and the noise schedule: the share of the image left at each trained step."""
+    """The graph "model", and the noise schedule: the share of the image left at each training step."""
     where = traced_point(workload, point, recipe)
     inputs = family_inputs(model, workload, where)
     name = latents_input(workload.config)
@@ -240,7 +241,7 @@ FREE_AXES: Mapping[str, Mapping[int, str]] = {
 
 
 class FamilyCall(torch.nn.Module):
-    """The family's call of its model, so that all it passes besides the inputs is part of the graph."""
+    """The family's call of its model, so that other arguments become part of the graph."""
 
     def __init__(self, model: Any, workload: Workload, point: Point, outputs: tuple[str, ...]) -> None:
         super().__init__()
@@ -255,7 +256,7 @@ class FamilyCall(torch.nn.Module):
 
 
 def forward_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
-    """The graph "model": from the family's inputs to the outputs that it compares."""
+    """The graph "model", from the family's inputs to the compared outputs."""
     where = traced_point(workload, point, recipe)
     inputs = family_inputs(model, workload, where)
     outputs, more = _outputs(model, workload, where, inputs)
@@ -271,7 +272,7 @@ def forward_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
 
 
 def family_inputs(model: Any, workload: Workload, point: Point) -> dict[str, torch.Tensor]:
-    """A family's inputs as tensors, floating-point ones in the dtype of the model's parameters."""
+    """The family's inputs as tensors, with floating-point inputs in the dtype of the model's parameters."""
     arrays = plugin_of(workload).inputs(workload, point, workload.seed)
     return floats_as(model, {name: torch.from_numpy(array) for name, array in arrays.items()})
 
@@ -279,8 +280,8 @@ def family_inputs(model: Any, workload: Workload, point: Point) -> dict[str, tor
 def _outputs(
     model: Any, workload: Workload, point: Point, inputs: Mapping[str, torch.Tensor]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The values of the model's output that the family compares, and its other tensors. Without these the exporter
-    would leave out what torch computes (BERT's pooler)."""
+    """The outputs that the family compares, plus the model's other output tensors. Without the latter the exporter
+    would drop parts of the model (BERT's pooler)."""
     with torch.no_grad():
         family = plugin_of(workload)
         operation = family.torch_operation(model, workload, point, inputs, {})

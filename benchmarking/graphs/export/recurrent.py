@@ -1,8 +1,8 @@
-"""A state-space model as two graphs: "prefill" reads a prompt into states of a fixed size, "decode" updates them.
+"""A state-space model as two graphs: "prefill" reads a prompt into fixed-size states, "decode" updates them.
 
-transformers implements Mamba's scan as a loop in Python, which an exporter would unroll at one length, into thousands
-of nodes. Here it is traced as torch's scan operator, which becomes ONNX's Scan, and the graph takes prompts of any
-length. Mamba-2 computes in blocks and needs none of this."""
+transformers implements Mamba's scan as a Python loop, which an exporter would unroll for one length into thousands of
+nodes. Here it is traced as torch's scan operator, which becomes ONNX's Scan, and the graph takes prompts of any length.
+Mamba-2 computes in blocks and does not need this."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCAN = "mamba_selective_scan"
 
 
 class Prefill(torch.nn.Module):
-    """From the prompt to states; those of the convolution always have its width, however short the prompt."""
+    """From the prompt to states. The convolution's states always have its width, however short the prompt."""
 
     def __init__(self, model: Any, width: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Prefill(torch.nn.Module):
         self._last_only = last_logits_only(model)
 
     def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        with looping(self.model):
+        with scan_as_operator(self.model):
             output = self.model(input_ids=input_ids, use_cache=True, **self._last_only)
         states = states_of(output.cache_params, "present")
         widened = {name: _widened(state, self._width) for name, state in states.items() if name.endswith(CONV)}
@@ -44,7 +44,7 @@ class Prefill(torch.nn.Module):
 
 
 class Decode(torch.nn.Module):
-    """From a token and the states to the logits and the states after it."""
+    """From a token and states to logits and the next states."""
 
     def __init__(self, model: Any, layers: int) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
 
 
 def states_of(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
-    """The states of every layer by name, cloned: a step writes to the layers' own tensors."""
+    """The states of every layer by name, cloned because a step writes to the layers' own tensors."""
     tensors: dict[str, torch.Tensor] = {}
     for index, layer in enumerate(cache.layers):
         tensors[f"{prefix}_{index}_{CONV}"] = layer.conv_states[0].clone()
@@ -95,8 +95,8 @@ def states_of(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def looping(model: Any) -> Iterator[None]:
-    """Inside, the model's scan is torch's scan operator instead of a loop in Python."""
+def scan_as_operator(model: Any) -> Iterator[None]:
+    """Replaces the model's Python loop by torch's scan operator while inside."""
     module = sys.modules[type(model).__module__]
     before = getattr(module, SCAN, None)
     if before is not None:
@@ -142,13 +142,13 @@ def selective_scan(
 
 
 def _widened(state: torch.Tensor, width: int) -> torch.Tensor:
-    """A convolution's state padded on the left with zeros to its width, as the convolution does itself: the traced
-    graph keeps only as many positions as the prompt has."""
+    """A convolution's state padded on the left with zeros to its width, as the convolution does itself; the traced
+    graph keeps only the prompt's positions."""
     return torch.cat([state.new_zeros((*state.shape[:-1], width)), state], dim=-1)[..., -width:]
 
 
 def _fill(layer: Any, conv: torch.Tensor, recurrent: torch.Tensor) -> None:
-    """Set the states of a layer of an empty cache, cloned because the layer updates them in place."""
+    """Set the states of a layer in an empty cache, cloned because the layer updates them in place."""
     layer.conv_states[0], layer.recurrent_states[0] = conv.clone(), recurrent.clone()
     layer.conv_kernel_size[0] = conv.shape[-1]
     layer.is_conv_states_initialized[0] = layer.is_recurrent_states_initialized[0] = True

@@ -1,1 +1,1 @@
-"""What several runtimes share."""
+"""Helpers shared by runtimes."""

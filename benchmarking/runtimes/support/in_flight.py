@@ -1,5 +1,5 @@
-"""Several requests in flight by threads: one worker each, which starts its next request as soon as its last has
-ended."""
+"""Several requests in flight through threads: one worker per request, which starts its next request as soon as the
+previous one ends."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from benchmarking.runtimes.support.torch.several_devices import Crew
 
 
 class WorkersOperation(Operation):
-    """A point's request, run by as many workers as requests are in flight. Threads: the runtimes release the
-    interpreter's lock while they compute, and the weights are loaded once."""
+    """A point's request, run by one worker per request in flight. Workers are threads: runtimes release the GIL while
+    they compute, and the weights are loaded only once."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
-        """`operations` are equal requests that may run at the same time, one for each worker."""
+        """`operations` are equal requests that may run concurrently, one per worker."""
         self._operations = tuple(operations)
         self._first = first = self._operations[0]
         self._last: list[Any] = [None] * len(operations)
@@ -38,7 +38,7 @@ class WorkersOperation(Operation):
     def keep_in_flight(
         self, count: int, now_ns: Callable[[], int], until_ns: float = float("inf"), least: int = 0
     ) -> Sequence[Completion]:
-        started = numbers()  # `next` is one step of the interpreter, so that no two workers get the same number
+        started = numbers()  # `next` is atomic in the interpreter, so no two workers get the same number
 
         def work(worker: int) -> list[Completion]:
             operation, done = self._operations[worker], []
@@ -46,7 +46,7 @@ class WorkersOperation(Operation):
                 marks: list[tuple[str, int]] = []
                 operation.reset()
                 submitted = now_ns()
-                self._last[worker] = operation.run(_noting(marks, now_ns))
+                self._last[worker] = operation.run(_recorder(marks, now_ns))
                 done.append(Completion(submitted_ns=submitted, completed_ns=now_ns(), marks=tuple(marks)))
             return done
 
@@ -69,7 +69,7 @@ class WorkersOperation(Operation):
         return self._first.count()
 
     def verified(self) -> Mapping[str, Json]:
-        """The first worker's facts, and whether all workers' last requests gave the same output."""
+        """The first worker's facts, and whether the last requests of all workers have the same output."""
         import numpy as np
 
         outputs = [self._first.arrays(output) for output in self._last if output is not None]
@@ -86,5 +86,5 @@ def _of_worker(work: Callable[[int], list[Completion]], number: int) -> Callable
     return lambda: work(number)
 
 
-def _noting(marks: list[tuple[str, int]], now_ns: Callable[[], int]) -> Mark:
+def _recorder(marks: list[tuple[str, int]], now_ns: Callable[[], int]) -> Mark:
     return lambda name: marks.append((name, now_ns()))

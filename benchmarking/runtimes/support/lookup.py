@@ -1,4 +1,4 @@
-"""Runtimes by name, and what every caller needs before a runtime opens a model: the device, the requests in flight."""
+"""Runtimes by name, and checks that callers need before a runtime opens a model: device and requests in flight."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PACKAGE = "benchmarking.runtimes"
 
 
 def default_runtime() -> str:
-    """The name of the runtime that is used when none is named, and that others are compared with."""
+    """The name of the runtime used by default, with which others are compared."""
     return next(runtime.name for runtime in _runtimes() if runtime.is_default)
 
 
 def export_runtimes() -> Mapping[str, str]:
-    """The usual runtime of each format of exported files: format -> runtime."""
+    """The usual runtime for each format of exported files."""
     return {runtime.export_format: runtime.name for runtime in _runtimes() if runtime.export_format is not None}
 
 
@@ -30,28 +30,28 @@ def _runtimes() -> list[Runtime]:
 
 
 def runtime_named(name: str) -> str:
-    """The runtime of a name or alias. Raises UsageError for an unknown one, with similar names."""
+    """The runtime with a name or alias. Raises UsageError with similar names if there is none."""
     found = next((runtime.name for runtime in _runtimes() if name.lower() in runtime.aliases), name)
     return choice(found, plugins.names(PACKAGE), "runtime")
 
 
 def open_device(runtime: Runtime, plugin: DeviceKind, device: Device) -> DeviceHandle:
-    """The device, open for a runtime: without torch where the runtime needs none and the device has another way."""
+    """Open the device for a runtime: without torch if neither the runtime nor the device needs it."""
     if len(devices := parts(device)) > 1:
         return open_several(devices, lambda one: open_device(runtime, plugin, one))
     return plugin.watch(device) if runtime.needs_no_torch else plugin.open(device)
 
 
 def check_numbers(runtime: Runtime, mode: Mapping[str, Scalar], numbers: Sequence[int] | None) -> None:
-    """Raise UnsupportedError where none of the requested numbers of concurrent requests is possible, UsageError where
-    one is needed and none was given (None): it is part of what is measured, so there is no default."""
+    """Raise UnsupportedError if none of the requested numbers of concurrent requests is possible, UsageError if one is
+    needed but not given (None): it is part of what is measured, so there is no default."""
     if not runtime.runs_at_once(mode):
         if numbers is not None and 1 not in numbers:
             raise UnsupportedError(_one_at_a_time(runtime))
     elif numbers is None and runtime.concurrency_flag:
         raise UsageError(
-            f"runtime {runtime.name} runs several requests at once with these settings: say how many with "
-            "--concurrency, such as 1,2,4"
+            f"runtime {runtime.name} keeps several requests in flight with these settings: set --concurrency, "
+            "such as 1,2,4"
         )
 
 
@@ -64,5 +64,5 @@ def why_not_requests(cell: Cell, point: Point) -> str | None:
 
 
 def _one_at_a_time(runtime: Runtime) -> str:
-    how = f": take {runtime.concurrency_flag} for more" if runtime.concurrency_flag else ""
+    how = f": use {runtime.concurrency_flag} for more" if runtime.concurrency_flag else ""
     return f"runtime {runtime.name} runs one request at a time here{how}"

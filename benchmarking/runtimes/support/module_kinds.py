@@ -1,10 +1,10 @@
-"""What each module of a model is for: attention, feed-forward, normalisation, ...
+"""The kind of each module of a model: attention, feed-forward, normalisation, ...
 
-There is no table of models. The innermost module that says so decides, by its type, its class name or its name in its
-parent; then the structure does: in a numbered layer that has attention, what has weights of its own and is no part of
-the attention is the feed-forward network; weights after the last layer are the head. What is left is `other`.
+There is no table of models. The innermost module with a telling type, class name or name in its parent decides;
+otherwise the structure does: in a numbered layer with attention, modules with weights outside the attention are the
+feed-forward network, and weights after the last layer are the head. Everything else is `other`.
 
-Modules are described without torch: those of a torch model, and those that an exported graph still names.
+Modules are described without torch, so this works for torch models and for modules named in an exported graph.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ SAYS = (
     ),
     (HEAD, re.compile(r"(^|_)(lm_)?head$|LMHead$|^(classifier|score|qa_outputs|pooler)$|Pooler$|ClassificationHead$")),
 )
-"""Kind -> what the class of a module, or its name in its parent, ends in."""
+"""Suffixes of a module's class or of its name in its parent, by kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """What is known of a module besides its path."""
+    """What is known about a module besides its path."""
 
     class_name: str
     is_lookup: bool = False
-    """Whether it is a table that rows are taken from."""
+    """Whether it is a lookup table."""
     is_convolution: bool = False
     is_activation: bool = False
     has_weights: bool = False
@@ -64,8 +64,8 @@ class Place:
 
 def places(modules: Mapping[str, Described]) -> dict[str, Place]:
     """Modules by path, in the model's order, with their kinds. The whole model may be among them as the path ""."""
-    own = {path: _said(path, module) for path, module in modules.items()}
-    own[""] = None  # the name of a whole model says nothing about its parts
+    own = {path: _kind_by_names(path, module) for path, module in modules.items()}
+    own[""] = None  # the whole model's name reveals nothing about its parts
     by_names = {path: _by_names(path, own) for path in modules}
     attending = [path for path in modules if by_names[path] == ATTENTION]
     holders = {around for path in attending for around in _outwards(path)}
@@ -82,8 +82,8 @@ def places(modules: Mapping[str, Described]) -> dict[str, Place]:
     return found
 
 
-def _said(path: str, module: Described) -> str | None:
-    """The kind that a module's type and names say; None where they say nothing."""
+def _kind_by_names(path: str, module: Described) -> str | None:
+    """The kind given by a module's type and names; None if they reveal nothing."""
     if module.is_lookup:
         return EMBEDDING
     for text in (module.class_name, path.rpartition(".")[2]):
@@ -94,7 +94,7 @@ def _said(path: str, module: Described) -> str | None:
 
 
 def _by_names(path: str, own: Mapping[str, str | None]) -> str | None:
-    """The kind of the innermost module around a path that says one. Lookups in an attention (positions) are its own."""
+    """The kind of the innermost module around a path that has one. Lookups in attention (positions) belong to it."""
     kinds = [kind for each in _outwards(path) if (kind := own.get(each)) is not None]
     if kinds and kinds[0] == EMBEDDING and ATTENTION in kinds:
         return ATTENTION
@@ -108,7 +108,7 @@ def _outwards(path: str) -> list[str]:
 
 
 def _by_structure(module: Described, *, is_part: bool, is_after: bool) -> str | None:
-    """`is_part`: in a layer with attention, and no attention is in it; `is_after`: behind the last layer."""
+    """`is_part`: inside a layer with attention but not containing it; `is_after`: after the last layer."""
     if is_part and (module.has_weights or module.is_activation):
         return FEED_FORWARD
     if module.is_convolution:

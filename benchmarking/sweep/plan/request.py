@@ -197,7 +197,7 @@ def _bound(request: Request) -> tuple[str | None, int | None]:
 
     if request.cpu_list is None:
         return None, request.num_threads
-    cpu_list = binding.checked(request.cpu_list)
+    cpu_list = binding.checked_cpu_list(request.cpu_list)
     return cpu_list, request.num_threads or binding.default_threads(binding.parse_cpu_list(cpu_list))
 
 

@@ -1,1 +1,1 @@
-"""What several architecture families share."""
+"""Helpers shared by architecture families."""

@@ -1,7 +1,7 @@
-"""The built-in catalog: published configurations of well-known models, which run on a machine without network.
+"""The built-in catalog: published configurations of well-known models, which run without a network.
 
-The folder catalog has one file a family, and a family may list models in its `catalog` too. The facts are the models'
-config.json values, without those for training or sampling only. Files are read on first use.
+The folder catalog has one file per family; a family may also list models in its `catalog`. The facts are the models'
+config.json values, without those used only for training or sampling. Files are read on first use.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Entry:
     aliases: tuple[str, ...]
     """Other names of the model, such as the hub's longer one."""
     hub: bool
-    """False for the tiny models made for this catalog, which no hub has."""
+    """False for the tiny models made for this catalog, which are not on the hub."""
     model_class: str
-    """The transformers class that `parameter_count` is of: that of the family's default task."""
+    """The transformers class to which `parameter_count` refers: that of the family's default task."""
     parameter_count: int
-    """As published for that class; shared parameters count once."""
+    """Number of parameters as published for that class; shared parameters count once."""
     config: Mapping[str, Json]
 
 
@@ -42,7 +42,7 @@ def entries() -> tuple[Entry, ...]:
 
 
 def _models(family: Family) -> Iterator[Mapping[str, Any]]:
-    """Those in the family's file, if it has one, and those that its plugin lists."""
+    """The models in the family's file, if it has one, and those listed by its plugin."""
     file = resources.files(plugins.FAMILIES).joinpath("catalog", f"{family}.json")
     if file.is_file():
         yield from json.loads(file.read_text(encoding="utf-8"))
@@ -55,5 +55,5 @@ def find(name: str) -> Entry | None:
 
 
 def names() -> tuple[str, ...]:
-    """Every name and alias, for "did you mean"."""
+    """All names and aliases, for suggestions."""
     return tuple(name for entry in entries() for name in (entry.name, *entry.aliases))

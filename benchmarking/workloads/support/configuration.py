@@ -1,9 +1,9 @@
-"""config.json as plain JSON, read in the supervisor, which imports no transformers; and what a model's folder may hold.
+"""config.json as plain JSON, read in the supervisor without transformers; and checks of a model's folder.
 
-A folder may come from anybody. Before anything is loaded from it, its files are regular ones of that folder, its small
-JSON files are within limits, and the sizes in its configuration are sizes.
+A folder may come from anyone. Before anything is loaded from it, its files must be regular files inside it, its small
+JSON files must be within limits, and the sizes in its configuration must be plausible.
 
-A pipeline of diffusers is a folder of several models, of which the denoiser is run.
+A diffusers pipeline is a folder of several models, of which the denoiser is run.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from benchmarking.core.untrusted import input_files
 CONFIG_NAME = "config.json"
 
 OPEN_FILES = "/proc/self/fd"
-"""Linux' folder with a path for each open file."""
+"""Linux's folder with a path for each open file."""
 
 MAX_CONFIG_BYTES = 16_000_000
-"""Of a configuration; the largest, of tokenizers, have some megabytes."""
+"""Size limit of a configuration; the largest ones, of tokenizers, have a few megabytes."""
 
 SETTINGS_FILES = frozenset(
     {
@@ -33,9 +33,9 @@ SETTINGS_FILES = frozenset(
         *("preprocessor_config.json", "processor_config.json", "model_index.json", "scheduler_config.json"),
     }
 )
-"""Further JSON files that the libraries parse."""
+"""Other JSON files that the libraries parse."""
 READ_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
-"""Of files that the libraries open."""
+"""Suffixes of files that the libraries open."""
 
 NAMES_OF_CODE = frozenset(
     {
@@ -44,7 +44,7 @@ NAMES_OF_CODE = frozenset(
         *("experts_implementation", "_experts_implementation", "_experts_implementation_internal"),
     }
 )
-"""Keys by which a configuration would choose code to load; the choice of an implementation is the run's."""
+"""Keys by which a configuration could choose code to load; only the run chooses implementations."""
 
 LAYERS = (
     *("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"),
@@ -58,39 +58,41 @@ SIZES = (
     *("num_key_value_heads", "max_position_embeddings", "n_positions", "patch_size", "num_channels"),
 )
 MAX_LAYERS = 10_000
-"""The deepest published models have some hundred; each layer takes time and memory before its weights do."""
+"""Limit of layers: the deepest published models have a few hundred, and each layer costs time and memory even without
+its weights."""
 MAX_SIZE = 10**12
-"""The memory of what is smaller is estimated."""
+"""Limit of other sizes; the memory that smaller ones need is estimated."""
 
 FLOAT_TAG = "__float__"
-"""The only key of an object that represents a float that JSON lacks."""
+"""The only key of an object that represents a float missing in JSON."""
 
 NOT_ABOUT_THE_MODEL = frozenset({"_diffusers_version", "_name_or_path", "dtype", "torch_dtype", "transformers_version"})
-"""Keys about a file's origin and storage. Left out, so that they do not change the hash: the precision is the run's."""
+"""Keys about a file's origin and storage. They are dropped so that they do not affect the hash: the run chooses the
+precision."""
 
 
 def read_config(folder: Path) -> Mapping[str, Json]:
     """The configuration of the model in `folder`.
 
-    Raises UsageError when there is none, it has no model type or impossible sizes, StorageError when it cannot be read,
-    FormatError when it is not JSON within the limits.
+    Raises UsageError if there is none or it has no model type or impossible sizes, StorageError if it cannot be read,
+    FormatError if it is not JSON within the limits.
     """
     path = folder / CONFIG_NAME
     if not os.path.lexists(path):
-        raise UsageError(f"{folder} has no {CONFIG_NAME}: --model-id takes a folder saved with save_pretrained")
+        raise UsageError(f"{folder} has no {CONFIG_NAME}: --model-id needs a folder saved with save_pretrained")
     data = read_json(path)
     if not isinstance(data, dict):
-        raise FormatError(f"{path} is not a model's configuration: it is no JSON object")
+        raise FormatError(f"{path} is not a model configuration: expected a JSON object")
     return check_config({key: value for key, value in data.items() if key not in NOT_ABOUT_THE_MODEL}, str(path))
 
 
 def check_config(config: Mapping[str, Json], where: str) -> Mapping[str, Json]:
-    """The configuration. Raises UsageError when it has no model type, impossible sizes, or quantized layers."""
+    """The configuration. Raises UsageError if it has no model type, impossible sizes, or quantized layers."""
     if not isinstance(config.get("model_type"), str) and not isinstance(config.get("_class_name"), str):
-        raise UsageError(f"{where} has no model_type: expected a model's configuration")
+        raise UsageError(f"{where} has no model_type: expected a model configuration")
     if (quantization := config.get("quantization_config")) is not None:
         method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
-        raise UsageError(f"{where}: weights quantized by {method} are not supported; take the unquantized model")
+        raise UsageError(f"{where}: weights quantized with {method} are not supported: use the unquantized model")
     for own in (config, *(value for value in config.values() if isinstance(value, dict))):
         for name in SIZES:
             _check_size(own.get(name), name, where)
@@ -98,26 +100,26 @@ def check_config(config: Mapping[str, Json], where: str) -> Mapping[str, Json]:
 
 
 def _check_size(value: Json, name: str, where: str) -> None:
-    """Raise UsageError for what is not the size of a part of a model: None, a number, or one per stage."""
+    """Raise UsageError unless the value is None, a valid size, or a list with one size per stage."""
     for each in value if isinstance(value, list) else [value]:
         least, most = (1 if name in POSITIVE_SIZES else 0), (MAX_LAYERS if name in LAYERS else MAX_SIZE)
         if each is None or (isinstance(each, int) and not isinstance(each, bool) and least <= each <= most):
             continue
         found = repr(each) if len(repr(each)) <= 40 else f"{repr(each)[:37]}..."
-        raise UsageError(f"{where}: {name} is {found}: expected a whole number from {least} to {most}")
+        raise UsageError(f"{where}: {name} is {found}: expected an integer from {least} to {most}")
 
 
 def read_json(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> Any:
-    """The value of a JSON file of a model. Raises StorageError for one that is no regular file or cannot be read,
-    FormatError for one that is not JSON within the limits."""
+    """The value in a model's JSON file. Raises StorageError if it is not a regular file or cannot be read, FormatError
+    if it is not JSON within the limits."""
     return input_files.read_json(path, max_bytes, constant=_tagged)
 
 
 def check_files(folder: Path, caches: Sequence[Path] = ()) -> None:
-    """Check that a model's folder holds files that may be opened, and settings that may be parsed.
+    """Check that the files in a model's folder may be opened and its settings parsed.
 
-    Links may lead to the folder's own files, to those of the hub's cache that the folder is in, and into `caches`.
-    Raises UsageError for a link elsewhere, StorageError for what is no regular file, FormatError for other JSON.
+    Links may point to the folder's own files, into the hub's cache that contains the folder, and into `caches`. Raises
+    UsageError for any other link, StorageError for anything but a regular file, FormatError for invalid JSON.
     """
     roots = [*_roots(folder), *(cache.resolve() for cache in caches)]
     for path in _entries(folder):
@@ -130,13 +132,13 @@ def check_files(folder: Path, caches: Sequence[Path] = ()) -> None:
         if not stat.S_ISREG(mode):
             raise StorageError(f"cannot read {path}: not a regular file")
         if path.is_symlink() and not any(path.resolve().is_relative_to(root) for root in roots):
-            raise UsageError(f"{path} is a link out of the model's folder: copy the file it leads to into the folder")
+            raise UsageError(f"{path} links to a file outside the model's folder: replace it by a copy of that file")
         if path.name in SETTINGS_FILES:
             read_json(path)
 
 
 def _entries(folder: Path) -> Iterator[Path]:
-    """What is in the folder, in order. Raises StorageError."""
+    """The entries of the folder, in order. Raises StorageError."""
     try:
         yield from sorted(folder.iterdir())
     except OSError as error:
@@ -144,29 +146,30 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 
 def _roots(folder: Path) -> list[Path]:
-    """The folders that links may lead to: a model's own, and the repository in the hub's cache (snapshots link to blobs
-    beside them)."""
+    """The folders that links may point into: the model's own, and its repository in the hub's cache (snapshots link to
+    blobs next to them)."""
     caches = [parent.parent for parent in folder.parents if parent.name == "snapshots"]
     return [folder.resolve(), *(cache for cache in caches if (cache / "blobs").is_dir())]
 
 
 @cache
 def library_path(folder: str) -> str:
-    """The folder under a path that libraries take: some take UTF-8 only. Raises UsageError where there is none."""
+    """A path of the folder that libraries accept, as some need UTF-8. Raises UsageError if there is none."""
     try:
         folder.encode()
     except UnicodeEncodeError as error:
         if not os.path.isdir(OPEN_FILES):
             readable = os.fsencode(folder).decode(errors="replace")
-            raise UsageError(f"the path {readable} is not UTF-8, which libraries need: rename the folder") from error
-        # Open until this process ends, since weights may be read when they are first used.
+            raise UsageError(
+                f"the path {readable} is not valid UTF-8, which libraries need: rename the folder"
+            ) from error
+        # Stays open until this process ends, since weights may be read on first use.
         return f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY)}"
     return folder
 
 
 def without_code(config: Mapping[str, Json]) -> dict[str, Any]:
-    """The configuration, and those inside it, without keys that name code: of the repository, or of kernels on the
-    hub."""
+    """The configuration, including nested ones, without keys that name code in the repository or kernels on the hub."""
     return {
         name: without_code(value) if isinstance(value, dict) else value
         for name, value in config.items()
@@ -175,42 +178,42 @@ def without_code(config: Mapping[str, Json]) -> dict[str, Any]:
 
 
 def integer(config: Mapping[str, Json], name: str, default: int) -> int:
-    """A whole number of a configuration, or the library's default."""
+    """An integer from a configuration, or the library's default."""
     value = config.get(name)
     return value if isinstance(value, int) else default
 
 
 def integers(config: Mapping[str, Json], name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-    """A list of whole numbers of a configuration, or the library's default."""
+    """A list of integers from a configuration, or the library's default."""
     value = config.get(name)
     return tuple(int(each) for each in value if isinstance(each, int)) if isinstance(value, list) else default
 
 
 def part(config: Mapping[str, Json], name: str) -> Mapping[str, Json]:
-    """The configuration of a model inside the model; empty when it was left out as all defaults."""
+    """The configuration of a submodel; empty if it was omitted because all values are defaults."""
     value = config.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def _tagged(constant: str) -> Json:
-    """Infinity in the form that transformers writes since version 5, which is JSON. NaN is refused."""
+    """Infinity in the JSON form that transformers has written since version 5. NaN is rejected."""
     if constant == "NaN":
         raise ValueError(f"{constant} is not allowed")
     return {FLOAT_TAG: constant}
 
 
 INDEX_NAME = "model_index.json"
-"""A pipeline's file in place of config.json."""
+"""A pipeline's file instead of config.json."""
 
 DENOISERS = ("unet", "transformer")
-"""diffusers' subfolders of the model that runs at every step."""
+"""diffusers' subfolders with the model that runs at every step."""
 
 CONFIG_FILES = (CONFIG_NAME, INDEX_NAME, *(f"{name}/{CONFIG_NAME}" for name in DENOISERS))
-"""Configuration files of a model's folder and of a pipeline's."""
+"""Configuration files of model folders and of pipelines."""
 
 
 def model_folder(folder: Path) -> Path:
-    """The folder of the model that is run: a pipeline's denoiser, else `folder` itself."""
+    """The folder of the model to run: a pipeline's denoiser, else `folder` itself."""
     if has_config(folder) or not (folder / INDEX_NAME).is_file():
         return folder
     return next((folder / name for name in DENOISERS if has_config(folder / name)), folder)

@@ -1,7 +1,7 @@
-"""The header of a model of CTranslate2: `model.bin` in a folder with its config.json and vocabulary.
+"""The header of a CTranslate2 model: `model.bin` in a folder with config.json and vocabulary.
 
-The file may be a stranger's, and CTranslate2 allocates by what it says: so it is walked from variable to variable, and
-every length is checked against the file. Values are skipped unread. The format is that of ctranslate2's
+The file may be untrusted, and CTranslate2 allocates memory by its contents. So it is read variable by variable, and
+every length is checked against the file. Values are skipped. The format is defined in ctranslate2's
 `specs/model_spec.py`, binary version 4 to 6.
 """
 
@@ -24,29 +24,29 @@ VOCABULARIES = ("vocabulary.json", "vocabulary.txt")
 MAX_VARIABLES, MAX_NAME_BYTES, MAX_DIMENSIONS, MAX_JSON_BYTES = 100_000, 65_535, 8, 64_000_000
 BINARY_VERSIONS = range(4, 7)
 TYPES: tuple[str, ...] = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
-"""By number, as `_dtype_to_type_id` in ctranslate2's specs/model_spec.py has them."""
+"""Types by number, as in `_dtype_to_type_id` of ctranslate2's specs/model_spec.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ct2Stored:
-    """What the header of `model.bin` says."""
+    """The header of `model.bin`."""
 
     spec: str
-    """CTranslate2's name of the kind of model."""
+    """CTranslate2's name for the kind of model."""
     weights_bytes: int
-    """Of all variables with dimensions, scales included."""
+    """Bytes of all variables with dimensions, including scales."""
     values_by_type: Mapping[str, int]
-    """Values of variables with two dimensions or more, by type."""
+    """Number of values in variables with two or more dimensions, by type."""
     parameter_count: int
-    """Values of variables with dimensions, without the scales of quantized ones."""
+    """Number of values in variables with dimensions, without the scales of quantized ones."""
     vocabulary_size: int
-    """Rows of the table of embeddings."""
+    """Rows of the embedding table."""
     positions: int | None
-    """Rows of the table of positions; None for a model without one."""
+    """Rows of the position table; None for a model without one."""
 
 
 def is_ct2_folder(path: Path) -> bool:
-    """Whether a folder has the files of a converted model."""
+    """Whether a folder contains the files of a converted model."""
     return (path / MODEL).is_file() and any((path / name).is_file() for name in VOCABULARIES)
 
 
@@ -67,14 +67,14 @@ def vocabulary_of(folder: Path) -> list[str]:
 
 
 def model_of(folder: Path) -> Ct2Stored:
-    """The header of the model in a folder. Raises FormatError for one that is truncated, of another format or beyond
-    the limits, and UnreadableError."""
+    """The header of the model in a folder. Raises FormatError if it is truncated, in another format or beyond the
+    limits, and UnreadableError."""
     with open_regular(folder / MODEL) as file:
         return _Reader(file, folder / MODEL).read()
 
 
 class _Reader:
-    """Reads a file from its beginning; every length is checked against what is left of it."""
+    """Reads a file from its start, checking every length against the remaining size."""
 
     def __init__(self, file: BufferedReader, path: Path) -> None:
         self._file = file
@@ -84,12 +84,12 @@ class _Reader:
     def read(self) -> Ct2Stored:
         version = self._number("<I")
         if version not in BINARY_VERSIONS:
-            self._refuse(f"version {version}; read are {BINARY_VERSIONS[0]} to {BINARY_VERSIONS[-1]}")
+            self._refuse(f"version {version}; supported: {BINARY_VERSIONS[0]} to {BINARY_VERSIONS[-1]}")
         spec = self._text()
         self._number("<I")  # the revision of the kind of model
         count = self._number("<I")
         if count > MAX_VARIABLES:
-            self._refuse(f"{count} variables, at most {MAX_VARIABLES} are read")
+            self._refuse(f"{count} variables, limit {MAX_VARIABLES}")
         variables = {name: (shape, kind, size) for name, shape, kind, size in (self._variable() for _ in range(count))}
         arrays = {name: one for name, one in variables.items() if one[0]}
         by_type: dict[str, int] = {}
@@ -114,15 +114,15 @@ class _Reader:
         shape = tuple(self._number("<I") for _ in range(dimensions))
         kind = self._number("<B")
         if kind >= len(TYPES):
-            self._refuse(f"{name} is of the unknown type {kind}")
+            self._refuse(f"{name} has unknown type {kind}")
         size = self._number("<I")
         if size > self._size - self._file.tell():
-            raise FormatError(f"{self._path} is truncated: {name} ends after the file. Fetch it again")
+            raise FormatError(f"{self._path} is truncated: {name} exceeds the file: fetch it again")
         self._file.seek(size, os.SEEK_CUR)
         return name, shape, TYPES[kind], size
 
     def _text(self) -> str:
-        """A text with its length before and a zero behind it."""
+        """A text, stored with its length in front and a zero at the end."""
         length = self._number("<H")
         return self._bytes(length).rstrip(b"\0").decode("utf-8", "replace")
 
@@ -133,8 +133,8 @@ class _Reader:
     def _bytes(self, count: int) -> bytes:
         found = self._file.read(count)
         if len(found) < count:
-            raise FormatError(f"{self._path} is truncated: {self._size} bytes. Fetch it again")
+            raise FormatError(f"{self._path} is truncated at {self._size} bytes: fetch it again")
         return found
 
     def _refuse(self, problem: str) -> NoReturn:
-        raise FormatError(f"{self._path} is not a model of CTranslate2 within the limits: {problem}")
+        raise FormatError(f"{self._path} is not a CTranslate2 model within the limits: {problem}")

@@ -1,4 +1,4 @@
-"""Denoisers: the models of diffusers (class, empty model, loaded weights), and the loop from noise to a latent image.
+"""Denoisers: diffusers models (class, empty model, loaded weights), and the loop from noise to a latent image.
 
 Each step of the loop is one pass through the denoiser and DDIM's step without added noise (eta = 0), Song, Meng and
 Ermon, "Denoising Diffusion Implicit Models", 2021, formula 12. With the model's noise e at latents x, and a the share
@@ -6,7 +6,7 @@ of the image left at a step:
 
     x_before = sqrt(a_before) * (x - sqrt(1 - a) * e) / sqrt(a) + sqrt(1 - a_before) * e
 
-which is `keep * x + add * e` with two numbers a step. They are computed beforehand, so that nothing is looked up on the
+which is `keep * x + add * e` with two numbers per step. They are computed beforehand, so nothing is looked up on the
 device and nothing waits for it.
 """
 
@@ -34,48 +34,48 @@ OLD_TRANSFORMER = "Transformer2DModel"
 """The class in DiT's published configurations. diffusers has since given DiT its own."""
 
 NO_EXTRAS = ("class_embed_type", "num_class_embeds", "encoder_hid_dim_type")
-"""Settings of a UNet for inputs other than the noise, the step and the prompt, which are not supported."""
+"""UNet settings for unsupported inputs, other than the noise, the step and the prompt."""
 
 STEP = "step"
 
 Denoiser = Callable[[Any, Any], Any]
-"""Latents and the step (one number for each image) -> the noise in the latents, of their shape."""
+"""Maps latents and the step (one number per image) to the noise in the latents, in their shape."""
 
 
 def missing() -> str | None:
     """None, or what must be installed and how."""
     if importlib.util.find_spec("diffusers") is not None:
         return None
-    return f"diffusion models need diffusers, which is not installed: {how_to_install()}"
+    return f"diffusion models need diffusers: {how_to_install()}"
 
 
 def class_name(config: Mapping[str, Json]) -> str:
-    """The class of diffusers that runs a configuration."""
+    """The diffusers class that runs a configuration."""
     name = str(config.get("_class_name"))
     return DIT if name == OLD_TRANSFORMER else name
 
 
 def unsupported(config: Mapping[str, Json]) -> str | None:
-    """None, or why a configuration is not of a model that makes a latent image of noise and a prompt (or class)."""
+    """None, or why a configuration does not describe a model from noise and a prompt (or class) to a latent image."""
     given, taken, gives = config.get("_class_name"), config.get("in_channels", 4), config.get("out_channels", 4)
     if class_name(config) == DIT:
         if config.get("norm_type", "ada_norm_zero") != "ada_norm_zero":
-            return f"a {given} with norm_type {config.get('norm_type')} is not a DiT, the only supported one"
+            return f"a {given} with norm_type {config.get('norm_type')} is not supported, only a DiT"
         return None
     for name in NO_EXTRAS:
         if config.get(name) is not None:
-            return f"a {given} with {name} {config[name]} takes inputs that are not supported"
+            return f"a {given} with {name} {config[name]} needs unsupported inputs"
     if config.get("addition_embed_type") not in (None, "text_time"):
-        return f"a {given} with addition_embed_type {config['addition_embed_type']} takes inputs that are not supported"
+        return f"a {given} with addition_embed_type {config['addition_embed_type']} needs unsupported inputs"
     if not isinstance(config.get("cross_attention_dim", 1280), int):
-        return f"a {given} with cross_attention_dim {config['cross_attention_dim']} takes several prompts"
+        return f"a {given} with cross_attention_dim {config['cross_attention_dim']} needs several prompts"
     if taken != gives:
-        return f"a {given} that takes {taken} channels and gives {gives} is not a plain denoiser (inpainting, ...)"
+        return f"a {given} with {taken} input and {gives} output channels is not a plain denoiser (inpainting, ...)"
     return None
 
 
 def model_class(workload: Workload) -> Any:
-    """The denoiser's class, its module imported. Raises UnsupportedError without diffusers, or for another kind of
+    """The denoiser's class, with its module imported. Raises UnsupportedError without diffusers, or for another kind of
     model."""
     if (why_not := missing() or unsupported(workload.config)) is not None:
         raise UnsupportedError(f"{workload.model_id}: {why_not}")
@@ -85,20 +85,20 @@ def model_class(workload: Workload) -> Any:
 
 
 def build(workload: Workload, *, dtype: Any) -> Any:
-    """The model from its configuration alone, in eval mode; the caller fills the weights."""
+    """The model from its configuration only, in eval mode; the caller fills the weights."""
     kind = model_class(workload)
     try:
         with _quiet(), _default_dtype(dtype):
             model = kind.from_config(dict(workload.config))
     except (TypeError, ValueError, NotImplementedError) as error:
-        raise BenchhouseError(f"{workload.model_id} cannot be built: {first_line(error)}") from error
+        raise BenchhouseError(f"cannot build {workload.model_id}: {first_line(error)}") from error
     return model.eval()
 
 
 def load(workload: Workload, *, dtype: Any) -> tuple[Any, tuple[str, ...]]:
-    """The model with the safetensors weights in `workload.path`, in host memory and eval mode; nothing is missing.
+    """The model with the safetensors weights in `workload.path`, in host memory and eval mode.
 
-    Raises BenchhouseError when the weights are not this model's, or not all of them.
+    Raises BenchhouseError if the weights belong to another model or are incomplete.
     """
     kind = model_class(workload)
     try:
@@ -109,20 +109,20 @@ def load(workload: Workload, *, dtype: Any) -> tuple[Any, tuple[str, ...]]:
                 use_safetensors=True,
                 local_files_only=True,
                 output_loading_info=True,
-                low_cpu_mem_usage=False,  # the alternative needs accelerate; nothing is initialised to be overwritten
+                low_cpu_mem_usage=False,  # True needs accelerate; nothing is initialised only to be overwritten
             )
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        raise BenchhouseError(f"the weights in {workload.path} do not load: {first_line(error)}") from error
+        raise BenchhouseError(f"cannot load the weights in {workload.path}: {first_line(error)}") from error
     if lacking := sorted(report["missing_keys"]):
         raise BenchhouseError(
-            f"the weights in {workload.path} lack {len(lacking)} tensors of {kind.__name__}, the first is {lacking[0]}"
+            f"the weights in {workload.path} lack {len(lacking)} tensors of {kind.__name__}, such as {lacking[0]}"
         )
     return model.eval(), ()
 
 
 @contextmanager
 def _default_dtype(dtype: Any) -> Iterator[None]:
-    """Inside, new parameters have this dtype from the start, so that there is never a second copy of them."""
+    """Makes new parameters have this dtype from the start, so there is never a second copy of them."""
     import torch
 
     before = torch.get_default_dtype()
@@ -135,7 +135,7 @@ def _default_dtype(dtype: Any) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No notes about ignored settings of older versions: what matters in loading is raised or stored."""
+    """Suppress notes about ignored settings of older versions: anything relevant is raised or stored."""
     from diffusers.utils import logging as library_logging
 
     verbosity = library_logging.get_verbosity()
@@ -151,14 +151,14 @@ class Step:
     """One step of DDIM."""
 
     timestep: int
-    """The denoiser's time: 0 is an image, 999 noise."""
+    """The denoiser's time, from 0 (image) to 999 (noise)."""
     keep: float
     add: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseSchedule:
-    """The noise at each of the steps that a model was trained on; fields of diffusers' DDIMScheduler."""
+    """The noise at each training step of a model; the fields are those of diffusers' DDIMScheduler."""
 
     num_train_timesteps: int = 1000
     beta_start: float
@@ -169,11 +169,11 @@ class NoiseSchedule:
 
     @property
     def max_steps(self) -> int:
-        """The most steps a call can take."""
+        """The maximum number of steps in a call."""
         return self.num_train_timesteps - self.steps_offset
 
     def steps(self, count: int) -> tuple[Step, ...]:
-        """The steps of a call, from noise to image, evenly spaced among the trained ones."""
+        """The steps of a call, from noise to image, evenly spaced among the training steps."""
         scheduler = self._scheduler()
         scheduler.set_timesteps(count)
         alphas, last = scheduler.alphas_cumprod.tolist(), float(scheduler.final_alpha_cumprod)
@@ -184,7 +184,7 @@ class NoiseSchedule:
         )
 
     def alphas(self) -> tuple[tuple[float, ...], float]:
-        """The share of the image left at each trained step, and after the last step to the image."""
+        """The share of the image left at each training step, and after the last step."""
         scheduler = self._scheduler()
         return tuple(scheduler.alphas_cumprod.tolist()), float(scheduler.final_alpha_cumprod)
 
@@ -195,7 +195,7 @@ class NoiseSchedule:
 
 
 def step_between(timestep: int, alpha: float, alpha_before: float) -> Step:
-    """The step's two numbers, from the image's share before and after it."""
+    """The step's two numbers, from the image's shares before and after it."""
     keep = sqrt(alpha_before / alpha)
     return Step(timestep=timestep, keep=keep, add=sqrt(1 - alpha_before) - keep * sqrt(1 - alpha))
 
@@ -210,7 +210,7 @@ class DenoisingLoop(FamilyOperation):
         self._denoiser = denoiser
         self._noise = noise
         self._steps = steps
-        # One row a step and one number an image, sliced here: a slice of a tensor on a device costs no transfer.
+        # One row per step and one number per image, sliced here: slicing a tensor on a device needs no transfer.
         times = torch.tensor([step.timestep for step in steps], device=noise.device)
         self._times = times[:, None].repeat(1, point.batch_size).unbind(0)
 

@@ -1,8 +1,8 @@
-"""A model that is in an inference engine's own format: a `.gguf` file, or a folder that an engine's converter wrote.
+"""A model in an inference engine's own format: a `.gguf` file, or a folder written by an engine's converter.
 
-`--model-id` names it, and the engines that read the format run it as it is. It may be a stranger's, so what its header
-says is checked before an engine maps or parses it: once when it is resolved, and again in the process that loads it. It
-has no torch model, so its tokens are compared with nothing.
+`--model-id` names it, and engines that read the format run it unchanged. It may be untrusted, so its header is checked
+before an engine maps or parses it: once when it is resolved, and again in the process that loads it. It has no torch
+model, so its tokens are not compared with a reference.
 
 A format is an entry in `FORMATS`.
 """
@@ -29,19 +29,20 @@ from benchmarking.workloads.support.weights import tensor_shapes, weight_files
 
 Description = dict[str, Json]
 """`model_type`, `vocab_size`, `max_position_embeddings`, `parameter_count`, `weights_bytes`, `quantization` (the
-engine's own name of the type), `precision` (whose series it stands in; absent where that is not known), and `files`:
-the names of the files whose sizes identify the model."""
+engine's own name for the type), `precision` (of the series that it belongs to; absent if unknown), and `files`, the
+names of the files whose sizes identify the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFormat:
-    """A format of models of engines."""
+    """An engine's model format."""
 
     name: str
     recognises: Callable[[Path], bool]
-    """By the name of the file, or by those of the files in a folder, of which it reads the configuration at most."""
+    """Recognizes the format by the file's name, or by the files in a folder, of which it reads at most the
+    configuration."""
     describe: Callable[[Path], Description]
-    """Checks the model. Raises FormatError and UnreadableError for one that must not be loaded."""
+    """Checks the model. Raises FormatError and UnreadableError if it must not be loaded."""
 
 
 GGUF_MODEL_TYPES: Mapping[str, str] = {
@@ -52,18 +53,18 @@ GGUF_MODEL_TYPES: Mapping[str, str] = {
     "qwen3moe": "qwen3_moe",
     "starcoder": "gpt_bigcode",
 }
-"""llama.cpp's names of architectures -> transformers', where they differ."""
+"""transformers' names of llama.cpp's architectures, where they differ."""
 
 
 def _gguf(path: Path) -> Description:
     header = read_gguf(path)
     if not header.architecture:
-        raise FormatError(f"{path} names no architecture: it is not a model (an adapter or a projector, perhaps)")
+        raise FormatError(f"{path} is not a model: it names no architecture (it may be an adapter or a projector)")
     if str(header.metadata.get("general.type", "model")) != "model":
         raise FormatError(f"{path} is of type {header.metadata['general.type']}, not a model")
     vocabulary = header.metadata.get("tokenizer.ggml.tokens")
     if not isinstance(vocabulary, int) or not vocabulary:
-        # llama.cpp's server reads the vocabulary unchecked and ends its process without one.
+        # llama.cpp's server reads the vocabulary unchecked and aborts without one.
         raise FormatError(f"{path} has no vocabulary, without which llama.cpp's server crashes: convert it again")
     quantization = header.quantization
     return {
@@ -79,20 +80,20 @@ def _gguf(path: Path) -> Description:
 
 
 DECODER = "TransformerDecoder"
-"""Begins CTranslate2's names of models that generate text from text alone."""
+"""Prefix of CTranslate2's names for decoder-only models."""
 
 
 def _ct2(folder: Path) -> Description:
     stored = model_of(folder)
     if not stored.spec.startswith(DECODER):
-        raise FormatError(f"{folder} is a {stored.spec} of CTranslate2: decoders are run")
+        raise FormatError(f"{folder} is a {stored.spec} of CTranslate2: only decoders are supported")
     tokens = len(vocabulary_of(folder))
     if tokens != stored.vocabulary_size:
-        raise FormatError(f"{folder} has {tokens} tokens in its vocabulary and {stored.vocabulary_size} embeddings")
+        raise FormatError(f"{folder} has {tokens} tokens in its vocabulary, but {stored.vocabulary_size} embeddings")
     most = max(stored.values_by_type, key=lambda name: stored.values_by_type[name])
     is_float = most.startswith(("float", "bfloat"))
     return {
-        "model_type": "gpt2" if stored.positions else "llama",  # the folder does not say which kind of decoder it is
+        "model_type": "gpt2" if stored.positions else "llama",  # the folder does not name the kind of decoder
         "architecture": stored.spec,
         "vocab_size": tokens,
         "max_position_embeddings": stored.positions,
@@ -106,18 +107,18 @@ def _ct2(folder: Path) -> Description:
 
 CONFIG, MAX_CONFIG_BYTES = "config.json", 10_000_000
 PACKED, PACKED_BITS = "U32", 32
-"""Type and bits of the words in which quantized values are packed, several to one."""
+"""Type and bits of the words that hold several quantized values each."""
 PRECISIONS_OF_BITS = {4: "int4", 8: "int8"}
 SCALES = (".scales", ".biases")
-"""Endings of the tensors that belong to a packed one of the same module: no values of the model."""
+"""Suffixes of tensors that accompany a packed tensor of the same module; they hold no values of the model."""
 
 
 def _is_packed_folder(folder: Path) -> bool:
-    """Whether a folder's configuration says that its weights are packed as mlx-lm packs them."""
+    """Whether a folder's weights are packed in mlx-lm's way, according to its configuration."""
     try:
         return (folder / CONFIG).is_file() and "quantization" in _packed_config(folder)
     except BenchhouseError:
-        return False  # what is wrong with it is said where it is read as a folder of weights
+        return False  # reading it as a folder of weights reports the problem
 
 
 def _packed_config(folder: Path) -> Mapping[str, Any]:
@@ -130,7 +131,9 @@ def _packed(folder: Path) -> Description:
     stated = config["quantization"]
     bits = _bits(stated, "")
     if "model_file" in config:
-        raise FormatError(f"{folder / CONFIG} names code of the model's own ({config['model_file']!r:.60}): not run")
+        raise FormatError(
+            f"{folder / CONFIG} names the model's own code ({config['model_file']!r:.60}), which is never run"
+        )
     files = weight_files(folder)
     if not files:
         raise FormatError(f"{folder} has no weights (model.safetensors)")
@@ -157,12 +160,12 @@ def _packed(folder: Path) -> Description:
 
 
 def _bits(quantization: Any, module: str) -> int:
-    """The bits of a module's values: its own or those of all. Raises FormatError."""
+    """The bits of a module's values: its own setting or the general one. Raises FormatError."""
     own = quantization.get(module) if isinstance(quantization, dict) else None
     found = own if isinstance(own, dict) and "bits" in own else quantization
     bits = found.get("bits") if isinstance(found, dict) else None
     if type(bits) is not int or not 0 < bits <= PACKED_BITS:
-        raise FormatError(f"{CONFIG}: quantization: expected its bits, found {found!r:.60}")
+        raise FormatError(f"{CONFIG}: quantization: expected bits, found {found!r:.60}")
     return bits
 
 
@@ -182,12 +185,12 @@ FORMATS: tuple[EngineFormat, ...] = (
 
 
 def engine_format_of(path: Path) -> EngineFormat | None:
-    """The format of a file or folder; None for any other."""
+    """The engine format of a file or folder; None for any other."""
     return next((one for one in FORMATS if one.recognises(path)), None)
 
 
 def engine_workload(model_id: str, path: Path, kind: EngineFormat, *, task: str | None, seed: int) -> Workload:
-    """An engine's model as a workload. Raises UsageError for another task and for a model that is refused."""
+    """An engine's model as a workload. Raises UsageError for another task and for a rejected model."""
     try:
         config = _config(path, kind)
     except BenchhouseError as error:
@@ -211,12 +214,12 @@ def engine_workload(model_id: str, path: Path, kind: EngineFormat, *, task: str 
 
 
 def check_unchanged(workload: Workload) -> Path:
-    """The model's file or folder, checked again before an engine reads it. Raises BenchhouseError where it is not what
-    was described."""
+    """The model's file or folder, checked again before an engine reads it. Raises BenchhouseError if it differs from
+    the description."""
     path = Path(workload.path or "")
     kind = next(one for one in FORMATS if one.name == workload.config["format"])
     if _config(path, kind) != workload.config:
-        raise BenchhouseError(f"{path} has changed since it was described: start again")
+        raise BenchhouseError(f"{path} has changed since the start of the run: run again")
     return path
 
 

@@ -1,9 +1,9 @@
-"""Folders of models in formats of OpenVINO GenAI (openvino_model.xml) and of onnxruntime-genai (genai_config.json).
+"""Model folders in the formats of OpenVINO GenAI (openvino_model.xml) and onnxruntime-genai (genai_config.json).
 
-A folder may be a stranger's, and an engine does what its configuration says: onnxruntime-genai loads libraries of
-operators and of execution providers by the paths there. So only listed keys with values of the listed kinds are taken,
-every other one is refused by its name, and all files are plain files of the folder. Graphs are read by a process of its
-own, this module's `main`, which gets a path on stdin and answers in JSON.
+A folder may be untrusted, and an engine follows its configuration: onnxruntime-genai loads operator libraries and
+execution providers from paths there. So only listed keys with values of the listed kinds are accepted, any other key is
+rejected by name, and all files must be plain files in the folder. Graphs are read by a separate process, this module's
+`main`, which gets a path on stdin and answers in JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files
 from benchmarking.workloads.support.families import positions
-from benchmarking.workloads.support.graph_file import check_beside, check_entities, contents
+from benchmarking.workloads.support.graph_file import check_entities, check_same_folder, contents
 
 MODULE = "benchmarking.workloads.support.engine_folder"
 TIME_LIMIT_S = 300.0
@@ -32,19 +32,19 @@ MAX_CONFIG_BYTES = 1_000_000
 GENAI_CONFIG = "genai_config.json"
 IR, TOKENIZERS = "openvino_model.xml", ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 RUNTIME_OPTIONS = "runtime_options"
-"""Where a file of OpenVINO keeps properties that its plugins apply when they compile it."""
+"""Section of an OpenVINO file with properties that plugins apply when compiling it."""
 ALLOWED_OPTIONS = frozenset(
     {
         *("ACTIVATIONS_SCALE_FACTOR", "DYNAMIC_QUANTIZATION_GROUP_SIZE", "KV_CACHE_PRECISION"),
         *("KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION", "KEY_CACHE_GROUP_SIZE", "VALUE_CACHE_GROUP_SIZE"),
     }
 )
-"""About arithmetic alone; others name files, folders and devices."""
+"""Properties that only affect arithmetic; others name files, folders and devices."""
 FLOATS: Mapping[str, str] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 INTEGERS: Mapping[str, str] = {"u8": "int8", "i8": "int8", "u4": "int4", "i4": "int4"}
-"""OpenVINO's types of weights -> precision. Indices and shapes have wider ones."""
+"""Precision by OpenVINO's weight type. Indices and shapes have wider types."""
 OTHERS = frozenset({"nf4", "f4e2m1", "f8e4m3", "f8e5m2", "f8e8m0", "u1", "u2", "u3", "u6"})
-"""Its types that are no precision here."""
+"""OpenVINO's types without a precision here."""
 ONNX_TYPES: Mapping[str, str] = {
     **{name: name for name in ("float32", "float16", "bfloat16")},
     **dict.fromkeys(("int8", "uint8"), "int8"),
@@ -52,18 +52,18 @@ ONNX_TYPES: Mapping[str, str] = {
 }
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int4")
 DERIVED = frozenset({"cos_cache", "sin_cache"})
-"""Tables of rotations that onnxruntime-genai's builder computes: they are no weights."""
+"""Rotation tables that onnxruntime-genai's builder computes; they are not weights."""
 PACKED: Mapping[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
     "MatMulNBits": ((1,), (2, 3), "bits"),
     "GatherBlockQuantized": ((0,), (2, 3), "bits"),
     "QMoE": ((2, 5, 8), (3, 6, 9), "expert_weight_bits"),
 }
-"""Operators of packed weights -> which inputs those are, which are scales and zero points, and the attribute with the
-bits."""
+"""For each operator with packed weights: the inputs with weights, the inputs with scales and zero points, and the
+attribute with the bits."""
 DEFAULT_BITS = 4
 MAX_NUMBER, MAX_LAYERS = 10**8, 10_000
 NAME = re.compile(r"[\w.\-/]{0,60}(%d[\w.\-/]{0,60})?")
-"""Of an input or output. onnxruntime-genai formats names with numbers in place of `%d`, so nothing else may be one."""
+"""Name of an input or output. onnxruntime-genai replaces `%d` by numbers, so other format specifiers are forbidden."""
 
 
 def _number(value: Json) -> bool:
@@ -95,7 +95,7 @@ def _window(value: Json) -> bool:
 
 
 Keys = Mapping[str, "Callable[[Json], bool] | Keys"]
-"""Key -> whether its value may stand there, or the keys of the object that it is."""
+"""For each key, a check of its value, or the keys of its object."""
 
 ALLOWED: Keys = {
     "model": {
@@ -130,23 +130,23 @@ ALLOWED: Keys = {
         _number,
     ),
 }
-"""Of genai_config.json."""
+"""Accepted keys of genai_config.json."""
 
 
 def is_genai_folder(path: Path) -> bool:
-    """Whether a folder is a model of onnxruntime-genai."""
+    """Whether a folder is an onnxruntime-genai model."""
     return (path / GENAI_CONFIG).is_file()
 
 
 def is_ir_folder(path: Path) -> bool:
-    """Whether a folder is a model of OpenVINO GenAI, and not one of weights that also has OpenVINO's files."""
+    """Whether a folder is an OpenVINO GenAI model rather than a folder of weights with additional OpenVINO files."""
     return (path / IR).is_file() and not any(path.glob("*.safetensors"))
 
 
 def describe_genai(folder: Path) -> dict[str, Json]:
-    """The description of a model of onnxruntime-genai (`engine_file.Description`). Raises BenchhouseError for a folder
-    that must not be loaded."""
-    check_beside(folder / GENAI_CONFIG, GENAI_CONFIG)
+    """The description of an onnxruntime-genai model (`engine_file.Description`). Raises BenchhouseError if the folder
+    must not be loaded."""
+    check_same_folder(folder / GENAI_CONFIG, GENAI_CONFIG)
     check_files(folder)
     config = read_json(folder / GENAI_CONFIG, MAX_CONFIG_BYTES)
     _check_keys(config, ALLOWED, GENAI_CONFIG)
@@ -155,10 +155,12 @@ def describe_genai(folder: Path) -> dict[str, Json]:
     if not isinstance(file, str) or not isinstance(model.get("type"), str):
         raise FormatError(f"{GENAI_CONFIG} lacks model.type or model.decoder.filename: export the model again")
     if Path(file).suffix != ".onnx":
-        raise FormatError(f"{GENAI_CONFIG}: model.decoder.filename is {file!r:.60}: expected an .onnx file beside it")
-    check_beside(folder / GENAI_CONFIG, file)
+        raise FormatError(
+            f"{GENAI_CONFIG}: model.decoder.filename is {file!r:.60}: expected an .onnx file in the same folder"
+        )
+    check_same_folder(folder / GENAI_CONFIG, file)
     vocabulary = _vocabulary(model.get("vocab_size"), f"{GENAI_CONFIG} has no vocab_size")
-    found = _asked(folder / file)
+    found = _describe_graph(folder / file)
     return {
         "model_type": model["type"],
         "vocab_size": vocabulary,
@@ -170,29 +172,29 @@ def describe_genai(folder: Path) -> dict[str, Json]:
 
 
 def describe_ir(folder: Path) -> dict[str, Json]:
-    """The description of a model of OpenVINO GenAI. Raises BenchhouseError for a folder that must not be loaded."""
+    """The description of an OpenVINO GenAI model. Raises BenchhouseError if the folder must not be loaded."""
     check_files(folder)
     files = [Path(name).with_suffix(suffix).name for name in TOKENIZERS for suffix in (".xml", ".bin")]
     for name in files:
-        check_beside(folder / IR, name)
+        check_same_folder(folder / IR, name)
     for name in TOKENIZERS:
         check_entities(folder / name)
-    found = _asked(folder / IR)
+    found = _describe_graph(folder / IR)
     config = read_json(folder / CONFIG_NAME, MAX_CONFIG_BYTES) if (folder / CONFIG_NAME).is_file() else {}
     if not isinstance(config, dict):
-        raise FormatError(f"{CONFIG_NAME} is not a model's configuration: it is no JSON object")
+        raise FormatError(f"{CONFIG_NAME} is not a model configuration: expected a JSON object")
     rows = next((shape[-1] for name, shape in found["outputs"].items() if name == "logits" and shape), None)
     return {
-        # OpenVINO's files do not say which kind of decoder they are.
+        # OpenVINO's files do not name the kind of decoder.
         "model_type": str(config.get("model_type", "llama")),
-        "vocab_size": _vocabulary(rows, f"{IR} gives no logits of a fixed width"),
+        "vocab_size": _vocabulary(rows, f"{IR} has no logits output of fixed width"),
         "max_position_embeddings": _whole(positions(config)),
         **_of_weights(found),
         "files": [*found["files"], *files],
     }
 
 
-def _asked(path: Path) -> dict[str, Any]:
+def _describe_graph(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = ask(MODULE, question=json.dumps(str(path)), limit_s=TIME_LIMIT_S)
     except ChildError as error:
@@ -201,11 +203,11 @@ def _asked(path: Path) -> dict[str, Any]:
 
 
 def _of_weights(found: Mapping[str, Any]) -> dict[str, Json]:
-    """What the graph's weights are: of the narrowest integers that there are, else of the type of most of them. A model
-    in 4 bits has embeddings and a last layer in 8, which may be the larger part."""
+    """The type of the graph's weights: the narrowest integer type among them, else the most common type. A 4-bit model
+    has 8-bit embeddings and an 8-bit last layer, which may be the larger part."""
     values: dict[str, int] = found["values"]
     if unknown := sorted(set(values) - set(PRECISIONS)):
-        raise FormatError(f"its weights are {unknown[0]}, and those that run are {', '.join(PRECISIONS)}")
+        raise FormatError(f"weights of type {unknown[0]} are not supported (supported: {', '.join(PRECISIONS)})")
     floats = max(values, key=lambda name: values[name], default="float32")
     kind = next((name for name in ("int4", "int8") if name in values), floats)
     return {
@@ -218,27 +220,27 @@ def _of_weights(found: Mapping[str, Any]) -> dict[str, Json]:
 
 
 def _check_keys(value: Any, allowed: Keys, where: str) -> None:
-    """Raise FormatError for a key that is not allowed, and for a value of another kind."""
+    """Raise FormatError for a forbidden key or an invalid value."""
     if not isinstance(value, dict):
         raise FormatError(f"{where}: expected an object, found {value!r:.60}")
     for name, one in value.items():
         place = f"{where}: {name}" if ":" not in where else f"{where}.{name}"
         rule = allowed.get(name)
         if rule is None:
-            raise FormatError(f"{place:.120} is not taken from a given folder: remove it, or export for the processor")
+            raise FormatError(f"{place:.120} is not allowed: remove it, or export the model for cpu")
         if isinstance(rule, Mapping):
             _check_keys(one, rule, place)
         elif rule is _processor and not rule(one):
             raise FormatError(
-                f"{place} names {one!r:.60}: runtime onnxruntime-genai runs on the processor: export for cpu"
+                f"{place} names {one!r:.60}, but runtime onnxruntime-genai runs on the CPU: export the model for cpu"
             )
         elif not rule(one):
-            raise FormatError(f"{place} is {one!r:.60}, which cannot stand there")
+            raise FormatError(f"{place}: invalid value {one!r:.60}")
 
 
 def _vocabulary(value: Any, problem: str) -> int:
     if (found := _whole(value)) is None:
-        raise FormatError(f"{problem}: it is no model that generates text")
+        raise FormatError(f"{problem}: expected a model that generates text")
     return found
 
 
@@ -250,7 +252,7 @@ def _whole(value: Any) -> int | None:
 
 
 def main() -> int:
-    """Describe the graph of the file on stdin, on stdout."""
+    """Describe the graph in the file named on stdin, on stdout."""
     try:
         path = Path(json.load(sys.stdin))
         print(json.dumps((_openvino if path.suffix == ".xml" else _onnx)(path)))
@@ -261,7 +263,7 @@ def main() -> int:
 
 
 def _onnx(path: Path) -> dict[str, Any]:
-    """`files`, `values` of the weights by type, and their `bytes`."""
+    """`files`, number of `values` of the weights by type, and their `bytes`."""
     import onnx
 
     found = contents(path)
@@ -289,7 +291,7 @@ def _onnx(path: Path) -> dict[str, Any]:
 
 
 def _openvino(path: Path) -> dict[str, Any]:
-    """`files`, `outputs` with their shapes, `values` of the weights by type, and their `bytes`."""
+    """`files`, `outputs` with their shapes, number of `values` of the weights by type, and their `bytes`."""
     import openvino
 
     found = contents(path)
@@ -297,7 +299,7 @@ def _openvino(path: Path) -> dict[str, Any]:
     information = model.get_rt_info()
     options = information[RUNTIME_OPTIONS] if RUNTIME_OPTIONS in information else {}  # noqa: SIM401 - it has no `get`
     if refused := sorted(set(map(str, options)) - ALLOWED_OPTIONS):
-        raise BenchhouseError(f"{path.name}: {RUNTIME_OPTIONS}.{refused[0]:.60} is not taken from a given folder")
+        raise BenchhouseError(f"{path.name}: {RUNTIME_OPTIONS}.{refused[0]:.60} is not allowed: remove it")
     values: Counter[str] = Counter()
     size_bytes = 0
     for constant in (one for one in model.get_ops() if one.get_type_name() == "Constant"):

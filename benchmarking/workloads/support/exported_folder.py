@@ -1,11 +1,11 @@
-"""A model that is a folder of `export_to_onnx`: its graphs, bundle.json, the model's configuration and its tokenizer.
+"""A model in a folder from `export_to_onnx`: its graphs, bundle.json, the model's configuration and its tokenizer.
 
-bundle.json says which model and task the graphs are of, and config.json configures it. So the family makes the inputs
-and the calls, as for graphs in the build cache, but the graphs are the folder's own files.
+bundle.json names the model and task of the graphs, and config.json is the model's configuration. So the family makes
+the inputs and calls, as for graphs in the build cache, but the graphs are the folder's own files.
 
-The folder may be a stranger's. Every file that is used is listed in bundle.json with its SHA-256, lies in the folder
-and is no link, and each graph is read by a process of its own, as a single graph's file is. What is measured is a copy
-in the build cache, made of what was checked.
+The folder may be untrusted. Every file used must be listed in bundle.json with its SHA-256 and be a plain file in the
+folder, and each graph is read by a separate process, like a single graph file. The measured files are a copy in the
+build cache of the checked contents.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from benchmarking.workloads.support.configuration import CONFIG_NAME, check_file
 from benchmarking.workloads.support.families import family_of, plugin_of, task_of
 
 FORMAT, EXPORTED = "format", "exported"
-"""Keys of the workload's configuration besides the model's own: the format of the graphs' files, and what bundle.json
-says of the model."""
+"""Additional keys of the workload's configuration: the format of the graph files, and what bundle.json says about the
+model."""
 GRAPHS: Mapping[BundleKind, frozenset[str]] = {
     "forward": frozenset({"model"}),
     "denoiser": frozenset({"model"}),
     "decoder": frozenset({"decode"}),
     "encoder-decoder": frozenset({"encoder", "cross", "decode"}),
 }
-"""Kind of bundle -> graphs that its calls need."""
+"""Graphs that calls need, by kind of bundle."""
 
 
 def bundle_in(folder: Path) -> Bundle | None:
-    """The bundle of a folder that says which model it is of; None for a folder without one, as earlier versions wrote.
+    """The bundle of a folder that names its model; None for a folder without one, as written by earlier versions.
 
     Raises FormatError and UnreadableError for a damaged bundle.json."""
     path = folder / MANIFEST
@@ -58,17 +58,15 @@ def exported_workload(
     model_id: str, folder: Path, *, task: str | None, weights: WeightsChoice, seed: int
 ) -> Workload | None:
     """The workload of an exported folder; None for any other folder. Raises UsageError for another task, other weights
-    and a folder that is refused."""
+    or a rejected folder."""
     try:
         if (bundle := bundle_in(folder)) is None or bundle.exported is None:
             return None
         exported = bundle.exported
         if task not in (None, exported.task):
-            raise UsageError(f"it was exported for task {exported.task}, not for {task}: leave --task out")
+            raise UsageError(f"it was exported for task {exported.task}, not {task}: omit --task")
         if weights not in ("auto", exported.weights):
-            raise UsageError(
-                f"it was exported with {exported.weights} weights, not {weights} ones: leave --weights out"
-            )
+            raise UsageError(f"it was exported with {exported.weights} weights, not {weights}: omit --weights")
         _check_listed(folder, bundle, exported)
         config = read_config(folder)
         check_files(folder)
@@ -84,14 +82,14 @@ def _workload(
     model_id: str, folder: Path, bundle: Bundle, exported: Exported, config: Mapping[str, Json], seed: int
 ) -> Workload:
     plugin = family_of(config, exported.model_id)
-    said: dict[str, Json] = {
+    facts: dict[str, Json] = {
         "model_id": exported.model_id,
         "revision": exported.revision,
         "precision": exported.precision,
         "seed": exported.seed,
         "fixed_axes": dict(exported.fixed_axes),
     }
-    config = {**config, FORMAT: exported.format, EXPORTED: said}
+    config = {**config, FORMAT: exported.format, EXPORTED: facts}
     vocab_size = config.get("vocab_size")
     return Workload(
         model_id=stored_name(model_id),
@@ -103,7 +101,7 @@ def _workload(
         weights=exported.weights,
         seed=seed,
         path=str(folder.absolute()),
-        revision=_digest(folder / MANIFEST),  # which has the digests of all other files
+        revision=_digest(folder / MANIFEST),  # it contains the digests of all other files
         parameter_count=bundle.parameter_count,
         max_sequence_length=plugin.max_sequence_length(config),
         vocab_size=vocab_size if isinstance(vocab_size, int) else None,
@@ -115,30 +113,30 @@ def is_export(workload: Workload) -> bool:
     return workload.source == "file" and isinstance(workload.config.get(EXPORTED), dict)
 
 
-def said_of(workload: Workload) -> dict[str, Any]:
-    """What bundle.json says of an exported folder's model: `model_id`, `precision`, `fixed_axes`, ..."""
-    said = workload.config[EXPORTED]
-    assert isinstance(said, dict), "asked of another workload than an exported folder"
-    return said
+def export_facts(workload: Workload) -> dict[str, Any]:
+    """What bundle.json says about an exported folder's model: `model_id`, `precision`, `fixed_axes`, ..."""
+    facts = workload.config[EXPORTED]
+    assert isinstance(facts, dict), "the workload is not an exported folder"
+    return facts
 
 
 def why_not_precision(workload: Workload, precision: Precision, converted: Collection[Precision]) -> str | None:
-    """None, or why the graphs of an exported folder do not run at a precision; `converted` are those that float32
-    graphs are converted to."""
+    """None, or why the graphs of an exported folder do not run at a precision; `converted` are the precisions to which
+    float32 graphs are converted."""
     if not is_export(workload):
         return None
-    own = said_of(workload)["precision"]
+    own = export_facts(workload)["precision"]
     of_float32 = ("tf32", *converted)
     if precision == own or (own == "float32" and precision in of_float32):
         return None
-    return f"{workload.model_id} was exported at {own}: take --precision {own}, or export it at {precision}"
+    return f"{workload.model_id} was exported at {own}: use --precision {own}, or export it at {precision}"
 
 
 def why_not_point(workload: Workload, point: Point) -> str | None:
-    """None, or why the graphs of an exported folder do not run at a point: axes whose values are constants in them."""
+    """None, or why the graphs of an exported folder do not run at a point, if they contain axis values as constants."""
     if not is_export(workload):
         return None
-    for name, value in said_of(workload)["fixed_axes"].items():
+    for name, value in export_facts(workload)["fixed_axes"].items():
         if point.axes.get(name) != value:
             noun = name.replace("_", " ")
             return f"{workload.model_id} was exported for {noun} {value}, not for {point.axes.get(name)}"
@@ -146,28 +144,28 @@ def why_not_point(workload: Workload, point: Point) -> str | None:
 
 
 def torch_workload(workload: Workload) -> Workload | None:
-    """The torch model that a workload's graphs were made of, to compare them with: the workload itself where it has
-    one; of an exported folder, the same seeded weights. None where there are no such weights."""
+    """The torch model of which a workload's graphs were made, as their reference: the workload itself if it has one;
+    for an exported folder, the same seeded weights. None if there are no such weights."""
     if workload.source != "file":
         return workload
-    if not is_export(workload) or workload.weights != "random" or said_of(workload)["seed"] != workload.seed:
+    if not is_export(workload) or workload.weights != "random" or export_facts(workload)["seed"] != workload.seed:
         return None
     config = {name: value for name, value in workload.config.items() if name not in (FORMAT, EXPORTED)}
-    # Of source "local", so that its inputs are made by the same tokenizer.
+    # Source "local", so that the same tokenizer makes its inputs.
     return replace(workload, source="local", config=config, config_hash=canonical_hash(config), revision=None)
 
 
 def copy_checked(workload: Workload, folder: Path) -> Bundle:
-    """Copy the graphs of an exported folder into another one: its bundle. Raises BenchhouseError where the folder is
-    not what was described."""
+    """Copy the graphs of an exported folder into another one and return its bundle. Raises BenchhouseError if the
+    folder differs from its description."""
     source = Path(workload.path or "")
-    changed = f"{source} has changed since it was described: start again"
+    changed = f"{source} has changed since the start of the run: run again"
     if (bundle := bundle_in(source)) is None or _digest(source / MANIFEST) != workload.revision:
         raise BenchhouseError(changed)
-    assert bundle.exported is not None  # `bundle_in` gives no other
+    assert bundle.exported is not None  # `bundle_in` returns no other
     graphs = _graphs(source, bundle, bundle.exported)
     for name in dict.fromkeys(file for found in graphs for file in found["files"]):
-        graph_file.check_beside(source / MANIFEST, name)
+        graph_file.check_same_folder(source / MANIFEST, name)
         shutil.copyfile(source / name, folder / name, follow_symlinks=False)
         if _digest(folder / name) != bundle.exported.files[name].sha256:
             raise BenchhouseError(changed)
@@ -175,31 +173,32 @@ def copy_checked(workload: Workload, folder: Path) -> Bundle:
 
 
 def file_of(path: Path) -> ExportedFile:
-    """A file as it is listed in bundle.json."""
+    """A file as listed in bundle.json."""
     return ExportedFile(size_bytes=path.stat().st_size, sha256=_digest(path))
 
 
 def _check_listed(folder: Path, bundle: Bundle, exported: Exported) -> None:
-    """Raise BenchhouseError for a listed file that is missing, damaged or a link, and for a graph in another file."""
+    """Raise BenchhouseError for a listed file that is missing, damaged or a link, and for a graph in an unlisted
+    file."""
     if CONFIG_NAME not in exported.files:
         raise FormatError(f"{MANIFEST} does not list {CONFIG_NAME}: export it again")
     for name, file in exported.files.items():
-        graph_file.check_beside(folder / MANIFEST, name)
+        graph_file.check_same_folder(folder / MANIFEST, name)
         size = (folder / name).stat().st_size
         if size != file.size_bytes:
-            raise FormatError(f"{name} has {size} bytes, and was exported with {file.size_bytes}: export it again")
+            raise FormatError(f"{name} has {size} bytes, expected {file.size_bytes}: export it again")
         if _digest(folder / name) != file.sha256:
-            raise FormatError(f"{name} is not the file that was exported, its SHA-256 is another: export it again")
+            raise FormatError(f"checksum mismatch for {name}: export it again")
     for name, graph in bundle.graphs.items():
         kind = graph_file.SUFFIXES.get(Path(graph.file).suffix)
         if graph.file not in exported.files or kind != exported.format:
             raise FormatError(
-                f"{MANIFEST}: graph {name!r} is in {graph.file!r}, no {exported.format} file that it lists"
+                f"{MANIFEST}: graph {name!r} is in {graph.file!r}, which is not a listed {exported.format} file"
             )
 
 
 def _graphs(folder: Path, bundle: Bundle, exported: Exported) -> list[dict[str, Any]]:
-    """The graphs as a process of its own described them. Raises BenchhouseError."""
+    """The graphs as described by a separate process. Raises BenchhouseError."""
     paths = [str(folder / graph.file) for graph in bundle.graphs.values()]
     try:
         found: list[dict[str, Any]] = ask(
@@ -209,12 +208,12 @@ def _graphs(folder: Path, bundle: Bundle, exported: Exported) -> list[dict[str, 
         raise BenchhouseError(str(error)) from error
     unlisted = sorted({file for one in found for file in one["files"]} - set(exported.files))
     if unlisted:
-        raise FormatError(f"{MANIFEST} does not list {unlisted[0]}, which a graph has weights in: export it again")
+        raise FormatError(f"{MANIFEST} does not list {unlisted[0]}, which holds weights of a graph: export it again")
     return found
 
 
 def _check_calls(bundle: Bundle, workload: Workload) -> None:
-    """Raise FormatError where the graphs are not those of the family's calls."""
+    """Raise FormatError if the graphs do not match the family's calls."""
     recipe = plugin_of(workload).recipe(workload)
     kind = recipe.kind if isinstance(recipe, Recipe) else "nothing"
     if kind != bundle.kind:

@@ -1,6 +1,6 @@
-"""The family and task of a configuration, and the checks of a point that families share: axes and longest text.
+"""The family and task of a configuration, and shared checks of points: axes and maximum text length.
 
-The configuration alone decides, never the model's name.
+Only the configuration decides, never the model's name.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from benchmarking.core.records import Family, Json, Point, Workload
 PACKAGE = plugins.FAMILIES
 
 CALLS = "calls"
-"""The key of a configuration that holds recorded calls of a module."""
+"""The configuration key that holds a module's recorded calls."""
 
 ARCHITECTURE_TASKS = {"ForSequenceClassification": "text-classification"}
-"""Endings of architecture names of models that were made for one task and lose their head at any other."""
+"""Suffixes of architecture names of models made for one task, which lose their head for any other."""
 
 POSITION_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
-"""Where configurations keep the number of positions, the most common name first."""
+"""Configuration keys for the number of positions, the most common first."""
 
 
 def families() -> tuple[WorkloadFamily, ...]:
-    """The plugin of every family there is."""
+    """The plugins of all families."""
     return tuple(plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE))
 
 
 def family_named(family: Family | None) -> WorkloadFamily | None:
-    """The plugin of a family; None for one that this version does not have."""
+    """The plugin of a family; None if this version does not have it."""
     plugin: WorkloadFamily | None = None
     if (name := (family or "").replace("-", "_")) in plugins.names(PACKAGE):
         plugin = plugins.load(PACKAGE, name)
@@ -40,13 +40,13 @@ def family_named(family: Family | None) -> WorkloadFamily | None:
 
 
 def is_given(workload: Workload) -> bool:
-    """Whether the workload is a torch module with its recorded calls, which are its configuration."""
+    """Whether the workload is a torch module with recorded calls as its configuration."""
     return workload.source == "module" and CALLS in workload.config
 
 
 def plugin_of(workload: Workload) -> WorkloadFamily:
-    """The plugin of the workload's family, or what stands for one for modules that come with their inputs and graphs in
-    files. Raises UnsupportedError when there is none."""
+    """The plugin of the workload's family, or its substitute for modules with recorded inputs and for graph files.
+    Raises UnsupportedError if there is none."""
     if is_given(workload):
         from benchmarking.workloads.support.given_modules import PLUGIN
 
@@ -56,7 +56,7 @@ def plugin_of(workload: Workload) -> WorkloadFamily:
 
         return FAMILY
     if (plugin := family_named(workload.family)) is None:
-        raise UnsupportedError(f"{workload.model_id}: this version does not run family {workload.family}")
+        raise UnsupportedError(f"{workload.model_id}: this version does not support family {workload.family}")
     return plugin
 
 
@@ -64,12 +64,12 @@ def recipe_of(workload: Workload) -> Recipe | str:
     """How the workload is exported to graphs, or why it cannot be."""
     has_recipe = is_given(workload) or workload.source == "file"
     if not has_recipe and (workload.family is None or workload.source == "module"):
-        return f"graphs are exported from a model that has a configuration, not from a {workload.source}"
+        return f"exporting needs a model with a configuration, not a {workload.source}"
     return plugin_of(workload).recipe(workload)
 
 
 def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadFamily:
-    """The family of a configuration. Raises UsageError, with what is supported, for a model of no family."""
+    """The family of a configuration. Raises UsageError with the supported model types if there is none."""
     model_type = str(config.get("model_type") or config.get("_class_name"))
     for plugin in families():
         if model_type in plugin.model_types:
@@ -78,18 +78,18 @@ def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadFamily:
     for plugin in families():
         if model_type in plugin.unsupported_model_types:
             raise UsageError(
-                f"{model_id} is of family {plugin.name}, but {model_type} is not supported: "
-                f"supported are {', '.join(sorted(plugin.model_types))}"
+                f"{model_id} is of family {plugin.name}, but {model_type} is not supported "
+                f"(supported: {', '.join(sorted(plugin.model_types))})"
             )
     raise UsageError(f"{model_id}: unknown model_type {model_type!r}{_suggestion(model_type)}")
 
 
 def task_of(plugin: WorkloadFamily, config: Mapping[str, Json], asked: str | None, model_id: str) -> str:
-    """The requested task, else the one that the model was made for, else the family's default."""
+    """The requested task, else the task that the model was made for, else the family's default."""
     tasks = plugin.tasks_of(config)
     if asked is not None:
         if asked not in tasks:
-            whose = "whose tasks are" if tasks == plugin.tasks else "and its tasks are"
+            whose = "with tasks" if tasks == plugin.tasks else "and supports"
             raise UsageError(f"--task {asked}: {model_id} is of family {plugin.name}, {whose} {', '.join(tasks)}")
         return asked
     for ending, task in ARCHITECTURE_TASKS.items():
@@ -105,7 +105,7 @@ def architectures(config: Mapping[str, Json]) -> tuple[str, ...]:
 
 
 def _check_architecture(plugin: WorkloadFamily, config: Mapping[str, Json], model_id: str) -> None:
-    """Raise UsageError for a model type used against its family: BERT as a decoder, half a T5."""
+    """Raise UsageError for a model type used unlike its family, such as BERT as a decoder or half a T5."""
     if (why_not := plugin.why_not_architecture(config, architectures(config))) is not None:
         raise UsageError(f"{model_id} is {why_not}, which is not supported")
 
@@ -115,21 +115,21 @@ def _suggestion(model_type: str) -> str:
     near = ", ".join(difflib.get_close_matches(model_type, known, n=3))
     question = f" (did you mean {near}?)" if near else ""
     by_family = "; ".join(f"{plugin.name}: {', '.join(sorted(plugin.model_types))}" for plugin in families())
-    return f"{question}. Known are {by_family}"
+    return f"{question}. Supported: {by_family}"
 
 
 def positions(config: Mapping[str, Json]) -> int | None:
-    """The number of positions the configuration gives, or None."""
+    """The number of positions in the configuration, or None."""
     values = (config.get(key) for key in POSITION_KEYS)
     return next((value for value in values if isinstance(value, int)), None)
 
 
 def wrong_axes(workload: Workload, point: Point, names: Collection[str]) -> str | None:
-    """None, or the axis that a point lacks or has in excess: `names` are the workload's, besides the batch size."""
+    """None, or which axis a point lacks or should not have. `names` are the workload's axes without the batch size."""
     has = axes_of(point)
     for name in names:
         if name not in has:
-            return f"task {workload.task} of {workload.model_id}: the point lacks its {AXES[name].noun}"
+            return f"task {workload.task} of {workload.model_id}: missing {AXES[name].noun}"
     return next((no_axis(workload, name, names) for name in has if name not in names), None)
 
 
@@ -137,28 +137,28 @@ def no_axis(workload: Workload, name: str, names: Collection[str]) -> str:
     """Why a workload whose axes are `names` does not have this one."""
     task = f"task {workload.task} of {workload.model_id}"
     if name == "new_tokens":
-        return f"{task} generates nothing: leave new tokens out"
+        return f"{task} does not generate: omit new tokens"
     has = ", ".join(AXES[own].noun for own in ("batch_size", *names))
     return f"{task} has no {AXES[name].noun if name in AXES else name}; its grid is {has}"
 
 
 def axes_of(point: Point) -> dict[str, float]:
-    """The point's values on the axes besides batch size and concurrency."""
+    """The point's axis values without batch size and concurrency."""
     return {**{name: value for name, value in point.stated.items() if not AXES[name].of_every_model}, **point.axes}
 
 
 def too_long(workload: Workload, prompt: int, new_tokens: int, *, shared_positions: bool) -> str | None:
     """None, or how a prompt and new tokens (0 for none) exceed the model's positions.
 
-    `shared_positions`: the new tokens follow the prompt in the same positions, as in decoders; else they have positions
-    of their own, as many as the prompt.
+    `shared_positions`: new tokens continue the prompt's positions, as in decoders; otherwise they have separate
+    positions with the same limit.
     """
     limit = workload.max_sequence_length
     if limit is None:
         return None
     if shared_positions and new_tokens and prompt + new_tokens > limit:
         return (
-            f"sequence length {prompt} and {new_tokens} new tokens are {prompt + new_tokens}: "
+            f"sequence length {prompt} and {new_tokens} new tokens are {prompt + new_tokens} tokens: "
             f"{workload.model_id} takes at most {limit}"
         )
     if prompt > limit:

@@ -1,19 +1,19 @@
-"""Whether a point can fit into memory: a lower bound of its need, from the configuration alone.
+"""Whether a point can fit into memory: a lower bound of the memory it needs, from the configuration only.
 
-weights      parameters x bytes of a value at the precision
-activations  the largest of these moments of a call, in values x bytes of a value:
+weights      parameters x bytes per value at the precision
+activations  the largest of these stages of a call, in values x bytes per value:
              - the prompt's last layer: its cache + batch x tokens x (hidden + intermediate); with eager attention
-               batch x (tokens x hidden + 2 x heads x tokens^2), the scores before and after softmax, where that is more
-             - the last step: the whole cache + logits (batch x vocabulary); of fill-mask logits for every token
+               batch x (tokens x hidden + 2 x heads x tokens^2), the scores before and after softmax, if that is more
+             - the last step: the whole cache + logits (batch x vocabulary); for fill-mask, logits of every token
              - a layer of the vision part: batch x patches x (hidden + intermediate)
-             plus the inputs: batch x 3 x size^2 of pictures, or the latents of a diffusion model; batch x samples x
-             (1 + channels / stride) of the first convolution over sound
+             plus the inputs: batch x 3 x size^2 for images, or the latents of a diffusion model; batch x samples x
+             (1 + channels / stride) for the first convolution over sound
 cache        2 x layers x batch x key-value heads x head size x tokens: keys and values
 Every request in flight has its own activations and cache.
 
-What the bound refuses cannot run; what it admits may still run out of memory. Loading needs the weights once: random
-ones are filled in place, pretrained ones copied out of a mapped file whose pages the system reclaims. Absent keys of a
-configuration count as 0.
+A point rejected by the bound cannot run; an accepted one may still run out of memory. Loading needs the weights once:
+random ones are filled in place, pretrained ones copied from a mapped file whose pages the system reclaims. Missing keys
+of a configuration count as 0.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VALUE_BYTES: Mapping[Precision, float] = {
     "int8": 1,
     "int4": 0.5,
 }
-"""Of a weight. Activations of quantized models are at least float16."""
+"""Bytes of a weight. Activations of quantized models are at least float16."""
 
 MIN_ACTIVATION_BYTES = 2
 BYTES_PER_GB = 1e9
@@ -53,14 +53,13 @@ class Fit:
     cell: Cell
     weights_bytes: int | None
     least_bytes: int
-    """A lower bound of the weights, from the configuration."""
+    """A lower bound of the weights' bytes, from the configuration."""
     free: Readings
-    """`free_memory_bytes` of the device, or the reason and `device_memory_bytes`."""
+    """`free_memory_bytes` of the device, or the reason it is missing and `device_memory_bytes`."""
 
     @classmethod
     def of(cls, cell: Cell, free: Readings | None = None) -> Fit:
-        """From the free memory of the device (None: as of now on this machine), and the headers of the weight
-        files."""
+        """From the free memory of the device (None: read now, on this machine) and the headers of the weight files."""
         count = parameter_count(cell.workload)
         weights_bytes = None if count is None else int(count * VALUE_BYTES[cell.precision])
         least = least_parameter_count(cell.workload)
@@ -72,7 +71,7 @@ class Fit:
         )
 
     def why_not(self, point: Point) -> str | None:
-        """None, or how much more the point needs than there is. None too when either is unknown."""
+        """None, or how the point's need exceeds the free memory. None, too, if either is unknown."""
         if (too_large := self._too_large()) is not None:
             return too_large
         limit = self.free.values.get(FREE, self.free.values.get(TOTAL))
@@ -89,19 +88,19 @@ class Fit:
         return None
 
     def _too_large(self) -> str | None:
-        """None, or why the model of this configuration cannot be built: files that are smaller do not make it so."""
+        """None, or why the model of this configuration cannot be built, even if its files are smaller."""
         host = free_host_bytes()
         is_counted = self.cell.workload.parameter_count is not None or (self.weights_bytes or 0) >= self.least_bytes
         if is_counted or self.least_bytes <= host:
             return None
         return (
-            f"{self.cell.workload.model_id} needs at least {_size(self.least_bytes)} for weights by the sizes in its "
-            f"configuration at {self.cell.precision}, {_size(host)} free on the host: take a smaller model or "
+            f"{self.cell.workload.model_id} needs at least {_size(self.least_bytes)} for weights at "
+            f"{self.cell.precision} (from its configuration), {_size(host)} free on the host: use a smaller model or "
             "--skip-unsupported"
         )
 
     def refused(self, points: Iterable[Point], *, may_skip: bool) -> dict[str, str]:
-        """The reasons of the points that do not fit, by label. Raises UnsupportedError for the first unless they may be
+        """The reasons of points that do not fit, by label. Raises UnsupportedError for the first one unless they may be
         skipped."""
         reasons = {point.label: why for point in points if (why := self.why_not(point)) is not None}
         if reasons and not may_skip:
@@ -112,30 +111,30 @@ class Fit:
     def readings(self) -> Readings:
         """For the run's record: `weights_needed_bytes` and `free_memory_bytes`, or why they are unknown."""
         if self.weights_bytes is None:
-            unknown = f"{NOT_SUPPORTED}: the parameters of {self.cell.workload.model_id} have not been counted"
+            unknown = f"{NOT_SUPPORTED}: the number of parameters of {self.cell.workload.model_id} is unknown"
             return self.free | Readings(missing={"weights_needed_bytes": unknown})
         return self.free | Readings(values={"weights_needed_bytes": self.weights_bytes})
 
     def _refusal(self, what_else: str, what_is_there: str) -> str:
         return (
             f"{self.cell.workload.model_id} needs {_size(self.weights_bytes or 0)} for weights{what_else} at "
-            f"{self.cell.precision}, {what_is_there}: take a lower precision, a smaller model or --skip-unsupported"
+            f"{self.cell.precision}, {what_is_there}: use a lower precision, a smaller model or --skip-unsupported"
         )
 
 
 def parameter_count(workload: Workload) -> int | None:
-    """Parameters from the catalog, or from the headers of the weight files (which include a head that the task does not
-    use); None when neither has them."""
+    """Number of parameters from the catalog, or from the headers of the weight files (which include heads that the task
+    does not use); None if neither has it."""
     if workload.parameter_count is not None or workload.path is None or workload.weights != "pretrained":
         return workload.parameter_count
     try:
         return sum(value_count(path) for path in weight_files(Path(workload.path)))
     except (StorageError, UsageError):
-        return None  # weights in another library's layout, which the family's loader reads
+        return None  # weights in another library's layout, read by the family's loader
 
 
 def least_parameter_count(workload: Workload) -> int:
-    """A lower bound of the parameters, from the configuration: embeddings and one matrix of a feed-forward layer."""
+    """A lower bound of the number of parameters from the configuration: embeddings and one feed-forward matrix."""
     config, count = workload.config, 0
     if (text := text_of(config, workload.family)) is not None:
         own = _part(config, TEXT_PARTS) or config
@@ -147,7 +146,7 @@ def least_parameter_count(workload: Workload) -> int:
 
 
 def activation_bytes(cell: Cell, point: Point) -> int:
-    """The least memory of a call at the point, besides the weights."""
+    """The minimum memory of a call at the point, without the weights."""
     config, batch, axes = cell.workload.config, point.batch_size, point.axes
     vision, text = vision_of(config), text_of(config, cell.workload.family)
     size, moments = int(axes.get("image_size", 0)), [0]
@@ -162,7 +161,7 @@ def activation_bytes(cell: Cell, point: Point) -> int:
 
 
 def cache_values(text: Text, batch: int, prompt: int, new: int) -> int:
-    """Keys and values in the cache after the prompt and `new` tokens."""
+    """Number of cached keys and values after the prompt and `new` tokens."""
     per_token = 2 * text.cached_layers * batch * text.key_value_heads * text.head_size
     if text.cross_attends:
         return per_token * (prompt + new)
@@ -198,17 +197,17 @@ HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_atten
 HEAD_SIZE = ("head_dim", "d_kv")
 INTERMEDIATE = ("intermediate_size", "encoder_ffn_dim", "ffn_dim", "d_ff", "n_inner", "hidden_dim")
 EMBEDDING_WIDTHS = ("embedding_size", "word_embed_proj_dim", "d_embed", "emb_dim")
-"""Of models whose embeddings are narrower than their layers."""
+"""Keys of models whose embeddings are narrower than their layers."""
 TEXT_PARTS = ("text_config", "generator")
 VISION_PARTS = ("vision_config", "image_config")
 
 SAMPLES_PER_S = 16_000
-"""The rate that the speech models of transformers take."""
+"""The sampling rate of transformers' speech models."""
 
 COLOURS = 3
 
 LATENT_PIXELS = 8
-"""Pixels a side of a latent's value: the autoencoders of Stable Diffusion and DiT halve a picture three times."""
+"""Pixels per latent and side: the autoencoders of Stable Diffusion and DiT halve an image three times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,31 +216,32 @@ class Text:
 
     hidden: int
     intermediate: int
-    """Of a feed-forward layer that every token passes; 0 with experts, each of which gets some tokens."""
+    """Width of a feed-forward layer that every token passes; 0 with experts, each of which gets only some tokens."""
     heads: int
     key_value_heads: int
     head_size: int
     cached_layers: int
-    """Layers that keep keys and values."""
+    """Number of layers that cache keys and values."""
     vocabulary: int
     window: int | None
-    """Tokens in attention's window and so in the cache; None for all."""
+    """Tokens in attention's window and thus in the cache; None for all."""
     cross_attends: bool
-    """An encoder-decoder: the prompt is cached once, for the decoder's cross-attention."""
+    """Whether it is an encoder-decoder, which caches the prompt once, for the decoder's cross-attention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vision:
-    """The part of a model that takes pictures."""
+    """The part of a model that takes images."""
 
     hidden: int
     intermediate: int
     patch: int
-    """Pixels a side; 0 unless pictures are one sequence of patches (convolutions, stages of several widths)."""
+    """Pixels per side of a patch; 0 unless images become one sequence of patches (not for convolutions or stages of
+    several widths)."""
 
 
 def text_of(config: Mapping[str, Json], family: Family | None) -> Text | None:
-    """The model's text part; None for one that takes no text."""
+    """The model's text part; None if it does not take text."""
     own = _part(config, TEXT_PARTS) or config
     vocabulary, hidden, heads = _number(own, "vocab_size"), _number(own, *HIDDEN), _number(own, *HEADS)
     if not vocabulary or not hidden:
@@ -263,7 +263,7 @@ def text_of(config: Mapping[str, Json], family: Family | None) -> Text | None:
 
 
 def vision_of(config: Mapping[str, Json]) -> Vision | None:
-    """The model's vision part; None for one that takes no pictures."""
+    """The model's vision part; None if it does not take images."""
     own = _part(config, VISION_PARTS) or (config if "num_channels" in config or "image_size" in config else None)
     if own is None:
         return None
@@ -272,14 +272,15 @@ def vision_of(config: Mapping[str, Json]) -> Vision | None:
 
 
 def pixels(config: Mapping[str, Json], size: int) -> int:
-    """Values of one picture as an input: three colours, or the latents of a diffusion model."""
+    """Number of values of one image as an input: three colours, or the latents of a diffusion model."""
     if "_class_name" in config:
         return _number(config, "in_channels") * (size // LATENT_PIXELS) ** 2
     return COLOURS * size**2
 
 
 def sound_values(config: Mapping[str, Json], seconds: float) -> int:
-    """Values of one sound as an input and after the first convolution (wav2vec2's `conv_dim`, `conv_stride`)."""
+    """Number of values of one sound as an input and after the first convolution (wav2vec2's `conv_dim`,
+    `conv_stride`)."""
     samples = int(seconds * SAMPLES_PER_S)
     channels, strides = config.get("conv_dim"), config.get("conv_stride")
     if isinstance(channels, list) and isinstance(strides, list) and channels and strides:
@@ -294,19 +295,19 @@ def _part(config: Mapping[str, Json], names: tuple[str, ...]) -> Mapping[str, Js
 
 
 def _number(config: Mapping[str, Json], *names: str) -> int:
-    """The first positive whole number under the names, else 0."""
+    """The first positive integer under the names, else 0."""
     values = (config.get(name) for name in names)
     return next((v for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 0), 0)
 
 
 def _key_value_heads(config: Mapping[str, Json], heads: int) -> int:
-    """Grouped queries share heads; with `multi_query` (Falcon, BigCode) all of them share one."""
+    """Grouped queries share heads; with `multi_query` (Falcon, BigCode) all queries share one."""
     if config.get("multi_query") is True and config.get("new_decoder_architecture") is not True:
         return 1
     return _number(config, "num_key_value_heads", "num_kv_heads") or heads
 
 
 def _window(config: Mapping[str, Json]) -> int | None:
-    """The shortest window: a lower bound even where some layers see everything."""
+    """The shortest window, which is a lower bound even if some layers see all tokens."""
     window = _number(config, "sliding_window")
     return window if window and config.get("use_sliding_window") is not False else None

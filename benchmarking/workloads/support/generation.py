@@ -1,9 +1,9 @@
-"""Calls of torch models: one forward pass, or greedy generation (prefill, argmax, then a decode step a token).
+"""Calls of torch models: one forward pass, or greedy generation (prefill, argmax, then one decode step per token).
 
-Generation is a loop of ours instead of the library's `generate`, so that the moment a token reaches the host is known,
-no stop token ends a call early, and only the model is timed. The tokens are those of `generate(do_sample=False)`. A
-token on the host is what a user sees, but waiting for each one leaves the device idle in between: calls that do not
-stream (`FamilyOperation.streams`) wait for the first and the last one only.
+The generation loop replaces the library's `generate`, so that the time when each token reaches the host is known, no
+stop token ends a call early, and only the model is timed. The tokens equal those of `generate(do_sample=False)`. A
+token on the host is what a user sees, but waiting for each one leaves the device idle in between. Calls that do not
+stream (`FamilyOperation.streams`) only wait for the first and last token.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Point
 
 CACHES = ("dynamic", "static")
-"""Kinds of key-value cache, the default first. Each makes a cell."""
+"""Kinds of key-value cache, the default first. Each kind is a separate cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +29,14 @@ class Generated:
     tokens: tuple[tuple[int, ...], ...]
     """Batch x new tokens."""
     prefill_logits: Any
-    """Of the last prompt position, batch x vocabulary: comparable between runtimes, whichever tokens they pick."""
+    """Logits of the last prompt position, batch x vocabulary: comparable between runtimes, whichever tokens they
+    pick."""
     last_logits: Any
-    """Of the last step. An earlier NaN reaches them through the cache, so these are checked."""
+    """Logits of the last step. These are checked, because an earlier NaN reaches them through the cache."""
 
 
 class GreedyGeneration(FamilyOperation):
-    """The loop that decoder-only and encoder-decoder models share."""
+    """The loop shared by decoder-only and encoder-decoder models."""
 
     def __init__(self, point: Point) -> None:
         if point.new_tokens is None:
@@ -56,29 +57,30 @@ class GreedyGeneration(FamilyOperation):
 
     @abstractmethod
     def decode(self, tokens: Any) -> Any:
-        """Process one token a sequence (batch x 1); returns the next logits, batch x vocabulary."""
+        """Process one token per sequence (batch x 1); returns the next logits, batch x vocabulary."""
 
     def reset(self) -> None:
-        """Release the last call's cache. A call starts with an empty one, whose cost is the call's."""
+        """Release the last call's cache. A call starts with an empty cache and includes its cost."""
         self._cache = None
 
     def run(self, mark: Mark) -> Generated:
         self.encode(mark)
         logits = prefill_logits = self.prefill()
         if not self.streams:
-            return self._together(mark, prefill_logits)
+            return self._without_streaming(mark, prefill_logits)
         steps: list[list[int]] = []
         while True:
             tokens = logits.argmax(dim=-1, keepdim=True)
-            steps.append(tokens[:, 0].tolist())  # brings the token to the host, which waits for the device
+            steps.append(tokens[:, 0].tolist())  # copies the token to the host, which waits for the device
             mark("token")
             if len(steps) == self._steps:
                 break
             logits = self.decode(tokens)
         return Generated(tokens=tuple(zip(*steps, strict=True)), prefill_logits=prefill_logits, last_logits=logits)
 
-    def _together(self, mark: Mark, prefill_logits: Any) -> Generated:
-        """The rest of a call that waits for the device twice: for the first token, and for all others at the end."""
+    def _without_streaming(self, mark: Mark, prefill_logits: Any) -> Generated:
+        """The rest of a call that waits for the device only twice: for the first token, and for all others at the
+        end."""
         import torch
 
         logits = prefill_logits
@@ -112,10 +114,10 @@ def _rows(tokens: list[list[int]]) -> tuple[tuple[int, ...], ...]:
 
 
 class DecoderGeneration(GreedyGeneration):
-    """A decoder-only model's: the prompt goes through the same layers as the tokens after it.
+    """Generation with a decoder-only model: the prompt passes through the same layers as the tokens after it.
 
-    No attention mask is passed, because nothing is padded: positions then come from the cache's length, and prefill
-    uses the causal kernel, as with a mask of ones.
+    No attention mask is passed, because nothing is padded. Positions then follow from the cache's length, and the
+    prefill uses the causal kernel, as with a mask of ones.
     """
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
@@ -146,9 +148,10 @@ class DecoderGeneration(GreedyGeneration):
 
 
 class EncoderDecoderGeneration(GreedyGeneration):
-    """An encoder-decoder model's: the phase encode, the decoder's first step as prefill, then a step a token.
+    """Generation with an encoder-decoder model: the phase encode, the decoder's first step as prefill, then one step
+    per token.
 
-    `inputs` are the encoder's. `prompt` has the first tokens of every sequence, by default the start token.
+    `inputs` are the encoder's. `prompt` holds the first tokens of every sequence, by default the start token.
     `encoded_length` is the length of the encoder's output, by default the input's.
     """
 
@@ -201,32 +204,32 @@ class EncoderDecoderGeneration(GreedyGeneration):
 
 
 def static_cache(model: Any, length: int) -> Any:
-    """A static cache for `length` tokens. It allocates its memory in the first call, which is never timed, because only
+    """A static cache for `length` tokens. Its memory is allocated in the first call, which is never timed, because only
     the layers know their shapes; later calls clear and reuse it.
 
-    Raises UnsupportedError for a model that cannot use one.
+    Raises UnsupportedError if the model cannot use one.
     """
     from transformers import StaticCache
 
     if not getattr(model, "_can_compile_fullgraph", True):
-        raise UnsupportedError(f"{type(model).__name__} has no static cache: use the dynamic one")
+        raise UnsupportedError(f"{type(model).__name__} has no static cache: use --cache dynamic")
     return StaticCache(config=model.config, max_cache_len=length)
 
 
 def dynamic_caches(config: Any) -> Any:
-    """An encoder-decoder model's empty dynamic cache, of its own and of cross-attention."""
+    """An encoder-decoder model's empty dynamic cache, for self-attention and cross-attention."""
     from transformers import DynamicCache, EncoderDecoderCache
 
     return EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
 
 
 def last_logits_only(model: Any) -> dict[str, int]:
-    """The argument for logits of the last position alone, as in `generate`: a vocabulary is wide."""
+    """The argument for logits of only the last position, as in `generate`, since vocabularies are large."""
     return {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
 
 
 def start_token(model: Any) -> int:
-    """The first id of a decoder. Raises UnsupportedError when the model has none."""
+    """The first id of a decoder. Raises UnsupportedError if the model has none."""
     for config in (model.generation_config, model.config):
         for name in ("decoder_start_token_id", "bos_token_id"):
             value = getattr(config, name, None)
@@ -236,19 +239,19 @@ def start_token(model: Any) -> int:
 
 
 def takes(model: Any, argument: str) -> bool:
-    """Whether the model's forward has this argument; of a compiled wrapper, the wrapped model's."""
+    """Whether the model's forward has this argument; for a compiled wrapper, the wrapped model's."""
     return argument in inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
 
 
 OUTPUT_NAMES = ("logits", "last_hidden_state")
-"""The main tensor of an output, by its field in transformers' outputs."""
+"""Names of an output's main tensor, by its field in transformers' outputs."""
 
 
 class ForwardPass(FamilyOperation):
     """`model(**inputs)`.
 
     No attention mask is passed, because nothing is padded. With scaled-dot-product attention transformers then uses the
-    same kernel as for a mask of ones, which it drops after checking its values: on a GPU that check waits for the
+    same kernel as for a mask of ones, which it drops after checking its values; on a GPU that check would wait for the
     device. With eager attention a mask of ones may become a bias that is added in every layer.
     """
 

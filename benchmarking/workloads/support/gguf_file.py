@@ -1,7 +1,7 @@
 """The header of a GGUF file (llama.cpp's format): its metadata and tensors, read within limits.
 
-The file may be a stranger's, and engines map it into memory by what its header says. So every length is checked against
-the file before it is used, tensors have to lie in the file, and arrays (the vocabulary) are skipped unread. The format:
+The file may be untrusted, and engines map it into memory by its header. So every length is checked against the file
+before it is used, tensors must lie within the file, and arrays (the vocabulary) are skipped. The format:
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -26,9 +26,9 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_ENTRIES, MAX_TENSORS, MAX_NAME_BYTES, MAX_DIMENSIONS = 10_000, 100_000, 65_535, 4
 MAX_TEXT_BYTES = 1 << 20
-"""Of a value; the longest are chat templates of some 10 kB."""
+"""Size limit of a value; the longest are chat templates of about 10 kB."""
 MAX_DEPTH = 4
-"""Of arrays in arrays."""
+"""Nesting limit of arrays."""
 DEFAULT_ALIGNMENT = 32
 
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
@@ -37,7 +37,7 @@ _TEXT, _ARRAY = 8, 9
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A type of tensors: values of a block, and the bytes it takes."""
+    """A tensor type: the number of values in a block, and its bytes."""
 
     name: str
     block: int
@@ -80,7 +80,7 @@ TYPES: Mapping[int, TensorType] = MappingProxyType(
         39: TensorType("MXFP4", 32, 17),
     }
 )
-"""ggml_type -> type. The numbers and sizes are those of ggml.h and ggml-common.h."""
+"""Types by ggml_type. The numbers and sizes are those of ggml.h and ggml-common.h."""
 
 FILE_TYPES: Mapping[int, str] = MappingProxyType(
     {
@@ -105,55 +105,55 @@ FILE_TYPES: Mapping[int, str] = MappingProxyType(
         32: "BF16",
     }
 )
-"""general.file_type (llama_ftype of llama.h) -> the name that people know the file by: the mixture of types."""
+"""Common names of type mixtures by general.file_type (llama_ftype in llama.h)."""
 
 FLOAT_PRECISIONS: Mapping[str, Precision] = MappingProxyType({"F32": "float32", "F16": "float16", "BF16": "bfloat16"})
 
 
 def precision_of(name: str) -> Precision:
-    """The precision in whose series a type stands: the narrowest that has its bits. Q5_K_M and Q6_K are int8 so, Q3_K_M
-    is int4; their names keep them apart, and `bits_per_weight` says how many bits there really are."""
+    """The precision of the series that a type belongs to: the narrowest with enough bits. So Q5_K_M and Q6_K count as
+    int8 and Q3_K_M as int4; their names distinguish them, and `bits_per_weight` has the actual number of bits."""
     digits = re.search(r"[0-9]", name)
     return FLOAT_PRECISIONS.get(name) or ("int8" if digits is not None and int(digits[0]) > 4 else "int4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """A tensor of a file."""
+    """A tensor in a file."""
 
     name: str
     type: TensorType
     shape: tuple[int, ...]
     offset: int
-    """From the beginning of the tensors' bytes."""
+    """Offset from the start of the tensor data."""
 
     @property
     def values(self) -> int:
-        """How many values it has."""
+        """Number of values."""
         return prod(self.shape)
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in the file."""
+        """Size in the file."""
         return self.values // self.type.block * self.type.bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gguf:
-    """What the header of a file says."""
+    """The header of a file."""
 
     metadata: Mapping[str, Json]
-    """Values by key; of an array its length alone."""
+    """Values by key; for an array, only its length."""
     tensors: tuple[Tensor, ...]
 
     @property
     def architecture(self) -> str:
-        """llama.cpp's name of the architecture."""
+        """llama.cpp's name for the architecture."""
         return str(self.metadata.get("general.architecture", ""))
 
     @property
     def quantization(self) -> str:
-        """The name of the file's mixture of types; where the file does not say, its most common type."""
+        """The name of the file's type mixture, or its most common type if the file does not name one."""
         by_file = FILE_TYPES.get(_whole(self.metadata.get("general.file_type")))
         if by_file is not None:
             return by_file
@@ -165,21 +165,21 @@ class Gguf:
 
     @property
     def parameter_count(self) -> int:
-        """Values of all tensors."""
+        """Number of values in all tensors."""
         return sum(tensor.values for tensor in self.tensors)
 
     @property
     def weights_bytes(self) -> int:
-        """Bytes of all tensors, scales included."""
+        """Bytes of all tensors, including scales."""
         return sum(tensor.size_bytes for tensor in self.tensors)
 
     def of_architecture(self, key: str) -> Json:
-        """The value of a key of the architecture's: `context_length`."""
+        """The value of an architecture-specific key, such as `context_length`."""
         return self.metadata.get(f"{self.architecture}.{key}")
 
 
 def read_gguf(path: Path) -> Gguf:
-    """The header of a file. Raises FormatError for one that is no GGUF file, truncated or beyond the limits, and
+    """The header of a file. Raises FormatError if it is not a GGUF file, truncated or beyond the limits, and
     UnreadableError."""
     with open_regular(path) as file:
         return _Reader(file, path).read()
@@ -190,7 +190,7 @@ def _whole(value: Json) -> int:
 
 
 class _Reader:
-    """Reads a file from its beginning; every length is checked against what is left of it."""
+    """Reads a file from its start, checking every length against the remaining size."""
 
     def __init__(self, file: BufferedReader, path: Path) -> None:
         self._file = file
@@ -202,9 +202,11 @@ class _Reader:
             raise FormatError(f"{self._path} is not a GGUF file")
         version = self._number("<I")
         if version not in VERSIONS:
-            raise FormatError(f"{self._path}: version {version} of GGUF; read are {VERSIONS[0]} and {VERSIONS[1]}")
+            raise FormatError(
+                f"{self._path}: GGUF version {version} is not supported (supported: {VERSIONS[0]} and {VERSIONS[1]})"
+            )
         tensors = self._count("<Q", MAX_TENSORS, "tensors")
-        entries = self._count("<Q", MAX_ENTRIES, "entries of metadata")
+        entries = self._count("<Q", MAX_ENTRIES, "metadata entries")
         metadata = dict(self._entry() for _ in range(entries))
         found = tuple(self._tensor() for _ in range(tensors))
         self._check_places(found, metadata)
@@ -220,18 +222,18 @@ class _Reader:
         if kind == _ARRAY:
             return self._skipped(depth)
         if kind not in _SCALARS:
-            self._refuse(f"a value of the unknown type {kind}")
+            self._refuse(f"a value has unknown type {kind}")
         return self._number(_SCALARS[kind])
 
     def _skipped(self, depth: int) -> int:
-        """Skip an array: its length."""
+        """Skip an array and return its length."""
         kind, length = int(self._number("<I")), int(self._number("<Q"))
         if depth >= MAX_DEPTH:
-            self._refuse("arrays in arrays")
+            self._refuse("too deeply nested arrays")
         if kind in _SCALARS:
             self._skip(length * struct.calcsize(_SCALARS[kind]))
             return length
-        if length > self._left():  # every element takes bytes
+        if length > self._left():  # every element takes at least one byte
             self._refuse(f"an array of {length} elements")
         for _ in range(length):
             if kind == _TEXT:
@@ -239,7 +241,7 @@ class _Reader:
             elif kind == _ARRAY:
                 self._skipped(depth + 1)
             else:
-                self._refuse(f"an array of the unknown type {kind}")
+                self._refuse(f"an array has unknown type {kind}")
         return length
 
     def _tensor(self) -> Tensor:
@@ -248,16 +250,16 @@ class _Reader:
         shape = tuple(int(self._number("<Q")) for _ in range(dimensions))
         kind, offset = int(self._number("<I")), int(self._number("<Q"))
         if kind not in TYPES:
-            self._refuse(f"{name} is of the unknown type {kind}")
+            self._refuse(f"{name} has unknown type {kind}")
         if not all(0 < size < 1 << 40 for size in shape) or (shape and shape[0] % TYPES[kind].block):
-            self._refuse(f"{name} has shape {shape}, which {TYPES[kind].name} cannot have")
+            self._refuse(f"{name} has shape {shape}, which is invalid for {TYPES[kind].name}")
         return Tensor(name=name, type=TYPES[kind], shape=shape, offset=offset)
 
     def _check_places(self, tensors: tuple[Tensor, ...], metadata: Mapping[str, Json]) -> None:
-        """Every tensor has its bytes in the file, and none shares them."""
+        """Check that all tensors lie within the file without overlapping."""
         alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20:
-            self._refuse(f"an alignment of {alignment}")
+            self._refuse(f"invalid alignment {alignment}")
         begin = -(-self._file.tell() // alignment) * alignment
         end = 0
         for tensor in sorted(tensors, key=lambda one: one.offset):
@@ -265,12 +267,12 @@ class _Reader:
                 self._refuse(f"{tensor.name} overlaps another tensor")
             end = tensor.offset + tensor.size_bytes
         if begin + end > self._size and tensors:
-            raise FormatError(f"{self._path} is truncated: {self._size} bytes of {begin + end}. Fetch it again")
+            raise FormatError(f"{self._path} is truncated: {self._size} of {begin + end} bytes: fetch it again")
 
     def _count(self, kind: str, most: int, what: str) -> int:
         count = int(self._number(kind))
         if count > most:
-            self._refuse(f"{count} {what}, at most {most} are read")
+            self._refuse(f"{count} {what}, limit {most}")
         return count
 
     def _number(self, kind: str) -> int | float | bool:
@@ -281,18 +283,18 @@ class _Reader:
     def _text(self, most: int) -> str:
         length = int(self._number("<Q"))
         if length > most:
-            self._refuse(f"a text of {length} bytes, at most {most} are read")
+            self._refuse(f"a text of {length} bytes, limit {most}")
         return self._bytes(length).decode("utf-8", "replace")
 
     def _bytes(self, count: int) -> bytes:
         found = self._file.read(count)
         if len(found) < count:
-            raise FormatError(f"{self._path} is truncated: its header ends after {self._size} bytes. Fetch it again")
+            raise FormatError(f"{self._path} is truncated: its header exceeds {self._size} bytes: fetch it again")
         return found
 
     def _skip(self, count: int) -> None:
         if count > self._left():
-            self._refuse(f"{count} bytes where {self._left()} are left")
+            self._refuse(f"expected {count} more bytes, {self._left()} are left")
         self._file.seek(count, os.SEEK_CUR)
 
     def _left(self) -> int:

@@ -1,10 +1,10 @@
-"""Torch modules that come with their inputs instead of a configuration: those that a script calls, and those that a
-caller of the Python API has in hand.
+"""Torch modules with recorded inputs instead of a configuration: modules called by a script, and modules passed to the
+Python API.
 
-A workload of source "module" names where its module is found again: in the script at `path`, which is run up to the
-call, or, without a path, among the modules that this process was given. Its points are the recorded calls, and each
-has its own inputs, kept in the build cache under the hash of their values. So every runtime runs such a module like any
-other: live in torch, or exported at exactly the recorded shapes.
+A workload with source "module" records where its module can be found: in the script at `path`, which is run up to the
+call, or, without a path, among the modules passed in this process. Its points are the recorded calls. The inputs of
+each call are stored in the build cache under a hash of their values. So every runtime runs such a module like any
+other, live in torch or exported at exactly the recorded shapes.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
     import torch
 
 INPUTS_KIND = "inputs"
-"""The kind of the builds that hold the inputs of a call."""
+"""Kind of the builds that hold a call's inputs."""
 INPUTS_FILE = "inputs.npz"
 PREFIX = "input."
-"""Before the names in that file: numpy takes some words for arguments of its own."""
+"""Prefix of the names in that file, since numpy treats some names as its own arguments."""
 CALL_AXIS = "call"
-"""The axis that tells the calls of one module apart, where there are several: their number in the order they came."""
+"""The axis that distinguishes several calls of one module, by their number in order of occurrence."""
 TASK = "module-call"
 SHORT_HASH = 8
-"""Hex digits of a module's hash in names, as many as people type."""
+"""Hex digits of a module's hash in names, short enough to type."""
 MODEL_REVISION = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCall:
-    """A kind of call that a module is measured with."""
+    """A kind of call with which a module is measured."""
 
     point: Point
     signature: Mapping[str, str]
-    """Argument -> dtype and shape of a tensor ("float32[8, 8]"), the value or type of anything else."""
+    """For each argument, the dtype and shape of a tensor ("float32[8, 8]"), else its value or type."""
     inputs: str
     """Digest of the build with the values of the tensors."""
     executions: int
-    """How often the script called it so; 1 for a module that was given in Python."""
+    """Number of such calls in the script; 1 for a module passed in Python."""
 
     @property
     def takes_tensors(self) -> bool:
@@ -63,40 +63,40 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenModule:
-    """A module that was found or given, and its calls: what a workload's configuration holds."""
+    """A module found in a script or passed in Python, with its calls, as stored in a workload's configuration."""
 
     module_class: str
     kind: str
     """"torch module", "torch script", "transformers model" or "keras model"."""
     hash: str
-    """Of structure and weights: `script_runs.module_hash`."""
+    """Hash of structure and weights (`script_runs.module_hash`)."""
     parameter_count: int
     weights_bytes: int
     dtype: str | None
-    """Of the parameters; None for a module without any that are floating-point."""
+    """Dtype of the parameters; None for a module without floating-point parameters."""
     calls: tuple[RecordedCall, ...]
     script: str | None = None
-    """File name of the script; None for a module that was given in Python."""
+    """File name of the script; None for a module passed in Python."""
     script_arguments: tuple[str, ...] = ()
     line: int | None = None
-    """The script's line that called it first."""
+    """The line of the script with its first call."""
     number: int = 1
-    """Its number among the modules that the script calls down to `max_depth`."""
+    """Its number among the modules called by the script down to `max_depth`."""
     max_depth: int = 0
     depth: int = 0
     parent: int | None = None
-    """The number of the module that calls it; None where the script does."""
+    """The number of the module that calls it; None if the script does."""
     executions: int = 0
     seconds: float = 0.0
     """Time of all its calls in the script."""
     further_executions: int = 0
-    """Calls with further kinds of input, which are not measured."""
+    """Number of calls with other kinds of input, which are not measured."""
     sequence: BuildSequence | None = None
-    """The stages of its builds; None for those of the program."""
+    """The stages of its builds; None for benchhouse's own."""
 
     @property
     def short_hash(self) -> str:
-        """The hash as it is shown and typed."""
+        """The hash as shown to and typed by users."""
         return self.hash[:SHORT_HASH]
 
     @property
@@ -106,7 +106,7 @@ class GivenModule:
 
     @property
     def identity(self) -> dict[str, Json]:
-        """What makes it another configuration: class, kinds of input, arguments of the script. Not its place."""
+        """What identifies the configuration: class, kinds of input, arguments of the script, but not its location."""
         calls: list[Json] = [[call.point.label, dict(call.signature)] for call in self.calls]
         own: dict[str, Json] = {"module_class": self.module_class, "calls": calls}
         own["script_arguments"] = list(self.script_arguments)
@@ -129,13 +129,13 @@ class GivenModule:
 
 
 def given_module(workload: Workload) -> GivenModule:
-    """The module that a workload's configuration describes. Raises FormatError for another configuration."""
+    """The module described by a workload's configuration. Raises FormatError for any other configuration."""
     found: GivenModule = from_json(GivenModule, dict(workload.config), workload.model_id)
     return found
 
 
 def inputs_digest(workload: Workload, point: Point) -> str:
-    """What the values of the inputs at a point are kept under: other values have another digest."""
+    """The digest under which a point's input values are stored; it depends on the values."""
     return _call_at(given_module(workload), point).inputs
 
 
@@ -161,25 +161,25 @@ def described(module: torch.nn.Module, hash: str, calls: Sequence[RecordedCall],
 
 
 def recorded_calls(arguments: Sequence[CallArguments], executions: Sequence[int]) -> tuple[RecordedCall, ...]:
-    """The calls with these arguments, their inputs kept in the build cache."""
+    """The calls with these arguments, with inputs stored in the build cache."""
     return tuple(
         RecordedCall(
             point=_point(one, number if len(arguments) > 1 else None),
             signature=one.signature,
-            inputs=_kept(one),
+            inputs=_stored_inputs(one),
             executions=count,
         )
         for number, (one, count) in enumerate(zip(arguments, executions, strict=True), start=1)
     )
 
 
-def give(module: torch.nn.Module, workload: Workload, arguments: Sequence[CallArguments]) -> None:
-    """Keep a module and its calls for this process's `load`; as long as the module exists."""
+def register_module(module: torch.nn.Module, workload: Workload, arguments: Sequence[CallArguments]) -> None:
+    """Register a module and its calls for `load` in this process, for as long as the module exists."""
     _GIVEN[module] = (workload.revision or "", tuple(arguments))
 
 
 class GivenModules(WorkloadFamily):
-    """Modules that come with their inputs. It is no architecture, so no workload names it as its family."""
+    """Modules with recorded inputs. It is not an architecture, so no workload has it as its family."""
 
     name = "given modules"
     model_types = frozenset[str]()
@@ -202,8 +202,8 @@ class GivenModules(WorkloadFamily):
                 return {name.removeprefix(PREFIX): arrays[name] for name in arrays.files}
         except FileNotFoundError as error:
             raise BenchhouseError(
-                f"the inputs of {workload.model_id} at {point.label} are no longer in {BuildStore().root}: they were "
-                "deleted since the run began; run it again"
+                f"the inputs of {workload.model_id} at {point.label} were deleted from {BuildStore().root} during the "
+                "run: run it again"
             ) from error
 
     def model_class(self, workload: Workload) -> Any:
@@ -212,7 +212,7 @@ class GivenModules(WorkloadFamily):
         return torch.nn.Module
 
     def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
-        raise UnsupportedError(f"{workload.model_id} has no configuration that it could be built from")
+        raise UnsupportedError(f"{workload.model_id} has no configuration to build it from")
 
     def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
         about = given_module(workload)
@@ -230,7 +230,7 @@ class GivenModules(WorkloadFamily):
             raise UnsupportedError(str(self.check(workload, point)))
         now = _float_dtype(model)
         kept = calls[point.label].tensors
-        # Inputs follow the module's precision where they were in the module's own; others (float64 times) stay.
+        # Inputs in the module's own precision follow the requested one; others (such as float64 times) stay.
         dtypes = {
             name: now if tensor.dtype == own and now is not None else tensor.dtype for name, tensor in kept.items()
         }
@@ -240,7 +240,7 @@ class GivenModules(WorkloadFamily):
     def recipe(self, workload: Workload) -> Recipe | str:
         about = given_module(workload)
         if not all(call.takes_tensors for call in about.calls):
-            return f"{about.class_name} was called without a tensor: a graph of it would hold its output as a constant"
+            return f"{about.class_name} was called without tensors: its graph would be a constant"
         return Recipe(plan="forward", exporter=TORCH_EXPORTER, is_of_one_point=True)
 
     def outputs(self, output: Any) -> Mapping[str, Any]:
@@ -255,7 +255,7 @@ PLUGIN = GivenModules()
 
 
 class ModuleCall(FamilyOperation):
-    """`module(*positional, **named)`. What the module keeps between calls is left alone."""
+    """`module(*positional, **named)`. The module's state between calls is left alone."""
 
     def __init__(self, module: Any, point: Point, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         self.items_per_call = point.batch_size
@@ -285,35 +285,35 @@ def output_tensors(output: Any) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class _Held:
-    """Modules by themselves, so that nothing outlives its module."""
+class _Registry:
+    """Registered modules, compared by identity, whose entries do not outlive them."""
 
     given: WeakKeyDictionary[Any, tuple[str, tuple[CallArguments, ...]]] = field(default_factory=WeakKeyDictionary)
     calls: WeakKeyDictionary[Any, tuple[Any, dict[str, CallArguments]]] = field(default_factory=WeakKeyDictionary)
 
 
-_HELD = _Held()
-_GIVEN, _CALLS = _HELD.given, _HELD.calls
+_REGISTRY = _Registry()
+_GIVEN, _CALLS = _REGISTRY.given, _REGISTRY.calls
 
 
 def _of_script(workload: Workload, about: GivenModule) -> tuple[Any, tuple[CallArguments, ...]]:
-    """The module, taken out of a run of its script. Raises BenchhouseError for another one than was analysed."""
+    """The module, captured from a run of its script. Raises BenchhouseError if it differs from the analysed one."""
     script = Path(workload.path or "")
     seen = captured(script, about.script_arguments, about.max_depth, about.number, len(about.calls))
     if seen.hash != about.hash:
         raise BenchhouseError(
-            f"{script.name} made another model {about.number} than when it was analysed "
-            f"(hash {seen.hash[:SHORT_HASH]}, before {about.short_hash}): give it fixed seeds, or weights from a file"
+            f"{script.name} made a different model {about.number} than when it was analysed "
+            f"(hash {seen.hash[:SHORT_HASH]}, before {about.short_hash}): use fixed seeds, or weights from a file"
         )
     return seen.module, tuple(call.arguments for call in seen.calls)
 
 
 def _of_process(workload: Workload) -> tuple[Any, tuple[CallArguments, ...]]:
-    """A copy of a module that this process was given: it may be moved and converted."""
+    """A copy of a module passed in this process, which may then be moved and converted."""
     for module, (revision, arguments) in _GIVEN.items():
         if revision == workload.revision:
             return copy.deepcopy(module), arguments
-    raise BenchhouseError(f"{workload.model_id} was given in another process: call benchmark_model again")
+    raise BenchhouseError(f"{workload.model_id} was passed in another process: call benchmark_model again")
 
 
 def _call_at(about: GivenModule, point: Point) -> RecordedCall:
@@ -324,7 +324,8 @@ def _call_at(about: GivenModule, point: Point) -> RecordedCall:
 
 
 def _point(arguments: CallArguments, number: int | None) -> Point:
-    """The first dimension of the first tensor is the batch; the second of token ids is the sequence."""
+    """The point of a call: the first tensor's first dimension is the batch; the second dimension of token ids the
+    sequence."""
     tensors = list(arguments.tensors.values())
     shapes = [tensor.shape for tensor in tensors if tensor.dim() > 0]
     ids = [tensor.shape for tensor in tensors if tensor.dim() == 2 and _is_whole(tensor)]
@@ -339,8 +340,8 @@ def _is_whole(tensor: torch.Tensor) -> bool:
     return not tensor.is_floating_point() and not tensor.is_complex()
 
 
-def _kept(arguments: CallArguments) -> str:
-    """Keep the tensors of a call in the build cache: the digest of their build."""
+def _stored_inputs(arguments: CallArguments) -> str:
+    """Store a call's tensors in the build cache and return the digest of their build."""
     import numpy as np
 
     arrays = {name: _array(tensor) for name, tensor in arguments.tensors.items()}
@@ -358,7 +359,7 @@ def _kept(arguments: CallArguments) -> str:
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
-    """The values; of a type that numpy lacks (bfloat16) as float32, from which the call makes it again."""
+    """The values. Types that numpy lacks (bfloat16) become float32, which the call converts back."""
     try:
         array: np.ndarray = tensor.numpy()
     except TypeError:
@@ -367,7 +368,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _float_dtype(module: Any) -> Any:
-    """The dtype of the module's parameters; None for a module without any."""
+    """The dtype of the module's parameters; None if it has none."""
     found = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
     return next(found, None)
 

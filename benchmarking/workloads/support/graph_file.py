@@ -1,14 +1,14 @@
-"""A model that is a graph in a file: an `.onnx` file, an `.xml` file of OpenVINO, or a folder that was exported to one
-by an earlier version. Folders of this one say which model they are of (`exported_folder`).
+"""A model that is a graph file: an `.onnx` file, an OpenVINO `.xml` file, or a folder with one that was exported by an
+earlier version. Folders exported by this version name their model (`exported_folder`).
 
-Nothing is known of it but its graph, so its inputs are made from the shapes and types there: the first free dimension
-is the batch, dimensions named after height or width are the image's, those named after the past are 0, and any other
-free dimension is the sequence. Whole numbers stay below the number of rows of the table that they index.
+Only its graph is known, so inputs are made from the graph's shapes and types: the first free dimension is the batch,
+dimensions named after height or width are the image's, those named after the past are 0, and any other free dimension
+is the sequence. Integers stay below the number of rows in the table that they index.
 
-The file may be a stranger's. It is read by a process of its own, this module's `main`, which gets its path on stdin and
-answers in JSON. Weights in further files are read only where they lie beside it; a link, a path with folders in it and
-an operator of no known domain are refused, and no library of operators is ever loaded. Protobuf itself reads at most
-2 GB and 100 levels. What is measured is a copy in the build cache, made of what was checked.
+The file may be untrusted. It is read by a separate process, this module's `main`, which gets its path on stdin and
+answers in JSON. Weights in other files are read only from the same folder; links, paths with folders, and operators of
+unknown domains are rejected, and operator libraries are never loaded. Protobuf itself reads at most 2 GB and 100
+levels. The measured file is a copy in the build cache of the checked contents.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ if TYPE_CHECKING:
 MODULE = "benchmarking.workloads.support.graph_file"
 TASK = "graph"
 SUFFIXES = {".onnx": "onnx", ".xml": "openvino"}
-"""Suffix -> format. The weights of the second are in a .bin of the same name."""
+"""Formats by suffix. The weights of the second are in a .bin file of the same name."""
 MANIFEST = "bundle.json"
-"""In the folder of an export."""
+"""Names of manifest files in exported folders."""
 MAX_BYTES = {"onnx": 2_000_000_000, "openvino": 200_000_000}
-"""Of the file itself: what Protobuf reads; XML is larger in memory by a factor of ten and more."""
+"""Size limits of the file itself: Protobuf's own limit, and less for XML, which takes ten times as much memory and
+more."""
 MAX_TENSORS = 1000
-"""Inputs and outputs. Decoders with a cache have some hundred."""
+"""Limit of inputs and of outputs; decoders with a cache have a few hundred."""
 TIME_LIMIT_S = 300.0
 DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
-"""Domains of operators that runtimes have without further libraries."""
+"""Operator domains that runtimes support without additional libraries."""
 EMBEDDED_ENGINE = "EPContext"
-"""An operator that names a file with a vendor's compiled engine."""
+"""The operator that refers to a vendor's compiled engine in a file."""
 DEFAULT_SEQUENCE, DEFAULT_IMAGE = 128, 224
 DEFAULT_ROWS = 100
-"""Bound of whole numbers whose use is unknown."""
+"""Upper limit of integers whose use is unknown."""
 IMAGE_SIDES = re.compile(r"height|width|(^|_)[hw]$", re.IGNORECASE)
 SAMPLED = ("float16", "float32", "float64", "bfloat16")
 
@@ -67,11 +68,11 @@ class Input:
     """numpy's name."""
     shape: tuple[int | str, ...]
     rows: int | None = None
-    """Rows of the table that it indexes; None where that is unknown."""
+    """Rows of the table that it indexes; None if unknown."""
 
 
 class GraphFileFamily(WorkloadFamily):
-    """What a family tells of its models, for a graph in a file. It is no plugin: no configuration names it."""
+    """The family of graph files. It is not a plugin, since no configuration names it."""
 
     name = TASK
     model_types = frozenset()
@@ -91,7 +92,7 @@ class GraphFileFamily(WorkloadFamily):
     def check(self, workload: Workload, point: Point) -> str | None:
         only = self.only_batch_size(workload)
         if only is not None and point.batch_size != only:
-            return f"{workload.model_id} has a fixed batch of {only}: --batch-sizes {only}"
+            return f"{workload.model_id} has a fixed batch size: use --batch-sizes {only}"
         return None
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
@@ -122,9 +123,10 @@ FAMILY = GraphFileFamily()
 
 
 def graph_file_of(model_id: str) -> Path | None:
-    """The graph's file that a model id names: itself, or the one graph of an exported folder; None for anything else.
+    """The graph file named by a model id: the file itself, or the only graph of an exported folder; None for anything
+    else.
 
-    Raises UsageError for an export of several graphs that does not say which model they are of.
+    Raises UsageError for an export of several graphs that does not name their model.
     """
     path = Path(model_id).expanduser()
     if path.suffix in SUFFIXES and path.is_file():
@@ -135,15 +137,15 @@ def graph_file_of(model_id: str) -> Path | None:
     if len(graphs) != 1:
         raise UsageError(
             f"--model-id {model_id} is an export of {len(graphs)} graphs by an earlier version, whose {MANIFEST} does "
-            "not say which model they are of: export it again, or give one graph's file"
+            "not name the model: export it again, or give a single graph file"
         )
     return graphs[0].absolute()
 
 
 def graph_file_workload(model_id: str, path: Path, *, task: str | None, seed: int) -> Workload:
-    """A graph's file as a workload. Raises UsageError for another task and for a file that is refused."""
+    """A graph file as a workload. Raises UsageError for a task and for a rejected file."""
     if task not in (None, TASK):
-        raise UsageError(f"--task {task}: {model_id} is a graph in a file, whose task nobody knows: leave it out")
+        raise UsageError(f"--task {task}: {model_id} is a graph file, whose task is unknown: omit --task")
     try:
         config: dict[str, Json] = ask(MODULE, question=json.dumps(str(path)), limit_s=TIME_LIMIT_S)
     except ChildError as error:
@@ -164,36 +166,36 @@ def graph_file_workload(model_id: str, path: Path, *, task: str | None, seed: in
 
 
 def format_of(workload: Workload) -> str:
-    """The format of a graph's file."""
+    """The format of a graph file."""
     return str(workload.config["format"])
 
 
 def inputs_of(workload: Workload) -> tuple[Input, ...]:
-    """The inputs of a graph's file."""
+    """The inputs of a graph file."""
     listed: Any = workload.config["inputs"]
     return tuple(Input(**{**one, "shape": tuple(one["shape"])}) for one in listed)
 
 
 def copy_checked(workload: Workload, folder: Path) -> Path:
-    """Copy a graph's file, with its weights, into a folder: the copy. Raises BenchhouseError where it is not what was
-    described."""
+    """Copy a graph file and its weights into a folder and return the copy. Raises BenchhouseError if it differs from
+    its description."""
     source, digest = Path(workload.path or ""), hashlib.sha256()
     names: Any = workload.config["files"]
     for name in names:
-        check_beside(source, name)
+        check_same_folder(source, name)
         shutil.copyfile(source.parent / name, folder / name, follow_symlinks=False)
         _hash_into(digest, folder / name)
     if digest.hexdigest() != workload.config["sha256"]:
-        raise BenchhouseError(f"{source} has changed since it was described: start again")
+        raise BenchhouseError(f"{source} has changed since the start of the run: run again")
     return folder / source.name
 
 
 def _no_torch(workload: Workload) -> UnsupportedError:
-    return UnsupportedError(f"{workload.model_id} is a graph in a file, which has no torch model")
+    return UnsupportedError(f"{workload.model_id} is a graph file, which has no torch model")
 
 
 def _free_kinds(one: Input) -> Iterator[str]:
-    """The axis of each free dimension, in their order; "past" for one that is empty before the first call."""
+    """The axis of each free dimension, in order; "past" for a dimension that is empty before the first call."""
     for place, size in enumerate(one.shape):
         if isinstance(size, str):
             yield _kind(size, place)
@@ -208,7 +210,7 @@ def _kind(name: str, place: int) -> str:
 
 
 def _size(name: str, place: int, point: Point) -> int:
-    """The size of a free dimension; of a sum such as "past_length + sequence_length" that of its parts."""
+    """The size of a free dimension; for a sum such as "past_length + sequence_length", the sum of its parts."""
     if place and "+" in name:
         parts = [part.strip() for part in name.split("+")]
         return sum(int(part) if part.isdigit() else _size(part, place, point) for part in parts)
@@ -236,7 +238,7 @@ def _array(one: Input, point: Point, random: np.random.Generator) -> np.ndarray:
 
 
 def main() -> int:
-    """Describe the file on stdin, on stdout; or each of several, without their hashes."""
+    """Describe the file named on stdin, on stdout; or each of several files, without hashes."""
     try:
         asked = json.load(sys.stdin)
         several = [contents(Path(path)) for path in asked] if isinstance(asked, list) else None
@@ -248,8 +250,8 @@ def main() -> int:
 
 
 def described(path: Path) -> dict[str, Json]:
-    """What is known of a graph's file: its `contents` and the hash of its files. Raises BenchhouseError for a file that
-    is refused."""
+    """The description of a graph file: its `contents` and the hash of its files. Raises BenchhouseError for a rejected
+    file."""
     found = contents(path)
     digest = hashlib.sha256()
     for name in found["files"]:
@@ -258,16 +260,15 @@ def described(path: Path) -> dict[str, Json]:
 
 
 def contents(path: Path) -> dict[str, Any]:
-    """Format, inputs, outputs, files and the number of parameters. Raises BenchhouseError for a file that is
-    refused."""
+    """Format, inputs, outputs, files and the number of parameters. Raises BenchhouseError for a rejected file."""
     kind = SUFFIXES[path.suffix]
-    check_beside(path, path.name)
+    check_same_folder(path, path.name)
     if path.stat().st_size > MAX_BYTES[kind]:
-        raise BenchhouseError(f"{path.name} is larger than {MAX_BYTES[kind] / 1e6:g} MB, which is more than is read")
+        raise BenchhouseError(f"{path.name} is larger than the limit of {MAX_BYTES[kind] / 1e6:g} MB")
     found = _onnx(path) if kind == "onnx" else _openvino(path)
     for what in ("inputs", "outputs"):
         if not 0 < len(found[what]) <= MAX_TENSORS:
-            raise BenchhouseError(f"{path.name} has {len(found[what])} {what}: 1 to {MAX_TENSORS} are measured")
+            raise BenchhouseError(f"{path.name} has {len(found[what])} {what}: expected 1 to {MAX_TENSORS}")
     return {"format": kind, **found}
 
 
@@ -277,25 +278,25 @@ def _hash_into(digest: Any, path: Path) -> None:
             digest.update(block)
 
 
-def check_beside(path: Path, name: str) -> None:
-    """Raise BenchhouseError unless the name is that of a plain file in the folder of the graph's."""
+def check_same_folder(path: Path, name: str) -> None:
+    """Raise BenchhouseError unless the name is a plain file in the graph's folder."""
     if Path(name).name != name or name in ("", ".", ".."):
-        raise BenchhouseError(f"{path.name} refers to {name!r}: only files beside it are read")
+        raise BenchhouseError(f"{path.name} refers to {name!r}: only files in the same folder are read")
     try:
         status = (path.parent / name).lstat()
     except OSError as error:
-        raise BenchhouseError(f"{path.name} needs {name!r} beside it: {error.strerror}") from error
+        raise BenchhouseError(f"{path.name} needs {name!r} in the same folder: {error.strerror}") from error
     if not stat.S_ISREG(status.st_mode):
-        raise BenchhouseError(f"{name!r} is a link or no plain file: copy the file itself there")
+        raise BenchhouseError(f"{name!r} is a link or not a plain file: replace it by a copy of the file")
 
 
 def check_entities(path: Path) -> None:
     """Raise BenchhouseError for XML that is too large or defines entities, which may expand to any size."""
     if path.stat().st_size > MAX_BYTES["openvino"]:
-        raise BenchhouseError(f"{path.name} is larger than {MAX_BYTES['openvino'] / 1e6:g} MB: it is not read")
+        raise BenchhouseError(f"{path.name} is larger than the limit of {MAX_BYTES['openvino'] / 1e6:g} MB")
     content = path.read_bytes()
     if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
-        raise BenchhouseError(f"{path.name} defines entities, which no model of OpenVINO does: it is not read")
+        raise BenchhouseError(f"{path.name} defines XML entities, which OpenVINO models never do: it is rejected")
 
 
 def _onnx(path: Path) -> dict[str, Any]:
@@ -305,12 +306,12 @@ def _onnx(path: Path) -> dict[str, Any]:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except DecodeError as error:
-        raise BenchhouseError(f"{path.name} is no ONNX file: {first_line(error)}") from error
+        raise BenchhouseError(f"{path.name} is not an ONNX file: {first_line(error)}") from error
     _check_operators(path, model)
     tensors = list(_tensors(model))
     files = dict.fromkeys((path.name, *(_location(path, one) for one in tensors if one.data_location == one.EXTERNAL)))
     for name in files:
-        check_beside(path, name)
+        check_same_folder(path, name)
     weights = {one.name for one in model.graph.initializer}
     tables = _rows(model.graph)
     return {
@@ -327,7 +328,7 @@ def _onnx(path: Path) -> dict[str, Any]:
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
-    """All nodes, also those of graphs inside them."""
+    """All nodes, including those of subgraphs."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -336,7 +337,7 @@ def _nodes(graph: Any) -> Iterator[Any]:
 
 
 def _tensors(model: Any) -> Iterator[Any]:
-    """All tensors: weights, and values of attributes, in the graph, in graphs inside it and in functions."""
+    """All tensors (weights and attribute values) in the graph, its subgraphs and functions."""
     yield from _weights(model.graph)
     for node in (*_nodes(model.graph), *(node for function in model.functions for node in _nodes(function))):
         for attribute in node.attribute:
@@ -352,25 +353,29 @@ def _weights(graph: Any) -> Iterator[Any]:
 
 
 def _check_operators(path: Path, model: Any) -> None:
-    """Raise BenchhouseError for operators that need a library, and for engines in files of their own."""
+    """Raise BenchhouseError for operators that need a library, and for compiled engines in separate files."""
     own = {function.domain for function in model.functions}
     nodes = [*_nodes(model.graph), *(node for function in model.functions for node in _nodes(function))]
     unknown = sorted({f"{node.domain}.{node.op_type}" for node in nodes if node.domain not in DOMAINS | own})
     if unknown:
         named = ", ".join(unknown[:3])
-        raise BenchhouseError(f"{path.name} has operators of its own ({named}), whose libraries are not loaded")
+        raise BenchhouseError(f"{path.name} uses custom operators ({named}), whose libraries are never loaded")
     if any(node.op_type == EMBEDDED_ENGINE for node in nodes):
-        raise BenchhouseError(f"{path.name} holds a vendor's compiled engine ({EMBEDDED_ENGINE}), which is not loaded")
+        raise BenchhouseError(
+            f"{path.name} contains a vendor's compiled engine ({EMBEDDED_ENGINE}), which is never loaded"
+        )
 
 
 def _location(path: Path, tensor: Any) -> str:
-    """The file of a tensor's values. Raises BenchhouseError for a place that the file does not have."""
+    """The file of a tensor's values. Raises BenchhouseError if the values lie outside the file."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     name = str(entries.get("location", ""))
-    check_beside(path, name)
+    check_same_folder(path, name)
     begin, length = (int(entries.get(key) or 0) for key in ("offset", "length"))
     if begin < 0 or length < 0 or begin + length > (path.parent / name).stat().st_size:
-        raise BenchhouseError(f"{name!r} is shorter than {path.name} says: it is truncated, or another model's")
+        raise BenchhouseError(
+            f"{name!r} is shorter than {path.name} requires: it is truncated, or belongs to another model"
+        )
     return name
 
 
@@ -379,10 +384,10 @@ def _tensor(value: Any) -> dict[str, Json]:
 
     kind = value.type.tensor_type
     if not value.type.HasField("tensor_type"):
-        raise BenchhouseError(f"{value.name!r} is no tensor, which is all that is measured")
+        raise BenchhouseError(f"{value.name!r} is not a tensor: only tensors are supported")
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name
     if dtype == "object":
-        raise BenchhouseError(f"{value.name!r} takes text, which nothing can be made for")
+        raise BenchhouseError(f"{value.name!r} takes text, for which no input can be made")
     sizes = [
         one.dim_value if one.HasField("dim_value") and one.dim_value > 0 else one.dim_param or f"{value.name}_{place}"
         for place, one in enumerate(kind.shape.dim)
@@ -391,11 +396,11 @@ def _tensor(value: Any) -> dict[str, Json]:
 
 
 PASSED_ON = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten")
-"""Operators whose output has the values of their first input."""
+"""Operators that pass on the values of their first input."""
 
 
 def _rows(graph: Any) -> dict[str, int]:
-    """Input -> rows of the smallest table that it indexes (Gather of a weight)."""
+    """Rows of the smallest table that an input indexes (Gather of a weight), by input."""
     origin = {value.name: value.name for value in graph.input}
     sizes = {one.name: one.dims[0] for one in graph.initializer if one.dims}
     found: dict[str, int] = {}
@@ -413,11 +418,11 @@ def _openvino(path: Path) -> dict[str, Any]:
 
     check_entities(path)
     weights = path.with_suffix(".bin").name
-    check_beside(path, weights)
+    check_same_folder(path, weights)
     try:
         model = openvino.Core().read_model(str(path))
-    except RuntimeError as error:  # what OpenVINO raises for everything
-        raise BenchhouseError(f"OpenVINO does not read {path.name}: {last_line(error)}") from error
+    except RuntimeError as error:  # OpenVINO raises it for every failure
+        raise BenchhouseError(f"OpenVINO cannot read {path.name}: {last_line(error)}") from error
     constants = [one for one in model.get_ops() if one.get_type_name() == "Constant"]
     return {
         "inputs": [_port(port, place) for place, port in enumerate(model.inputs)],
@@ -428,7 +433,7 @@ def _openvino(path: Path) -> dict[str, Any]:
 
 
 def _port(port: Any, place: int) -> dict[str, Json]:
-    """An input or output of OpenVINO's model."""
+    """An input or output of an OpenVINO model."""
     names: Sequence[str] = sorted(port.get_names())
     name = names[0] if names else f"tensor_{place}"
     sizes = [

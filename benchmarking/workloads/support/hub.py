@@ -1,9 +1,9 @@
 """Models in Hugging Face's cache and on its hub.
 
 `look_up` and `fetch_...` run `main` in a child process, which prints JSON: huggingface_hub is too heavy for the
-supervisor, and a name that does not resolve must not hang it.
+supervisor, which must not hang on a name that does not resolve.
 
-`cached_models` lists the cache from its folders, which is faster than the library:
+`cached_models` lists the cache's folders, which is faster than the library:
 
     <hub cache>/models--<owner>--<name>/{blobs, refs, snapshots/<commit>/<file: a link to a blob, or the blob>}
 
@@ -30,10 +30,10 @@ NAME_PATTERN = re.compile(r"(\w([\w.-]*\w)?/)?\w([\w.-]*\w)?", re.ASCII)
 MAX_NAME_LENGTH = 96
 
 LOOK_UP_LIMIT_S = 20.0
-"""For the imports, the cache, and the hub's response about one small file."""
+"""Time limit for the imports, the cache, and the hub's response about one small file."""
 
 ANSWER_LIMIT_S = 5.0
-"""For the hub's first response; later it counts as unreachable."""
+"""Time limit for the hub's first response; after that it counts as unreachable."""
 
 WEIGHT_FILES = ["model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"]
 
@@ -49,7 +49,7 @@ class Found:
     """A model found in the cache or on the hub."""
 
     path: Path | None = None
-    """Folder of the snapshot of a model or pipeline; None when it was not found."""
+    """Folder of the snapshot of a model or pipeline; None if it was not found."""
     revision: str | None = None
     """The hub's commit."""
     why_not: str | None = None
@@ -57,28 +57,28 @@ class Found:
 
 
 def may_be_hub_name(name: str) -> bool:
-    """Whether the hub could have a model of this name: "model" or "owner/model"."""
+    """Whether this could be a model's name on the hub: "model" or "owner/model"."""
     return NAME_PATTERN.fullmatch(name) is not None and len(name) <= MAX_NAME_LENGTH
 
 
 def look_up(name: str) -> Found:
     """The model's configuration, from the cache or the hub, within `LOOK_UP_LIMIT_S`."""
-    return _ask("look-up", name, limit_s=LOOK_UP_LIMIT_S)
+    return _run_child("look-up", name, limit_s=LOOK_UP_LIMIT_S)
 
 
 def fetch_processors(name: str, revision: str) -> Found:
-    """The files of the model's tokenizer and processors at a commit, from the cache or the hub. They are optional: a
-    model runs on seeded inputs without them."""
-    return _ask("processors", name, revision, limit_s=LOOK_UP_LIMIT_S)
+    """The files of the model's tokenizer and processors at a commit, from the cache or the hub. They are optional:
+    without them a model runs on seeded inputs."""
+    return _run_child("processors", name, revision, limit_s=LOOK_UP_LIMIT_S)
 
 
 def fetch_weights(name: str, revision: str) -> Found:
     """The model's safetensors weights at a commit, with the files of its tokenizer and processors, from the cache or
     the hub, without a time limit.
 
-    Progress goes to stderr. With `why_not`, the folder may still be there.
+    Progress goes to stderr. The folder may be set even if there is a `why_not`.
     """
-    return _ask("weights", name, revision, limit_s=None)
+    return _run_child("weights", name, revision, limit_s=None)
 
 
 def is_offline() -> bool:
@@ -86,19 +86,19 @@ def is_offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
-def _ask(*arguments: str, limit_s: float | None) -> Found:
+def _run_child(*arguments: str, limit_s: float | None) -> Found:
     try:
         answer = ask("benchmarking.workloads.support.hub", *arguments, limit_s=limit_s, show_stderr=True)
     except ChildTimeLimitError:
         return Found(why_not=f"the hub did not answer within {limit_s:g} s")
     except ChildError as error:
-        raise BenchhouseError(f"the look-up of {arguments[1]} on the hub failed: {error}") from error
+        raise BenchhouseError(f"looking up {arguments[1]} on the hub failed: {error}") from error
     path = answer["path"]
     return Found(path=None if path is None else Path(path), revision=answer["revision"], why_not=answer["why_not"])
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`look-up NAME`, `processors NAME REVISION` or `weights NAME REVISION`; prints one line of JSON."""
+    """Run `look-up NAME`, `processors NAME REVISION` or `weights NAME REVISION`, and print one line of JSON."""
     actions: Mapping[str, Callable[..., tuple[str | None, str | None]]] = {
         "look-up": _look_up,
         "processors": _processors,
@@ -119,7 +119,7 @@ def _look_up(name: str) -> tuple[str | None, str | None]:
     path, why_not = _snapshot(name, CONFIG_FILES, local_files_only=False)
     if path is None or has_config(model_folder(Path(path))):
         return path, why_not
-    return None, "the hub's model has no config.json"
+    return None, "the model on the hub has no config.json"
 
 
 def _processors(name: str, revision: str) -> tuple[str | None, str | None]:
@@ -139,7 +139,7 @@ def _weights(name: str, revision: str) -> tuple[str | None, str | None]:
             _processors(name, revision)
             return path, None
     except BenchhouseError as error:
-        why_not = str(error)  # incomplete in the cache, to be completed from the hub
+        why_not = str(error)  # incomplete in the cache: complete it from the hub
     if is_offline():
         return path, f"the local cache lacks weights ({why_not or 'no safetensors'}), and HF_HUB_OFFLINE is set"
     fetched, why_not = _snapshot(name, (*WEIGHT_FILES, *HUB_FILES), revision=revision, local_files_only=False)
@@ -147,7 +147,7 @@ def _weights(name: str, revision: str) -> tuple[str | None, str | None]:
 
 
 def _snapshot(name: str, patterns: Sequence[str], **options: Any) -> tuple[str | None, str | None]:
-    """The folder of the snapshot, or why there is none."""
+    """The folder of the snapshot, or the reason that there is none."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -160,15 +160,15 @@ def _snapshot(name: str, patterns: Sequence[str], **options: Any) -> tuple[str |
     try:
         path: str = snapshot_download(name, allow_patterns=list(patterns), etag_timeout=ANSWER_LIMIT_S, **options)
     except GatedRepoError:
-        return None, "the hub requires an account with access to it: hf auth login"
+        return None, "access requires an account: run hf auth login"
     except RepositoryNotFoundError:
-        return None, "the hub has no model of this name, or a private one: hf auth login"
+        return None, "the hub has no such model, or it is private: run hf auth login"
     except LocalEntryNotFoundError as error:
         return None, f"it is not in the local cache, and the hub is not reachable ({_short(error.__cause__ or error)})"
     except HFValidationError as error:
-        return None, f"it cannot be a name on the hub: {_short(error)}"
+        return None, f"it is not a valid name on the hub: {_short(error)}"
     except (HfHubHTTPError, OSError) as error:
-        return None, f"the hub answered with an error: {_short(error)}"
+        return None, f"the hub returned an error: {_short(error)}"
     return path, None
 
 
@@ -187,9 +187,9 @@ class CachedModel:
     model_id: str
     folder: Path
     size_bytes: int
-    """On disk, all commits together, shared files once."""
+    """Bytes on disk over all commits, counting shared files once."""
     weights_bytes: int
-    """Of the safetensors files of the newest commit; 0 where there are none."""
+    """Bytes of the newest commit's safetensors files; 0 if there are none."""
     revisions: tuple[str, ...]
     """Commits, newest first."""
 
@@ -206,7 +206,7 @@ def hub_cache_dir(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def cached_models(folder: Path) -> tuple[CachedModel, ...]:
-    """The models with a commit in the cache, by name. Raises StorageError when it cannot be read."""
+    """The models with a commit in the cache, by name. Raises StorageError if the cache cannot be read."""
     if not folder.is_dir():
         return ()
     try:

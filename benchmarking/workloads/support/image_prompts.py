@@ -1,8 +1,8 @@
-"""Prompts with pictures, by model: sizes, placeholder tokens and pixels.
+"""Prompts with images, by model: sizes, placeholder tokens and pixels.
 
-A prompt is a token of text, the picture (in Qwen2-VL between its start and end marks), and text up to the requested
-length. The picture has as many placeholder tokens as the vision part makes embeddings. FLAVA keeps picture and text
-apart, so that its prompts are text alone.
+A prompt is a token of text, the image (in Qwen2-VL between start and end marks), and text up to the requested length.
+The image has one placeholder token per embedding that the vision part makes. FLAVA separates image and text, so its
+prompts are text only.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 COLOURS = 3
 TEXT_BEFORE = 1
-"""Tokens before the picture: a prompt starts with a mark, or a speaker's name."""
+"""Tokens before the image: a prompt starts with a mark or a speaker's name."""
 TEXT_AFTER = 1
-"""The fewest tokens after it: a question."""
+"""Minimum number of tokens after it: a question."""
 
 
 class ImagePrompt(ABC):
     """The prompts of one model."""
 
     placeholder: int | None = None
-    """The token id in place of the picture's embeddings; None where there is none."""
+    """The placeholder's token id; None if there is none."""
 
     def __init__(self, config: Mapping[str, Json]) -> None:
         self.config = config
@@ -39,37 +39,37 @@ class ImagePrompt(ABC):
     @property
     @abstractmethod
     def default_size(self) -> int:
-        """Default pixels a side of a picture."""
+        """Default pixels per side of an image."""
 
     @abstractmethod
     def wrong_size(self, size: int) -> str | None:
-        """None, or the sizes that the model takes, if not this one."""
+        """None, or the sizes that the model takes if this one is not among them."""
 
     @abstractmethod
     def tokens(self, size: int) -> int:
-        """Placeholders of a picture in the prompt."""
+        """Number of placeholders for an image in the prompt."""
 
     @abstractmethod
     def pixels(self, batch_size: int, size: int, generator: Any) -> dict[str, np.ndarray]:
-        """Pictures in a processor's form: normal values, by the names of the model's arguments."""
+        """Images as made by a processor: normal values, by the names of the model's arguments."""
 
     def marks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Ids right before and right after the placeholders."""
         return (), ()
 
     def shortest(self, size: int) -> int:
-        """The fewest tokens of a prompt with a picture of this size."""
+        """Minimum number of tokens in a prompt with an image of this size."""
         tokens = self.tokens(size)
         return TEXT_BEFORE + sum(map(len, self.marks())) + tokens + TEXT_AFTER if tokens else 1
 
     def input_ids(self, workload: Workload, point: Point, seed: int) -> np.ndarray:
-        """Random text, int64 of shape (batch_size, sequence_length), with the picture's placeholders in it."""
+        """Random text, int64 of shape (batch_size, sequence_length), including the image's placeholders."""
         vocabulary = self.text.get("vocab_size")
         named = {} if self.placeholder is None else {"image_token_id": self.placeholder}
         inner = replace(
             workload,
             vocab_size=vocabulary if isinstance(vocabulary, int) else None,
-            config={**workload.config, **named},  # an id with a meaning is not used in text
+            config={**workload.config, **named},  # ids with a meaning are not used in text
         )
         ids = synthetic_inputs.token_ids(inner, point, seed)
         if self.placeholder is not None:
@@ -80,7 +80,7 @@ class ImagePrompt(ABC):
 
 
 class FixedImage(ImagePrompt):
-    """A picture of the only size that the vision part has positions for."""
+    """An image of the only size for which the vision part has positions."""
 
     vision_part: str
 
@@ -93,7 +93,7 @@ class FixedImage(ImagePrompt):
         return integer(self.vision, "image_size", 224)
 
     def wrong_size(self, size: int) -> str | None:
-        return None if size == self.default_size else f"pictures of {self.default_size} pixels a side only"
+        return None if size == self.default_size else f"only images of {self.default_size} x {self.default_size} pixels"
 
     def pixels(self, batch_size: int, size: int, generator: Any) -> dict[str, np.ndarray]:
         shape = (batch_size, integer(self.vision, "num_channels", COLOURS), size, size)
@@ -101,11 +101,11 @@ class FixedImage(ImagePrompt):
 
 
 class LlavaPrompt(FixedImage):
-    """A placeholder a patch; the vision part's summary token is left out ("default") or kept ("full")."""
+    """One placeholder per patch; the vision part's summary token is dropped ("default") or kept ("full")."""
 
     vision_part = "vision_config"
     towers: Mapping[str, int] = {"clip_vision_model": 1, "siglip_vision_model": 0}
-    """Supported vision parts, and how many summary tokens they have."""
+    """Supported vision parts, with their numbers of summary tokens."""
 
     def __init__(self, config: Mapping[str, Json]) -> None:
         super().__init__(config)
@@ -122,7 +122,7 @@ class LlavaPrompt(FixedImage):
 
 
 class FlavaPrompt(FixedImage):
-    """A picture apart from the text, which has no placeholders."""
+    """An image separate from the text, which has no placeholders."""
 
     vision_part = "image_config"
 
@@ -131,9 +131,9 @@ class FlavaPrompt(FixedImage):
 
 
 class Qwen2VLPrompt(ImagePrompt):
-    """A picture of any size in whole blocks of patches; each block (2 x 2 patches of 14 pixels) is one placeholder.
+    """An image of any size in whole blocks of patches; each block (2 x 2 patches of 14 pixels) is one placeholder.
 
-    Qwen2.5-VL's too: its different vision part has the same inputs and placeholders.
+    It also serves Qwen2.5-VL, whose different vision part has the same inputs and placeholders.
     """
 
     blocks_by_default = 16
@@ -151,7 +151,7 @@ class Qwen2VLPrompt(ImagePrompt):
 
     def wrong_size(self, size: int) -> str | None:
         block = self.patch * self.merge
-        return None if size % block == 0 else f"pictures of multiples of {block} pixels a side"
+        return None if size % block == 0 else f"images whose sides are multiples of {block} pixels"
 
     def tokens(self, size: int) -> int:
         return (size // (self.patch * self.merge)) ** 2
@@ -161,7 +161,7 @@ class Qwen2VLPrompt(ImagePrompt):
         return ((start,), (end,)) if start and end else ((), ())
 
     def pixels(self, batch_size: int, size: int, generator: Any) -> dict[str, np.ndarray]:
-        """The patches of all pictures in sequence, and each picture's number of patches in time, height and width."""
+        """The patches of all images in sequence, and each image's number of patches in time, height and width."""
         import numpy as np
 
         side = size // self.patch
@@ -179,9 +179,9 @@ PROMPTS: Mapping[str, type[ImagePrompt]] = {
     "qwen2_5_vl": Qwen2VLPrompt,
     "qwen2_vl": Qwen2VLPrompt,
 }
-"""By model type."""
+"""Prompts by model type."""
 
 
 def prompt_of(config: Mapping[str, Json]) -> ImagePrompt:
-    """The prompts of the model with this configuration."""
+    """The prompts for a model with this configuration."""
     return PROMPTS[str(config.get("model_type"))](config)

@@ -1,10 +1,10 @@
-"""A model's own tokenizer and processors: the inputs they make of real text, pictures and sound, and the time it takes.
+"""A model's own tokenizer and processors: inputs from real text, images and sound, and the time to make them.
 
 They are used if the model's folder has them (data files only: no code, no pickle). Without them a model runs on its
-family's seeded inputs, and `tokenize_ms` is missing with the reason.
+family's seeded inputs, and `tokenize_ms` is missing with a reason.
 
-2026-11-21: what they make replaces seeded inputs of the same shape, and nothing else changes. So a point is the same
-work with and without a tokenizer, and placeholders that a family puts among the ids stay where they are.
+2026-11-21: their outputs replace seeded inputs of the same shape; nothing else changes. So a point is the same work
+with and without a tokenizer, and placeholders that a family puts among the ids stay in place.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TOKENIZER_FILES = (
     "tokenizer.model",
     "sentencepiece.bpe.model",
 )
-"""Any of these holds a vocabulary. All other files of a tokenizer are optional."""
+"""Files that hold a vocabulary; one of them is required. All other tokenizer files are optional."""
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 HUB_FILES = (
@@ -50,10 +50,10 @@ HUB_FILES = (
     "added_tokens.json",
     "merges.txt",
 )
-"""Fetched along with a configuration."""
+"""Files that are fetched along with a configuration."""
 
 NAMES: Mapping[Modality, str] = {"text": "tokenizer", "image": "image_processor", "audio": "feature_extractor"}
-"""transformers' name of each."""
+"""transformers' names of the processors."""
 
 # Old enough to be in the public domain, and exactly documented.
 SOURCE = "Abraham Lincoln, Gettysburg Address, 19 November 1863 (the Bliss copy; public domain)"
@@ -78,33 +78,34 @@ that government of the people, by the people, for the people, shall not perish f
 """
 
 WORDS = tuple(TEXT.split())
-"""Split at white space; punctuation stays with its word."""
+"""The text split at white space, with punctuation attached to words."""
 
 ROW_STRIDE = 101
-"""Words between the starts of two rows. It shares no factor with the number of words, so that the text gives as many
-different rows as it has words; a prime far from 1 keeps neighbouring rows from being shifted copies."""
+"""Words between the starts of two rows. It has no common factor with the number of words, so there are as many
+different rows as words; being a prime far from 1, it keeps neighbouring rows from being shifted copies."""
 
 
 def passage(row: int, words: int) -> str:
-    """Words of the text for a row of a batch: each row has its own start, and the text repeats from its end."""
+    """Words of the text for a row of a batch. Each row starts at a different word, and the text wraps around."""
     start = row * ROW_STRIDE
     return " ".join(WORDS[(start + offset) % len(WORDS)] for offset in range(words))
 
 
 METRIC = "tokenize"
-"""The raw metric of the time to make the inputs of a call; its median is `tokenize_ms`."""
+"""Raw metric of the time to make a call's inputs; its median is `tokenize_ms`."""
 
 MIN_REPEATS, MAX_REPEATS = 5, 30
-"""Timed calls, after one to warm up. The median of five withstands two disturbed ones; 29 have a 90th percentile."""
+"""Minimum and maximum of timed calls, after one warm-up call. The median of five tolerates two outliers; 29 calls have
+a 90th percentile."""
 REPEAT_NS = 200_000_000
-"""After this time, no more than the fewest."""
+"""Time after which the minimum number of calls is enough."""
 
 ARRAY_NAMES: Mapping[Modality, tuple[str, ...]] = {
     "text": ("input_ids",),
     "image": ("pixel_values",),
     "audio": ("input_features", "input_values"),
 }
-"""Models' names of their inputs of each kind; of sound, a spectrogram or the waveform."""
+"""Names of the models' inputs by kind; for sound, a spectrogram or the waveform."""
 
 SOURCES: Mapping[Modality, str] = {
     "text": SOURCE,
@@ -113,23 +114,23 @@ SOURCES: Mapping[Modality, str] = {
 }
 
 Make = Callable[[], "np.ndarray"]
-"""Makes an input from text, pictures or sound: the part that is timed."""
+"""Makes an input from text, images or sound: the timed part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """The inputs of a call, and how the model's own tokenizer or processors make them."""
+    """The inputs of a call, and the functions by which the model's own tokenizer or processors make them."""
 
     arrays: Mapping[str, np.ndarray]
     makers: Mapping[Modality, Make] = field(default_factory=dict)
     why_not: Mapping[Modality, str] = field(default_factory=dict)
 
     def readings(self) -> Readings:
-        """`tokenize`: milliseconds to make the inputs of one call on the host, a sample each time they are made.
+        """`tokenize`: milliseconds to make the inputs of one call on the host, one sample per repetition.
 
         Included: tokenizing the texts of the whole batch, truncating them and building the array; the processor's call
-        on the whole batch of pictures or sounds. Excluded: the transfer to the device. For several kinds it is the sum,
-        and `tokenize_text_ms`, `tokenize_image_ms` and `tokenize_audio_ms` are the medians of its parts.
+        on the whole batch of images or sounds. Excluded: the transfer to the device. With several kinds it is the sum,
+        and `tokenize_text_ms`, `tokenize_image_ms` and `tokenize_audio_ms` are the medians of the parts.
         """
         if not self.makers:
             return Readings(missing={METRIC: "; ".join(dict.fromkeys(self.why_not.values()))})
@@ -142,21 +143,21 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processing:
-    """The tokenizer and processors of a loaded model, by kind."""
+    """A loaded model's tokenizer and processors, by kind."""
 
     processors: Mapping[Modality, Any] = field(default_factory=dict)
     why_not: Mapping[Modality, str] = field(default_factory=dict)
-    """Why a kind of the family's inputs is seeded."""
+    """Why inputs of a kind are seeded."""
 
     @property
     def verified(self) -> dict[str, Json]:
-        """Their classes and the sources of their input: `tokenizer` and `text_source`, ..."""
+        """The processors' classes and the sources of their inputs: `tokenizer` and `text_source`, ..."""
         classes: dict[str, Json] = {NAMES[kind]: type(one).__name__ for kind, one in self.processors.items()}
         sources: dict[str, Json] = {f"{kind}_source": SOURCES[kind] for kind in self.processors}
         return {**classes, **sources}
 
     def inputs(self, plugin: WorkloadFamily, workload: Workload, point: Point) -> Prepared:
-        """The inputs of a call. Raises BenchhouseError for another model's tokenizer."""
+        """The inputs of a call. Raises BenchhouseError if the tokenizer belongs to another model."""
         arrays = dict(plugin.inputs(workload, point, workload.seed))
         makers: dict[Modality, Make] = {}
         why_not = dict(self.why_not)
@@ -179,14 +180,15 @@ class Processing:
 def open_processing(workload: Workload, stage: Stage) -> Processing:
     """The tokenizer and processors in the model's folder; loading them is the stage `tokenizer` of the load.
 
-    Raises BenchhouseError for files that do not load. Where a package that they need is not installed, inputs are
-    seeded.
+    Raises BenchhouseError if files fail to load. If a required package is not installed, inputs are seeded.
     """
     processors: dict[Modality, Any] = {}
     why_not: dict[Modality, str] = {}
     for kind in kinds_of(workload.family):
         if workload.path is None or not present(Path(workload.path), kind):
-            why_not[kind] = f"{NOT_APPLICABLE}: the model has no {'tokenizer' if kind == 'text' else 'processor'} here"
+            why_not[kind] = (
+                f"{NOT_APPLICABLE}: the model's folder has no {'tokenizer' if kind == 'text' else 'processor'}"
+            )
             continue
         try:
             with stage("tokenizer"):
@@ -197,7 +199,7 @@ def open_processing(workload: Workload, stage: Stage) -> Processing:
 
 
 def kinds_of(family: Family | None) -> tuple[Modality, ...]:
-    """The kinds of input that a family's models take, and so the processors that they may have."""
+    """The kinds of input that a family's models take, and thus the processors that they may have."""
     plugin = family_named(family)
     return () if plugin is None else plugin.modalities
 
@@ -226,21 +228,21 @@ def load(folder: Path, kind: Modality) -> Any:
         return automatic.from_pretrained(library_path(str(folder)), local_files_only=True, trust_remote_code=False)
     except ImportError:
         raise
-    except Exception as error:  # not narrower: the tokenizers library raises bare Exception for a broken file
+    except Exception as error:  # the tokenizers library raises a bare Exception for a broken file
         raise BenchhouseError(
-            f"the {NAMES[kind].replace('_', ' ')} in {folder} does not load: {type(error).__name__}: "
-            f"{first_line(error)}. Fetch its files again, or remove them to run on seeded inputs"
+            f"cannot load the {NAMES[kind].replace('_', ' ')} in {folder}: {type(error).__name__}: "
+            f"{first_line(error)}. Fetch its files again, or remove them to use seeded inputs"
         ) from error
 
 
 def _text(tokenizer: Any, workload: Workload, point: Point, seeded: np.ndarray) -> Make:
-    """Ids of real text in place of the seeded ones; placeholders of pictures and sound stay."""
+    """Ids of real text instead of seeded ones; placeholders of images and sound stay."""
     import numpy as np
 
     free = ~np.isin(seeded, placeholder_ids(workload))
     lengths = set(free.sum(axis=-1).ravel().tolist())
     if seeded.ndim != 2 or len(lengths) != 1:
-        raise UnsuitableError(f"ids of shape {seeded.shape} are not a batch of equally long texts")
+        raise UnsuitableError(f"ids of shape {seeded.shape} are not a batch of texts with equal length")
     batch = text_batch(tokenizer, len(seeded), lengths.pop())
     _check_vocabulary(tokenizer, workload, int(batch.encode().max()))
 
@@ -271,19 +273,19 @@ MAKERS: Mapping[Modality, Callable[[Any, Workload, Point, np.ndarray], Make]] = 
 
 
 def _array(made: Mapping[str, Any], kind: Modality) -> np.ndarray:
-    """The array that a processor made, by any of its names."""
+    """The array made by a processor, under any of its possible names."""
     import numpy as np
 
     name = next((name for name in ARRAY_NAMES[kind] if name in made), None)
     if name is None:
-        raise UnsuitableError(f"the processor makes {', '.join(made)}, none of {', '.join(ARRAY_NAMES[kind])}")
+        raise UnsuitableError(f"the processor makes {', '.join(made)}, expected one of {', '.join(ARRAY_NAMES[kind])}")
     return np.asarray(made[name])
 
 
 def _fitting(made: np.ndarray, seeded: np.ndarray) -> np.ndarray:
-    """The array in the seeded one's dtype. Raises UnsuitableError for another shape."""
+    """The array in the seeded array's dtype. Raises UnsuitableError if the shapes differ."""
     if made.shape != seeded.shape:
-        raise UnsuitableError(f"the processor makes {made.shape} where the point asks for {seeded.shape}")
+        raise UnsuitableError(f"the processor makes shape {made.shape}, but the point needs {seeded.shape}")
     return made.astype(seeded.dtype)
 
 
@@ -293,12 +295,12 @@ def _check_vocabulary(tokenizer: Any, workload: Workload, largest: int) -> None:
     if size is not None and largest >= size:
         raise BenchhouseError(
             f"the {type(tokenizer).__name__} in {workload.path} makes id {largest}, but the model's vocabulary has "
-            f"{size}: it is another model's tokenizer"
+            f"{size} ids: it belongs to another model"
         )
 
 
 def _milliseconds(makers: Mapping[Modality, Make]) -> dict[Modality, list[float]]:
-    """The times of each maker, all of them in turns."""
+    """The times of each maker, which take turns."""
     for make in makers.values():
         make()
     found: dict[Modality, list[float]] = {kind: [] for kind in makers}
@@ -315,7 +317,7 @@ def _milliseconds(makers: Mapping[Modality, Make]) -> dict[Modality, list[float]
 
 
 def text_maker(tokenizer: Any, texts: Sequence[str], length: int | None) -> Callable[[], object]:
-    """What tokenizes these texts, each truncated to `length` tokens; None for no limit."""
+    """A function that tokenizes these texts, each truncated to `length` tokens (None for no limit)."""
     batch = list(texts)
     return lambda: tokenizer(
         batch,
@@ -328,13 +330,13 @@ def text_maker(tokenizer: Any, texts: Sequence[str], length: int | None) -> Call
 
 
 def token_count(tokenizer: Any, texts: Sequence[str]) -> int:
-    """Tokens of the longest of the texts, with the tokenizer's special ones."""
+    """Number of tokens in the longest text, including special tokens."""
     ids: list[list[int]] = text_maker(tokenizer, texts, None)()["input_ids"]  # type: ignore[index]
     return max(map(len, ids))
 
 
 def seconds_to_make(makers: Sequence[Callable[[], object]]) -> float:
-    """Seconds that the inputs of a call take to be made once."""
+    """Seconds to make the inputs of a call once."""
     start_ns = time.perf_counter_ns()
     for make in makers:
         make()
@@ -342,41 +344,41 @@ def seconds_to_make(makers: Sequence[Callable[[], object]]) -> float:
 
 
 MOST_WORDS_PER_TOKEN = 4
-"""If a passage of this many words a token still gives too few tokens, the tokenizer cannot read the text."""
+"""If a passage with this many words per token still yields too few tokens, the tokenizer cannot read the text."""
 
 
 class UnsuitableError(Exception):
-    """A tokenizer or processor cannot make the inputs of a point; the message says why."""
+    """A tokenizer or processor cannot make the inputs of a point. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextBatch:
-    """Texts of exactly `length` tokens each, special ones included, with at most one word truncated."""
+    """Texts of exactly `length` tokens each, including special tokens, with at most one truncated word."""
 
     tokenizer: Any
     texts: tuple[str, ...]
     length: int
 
     def encode(self) -> np.ndarray:
-        """Token ids, int64 of shape (rows, length): the texts tokenized, truncated and put into an array."""
+        """Tokenize, truncate and collect the texts as int64 ids of shape (rows, length)."""
         import numpy as np
 
         return np.array(_ids(self.tokenizer, list(self.texts), self.length), dtype=np.int64)
 
 
 def text_batch(tokenizer: Any, rows: int, length: int) -> TextBatch:
-    """A batch of different rows. Raises UnsuitableError when the tokenizer's special tokens leave no room for text, or
-    it makes too few tokens."""
+    """A batch of different rows. Raises UnsuitableError if the special tokens leave no room for text, or if the
+    tokenizer makes too few tokens."""
     special = tokenizer.num_special_tokens_to_add()
     if length <= special:
-        raise UnsuitableError(f"{length} tokens leave no room for text after the tokenizer's {special} special ones")
+        raise UnsuitableError(f"{length} tokens leave no room for text, as the tokenizer adds {special} special tokens")
     texts = tuple(passage(row, _words_needed(tokenizer, row, length)) for row in range(rows))
     return TextBatch(tokenizer=tokenizer, texts=texts, length=length)
 
 
 def _words_needed(tokenizer: Any, row: int, length: int) -> int:
-    """The fewest words of a row's text that give `length` tokens. Longer text would be tokenized only to be truncated,
-    and that time would count."""
+    """The minimum number of words in a row's text that yield `length` tokens. Longer text would be tokenized only to be
+    truncated, which would add to the time."""
 
     def is_enough(words: int) -> bool:
         (ids,) = _ids(tokenizer, [passage(row, words)], length)
@@ -384,12 +386,14 @@ def _words_needed(tokenizer: Any, row: int, length: int) -> int:
 
     most = next((length * factor for factor in (1, MOST_WORDS_PER_TOKEN) if is_enough(length * factor)), None)
     if most is None:
-        raise UnsuitableError(f"{MOST_WORDS_PER_TOKEN * length} words give the tokenizer fewer than {length} tokens")
+        raise UnsuitableError(
+            f"the tokenizer makes fewer than {length} tokens from {MOST_WORDS_PER_TOKEN * length} words"
+        )
     return bisect.bisect_left(range(most), True, key=is_enough)
 
 
 def _ids(tokenizer: Any, texts: list[str], length: int) -> list[list[int]]:
-    """The ids of each text, at most `length`, with the tokenizer's special ones."""
+    """The ids of each text, at most `length`, including special tokens."""
     encoded = tokenizer(
         texts, truncation=True, max_length=length, padding=False, return_attention_mask=False, verbose=False
     )

@@ -1,7 +1,7 @@
 """Seeded random weights, made in about the time it takes to write them.
 
-Every tensor has its own stream of numbers, seeded by the seed and the tensor's name. So the values depend on neither
-the order nor the number of threads, and are the same on every platform and in every precision (up to rounding).
+Every tensor has its own random stream, seeded by the seed and the tensor's name. So values do not depend on the order
+or the number of threads, and are the same on every platform and at every precision (up to rounding).
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ from typing import Any
 
 DEFAULT_STANDARD_DEVIATION = 0.02
 CHUNK_VALUES = 1 << 20
-"""4 MB of float32: fits into a core's share of the cache, and bounds the memory besides a half-precision model."""
+"""4 MB of float32: fits into a core's share of the cache, and limits the additional memory for a half-precision
+model."""
 
 RANDOM_INITIALISERS = frozenset({"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_"})
-"""torch's in-place random fills; without them, building a model takes milliseconds."""
+"""torch's in-place random fills. Without them, building a model takes milliseconds."""
 
 AS_CONSTRUCTED = frozenset(
     {"A_log", "D", "time_decay", "time_first", "time_mix_key", "time_mix_receptance", "time_mix_value"}
 )
-"""Parameters of recurrences (Mamba's, RWKV's) that keep their constructors' values, which are not random: a decay per
-channel, from fast to slow. Normal values would make every channel forget at the same rate."""
+"""Parameters of recurrences (Mamba, RWKV) that keep their constructors' values, which are not random: one decay per
+channel, from fast to slow. Normal values would make all channels forget at the same rate."""
 
 TIME_STEP_BIASES = ("dt_bias", "dt_proj.bias")
-"""Endings of the names of Mamba's biases of the time step."""
+"""Name suffixes of Mamba's time-step biases."""
 
 
 @contextmanager
 def skip_random_initialisation() -> Iterator[None]:
     """A context in which torch's random fills do nothing.
 
-    A model built in it has the usual structure and buffers, and parameters whose memory is untouched.
+    A model built in it has the usual structure and buffers, but uninitialized parameters.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -45,11 +46,11 @@ def skip_random_initialisation() -> Iterator[None]:
             name = getattr(func, "__name__", None)
             if name in RANDOM_INITIALISERS:
                 return args[0] if args else kwargs["tensor"]
-            if name == "linalg_qr":  # of an orthogonal fill: half a minute for a large embedding
+            if name == "linalg_qr":  # part of an orthogonal fill: half a minute for a large embedding
                 return args[0], args[0].new_empty(args[0].shape[-1], args[0].shape[-1])
             return func(*args, **kwargs)
 
-    # It redraws until every value is in bounds: without draws, that might never end.
+    # It redraws until all values are within bounds, which might never end without draws.
     truncated_normal = torch.nn.init._no_grad_trunc_normal_
     torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *_, **__: tensor
     try:
@@ -64,9 +65,9 @@ def fill(
 ) -> None:
     """Fill the model's parameters (those named in `only`, or all) with seeded values, in host memory.
 
-    Weights and biases are normal with the configuration's `initializer_range` (0.02 without one); the weights of
-    normalisation layers are 1 and their biases 0, as before training; the rates of recurrences are those of their
-    constructors (`AS_CONSTRUCTED`, `_fill_time_steps`). Shared parameters are filled once.
+    Weights and biases are normal with the configuration's `initializer_range` (default 0.02). Weights of normalisation
+    layers are 1 and their biases 0, as before training. Rates of recurrences keep their constructors' values
+    (`AS_CONSTRUCTED`, `_fill_time_steps`). Shared parameters are filled once.
     """
     import torch
 
@@ -82,14 +83,14 @@ def fill(
             torch.nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
         else:
             normal.append((name, parameter.detach()))
-    # Largest first, so that no thread ends with a big tensor.
+    # Largest first, so that no thread is left with a big tensor at the end.
     normal.sort(key=lambda item: -item[1].numel())
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         list(threads.map(lambda item: _fill_normal(item[1], seed, item[0], deviation), normal))
 
 
 def _fill_normal(tensor: Any, seed: int, name: str, standard_deviation: float) -> None:
-    """Normal values, made in float32 by chunks and rounded to the tensor's dtype when written."""
+    """Normal values, made in float32 chunks and rounded to the tensor's dtype when written."""
     import numpy as np
     import torch
 
@@ -125,5 +126,6 @@ def _deviation(model: Any) -> float:
 
 
 def _is_norm(module: Any) -> bool:
-    """LayerNorm, RMSNorm, T5LayerNorm, GroupNorm, BatchNorm2d, ...: every library's name for them has "Norm" in it."""
+    """Whether it is a normalisation layer: LayerNorm, RMSNorm, T5LayerNorm, GroupNorm, BatchNorm2d and all others have
+    "Norm" in their names."""
     return "norm" in type(module).__name__.lower()

@@ -38,9 +38,9 @@ class Source:
 
 
 def resolve(model_id: str, *, task: str | None = None, weights: WeightsChoice = "auto", seed: int = 0) -> Workload:
-    """The workload of a local folder, an exported one, a graph's or engine's file, a hub name or a name of the catalog.
+    """The workload of a local or exported folder, a graph or engine file, or a name on the hub or in the catalog.
 
-    Raises UsageError for an unknown name (with similar ones), a model of no family or a task that it does not have;
+    Raises UsageError for an unknown name (with similar ones), a model without a family or an unsupported task;
     StorageError and FormatError for missing or broken files.
     """
     path = Path(model_id).expanduser()
@@ -81,16 +81,16 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
         return _local(model_folder(folder.resolve()), weights)
     entry = catalog.find(model_id)
     if entry is not None and (weights == "random" or not entry.hub):
-        return _from_catalog(entry, weights, "the catalog has configurations only, and no hub has this model")
+        return _from_catalog(entry, weights, "the catalog has only configurations, and this model is not on the hub")
     if entry is None and folder.is_file():
         raise UsageError(f"--model-id {model_id} is a file: give the folder with {CONFIG_NAME} and the weights")
     if entry is None and not hub.may_be_hub_name(model_id):
-        raise UsageError(f"--model-id {model_id}: there is no such folder, and it cannot be a name on the hub")
+        raise UsageError(f"--model-id {model_id}: no such folder, and not a valid name on the hub")
     return _from_hub(model_id, entry, weights)
 
 
 def _local(folder: Path, weights: WeightsChoice) -> Source:
-    """A folder's model. Broken weights are an error even if they could be random: the folder was requested."""
+    """A folder's model. Broken weights are an error even if random ones are allowed, since the folder was requested."""
     config = read_config(folder)
     check_files(folder, (hub.hub_cache_dir(),))
     source = Source(kind="local", config=config, weights="random", path=folder)
@@ -132,7 +132,7 @@ def _from_hub(model_id: str, entry: catalog.Entry | None, weights: WeightsChoice
 def _with_hub_weights(source: Source, model_id: str, revision: str, weights: WeightsChoice) -> Source:
     fetched = hub.fetch_weights(model_id, revision)
     folder = source.path if fetched.path is None else model_folder(fetched.path)
-    assert folder is not None  # a source of kind hub has its folder
+    assert folder is not None  # a hub source has a folder
     why_not = fetched.why_not
     try:
         if weight_files(folder):
@@ -146,9 +146,9 @@ def _with_hub_weights(source: Source, model_id: str, revision: str, weights: Wei
 
 
 def _near(model_id: str) -> str:
-    """Similar names of the catalog, and how to list all."""
+    """Similar names in the catalog, and how to list all of them."""
     names = catalog.names()
     short = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(names)}
     close = difflib.get_close_matches(model_id.rsplit("/", 1)[-1].lower(), list(short), n=3)
     near = f"Did you mean {', '.join(short[name] for name in close)}? " if close else ""
-    return f"{near}The built-in models run without a hub: run_hardware_benchmark --list-models"
+    return f"{near}List the built-in models, which need no hub, with run_hardware_benchmark --list-models"

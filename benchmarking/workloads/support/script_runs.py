@@ -1,12 +1,12 @@
-"""Runs a Python script and watches the torch modules that it calls.
+"""Runs a Python script and records the torch modules that it calls.
 
-The script runs in this process as `python script.py` would run it: as `__main__`, with its own arguments, its folder
-first on the module path. So this belongs into a process of its own. Random generators are seeded before it starts, so
-that a script without a seed of its own makes the same weights and inputs each time; torch.compile is left out inside,
-because what is measured later is the module itself.
+The script runs in this process as with `python script.py`: as `__main__`, with its own arguments and its folder first
+on the module path. So this needs a process of its own. Random generators are seeded first, so a script without a seed
+makes the same weights and inputs each time. torch.compile is disabled inside, because the module itself is measured
+later.
 
-Modules are numbered in the order of their first calls, which is how a later run of the script finds one again
-(`captured`): the module and its inputs are taken out of the running script, and nothing is pickled.
+Modules are numbered in the order of their first calls. A later run of the script finds a module by its number
+(`captured`): the module and its inputs are taken from the running script, without pickling.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
 SEED = 0
 KERAS = "keras"
 KERAS_LAYER = "keras.src.layers.layer"
-"""The module of Keras 3 whose class Layer calls every layer; on the torch backend a layer is a torch module."""
+"""The Keras 3 module whose class Layer calls every layer; on the torch backend a layer is a torch module."""
 SYMBOL = "KerasTensor"
-"""The class of what Keras passes through layers when a model is put together, before it is called."""
+"""The class of the values that Keras passes through layers when a model is assembled, before it is called."""
 TRAINING = "training"
-"""The argument by which a call of Keras says whether it trains."""
+"""The argument of a Keras call that enables training mode."""
 TENSORFLOW = "tensorflow"
 MOST_SIGNATURES = 16
-"""Signatures of inputs that are kept for one module: each one is measured, which takes seconds."""
+"""Limit of recorded input signatures per module: each one is measured, which takes seconds."""
 NOT_A_NAME = re.compile(r"\W")
 
 
-class _Enough(BaseException):
-    """Ends the script when everything that is wanted has been seen. Not an Exception, which scripts catch."""
+class _Finished(BaseException):
+    """Ends the script once everything needed has been recorded. Not an Exception, which scripts may catch."""
 
 
 @dataclass(slots=True, eq=False)
 class SeenCall:
-    """The calls of a module with inputs of one signature: the first one's inputs, and their number."""
+    """A module's calls with inputs of one signature: the inputs of the first call, and the number of calls."""
 
     signature: Mapping[str, str]
-    """Input -> its dtype and shape, "float32[8, 8]"; of bool, int and None the value, of anything else its type."""
+    """For each input, its dtype and shape ("float32[8, 8]"), or the value of a bool, int or None, else the type."""
     arguments: CallArguments
     executions: int = 0
 
@@ -67,17 +67,17 @@ class SeenModule:
 
     module: torch.nn.Module
     number: int
-    """In the order of the first calls, from 1."""
+    """Number in the order of first calls, from 1."""
     depth: int
-    """0 for a module that the script itself calls, 1 for one that such a module calls, ..."""
+    """Call depth: 0 for a module called by the script itself, 1 for a module called by such a module, ..."""
     parent: int | None
     """The number of the module that called it first; None at depth 0."""
     line: int | None
-    """The line of the script in which it was called first."""
+    """The line of the script with its first call."""
     calls: list[SeenCall] = field(default_factory=list)
     """At most `MOST_SIGNATURES`."""
     further_executions: int = 0
-    """Calls with inputs of still other signatures."""
+    """Number of calls with other signatures."""
     seconds: float = 0.0
     """Time of all calls."""
     hash: str = ""
@@ -91,25 +91,25 @@ class SeenModule:
 
 @dataclass(slots=True)
 class ScriptRun:
-    """What a script did."""
+    """The outcome of running a script."""
 
     modules: list[SeenModule]
     error: str | None
-    """Why the script failed, with the line; None when it ended well, or was ended by `captured`."""
+    """Why the script failed, with the line; None if it succeeded or was ended by `captured`."""
     imports_tensorflow: bool = False
     elsewhere: str | None = None
-    """The first Keras model that did not compute in torch: its class, line, and what it computes in."""
+    """The first Keras model that did not compute in torch: its class, line and backend."""
 
 
 def watched(script: Path, arguments: Sequence[str], max_depth: int) -> ScriptRun:
-    """Run a script to its end; what it called down to `max_depth`, also when it failed on the way."""
+    """Run a script to its end. Returns what it called down to `max_depth`, even if it failed."""
     return _run(script, arguments, _Watch(script, max_depth))
 
 
 def captured(script: Path, arguments: Sequence[str], max_depth: int, number: int, calls: int) -> SeenModule:
-    """Run a script until its module of this number has been called with so many different signatures.
+    """Run a script until the module with this number has been called with `calls` different signatures.
 
-    Raises BenchhouseError when the script ends before that.
+    Raises BenchhouseError if the script ends before that.
     """
     watch = _Watch(script, max_depth, wanted=(number, calls))
     run = _run(script, arguments, watch)
@@ -117,14 +117,14 @@ def captured(script: Path, arguments: Sequence[str], max_depth: int, number: int
     if found is None or len(found.calls) < calls:
         ended = f"failed: {run.error}" if run.error else "ended"
         raise BenchhouseError(
-            f"{script.name} {ended} before its model {number} was called with {calls} kinds of input, as it was when "
-            "it was analysed: it does not do the same each time"
+            f"{script.name} {ended} before its model {number} was called with {calls} kinds of input, unlike when it "
+            "was analysed: make the script deterministic"
         )
     return found
 
 
 class CallArguments:
-    """The arguments of a call as a tree, its tensors replaced by names, so that it can be made again with others."""
+    """The arguments of a call as a tree with tensors replaced by names, to repeat the call with other tensors."""
 
     def __init__(self, module: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         import torch
@@ -161,8 +161,8 @@ class CallArguments:
 
 
 def module_hash(module: torch.nn.Module) -> str:
-    """SHA-256, in hex, of a module's structure (classes and settings of its parts) and of the values of its parameters
-    and buffers. Equal for the same model in another process."""
+    """SHA-256 (hex) of a module's structure (classes and settings of its parts) and of its parameter and buffer values.
+    Equal for the same model in another process."""
     digest = hashlib.sha256()
     for name, part in module.named_modules():
         kind = f"{type(part).__module__}.{type(part).__qualname__}"
@@ -186,18 +186,18 @@ def _update(digest: Any, tensor: Any) -> None:
 
 
 def is_keras(module: Any) -> bool:
-    """Whether a module is a layer or model of Keras."""
+    """Whether a module is a Keras layer or model."""
     return KERAS in {base.__module__.partition(".")[0] for base in type(module).__mro__}
 
 
 def is_state_of_keras(module: Any, parameter: torch.nn.Parameter) -> bool:
-    """Whether a parameter of a Keras model is no weight: Keras keeps counters and the seeds of dropout among them."""
+    """Whether a parameter of a Keras model is not a weight: Keras stores counters and dropout seeds as parameters."""
     return not parameter.is_floating_point() and is_keras(module)
 
 
 def _taken(module: Any, name: str, value: Any) -> Any:
-    """An argument as the call is made again with. Of a call of Keras an array is the tensor that Keras makes of it (a
-    graph would hold an array as a constant), and `training` is off: modules are measured in eval mode."""
+    """An argument in the form in which the call is repeated. In a Keras call, an array becomes the tensor that Keras
+    makes from it (a graph would treat an array as a constant), and `training` is off, as in eval mode."""
     import numpy as np
     import torch
 
@@ -220,10 +220,10 @@ def _described(value: Any) -> str:
 
 
 def _names(module: Any, paths: Sequence[tuple[Any, ...]]) -> list[str]:
-    """A name for each argument: that of the parameter, with the way into it ("x", "states_0")."""
+    """A name for each argument: its parameter's name plus the path inside it ("x", "states_0")."""
     try:
         parameters = list(inspect.signature(module.call if is_keras(module) else module.forward).parameters)
-    except (AttributeError, TypeError, ValueError):  # a forward of C++, a layer of Keras that inherits its call
+    except (AttributeError, TypeError, ValueError):  # a C++ forward, or a Keras layer with an inherited call
         parameters = []
     names: list[str] = []
     for side, first, *rest in paths:  # (0, position, ...) or (1, name, ...)
@@ -239,12 +239,12 @@ def _names(module: Any, paths: Sequence[tuple[Any, ...]]) -> list[str]:
 
 
 def _key(part: Any) -> str:
-    """A part of a path of torch's pytree: an index, a key or an attribute."""
+    """A part of a torch pytree path: an index, a key or an attribute."""
     return str(next(getattr(part, name) for name in ("idx", "key", "name") if hasattr(part, name)))
 
 
 class _Watch:
-    """Sees the calls of modules while a script runs."""
+    """Observes the module calls while a script runs."""
 
     def __init__(self, script: Path, max_depth: int, wanted: tuple[int, int] | None = None) -> None:
         self.modules: list[SeenModule] = []
@@ -259,7 +259,7 @@ class _Watch:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Inside, every call of a module comes through this watch."""
+        """Routes every module call through this object while inside."""
         import torch
 
         with ExitStack() as restored:
@@ -282,14 +282,14 @@ class _Watch:
         restored.callback(setattr, kind, "__call__", original)
 
     def called(self, original: Callable[..., Any], module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Make the call, and take it down if it is one of those to see."""
+        """Make the call, and record it if it is to be observed."""
         import torch
 
         stack: list[SeenModule] = self._local.__dict__.setdefault("stack", [])
-        if len(stack) > self._max_depth or self._is_left_out(module, stack):
+        if len(stack) > self._max_depth or self._is_ignored(module, stack):
             return original(module, *args, **named)
         if not isinstance(module, torch.nn.Module):
-            self._note_elsewhere(module, args)
+            self._record_other_backend(module, args)
             return original(module, *args, **named)
         arguments = CallArguments(module, args, named)
         if arguments.is_symbolic:
@@ -310,18 +310,16 @@ class _Watch:
         self._note(seen, call, time.perf_counter() - started_s)
         return output
 
-    def _note_elsewhere(self, layer: Any, args: Sequence[Any]) -> None:
-        """Take down the first call of a Keras layer on a backend that is not torch; not those that put a model
-        together."""
+    def _record_other_backend(self, layer: Any, args: Sequence[Any]) -> None:
+        """Record the first call of a Keras layer on a backend other than torch, ignoring calls that assemble a
+        model."""
         if self.elsewhere is None and not any(type(value).__name__ == SYMBOL for value in args):
             backend = sys.modules[KERAS].config.backend()
-            self.elsewhere = (
-                f"{type(layer).__name__} of Keras, called in line {_line_in(self._script)}, is on {backend}"
-            )
+            self.elsewhere = f"{type(layer).__name__} of Keras, called in line {_line_in(self._script)}, uses {backend}"
 
-    def _is_left_out(self, module: Any, stack: Sequence[SeenModule]) -> bool:
-        """Whether a call is not one of the script: of a wrapper that torch.compile made, which calls the module itself;
-        of a tracer; of a process that the script forked."""
+    def _is_ignored(self, module: Any, stack: Sequence[SeenModule]) -> bool:
+        """Whether to ignore a call: of a torch.compile wrapper, which calls the module itself; of a tracer; or in a
+        process forked by the script."""
         import torch
 
         is_same = bool(stack) and stack[-1].module is module
@@ -335,11 +333,11 @@ class _Watch:
             seen = SeenModule(
                 module=module, number=number, depth=len(stack), parent=parent, line=_line_in(self._script)
             )
-            self._known[id(module)] = seen  # which keeps the module, so that its id is not used again
+            self._known[id(module)] = seen  # keeps the module alive, so that its id is not reused
         return seen
 
     def _note(self, seen: SeenModule, call: SeenCall | None, seconds: float) -> None:
-        """Count a call that returned; None for one of too many signatures."""
+        """Count a call that returned; None for a call beyond the limit of signatures."""
         seen.seconds += seconds
         if call is None:
             seen.further_executions += 1
@@ -351,11 +349,11 @@ class _Watch:
             seen.calls.append(call)
         call.executions += 1
         if self._wanted is not None and (seen.number, len(seen.calls)) == self._wanted:
-            raise _Enough
+            raise _Finished
 
 
 class _ImportWatch(importlib.abc.MetaPathFinder):
-    """Has Keras' layers watched as soon as the script imports them, and notes an import of TensorFlow."""
+    """Observes Keras layers as soon as the script imports them, and records an import of TensorFlow."""
 
     def __init__(self, watch: _Watch, restored: ExitStack) -> None:
         self._watch, self._restored = watch, restored
@@ -372,8 +370,8 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
             execute = spec.loader.exec_module
 
             def executed(module: Any) -> None:
-                # Importing Keras draws random numbers, which a second run in this process, without the import, must not
-                # miss.
+                # Importing Keras draws random numbers; a second run in this process, which does not import it again,
+                # must start from the same state.
                 with _generators_kept():
                     execute(module)
                 if name == KERAS_LAYER:
@@ -384,18 +382,18 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
 
 
 def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
-    """Run the script under a watch."""
+    """Run the script while observing it."""
     error = None
     with _as_started(script, arguments), watch.active():
         try:
             runpy.run_path(str(script), run_name="__main__")
-        except _Enough:
+        except _Finished:
             pass
         except SystemExit as stop:
             error = None if stop.code in (None, 0) else _ending(stop.code)
         except KeyboardInterrupt:
             raise
-        except BaseException as problem:  # noqa: BLE001 - whatever a script raises is its own failure, and is reported
+        except BaseException as problem:  # noqa: BLE001 - anything that a script raises is its own failure, and is reported
             error = f"{_place(script, problem)}: {type(problem).__name__}: {problem}".strip()
     modules = sorted(watch.modules, key=lambda seen: seen.number)
     return ScriptRun(
@@ -405,9 +403,8 @@ def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
 
 @contextmanager
 def _as_started(script: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """Inside, the process looks to a script as if it had been started with it. What it changes of torch's arithmetic
-    and threads, which are chosen by the measurement, is undone; its folder stays on the module path for later
-    imports."""
+    """Makes the process look as if started with the script. Its changes to torch's arithmetic and threads, which the
+    measurement chooses, are undone; its folder stays on the module path for later imports."""
     import torch
 
     argv, stdin = sys.argv, sys.stdin
@@ -431,7 +428,7 @@ def _seed() -> None:
     import numpy as np
     import torch
 
-    if (keras := sys.modules.get(KERAS)) is not None:  # else layers of a second run in this process have other names
+    if (keras := sys.modules.get(KERAS)) is not None:  # else layers get other names in a second run in this process
         keras.utils.clear_session()
     random.seed(SEED)
     np.random.seed(SEED)
@@ -440,7 +437,7 @@ def _seed() -> None:
 
 @contextmanager
 def _generators_kept() -> Iterator[None]:
-    """Afterwards the random generators are in the state in which they were before."""
+    """Restores the state of the random generators afterwards."""
     import numpy as np
     import torch
 
@@ -460,7 +457,7 @@ def _wait() -> None:
 
 
 def _line_in(script: str) -> int | None:
-    """The line of the script that is running."""
+    """The currently running line of the script."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code.co_filename == script:
@@ -470,12 +467,12 @@ def _line_in(script: str) -> int | None:
 
 
 def _ending(code: object) -> str:
-    """What sys.exit was given: a number, or a message."""
+    """The argument of sys.exit in words: a number or a message."""
     return f"it ended with exit code {code}" if isinstance(code, int) else f"it ended: {code}"
 
 
 def _place(script: Path, error: BaseException) -> str:
-    """The script, and its line in which an error came up."""
+    """The script and its line in which an error occurred."""
     if isinstance(error, SyntaxError) and error.filename == str(script):
         return f"{script.name}, line {error.lineno}"
     line, trace = None, error.__traceback__

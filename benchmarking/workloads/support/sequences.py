@@ -1,13 +1,13 @@
-"""A build of one's own: the stages that a user's file gives, in their order.
+"""Custom builds: the stages given in a user's file, in order.
 
     def get_sequence():
         return ["export", "optimise", ("fold the scale", fold), "float16"]
 
-"export" comes first; the exporter of this program does it. "optimise" has ONNX Runtime rewrite the graph without the
-operators of one device. "float16" exports the model in half precision, "quantise" converts the graph to int8: both are
-the precision of what is built, and at most one of them is given, last. Anything else is a pair of a name and a function
-of the user's, which gets the path of the ONNX file and rewrites it in place. What is built is checked against the torch
-model like any export.
+"export" comes first and uses benchhouse's exporter. "optimise" makes ONNX Runtime rewrite the graph without
+device-specific operators. "float16" exports the model in half precision, "quantise" converts the graph to int8; both
+set the precision of the build, and at most one of them may be given, as the last stage. Anything else is a pair of a
+name and a user's function, which gets the path of the ONNX file and rewrites it in place. The build is checked against
+the torch model like any export.
 """
 
 from __future__ import annotations
@@ -38,30 +38,31 @@ class BuildSequence:
     path: str
     """Absolute."""
     sha256: str
-    """Of the file: another content is another build."""
+    """Hash of the file: different content is a different build."""
     stages: tuple[str, ...]
     precision: Precision | None = None
-    """That of what is built; None leaves it as it is."""
+    """The build's precision; None leaves it unchanged."""
 
 
 def read_sequence(path: Path) -> BuildSequence:
-    """The stages that a file gives. It is imported: only in child processes. Raises UsageError for another content."""
+    """The stages in a file. The file is imported, so call this only in child processes. Raises UsageError for invalid
+    content."""
     stages = [name for name, _ in _stages(path)]
     chosen = [PRECISIONS[name] for name in stages if name in PRECISIONS]
     if stages[:1] != [EXPORT] or stages.count(EXPORT) > 1:
-        raise UsageError(f"{path}: the first stage is {EXPORT!r}, once: got {', '.join(stages) or 'none'}")
+        raise UsageError(f"{path}: the first stage must be {EXPORT!r}, only once: got {', '.join(stages) or 'none'}")
     if len(chosen) > 1 or (chosen and stages[-1] not in PRECISIONS):
-        raise UsageError(f"{path}: one of {', '.join(PRECISIONS)} may be the last stage: got {', '.join(stages)}")
+        raise UsageError(f"{path}: only the last stage may be one of {', '.join(PRECISIONS)}: got {', '.join(stages)}")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return BuildSequence(path=str(path), sha256=digest, stages=tuple(stages), precision=chosen[0] if chosen else None)
 
 
 def rewrite(sequence: BuildSequence, graph: Path) -> None:
-    """Run the stages between export and conversion on an exported file. Raises BenchhouseError naming the stage that
-    failed, or when the file of the sequence has changed."""
+    """Run the stages between export and conversion on an exported file. Raises BenchhouseError with the name of a
+    failed stage, or if the file of stages has changed."""
     path = Path(sequence.path)
     if hashlib.sha256(path.read_bytes()).hexdigest() != sequence.sha256:
-        raise BenchhouseError(f"{path} changed since the run began: run it again")
+        raise BenchhouseError(f"{path} has changed since the start of the run: run again")
     for name, function in _stages(path):
         if function is None:
             continue
@@ -74,7 +75,7 @@ def rewrite(sequence: BuildSequence, graph: Path) -> None:
 
 
 def optimise(graph: Path) -> None:
-    """Have ONNX Runtime rewrite a file without the operators of one device."""
+    """Let ONNX Runtime rewrite a file without device-specific operators."""
     import onnxruntime
 
     target = graph.with_name(f"{graph.stem}.optimised.onnx")
@@ -89,13 +90,13 @@ def optimise(graph: Path) -> None:
 
 
 def _stages(path: Path) -> list[tuple[str, Rewrite | None]]:
-    """Name and function of each stage; None for what is no rewriting of the file."""
+    """Name and function of each stage; None for stages that do not rewrite the file."""
     function = getattr(_module(path), ENTRY, None)
     if not callable(function):
-        raise UsageError(f"{path}: no function {ENTRY}(), which returns the list of stages")
+        raise UsageError(f"{path}: expected a function {ENTRY}() that returns the list of stages")
     given = function()
     if not isinstance(given, Sequence) or isinstance(given, str):
-        raise UsageError(f"{path}: {ENTRY}() returns a list of stages: got {given!r}")
+        raise UsageError(f"{path}: {ENTRY}() must return a list of stages: got {given!r}")
     return [_stage(path, one) for one in given]
 
 

@@ -1,6 +1,6 @@
-"""Seeded inputs: token ids, pictures, sound, waveforms, spectrograms and pixel values, and the sizes that models take.
+"""Seeded inputs: token ids, images, sound, waveforms, spectrograms and pixel values, and the sizes that models take.
 
-All rows have the requested length, and nothing is padded. The same seed and point give the same values.
+All rows have the requested length; nothing is padded. The same seed and point give the same values.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 VOCABULARY_MARGIN = 20
-"""One in twenty ids is left out at either end of the vocabulary: special, unused and single-byte tokens are there
-(BERT's first 999, T5's last 128), and a configuration lists few of them."""
+"""The first and last twentieth of the vocabulary are not used: they hold special, unused and single-byte tokens (BERT's
+first 999, T5's last 128), few of which are listed in a configuration."""
 
 NOT_TEXT = frozenset({"audio", "image", "video", "vision"})
-"""Words in the keys of a configuration's placeholder ids."""
+"""Words in the configuration keys of placeholder ids."""
 
 
 def token_ids(workload: Workload, point: Point, seed: int) -> np.ndarray:
@@ -30,7 +30,7 @@ def token_ids(workload: Workload, point: Point, seed: int) -> np.ndarray:
     import numpy as np
 
     if point.sequence_length is None:
-        raise UsageError(f"{workload.model_id} takes text: a point needs a sequence length")
+        raise UsageError(f"{workload.model_id} takes text: the point needs a sequence length")
     if workload.vocab_size is None:
         raise UsageError(f"the configuration of {workload.model_id} has no vocab_size")
     margin = workload.vocab_size // VOCABULARY_MARGIN
@@ -41,19 +41,19 @@ def token_ids(workload: Workload, point: Point, seed: int) -> np.ndarray:
 
 
 def special_ids(workload: Workload) -> list[int]:
-    """The ids with a meaning in the configuration (`pad_token_id`, `eos_token_id`, ...), sorted."""
+    """The ids with a special meaning in the configuration (`pad_token_id`, `eos_token_id`, ...), sorted."""
     named = (value for key, value in workload.config.items() if key.endswith("_token_id"))
     return sorted({number for value in named for number in _numbers(value)})
 
 
 def placeholder_ids(workload: Workload) -> list[int]:
-    """The placeholder ids of pictures, video or sound in a prompt (`image_token_id`, `image_token_index`, ...)."""
+    """The placeholder ids of images, video or sound in a prompt (`image_token_id`, `image_token_index`, ...)."""
     named = {key: value for key, value in workload.config.items() if key.endswith(("_token_id", "_token_index"))}
     return sorted({n for key, value in named.items() if NOT_TEXT & set(key.split("_")) for n in _numbers(value)})
 
 
 def vocabulary_size(workload: Workload) -> int | None:
-    """The number of ids that the model, or the text model inside it, has embeddings for."""
+    """The number of ids for which the model, or the text model inside it, has embeddings."""
     inner = workload.config.get("text_config")
     nested = inner.get("vocab_size") if isinstance(inner, dict) else None
     size = workload.vocab_size if workload.vocab_size is not None else nested
@@ -79,7 +79,7 @@ LOUDNESS = 0.3
 
 
 def photos(count: int, seed: int) -> list[np.ndarray]:
-    """Pictures as uint8 arrays of height x width x 3: soft patches of colour under fine grain, all different."""
+    """Images as uint8 arrays of height x width x 3: soft patches of colour under fine grain, all different."""
     import numpy as np
 
     generator = np.random.default_rng([seed, count])
@@ -111,7 +111,7 @@ def sounds(count: int, seconds: float, rate_hz: int, seed: int) -> list[np.ndarr
 
 
 def _smooth(coarse: np.ndarray, height: int, width: int) -> np.ndarray:
-    """The coarse picture enlarged to the full size by bilinear interpolation."""
+    """The coarse image enlarged to full size by bilinear interpolation."""
     import numpy as np
 
     rows = np.linspace(0, coarse.shape[0] - 1.001, height)
@@ -127,18 +127,18 @@ def _smooth(coarse: np.ndarray, height: int, width: int) -> np.ndarray:
 AUDIO_AXIS = "audio_seconds"
 
 SAMPLES_PER_S = 16_000
-"""The rate that every supported speech model was trained at."""
+"""The sampling rate at which every supported speech model was trained."""
 
 FRAMES_PER_S = 100
-"""Columns of a log-mel spectrogram: windows are 10 ms apart."""
+"""Columns per second of a log-mel spectrogram, whose windows are 10 ms apart."""
 
 LOUDEST, SILENCE = 1.4, -0.6
-"""Bounds of log-mel values as Whisper scales them: (log10 of the power + 4) / 4, cut 8 decades below the loudest."""
+"""Range of log-mel values on Whisper's scale: (log10 of the power + 4) / 4, clipped 8 decades below the loudest."""
 
 
 def waveforms(point: Point, seed: int) -> np.ndarray:
-    """Noise that swells and fades in syllables, float32 of shape (batch size, samples), each row of mean 0 and variance
-    1 as from processors."""
+    """Noise that swells and fades in syllables, float32 of shape (batch size, samples), with mean 0 and variance 1 in
+    each row, as made by processors."""
     import numpy as np
 
     samples = sample_count(point)
@@ -174,8 +174,8 @@ def frame_count(point: Point) -> int:
 
 
 def receptive_field(kernels: Sequence[int], strides: Sequence[int]) -> int:
-    """Samples that a stack of convolutions without padding needs for one value: 1 + the sum of (kernel - 1) times the
-    strides before it."""
+    """Samples that a stack of unpadded convolutions needs for one value: 1 + the sum of (kernel - 1) times the strides
+    before it."""
     field, jump = 1, 1
     for kernel, stride in zip(kernels, strides, strict=True):
         field += (kernel - 1) * jump
@@ -184,19 +184,19 @@ def receptive_field(kernels: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def audio_per_call(point: Point) -> Readings:
-    """Seconds of audio in a call, all rows together, for the real-time factor."""
+    """Total seconds of audio in a call over all rows, for the real-time factor."""
     return Readings(values={"audio_seconds_per_call": point.batch_size * point.axes[AUDIO_AXIS]})
 
 
 IMAGE_AXIS = "image_size"
 
 CHANNELS = 3
-"""Red, green and blue, unless the configuration has another number."""
+"""Red, green and blue, unless the configuration gives another number."""
 
 
 def pixel_values(config: Mapping[str, Json], point: Point, seed: int) -> np.ndarray:
-    """Standard normal values, float32 of shape (batch size, channels, image size, image size): processors standardise
-    photos to them."""
+    """Standard normal values, float32 of shape (batch size, channels, image size, image size), to which processors
+    standardise photos."""
     import numpy as np
 
     channels, size = integer(config, "num_channels", CHANNELS), int(point.axes[IMAGE_AXIS])
@@ -205,8 +205,7 @@ def pixel_values(config: Mapping[str, Json], point: Point, seed: int) -> np.ndar
 
 
 def own_size(config: Mapping[str, Json], default: int) -> int:
-    """Pixels a side of the configuration's images, or `default`. Raises UnsupportedError for images that are not
-    square."""
+    """Pixels per side of the configuration's images, or `default`. Raises UnsupportedError if images are not square."""
     value = config.get(IMAGE_AXIS, default)
     sides = set(value) if isinstance(value, list) else {value}
     side = sides.pop() if len(sides) == 1 else None
@@ -216,21 +215,21 @@ def own_size(config: Mapping[str, Json], default: int) -> int:
 
 
 def interpolation(model: Any, point: Point, own_size: int) -> dict[str, bool]:
-    """The argument that makes a model with a table of positions accept images of another size than its own. It then
-    interpolates the table in every call, which is part of the work."""
+    """The argument that makes a model with a position table accept images of another size. It then interpolates the
+    table in every call, which is part of the work."""
     other = point.axes[IMAGE_AXIS] != own_size and takes(model, "interpolate_pos_encoding")
     return {"interpolate_pos_encoding": True} if other else {}
 
 
 def cut_up(model_id: str, size: float, patch_size: int) -> str | None:
-    """None, or the sizes that are whole numbers of patches: remaining pixels would be ignored."""
+    """None, or the nearest sizes with a whole number of patches, as the remaining pixels would be ignored."""
     if size % patch_size == 0:
         return None
     below = int(size // patch_size) * patch_size
     near = " or ".join(str(each) for each in (below, below + patch_size) if each)
-    return f"image size {size}: {model_id} takes whole patches of {patch_size} pixels: {near}"
+    return f"image size {size}: {model_id} needs a multiple of its patch size {patch_size}, such as {near}"
 
 
 def too_small(model_id: str, size: float, least: int) -> str | None:
     """None, or the smallest size that every stage of the model can use."""
-    return None if size >= least else f"image size {size}: {model_id} takes images of at least {least} pixels a side"
+    return None if size >= least else f"image size {size}: {model_id} takes images of at least {least} x {least} pixels"

@@ -1,4 +1,4 @@
-"""Models of transformers: the base classes of their families, and a workload's class, empty model or loaded weights."""
+"""transformers models: the base classes of their families, and a workload's class, empty model or loaded weights."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ AUTO_CLASSES: Mapping[str, tuple[str, ...]] = {
     "automatic-speech-recognition": ("AutoModelForSpeechSeq2Seq", "AutoModelForCTC"),
     "audio-classification": ("AutoModelForAudioClassification",),
 }
-"""Task -> transformers' automatic classes. Of several, a model has one: with a decoder, and without."""
+"""transformers' automatic classes by task. If there are several, a model has one of them: with or without a decoder."""
 
 EAGER = "eager"
-"""transformers' name of attention written out in torch."""
+"""transformers' name for attention written in plain torch."""
 
 
 class TransformersFamily(WorkloadFamily):
-    """A family whose models are transformers'."""
+    """A family of transformers models."""
 
     without_attention: frozenset[str] = frozenset()
-    """Model types that have no attention, or give no choice of one."""
+    """Model types without attention, or without a choice of implementation."""
     without_sdpa: frozenset[str] = frozenset()
-    """Model types that have only their own attention code ("eager") in transformers."""
+    """Model types with only their own attention code ("eager") in transformers."""
     sdpa_since: Mapping[str, tuple[int, int]] = {}
-    """The version of transformers that gave a model type scaled-dot-product attention."""
+    """The transformers version that added scaled-dot-product attention to a model type."""
 
     def default_attention(self, config: Mapping[str, Json]) -> str | None:
         model_type = str(config.get("model_type"))
@@ -84,7 +84,7 @@ class TextFamily(TransformersFamily):
         return positions(config)
 
     def shares_positions(self, config: Mapping[str, Json]) -> bool:
-        """Whether new tokens follow the prompt in the same positions, as in decoders."""
+        """Whether new tokens continue the prompt's positions, as in decoders."""
         return True
 
     def check(self, workload: Workload, point: Point) -> str | None:
@@ -99,7 +99,7 @@ class TextFamily(TransformersFamily):
 
 
 def configuration(workload: Workload) -> Any:
-    """transformers' configuration object. Raises BenchhouseError when its values do not fit together."""
+    """transformers' configuration object. Raises BenchhouseError if its values are inconsistent."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     model_type = str(workload.config.get("model_type"))
@@ -107,18 +107,20 @@ def configuration(workload: Workload) -> Any:
         kind = CONFIG_MAPPING[model_type]
     except KeyError as error:
         raise UnsupportedError(
-            f"model_type {model_type} is unknown to the installed transformers: upgrade it"
+            f"the installed transformers does not know model_type {model_type}: upgrade it"
         ) from error
     try:
         config = kind.from_dict(untagged(without_code(workload.config)))
     except (TypeError, ValueError) as error:
-        raise BenchhouseError(f"the configuration of {workload.model_id} is not a {model_type}: {error}") from error
+        raise BenchhouseError(
+            f"the configuration of {workload.model_id} is not a valid {model_type}: {error}"
+        ) from error
     config.architectures = config.architectures or []  # the automatic classes iterate over them unchecked
     return config
 
 
 def untagged(value: Any) -> Any:
-    """A configuration's value with its tagged infinities (Mamba-2's longest time step) as floats."""
+    """A configuration's value with tagged infinities (Mamba-2's longest time step) as floats."""
     if isinstance(value, dict):
         tag = value.get(FLOAT_TAG)
         return float(tag) if tag is not None else {name: untagged(each) for name, each in value.items()}
@@ -126,12 +128,12 @@ def untagged(value: Any) -> Any:
 
 
 def model_class(workload: Workload) -> Any:
-    """The class of the task's model, its module imported. Raises UnsupportedError when the model has none."""
+    """The class of the task's model, with its module imported. Raises UnsupportedError if the model has none."""
     return _classes(workload)[1]
 
 
 def build(workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
-    """The model from its configuration alone, in eval mode; the caller fills the weights."""
+    """The model from its configuration only, in eval mode; the caller fills the weights."""
     config = configuration(workload)
     with _attention_errors(workload, attention):
         model = _classes(workload)[0].from_config(config, dtype=dtype, trust_remote_code=False, **_attention(attention))
@@ -143,10 +145,11 @@ def build(workload: Workload, *, dtype: Any, attention: str | None = None) -> An
 
 
 def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
-    """The model with the safetensors weights in `workload.path`, in host memory and eval mode, and what they lack.
+    """The model with the safetensors weights in `workload.path`, in host memory and eval mode, and the names of missing
+    parameters.
 
-    An encoder is often saved without the head of a task, or without its pooler: the names of those parameters are
-    returned, for the caller to fill. Raises BenchhouseError for any other mismatch of weights and model.
+    Encoders are often saved without the head of a task or without the pooler; the caller fills those parameters. Raises
+    BenchhouseError for any other mismatch of weights and model.
     """
     config = configuration(workload)
     try:
@@ -159,11 +162,11 @@ def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> tup
                 local_files_only=True,
                 trust_remote_code=False,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # reported below by name, which the library's error lacks
+                ignore_mismatched_sizes=True,  # reported below with names, which the library's error lacks
                 **_attention(attention),
             )
     except (OSError, RuntimeError) as error:
-        raise BenchhouseError(f"the weights in {workload.path} do not load: {first_line(error)}") from error
+        raise BenchhouseError(f"cannot load the weights in {workload.path}: {first_line(error)}") from error
     missing = tuple(sorted(report["missing_keys"]))
     _check_shapes(report["mismatched_keys"], workload)
     _check_body(model, workload, missing)
@@ -171,7 +174,7 @@ def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> tup
 
 
 def stays_float32(model: Any, name: str, dtype: Any) -> bool:
-    """Whether the model's authors keep this parameter in float32 when the rest is `dtype` (T5's `wo`)."""
+    """Whether the model's authors keep this parameter in float32 if the rest is `dtype` (T5's `wo`)."""
     import torch
 
     kept = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
@@ -194,7 +197,7 @@ def _classes(workload: Workload) -> tuple[Any, Any]:
 
 
 def _chosen(found: Any, config: Any) -> Any:
-    """The class; of several, the one that the configuration names, as transformers chooses."""
+    """The class; of several, the one named in the configuration, as transformers chooses."""
     several = found if isinstance(found, tuple) else (found,)
     return next((each for each in several if each.__name__ in config.architectures), several[0])
 
@@ -205,20 +208,20 @@ def _attention(attention: str | None) -> dict[str, str]:
 
 @contextmanager
 def _attention_errors(workload: Workload, attention: str | None) -> Iterator[None]:
-    """transformers raises ValueError or ImportError for an attention implementation that is not available."""
+    """Translates transformers' ValueError or ImportError for an unavailable attention implementation."""
     try:
         yield
     except (ImportError, ValueError) as error:
         if attention is None:
-            raise BenchhouseError(f"{workload.model_id} cannot be built: {first_line(error)}") from error
+            raise BenchhouseError(f"cannot build {workload.model_id}: {first_line(error)}") from error
         raise UnsupportedError(f"attention {attention} for {workload.model_id}: {first_line(error)}") from error
 
 
 def _untie(model: Any, workload: Workload) -> None:
-    """Give the output embeddings a parameter of their own where the configuration says so.
+    """Give the output embeddings a parameter of their own if the configuration says so.
 
-    transformers 5 ties T5's regardless of the configuration, unless weights are read that differ; the models of T5 1.1
-    (Flan) were published untied.
+    transformers 5 ties T5's embeddings regardless of the configuration, unless the loaded weights differ; T5 1.1 (Flan)
+    models were published untied.
     """
     import torch
 
@@ -231,30 +234,30 @@ def _untie(model: Any, workload: Workload) -> None:
 
 
 def _check_shapes(mismatched: Iterable[tuple[str, Any, Any]], workload: Workload) -> None:
-    """Raise BenchhouseError for tensors of another shape than the configuration gives them."""
+    """Raise BenchhouseError for tensors whose shapes do not match the configuration."""
     others = sorted((name, tuple(found), tuple(wanted)) for name, found, wanted in mismatched)
     if others:
         name, found, wanted = others[0]
         raise BenchhouseError(
-            f"the weights in {workload.path} do not fit its configuration: {len(others)} tensors have other shapes, "
-            f"the first is {name} with {found} where {wanted} is needed"
+            f"the weights in {workload.path} do not match its configuration: {len(others)} tensors have other shapes, "
+            f"such as {name} with {found}, expected {wanted}"
         )
 
 
 def _check_body(model: Any, workload: Workload, missing: tuple[str, ...]) -> None:
-    """Raise BenchhouseError when the weights lack more of the model than a head or pooler."""
+    """Raise BenchhouseError if the weights lack more than a head or pooler."""
     prefix = f"{model.base_model_prefix}."
     is_base = model.base_model is model
     body = [name for name in missing if (is_base or name.startswith(prefix)) and "pooler" not in name.split(".")]
     if body:
         raise BenchhouseError(
-            f"the weights in {workload.path} lack {len(body)} tensors of {type(model).__name__}, the first is {body[0]}"
+            f"the weights in {workload.path} lack {len(body)} tensors of {type(model).__name__}, such as {body[0]}"
         )
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars or loading reports: what matters in them is raised or stored."""
+    """Suppress progress bars and loading reports: anything relevant is raised or stored."""
     from transformers.utils import logging as library_logging
 
     verbosity, bars = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()

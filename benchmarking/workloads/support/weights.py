@@ -1,7 +1,7 @@
 """The safetensors files of a folder: whether they are complete, and how much of them is in the page cache.
 
-Only headers are read. Load times depend on the page cache more than on anything else; Linux reports it by cachestat(2),
-since 6.5, or by mincore(2) over a mapping. Other systems have no call for it.
+Only headers are read. Load times depend on the page cache more than on anything else. Linux reports it through
+cachestat(2), since 6.5, or mincore(2) on a mapping; other systems have no such call.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from benchmarking.core.untrusted.input_files import open_regular, parse_json
 from benchmarking.workloads.support.configuration import read_json
 
 STEMS = ("model", "diffusion_pytorch_model")
-"""transformers' and diffusers' names of weight files, before .safetensors, .safetensors.index.json or -00001-of-..."""
+"""transformers' and diffusers' weight file names, before .safetensors, .safetensors.index.json or -00001-of-..."""
 
 PICKLED_PATTERNS = ("pytorch_model*.bin", "diffusion_pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
 Tensor = dict[str, Any]
-"""An entry of a header: dtype, shape, data_offsets."""
+"""A header entry: dtype, shape, data_offsets."""
 
 VALUE_BITS = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
@@ -36,20 +36,20 @@ VALUE_BITS = {
     **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
     **dict.fromkeys(("BOOL", "I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8),
 }
-"""Bits of a value by dtype."""
+"""Bits per value by dtype."""
 
 MAX_DIMENSIONS = 32
 
 LENGTH_BYTES = 8
 
 MAX_HEADER_BYTES = 100_000_000
-"""safetensors' own limit; a file with a longer header is something else."""
+"""safetensors' own limit; a file with a longer header is not a safetensors file."""
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The weight files, one or all shards; empty when there are none.
+    """The weight files, one or all shards; empty if there are none.
 
-    Raises UsageError when there are only pickled weights, StorageError for a missing shard, FormatError for a truncated
+    Raises UsageError if there are only pickled weights, StorageError for a missing shard, FormatError for a truncated
     file or another format.
     """
     files = _files(folder)
@@ -57,14 +57,14 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
         check_whole(path)
     if not files and (pickled := pickled_files(folder)):
         raise UsageError(
-            f"{folder} has only pickled weights ({pickled[0].name}), which can run code when loaded. Convert them: "
-            "load the model with transformers where you trust it, and call save_pretrained, which writes safetensors"
+            f"{folder} has only pickled weights ({pickled[0].name}), which can run code when loaded. If you trust "
+            "them, load the model with transformers and call save_pretrained, which writes safetensors"
         )
     return files
 
 
 def pickled_files(folder: Path) -> tuple[Path, ...]:
-    """Weight files in formats that are not supported."""
+    """Weight files in unsupported formats."""
     return tuple(sorted(path for pattern in PICKLED_PATTERNS for path in folder.glob(pattern)))
 
 
@@ -75,11 +75,11 @@ def revision_of(files: tuple[Path, ...]) -> str:
 
 
 def check_whole(path: Path) -> None:
-    """Raise FormatError when the file is shorter than its safetensors header requires."""
+    """Raise FormatError if the file is shorter than its safetensors header requires."""
     tensors, header_end = _header(path)
     needed = header_end + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
     if (size := path.stat().st_size) < needed:
-        raise FormatError(f"{path} is truncated: {size} bytes of {needed}. Fetch it again")
+        raise FormatError(f"{path} is truncated: {size} of {needed} bytes: fetch it again")
 
 
 def tensor_names(path: Path) -> frozenset[str]:
@@ -88,32 +88,32 @@ def tensor_names(path: Path) -> frozenset[str]:
 
 
 def value_count(path: Path) -> int:
-    """Values in all tensors of a file. Raises FormatError as `check_whole` does."""
+    """Number of values in all tensors of a file. Raises FormatError as `check_whole` does."""
     return sum(math.prod(entry["shape"]) for entry in _header(path)[0].values())
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The type and the shape of each tensor in a file, by name. Raises FormatError as `check_whole` does."""
+    """Type and shape of each tensor in a file, by name. Raises FormatError as `check_whole` does."""
     return {name: (str(entry["dtype"]), tuple(entry["shape"])) for name, entry in _header(path)[0].items()}
 
 
 def _header(path: Path) -> tuple[dict[str, Tensor], int]:
-    """The tensors by name, and where their bytes begin."""
+    """The tensors by name, and the offset of their bytes."""
     with open_regular(path) as file:
         start = file.read(LENGTH_BYTES)
         length = struct.unpack("<Q", start)[0] if len(start) == LENGTH_BYTES else 0
         if not 0 < length <= MAX_HEADER_BYTES:
-            pointer = ": it is a git-lfs pointer, run `git lfs pull`" if start.startswith(b"version ") else ""
+            pointer = " but a git-lfs pointer: run `git lfs pull`" if start.startswith(b"version ") else ""
             raise FormatError(f"{path} is not a safetensors file{pointer}")
         size = os.fstat(file.fileno()).st_size
         header = file.read(min(length, size))
     if len(header) < length:
-        raise FormatError(f"{path} is truncated: {size} bytes of at least {LENGTH_BYTES + length}. Fetch it again")
+        raise FormatError(f"{path} is truncated: {size} of at least {LENGTH_BYTES + length} bytes: fetch it again")
     return _tensors(path, header), LENGTH_BYTES + length
 
 
 def _tensors(path: Path, header: bytes) -> dict[str, Tensor]:
-    where = f"{path} is not a safetensors file: its header cannot be read"
+    where = f"{path} is not a safetensors file: invalid header"
     data = parse_json(header, where)
     if not isinstance(data, dict):
         raise FormatError(f"{where}: not an object")
@@ -131,7 +131,7 @@ def _tensors(path: Path, header: bytes) -> dict[str, Tensor]:
 
 
 def _entry_problem(entry: Any) -> str | None:
-    """None, or what is wrong with a header's entry of a tensor."""
+    """None, or the problem with a tensor's header entry."""
     if not isinstance(entry, dict):
         return "not an object"
     shape: Any = entry.get("shape")
@@ -139,7 +139,7 @@ def _entry_problem(entry: Any) -> str | None:
     if not (_is_sizes(shape) and len(shape) <= MAX_DIMENSIONS):
         return "its shape is not a list of sizes"
     if not (_is_sizes(offsets) and len(offsets) == 2 and offsets[0] <= offsets[1]):
-        return "its data_offsets are not the beginning and end of its bytes"
+        return "its data_offsets are not a valid byte range"
     bits = VALUE_BITS.get(str(entry.get("dtype")))
     if bits is not None and math.prod(shape) * bits != 8 * (offsets[1] - offsets[0]):
         return f"{offsets[1] - offsets[0]} bytes for shape {shape} of {entry['dtype']}"
@@ -160,27 +160,26 @@ def _files(folder: Path) -> tuple[Path, ...]:
 
 
 def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
-    """The files in an index of shards. Raises StorageError for a missing one, FormatError for a bad index."""
+    """The files in an index of shards. Raises StorageError for a missing file, FormatError for an invalid index."""
     try:
         weight_map: dict[str, str] = read_json(index, MAX_HEADER_BYTES)["weight_map"]
         shards = sorted(set(weight_map.values()))
         paths = {name: folder / name for name in shards}
     except (FormatError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{index} is not an index of safetensors shards: no weight_map can be read") from error
+        raise FormatError(f"{index} is not an index of safetensors shards: it has no valid weight_map") from error
     outside = [name for name in shards if "/" in name or "\\" in name or not name.endswith(".safetensors")]
     if outside:
         raise FormatError(f"{index} names {outside[0]}: expected names of .safetensors files in its own folder")
     missing = [name for name, path in paths.items() if not path.is_file()]
     if missing:
         raise StorageError(
-            f"{folder} lacks {len(missing)} of {len(shards)} weight files: {', '.join(missing)}. Fetch the model again"
+            f"{folder} lacks {len(missing)} of {len(shards)} weight files: {', '.join(missing)}: fetch the model again"
         )
     held = {name: tensor_names(path) for name, path in paths.items()}
     absent = [tensor for tensor, name in weight_map.items() if tensor not in held[name]]
     if absent:
         raise FormatError(
-            f"{index} lists {len(absent)} tensors that its files do not have, the first is {absent[0]}. Fetch the "
-            "model again"
+            f"{index} lists {len(absent)} tensors that are not in its files, such as {absent[0]}: fetch the model again"
         )
     return tuple(paths.values())
 
@@ -189,7 +188,7 @@ WARM_SHARE = 0.99
 COLD_SHARE = 0.01
 
 CACHESTAT_NUMBER = 451
-"""The same on every architecture but alpha (include/uapi/asm-generic/unistd.h)."""
+"""System call number, equal on every architecture but alpha (include/uapi/asm-generic/unistd.h)."""
 
 
 class _Range(ctypes.Structure):
@@ -207,7 +206,7 @@ class _Pages(ctypes.Structure):
 
 
 def page_cache_of(workload: Workload) -> dict[str, Json]:
-    """`weights_file_bytes` and the `page_cache` state of the weight files; empty for random weights."""
+    """`weights_file_bytes` and the weight files' `page_cache` state; empty for random weights."""
     if workload.weights != "pretrained" or workload.path is None:
         return {}
     files = weight_files(Path(workload.path))
@@ -215,12 +214,12 @@ def page_cache_of(workload: Workload) -> dict[str, Json]:
 
 
 def page_cache(files: Sequence[Path]) -> dict[str, Json]:
-    """The state of all files: `page_cache` is warm (99 % of the pages or more), cold (1 % or less), mixed or unknown;
-    `page_cache_share` is the share of pages in memory, or `page_cache_reason` why it is unknown."""
+    """The state of all files: `page_cache` is warm (99 % of the pages or more), cold (1 % or less), mixed or unknown.
+    `page_cache_share` is the share of pages in memory; `page_cache_reason` tells why it is unknown."""
     if sys.platform != "linux":
-        return _unknown(f"{NOT_SUPPORTED}: {sys.platform} has no call for the pages of a file in memory")
+        return _unknown(f"{NOT_SUPPORTED}: {sys.platform} does not report which pages of a file are in memory")
     if not sum(path.stat().st_size for path in files):
-        return _unknown(f"{NOT_APPLICABLE}: no file to read")
+        return _unknown(f"{NOT_APPLICABLE}: no weight files")
     try:
         counts = [_resident_pages(path) for path in files]
     except OSError as error:
@@ -239,7 +238,7 @@ def _unknown(reason: str) -> dict[str, Json]:
 
 
 def _resident_pages(path: Path) -> tuple[int, int]:
-    """The file's pages in memory, and all its pages. Raises OSError."""
+    """Number of the file's pages in memory, and of all its pages. Raises OSError."""
     size = path.stat().st_size
     if not size:
         return 0, 0
@@ -253,7 +252,7 @@ def _resident_pages(path: Path) -> tuple[int, int]:
 
 
 def _cachestat(descriptor: int, size: int) -> int | None:
-    """Pages of an open file in memory; None where the kernel has no cachestat, or a sandbox forbids it."""
+    """Number of an open file's pages in memory; None if the kernel has no cachestat or a sandbox forbids it."""
     pages = _Pages()
     whole = _Range(0, size)
     status = ctypes.CDLL(None).syscall(
@@ -263,22 +262,22 @@ def _cachestat(descriptor: int, size: int) -> int | None:
 
 
 def _check_mincore_works(path: Path) -> None:
-    """Raise PermissionError for a file that is neither this user's nor writable: since Linux 5.2 mincore reports every
-    page of those as in memory."""
+    """Raise PermissionError for a file that is neither this user's nor writable, as mincore reports all of its pages as
+    in memory since Linux 5.2."""
     if path.stat().st_uid != os.geteuid() and not os.access(path, os.W_OK):
-        raise PermissionError(f"{path.name} is another user's: Linux does not report its pages")
+        raise PermissionError(f"{path.name} belongs to another user: Linux does not report its pages")
 
 
 def _mincore(descriptor: int, size: int, total: int) -> int:
-    """Pages of an open file in memory, by mapping it without touching a page. Raises OSError."""
+    """Number of an open file's pages in memory, by mapping it without touching a page. Raises OSError."""
     library = ctypes.CDLL(None, use_errno=True)
-    # ctypes only gives the address of a writable mapping, so it is a private one; nothing is written.
+    # ctypes only gives the address of writable mappings, so this one is private; nothing is written.
     with mmap.mmap(descriptor, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as mapping:
         start = ctypes.c_char.from_buffer(mapping)
         vector = (ctypes.c_ubyte * total)()
         status = library.mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size), vector)
         error = ctypes.get_errno()
-        del start  # the mapping cannot be closed while something points into it
+        del start  # the mapping cannot be closed while a pointer to it exists
     if status != 0:
         raise OSError(error, f"mincore: {os.strerror(error)}")
     return sum(byte & 1 for byte in bytes(vector))

@@ -175,7 +175,7 @@ def test_an_invalid_metric_is_refused_with_the_reason(fields, why):
 @pytest.mark.parametrize(
     ("metrics", "why"),
     [
-        ("[1.0]", "gives CustomMetrics: got 1.0"),
+        ("[1.0]", "must return CustomMetrics: got 1.0"),
         ("[CustomMetric(name='setup_s', value=1)]", "setup_s is a built-in reading"),
     ],
 )

@@ -80,7 +80,7 @@ def test_a_model_that_the_optimizer_does_not_know_is_refused_with_those_it_does(
     workload = exported("tiny-bert").cell.workload
     other = replace(workload, config={**workload.config, "model_type": "mamba"})
     assert why_not_fused(workload) is None
-    with pytest.raises(UsageError, match=r"fusion 'transformers': .* fusions of albert, bart, .*, not of mamba"):
+    with pytest.raises(UsageError, match=r"fusion 'transformers': .* supports albert, bart, .*, not mamba"):
         PLUGIN.mode(CPU, other, {"fusion": "transformers"})
     with pytest.raises(UsageError, match="fused graphs are float32 or float16, not int8"):
         PLUGIN.mode_at("int8", {"io_mode": "host", "fusion": "transformers"})
@@ -92,5 +92,5 @@ def test_nothing_to_fuse_is_refused(exported, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir(), second.mkdir()
     write_fused(found.folder, found.cell.workload, first)
-    with pytest.raises(UnsupportedError, match="found nothing to fuse in model of tiny-bert: leave --fusion out"):
+    with pytest.raises(UnsupportedError, match="found nothing to fuse in model of tiny-bert: omit --fusion"):
         write_fused(first, found.cell.workload, second)

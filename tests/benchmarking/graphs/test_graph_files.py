@@ -54,10 +54,10 @@ def test_a_file_is_described_by_its_graph(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"location": "../weights.bin"}, "only files beside it are read"),
-        ({"location": "/etc/passwd"}, "only files beside it are read"),
-        ({"location": "absent.bin"}, "needs 'absent.bin' beside it"),
-        ({"domain": "com.somebody", "op": "Mine"}, "operators of its own"),
+        ({"location": "../weights.bin"}, "only files in the same folder are read"),
+        ({"location": "/etc/passwd"}, "only files in the same folder are read"),
+        ({"location": "absent.bin"}, "needs 'absent.bin' in the same folder"),
+        ({"domain": "com.somebody", "op": "Mine"}, "uses custom operators"),
         ({"domain": "com.microsoft", "op": "EPContext"}, "a vendor's compiled engine"),
     ],
 )
@@ -71,11 +71,11 @@ def test_a_link_and_truncated_weights_are_refused(tmp_path):
     weights = tmp_path / "weights.bin"
     weights.rename(tmp_path / "elsewhere.bin")
     weights.symlink_to(tmp_path / "elsewhere.bin")
-    with pytest.raises(BenchhouseError, match="is a link or no plain file"):
+    with pytest.raises(BenchhouseError, match="is a link or not a plain file"):
         described(path)
     weights.unlink()
     weights.write_bytes(b"short")
-    with pytest.raises(BenchhouseError, match=r"is shorter than model.onnx says"):
+    with pytest.raises(BenchhouseError, match=r"is shorter than model.onnx requires"):
         described(path)
 
 
@@ -85,14 +85,14 @@ def test_a_file_that_changed_since_it_was_described_is_not_measured(tmp_path):
     (tmp_path / "copy").mkdir()
     assert graph_file.copy_checked(workload, tmp_path / "copy").read_bytes() == path.read_bytes()
     (tmp_path / "weights.bin").write_bytes(bytes(8 * 4 * 4))
-    with pytest.raises(BenchhouseError, match="has changed since it was described"):
+    with pytest.raises(BenchhouseError, match="has changed since the start of the run"):
         graph_file.copy_checked(workload, tmp_path / "copy")
 
 
 def test_a_file_that_is_no_graph_is_one_line(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(b"not a graph at all")
-    with pytest.raises(UsageError, match="is no ONNX file"):
+    with pytest.raises(UsageError, match="is not an ONNX file"):
         resolve(str(path))
 
 
@@ -101,7 +101,7 @@ def test_a_document_type_in_xml_is_refused(tmp_path):
     path.write_text('<!DOCTYPE net [<!ENTITY a "aaaa">]><net/>')
     (tmp_path / "model.bin").write_bytes(b"")
     pytest.importorskip("openvino")
-    with pytest.raises(BenchhouseError, match="defines entities"):
+    with pytest.raises(BenchhouseError, match="defines XML entities"):
         described(path)
 
 

@@ -218,7 +218,7 @@ def test_forward_call_gives_its_results_by_the_familys_names_in_float32():
 
 
 def test_an_input_that_the_family_does_not_make_is_named():
-    with pytest.raises(BenchhouseError, match=r"takes an input 'pixel_values', which the family does not make: input_"):
+    with pytest.raises(BenchhouseError, match=r"needs input 'pixel_values', but the family makes input_"):
         operation_of(FORWARD, Counting(), TEXT, POINT, PROMPT)
 
 
@@ -236,7 +236,7 @@ def test_missing_tokens_are_a_problem_and_finite_outputs_are_none():
     output, _ = run(operation)
     assert operation.problem(output) is None
     short = replace(output, tokens=tuple(row[:-1] for row in output.tokens))
-    assert operation.problem(short) == "token count: 2 rows of [2], asked 3 each"
+    assert operation.problem(short) == "token count: 2 rows of [2], expected 3 each"
 
 
 def test_generation_without_new_tokens_is_refused():

@@ -57,7 +57,7 @@ def test_a_file_that_is_no_graph_is_refused(tmp_path):
     model = onnx.load(str(path))
     model.graph.node[0].input[0] = "nobody"
     onnx.save(model, str(path))
-    with pytest.raises(BenchhouseError, match=r"model.onnx is no valid ONNX"):
+    with pytest.raises(BenchhouseError, match=r"model.onnx is not valid ONNX"):
         files.check(path)
 
 
@@ -88,7 +88,7 @@ def test_a_manifest_comes_back_as_it_was(tmp_path):
 
 
 def test_a_folder_without_a_manifest_holds_no_bundle(tmp_path):
-    with pytest.raises(BenchhouseError, match=r"bundle.json: no bundle of graphs"):
+    with pytest.raises(BenchhouseError, match=r"bundle.json is not a valid bundle of graphs"):
         read_bundle(tmp_path)
 
 
@@ -133,7 +133,7 @@ def test_a_bundle_without_matrix_products_cannot_be_quantized(tmp_path):
     onnx.save(model, str(path))
     bundle_of(path)
     (tmp_path / "out").mkdir()
-    with pytest.raises(UnsupportedError, match="int8: this model's graphs have no matrix product"):
+    with pytest.raises(UnsupportedError, match="int8: the model's graphs have no matrix product"):
         converted(tmp_path, "int8", tmp_path / "out")
 
 

@@ -74,7 +74,7 @@ def test_the_device_may_be_found_by_another_thread_while_it_is_asked_for(cpu):
     answers = iter([cpu.selector, cpu])
 
     class Raced(DeviceMonitor):
-        _asked = property(lambda self: next(answers), lambda self, value: None)
+        _requested = property(lambda self: next(answers), lambda self, value: None)
 
     assert Raced(cpu.selector).device().selector == cpu.selector
 

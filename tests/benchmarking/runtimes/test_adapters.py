@@ -143,10 +143,10 @@ def test_what_is_no_adapter_of_the_engine_is_refused_with_what_it_is(
     folder = adapter.save_mlx(tmp_path / "adapter")
     for name, path, why in (
         ("llamacpp", tmp_path / "model.gguf", "is a GGUF file of a model, not of an adapter"),
-        ("llamacpp", folder, "is a folder: llama.cpp takes one file of GGUF"),
-        ("mlx", tmp_path, "expected a folder of mlx-lm with adapters.safetensors"),
-        ("openvino-genai", folder, "--lora: OpenVINO GenAI applies no adapter to a GGUF file"),
-        ("onnxruntime-genai", folder, "--lora: onnxruntime-genai has adapters only of graphs"),
+        ("llamacpp", folder, "is a folder: llama.cpp needs a GGUF file"),
+        ("mlx", tmp_path, "expected an mlx-lm folder with adapters.safetensors"),
+        ("openvino-genai", folder, "--lora: OpenVINO GenAI cannot apply an adapter to a GGUF file"),
+        ("onnxruntime-genai", folder, "--lora: onnxruntime-genai supports adapters only for graphs"),
     ):
         with pytest.raises(UsageError, match=why):
             plugins.load("benchmarking.runtimes", name).mode(CPU, llama, {"lora": str(path)})

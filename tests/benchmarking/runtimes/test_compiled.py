@@ -57,7 +57,7 @@ def test_mode_is_complete_with_its_defaults():
     [
         ("cpu", {"compile_mode": "fast"}, UsageError, "compile_mode 'fast': runtime compiled has default, reduce-over"),
         ("cpu", {"dynamic": "yes"}, UsageError, "dynamic 'yes': runtime compiled has auto, true, false"),
-        ("cpu", {"compile_mode": "reduce-overhead"}, UnsupportedError, "is CUDA graphs, which cpu does not have"),
+        ("cpu", {"compile_mode": "reduce-overhead"}, UnsupportedError, "uses CUDA graphs, which cpu does not have"),
         ("cuda", {"compile_mode": "reduce-overhead"}, UnsupportedError, "use --cache static"),
         ("cuda", {"compile_mode": "max-autotune"}, UnsupportedError, "use --cache static"),
     ],
@@ -197,7 +197,7 @@ def test_each_call_of_cuda_graphs_begins_a_step(monkeypatch):
 
 def test_a_mode_of_cuda_graphs_without_one_is_told():
     told = operation_with(2, 2, []).verified()
-    assert told["not_as_requested"] == "no graph could be a CUDA graph: mutated inputs"
+    assert told["not_as_requested"] == "no graph became a CUDA graph: mutated inputs"
     told = operation_with(1, 2, []).verified()
     assert (told["cuda_graph_skips"], told["cuda_graph_skip_reasons"]) == (1, ["mutated inputs"])
     assert "not_as_requested" not in told
@@ -208,7 +208,7 @@ def test_calls_of_cuda_graphs_are_checked_as_replays():
     operation = operation_with(0, 2, [])
     assert (operation.is_compiled, operation.is_replayed) == (True, True)
     operation._attention = "sdpa:flash"
-    assert "is not known" in operation.verified()["not_verified"]
+    assert "cannot verify" in operation.verified()["not_verified"]
 
 
 def test_outputs_of_cuda_graphs_are_copied_out_of_the_graphs_memory():

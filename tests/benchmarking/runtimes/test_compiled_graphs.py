@@ -91,7 +91,7 @@ def test_free_dimensions_are_those_of_the_inputs_at_the_point():
 
 def test_a_dimension_of_no_input_is_an_error():
     unknown = Graph(file="m.onnx", inputs=(Tensor(name="z", dtype="float32", shape=("depth",)),), outputs=())
-    with pytest.raises(BenchhouseError, match="no input of the model has the dimension depth"):
+    with pytest.raises(BenchhouseError, match="no input of the model has dimension depth"):
         graphs.sizes_of(Bundle(kind="forward", graphs={"model": unknown}, exporter=""), {"a": np.zeros(1)})
 
 
@@ -108,7 +108,9 @@ def test_each_shape_device_and_setting_is_a_build_of_its_own():
 def test_generation_is_refused_because_its_shapes_grow(runtime):
     device = NPU if runtime.name == "qnn" else GPU
     why = runtime.supports(device, resolve("tiny-gpt2"), "float16")
-    assert why.startswith(f"runtime {runtime.name} compiles graphs for fixed shapes: one forward pass, not text-gen")
+    assert why.startswith(
+        f"runtime {runtime.name} compiles graphs for fixed shapes: it supports single forward passes, not text-gen"
+    )
     assert runtime.supports(device, resolve("tiny-bert"), "float16") is None
 
 
@@ -117,7 +119,7 @@ def test_other_devices_and_precisions_are_refused_with_the_reason():
     assert qnn.PLUGIN.supports(GPU, bert, "float16") == "runtime qnn runs on device qnn, not on cuda"
     assert "calibration data" in qnn.PLUGIN.supports(NPU, bert, "int8")
     assert "not on qnn" in tensorrt.PLUGIN.supports(NPU, bert, "float16")
-    assert tensorrt.PLUGIN.supports(GPU, bert, "int8") == "runtime tensorrt has float32, tf32, float16, not int8"
+    assert tensorrt.PLUGIN.supports(GPU, bert, "int8") == "runtime tensorrt supports float32, tf32, float16, not int8"
 
 
 def test_a_performance_mode_that_qnn_would_only_warn_of_is_refused():
@@ -143,7 +145,7 @@ def test_a_context_is_compiled_with_the_cpu_shut_out(monkeypatch, tmp_path):
 def test_without_a_context_nothing_was_compiled(monkeypatch, tmp_path):
     Sessions(monkeypatch)
     settings = qnn._settings(cell_of("qnn", NPU, **BURST), qnn_handle())
-    with pytest.raises(UnsupportedError, match="QNN made no context of graph 'model'"):
+    with pytest.raises(UnsupportedError, match="QNN made no context for graph 'model'"):
         qnn.compile_contexts(Path("/bundle"), BUNDLE, settings, tmp_path)
 
 
@@ -199,7 +201,7 @@ def test_engines_of_all_shapes_share_kernel_timings(tmp_path):
 def test_no_engine_is_an_error(monkeypatch, tmp_path):
     Sessions(monkeypatch)
     settings = tensorrt.engine_settings(cell_of("tensorrt", GPU), {}, tmp_path)
-    with pytest.raises(BenchhouseError, match="TensorRT built no engine of model"):
+    with pytest.raises(BenchhouseError, match="TensorRT built no engine for model"):
         tensorrt.build_engines(Path("/bundle"), BUNDLE, settings, tmp_path)
 
 
@@ -217,7 +219,9 @@ def test_tf32_is_kept_out_of_float32_engines(monkeypatch):
     monkeypatch.setattr(tensorrt.importlib, "import_module", lambda name: monkeypatch.setitem(sys.modules, name, None))
     tensorrt.load_tensorrt("float32")
     assert os.environ[tensorrt.TF32_OVERRIDE] == "0"
-    with pytest.raises(UnsupportedError, match="loaded already in this process: start it with NVIDIA_TF32_OVERRIDE=1"):
+    with pytest.raises(
+        UnsupportedError, match="already loaded in this process: start the process with NVIDIA_TF32_OVERRIDE=1"
+    ):
         tensorrt.load_tensorrt("tf32")
 
 
@@ -267,7 +271,7 @@ def test_an_amd_gpu_is_chosen_by_its_unique_id_or_not_at_all(monkeypatch, unwatc
     told = Device(type="rocm", selector="rocm:1", found=True, facts=Readings(values={"unique_id": "0x77ab"}))
     rocm.PLUGIN.watch(told)
     assert os.environ["ROCR_VISIBLE_DEVICES"] == "GPU-77ab"
-    with pytest.raises(UnsupportedError, match="make it the only visible one with ROCR_VISIBLE_DEVICES"):
+    with pytest.raises(UnsupportedError, match="make it the only visible GPU with ROCR_VISIBLE_DEVICES"):
         rocm.PLUGIN.watch(Device(type="rocm", selector="rocm:1", found=True))
 
 

@@ -49,7 +49,7 @@ def test_pairs_that_do_not_go_together_have_a_reason(kind, precision, reason):
 
 def test_a_workload_without_a_family_is_not_supported():
     workload = replace(resolve("tiny-bert"), family=None)
-    assert PLUGIN.supports(device("cpu"), workload, "float32") == "runtime eager does not run family None"
+    assert PLUGIN.supports(device("cpu"), workload, "float32") == "runtime eager does not support family None"
 
 
 def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch):
@@ -191,7 +191,7 @@ def test_nan_in_a_folders_weights_is_refused_with_the_tensors_name(open_eager, t
     model.encoder.layer[0].intermediate.dense.weight.data[0, :3] = math.inf
     model.save_pretrained(tmp_path)
     with pytest.raises(
-        BenchhouseError, match=r"encoder\.layer\.0\.intermediate\.dense\.weight holds NaN or Inf \(3 of"
+        BenchhouseError, match=r"encoder\.layer\.0\.intermediate\.dense\.weight contains NaN or Inf \(3 of"
     ):
         open_eager(str(tmp_path))
 
@@ -266,11 +266,11 @@ def test_failed_load_is_out_of_memory_and_restores_the_flags(open_eager, monkeyp
 
 def test_a_model_that_differs_from_the_request_is_refused():
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).half())
-    with pytest.raises(UnsupportedError, match=r"asked for float32, but 1\.weight is float16"):
+    with pytest.raises(UnsupportedError, match=r"requested float32, but 1\.weight is float16"):
         model_loading.verify(model, "float32", "cpu", None)
-    with pytest.raises(UnsupportedError, match="asked for cuda:0, but the model is on cpu"):
+    with pytest.raises(UnsupportedError, match="requested cuda:0, but the model is on cpu"):
         model_loading.verify(model[0], "float32", "cuda:0", None)
-    with pytest.raises(UnsupportedError, match="asked for attention sdpa, but the model has None"):
+    with pytest.raises(UnsupportedError, match="requested attention sdpa, but the model uses None"):
         model_loading.verify(model[0], "float32", "cpu", "sdpa")
 
 
@@ -285,7 +285,7 @@ def test_threads_are_set_for_a_session_and_put_back(open_eager):
 def test_threads_that_are_not_in_force_are_an_error(open_eager, monkeypatch):
     monkeypatch.setattr(settings, "set_threads", lambda count: lambda: None)
     wanted = torch.get_num_threads() + 1
-    with pytest.raises(BenchhouseError, match=f"asked for {wanted} threads, but torch uses"):
+    with pytest.raises(BenchhouseError, match=f"requested {wanted} threads, but torch uses"):
         open_eager("tiny-bert", num_threads=wanted)
 
 

@@ -41,7 +41,7 @@ def gpt2() -> Workload:
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_a_16_bit_precision_that_a_processor_would_replace_is_refused_before_anything_runs(bert, precision):
     assert PLUGIN.supports(processor(), bert, precision) == (
-        f"OpenVINO runs float32 instead of {precision} on this processor, which has float32"
+        f"OpenVINO runs float32 instead of {precision} on this CPU, which supports float32"
     )
     assert PLUGIN.supports(processor(("float32", precision)), bert, precision) is None
     assert PLUGIN.supports(processor(()), bert, precision) is None  # it is asked when the model is loaded
@@ -52,7 +52,7 @@ def test_devices_precisions_and_families_it_does_not_have_are_refused_with_the_r
     assert PLUGIN.supports(cuda, bert, "float32") == "runtime openvino runs on cpu, openvino, not on cuda"
     assert "not tf32" in PLUGIN.supports(processor(), bert, "tf32")
     assert PLUGIN.supports(NPU, bert, "float16") is None
-    assert "grows with every token" in PLUGIN.supports(NPU, gpt2, "float16")
+    assert "grows with every generated token" in PLUGIN.supports(NPU, gpt2, "float16")
 
 
 def test_modes_are_complete_and_shapes_are_fixed_where_the_device_asks_for_it(bert, gpt2):
@@ -60,7 +60,7 @@ def test_modes_are_complete_and_shapes_are_fixed_where_the_device_asks_for_it(be
     assert PLUGIN.mode(processor(), gpt2, {}) == {"hint": "latency", "dynamic": "true", "cache": "dynamic"}
     kept = {"hint": "throughput", "dynamic": "false", "in_flight": "kept"}
     assert PLUGIN.mode(NPU, bert, {"hint": "throughput"}) == kept
-    with pytest.raises(UnsupportedError, match="NPU plugin takes fixed shapes only"):
+    with pytest.raises(UnsupportedError, match="NPU plugin requires fixed shapes"):
         PLUGIN.mode(NPU, bert, {"dynamic": "true"})
 
 
@@ -73,8 +73,8 @@ def test_modes_are_complete_and_shapes_are_fixed_where_the_device_asks_for_it(be
             "runtime openvino has no option 'attention'; it has hint, dynamic, quantization, cache",
         ),
         ({"cache": "static"}, "cache 'static': runtime openvino has dynamic"),
-        ({"hint": "throughput"}, "task text-generation is a loop of passes: take --hint latency"),
-        ({"dynamic": "false"}, "what a generation has seen grows with every token"),
+        ({"hint": "throughput"}, "task text-generation is a loop of passes: use --hint latency"),
+        ({"dynamic": "false"}, "the cache grows with every generated token"),
     ],
 )
 def test_options_that_cannot_be_are_refused(gpt2, options, problem):
@@ -91,7 +91,10 @@ def test_only_quantized_precisions_have_a_method_of_quantization():
 
 def test_capabilities_are_asked_again_when_the_model_is_loaded(bert):
     core = SimpleNamespace(get_property=lambda device, name: ["FP32", "INT8"])
-    with pytest.raises(UnsupportedError, match="CPU does not compute in bfloat16: it lists FP32, INT8"):
+    with pytest.raises(
+        UnsupportedError,
+        match="CPU does not support bfloat16 and would silently run another precision: it lists FP32, INT8",
+    ):
         compiling.check_capabilities(core, "CPU", "bfloat16")
 
 

@@ -31,7 +31,9 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """A function that sets what the browser answers when it is asked; without it, a context on whatever was asked."""
 
     def answers(told):
-        monkeypatch.setattr(webnn, "ask_browser", lambda kind: {"accelerated": kind == "gpu"} if told is None else told)
+        monkeypatch.setattr(
+            webnn, "query_browser", lambda kind: {"accelerated": kind == "gpu"} if told is None else told
+        )
 
     answers(None)
     return answers
@@ -60,20 +62,22 @@ def test_the_processor_and_gpus_are_supported_and_an_npu_is_never_claimed(bert, 
     assert PLUGIN.supports(CPU, bert, "float32") is None
     assert PLUGIN.supports(CUDA, bert, "float16") is None
     assert PLUGIN.supports(NPU, bert, "float32") == (
-        "a page cannot learn whether WebNN runs on the NPU, so runtime webnn is not on openvino"
+        "runtime webnn runs on CPUs and GPUs, not on openvino: a page cannot tell whether WebNN uses the NPU"
     )
     null = Device(type="null", selector="null", found=True)
     assert PLUGIN.supports(null, bert, "float32").startswith("browsers run WebNN on GPUs of ")
 
 
 def test_a_precision_that_the_processor_would_emulate_is_refused(bert, answer):
-    assert PLUGIN.supports(CPU, bert, "float16") == "runtime webnn has float32 on the processor, not float16"
-    assert PLUGIN.supports(CUDA, bert, "int8") == "runtime webnn has float32, float16 on GPUs, not int8"
+    assert PLUGIN.supports(CPU, bert, "float16") == "runtime webnn supports float32 on the CPU, not float16"
+    assert PLUGIN.supports(CUDA, bert, "int8") == "runtime webnn supports float32, float16 on GPUs, not int8"
 
 
 def test_shapes_that_grow_are_refused():
     why = PLUGIN.supports(CPU, resolve("tiny-gpt2", weights="random"), "float32")
-    assert why.startswith("runtime webnn compiles graphs for fixed shapes: one forward pass, not text-generation")
+    assert why.startswith(
+        "runtime webnn compiles graphs for fixed shapes: it supports single forward passes, not text-generation"
+    )
 
 
 def test_a_browser_that_cannot_is_known_before_anything_is_planned(bert, answer):
@@ -90,7 +94,7 @@ def test_a_browser_that_cannot_is_known_before_anything_is_planned(bert, answer)
     [
         ("import sys; print('{}')", {}),
         ("import sys; sys.exit('first\\nlast')", {"whyNot": "last"}),
-        ("import sys; sys.exit(3)", {"whyNot": "the browser could not be asked (exit code 3)"}),
+        ("import sys; sys.exit(3)", {"whyNot": "the browser query failed (exit code 3)"}),
         ("import time; time.sleep(9)", {"whyNot": "the browser did not answer within 0.2 s"}),
     ],
 )
@@ -100,7 +104,7 @@ def test_a_browser_that_does_not_answer_is_a_reason(monkeypatch, program, told):
 
     monkeypatch.setattr(runtime, "run_module", run)
     monkeypatch.setattr(runtime, "TIMEOUT_S", 0.2 if "sleep" in program else 60.0)
-    assert runtime.ask_browser.__wrapped__("cpu") == told
+    assert runtime.query_browser.__wrapped__("cpu") == told
 
 
 def test_it_has_no_options(bert):
@@ -108,7 +112,7 @@ def test_it_has_no_options(bert):
     with pytest.raises(UsageError, match="runtime webnn has no option 'io_mode'; it has none"):
         PLUGIN.mode(CPU, bert, {"io_mode": "host"})
     cell = Cell(workload=bert, device=CPU, requested_device="cpu", runtime="webnn", num_threads=2)
-    with pytest.raises(UnsupportedError, match="the browser decides how many threads its networks run on"):
+    with pytest.raises(UnsupportedError, match="the browser chooses the number of threads for WebNN"):
         PLUGIN.open(cell, None, None, ())
 
 
@@ -118,9 +122,11 @@ def test_a_context_on_the_processor_is_not_taken_for_a_gpu_s():
     assert check_context({"accelerated": False}, CPU) is False
     with pytest.raises(UnsupportedError, match="on cuda:0, but the browser denies that its context is accelerated"):
         check_context({"accelerated": False}, CUDA)
-    with pytest.raises(UnsupportedError, match="on cuda:0, but the browser does not say that its context is accel"):
+    with pytest.raises(
+        UnsupportedError, match="on cuda:0, but the browser does not report whether its context is accel"
+    ):
         check_context({"accelerated": None}, CUDA)
-    with pytest.raises(UnsupportedError, match="the browser's context is an accelerator's"):
+    with pytest.raises(UnsupportedError, match="the browser's context is accelerated"):
         check_context({"accelerated": True}, CPU)
 
 

@@ -128,7 +128,7 @@ def test_task_and_default_axes_are_the_models(name, task, size):
 
 
 def test_a_model_has_no_other_task():
-    with pytest.raises(UsageError, match="tiny-unet is of family diffusion, and its tasks are text-to-image"):
+    with pytest.raises(UsageError, match="tiny-unet is of family diffusion, and supports text-to-image"):
         resolve("tiny-unet", task="unconditional-image-generation")
 
 
@@ -221,13 +221,13 @@ def test_nan_is_a_problem():
     ("config", "axes", "why"),
     [
         (TINY_UNET, {"image_size": 8, "steps": 1}, None),
-        (TINY_UNET, {"image_size": 100, "steps": 2}, "image size 100: small takes multiples of 8 pixels, such as 96"),
+        (TINY_UNET, {"image_size": 100, "steps": 2}, "image size 100: small needs a multiple of 8 pixels, such as 96"),
         (TINY_UNET, {"image_size": 4, "steps": 2}, "such as 8"),
         (TINY_UNET, {"image_size": 64, "steps": 999}, None),
         (TINY_UNET, {"image_size": 64, "steps": 1000}, "1000 steps: small takes at most 999"),
         (TINY_DIT, {"image_size": 64, "steps": 1000}, None),
-        (TINY_DIT, {"image_size": 72, "steps": 2}, "multiples of 16 pixels"),
-        (TINY_DIT, {"image_size": 64}, "lacks its number of steps"),
+        (TINY_DIT, {"image_size": 72, "steps": 2}, "a multiple of 16 pixels"),
+        (TINY_DIT, {"image_size": 64}, "missing number of steps"),
         (TINY_DIT, {"image_size": 64, "steps": 2, "top_k": 3}, "has no top-k"),
     ],
 )
@@ -251,11 +251,14 @@ def test_a_unet_takes_any_multiple_of_eight(size):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"in_channels": 9}, "takes 9 channels and gives 4 is not a plain denoiser"),
-        ({"class_embed_type": "timestep"}, "class_embed_type timestep takes inputs that are not supported"),
-        ({"addition_embed_type": "image"}, "addition_embed_type image takes inputs that are not supported"),
-        ({"cross_attention_dim": [32, 64]}, "takes several prompts"),
-        ({"_class_name": "Transformer2DModel", "norm_type": "layer_norm"}, "norm_type layer_norm is not a DiT"),
+        ({"in_channels": 9}, "with 9 input and 4 output channels is not a plain denoiser"),
+        ({"class_embed_type": "timestep"}, "class_embed_type timestep needs unsupported inputs"),
+        ({"addition_embed_type": "image"}, "addition_embed_type image needs unsupported inputs"),
+        ({"cross_attention_dim": [32, 64]}, "needs several prompts"),
+        (
+            {"_class_name": "Transformer2DModel", "norm_type": "layer_norm"},
+            "norm_type layer_norm is not supported, only a DiT",
+        ),
     ],
 )
 def test_models_that_need_other_inputs_are_refused_before_they_are_loaded(change, why):
@@ -268,6 +271,6 @@ def test_models_that_need_other_inputs_are_refused_before_they_are_loaded(change
 def test_without_diffusers_there_is_a_way_out(monkeypatch):
     monkeypatch.setattr(denoising.importlib.util, "find_spec", lambda name: None)
     workload = workload_of(TINY_UNET)
-    assert PLUGIN.check(workload, point_of()).endswith('not installed: pip install "benchhouse[measure]"')
-    with pytest.raises(UnsupportedError, match="need diffusers, which is not installed"):
+    assert PLUGIN.check(workload, point_of()).endswith('need diffusers: pip install "benchhouse[measure]"')
+    with pytest.raises(UnsupportedError, match="need diffusers: pip install"):
         PLUGIN.model_class(workload)

@@ -76,17 +76,17 @@ def test_placeholders_are_as_many_as_the_vision_part_gives():
     ("name", "length", "size", "new_tokens", "why"),
     [
         ("tiny-llava", 6, 28, 4, None),
-        ("tiny-llava", 5, 28, 4, "length 5: a picture of 28 pixels a side is 4 tokens of .* must have 6 or more"),
-        ("tiny-llava", 64, 100, 4, "image size 100: tiny-llava takes pictures of 28 pixels a side only"),
+        ("tiny-llava", 5, 28, 4, "length 5: an image of 28 x 28 pixels takes 4 tokens of .* must have 6 or more"),
+        ("tiny-llava", 64, 100, 4, "image size 100: tiny-llava takes only images of 28 x 28 pixels"),
         ("tiny-llava", 1020, 28, 4, None),
-        ("tiny-llava", 1021, 28, 4, "are 1025: tiny-llava takes at most 1024"),
+        ("tiny-llava", 1021, 28, 4, "are 1025 tokens: tiny-llava takes at most 1024"),
         ("Qwen/Qwen2-VL-2B-Instruct", 260, 448, 4, None),
-        ("Qwen/Qwen2-VL-2B-Instruct", 259, 448, 4, "is 256 tokens of .* must have 260 or more"),
-        ("Qwen/Qwen2-VL-2B-Instruct", 260, 450, 4, "takes pictures of multiples of 28 pixels a side"),
+        ("Qwen/Qwen2-VL-2B-Instruct", 259, 448, 4, "takes 256 tokens of .* must have 260 or more"),
+        ("Qwen/Qwen2-VL-2B-Instruct", 260, 450, 4, "takes images whose sides are multiples of 28 pixels"),
         ("facebook/flava-full", 512, 224, None, None),
         ("facebook/flava-full", 513, 224, None, "takes at most 512"),
-        ("facebook/flava-full", 512, 224, 4, "generates nothing"),
-        ("tiny-llava", 64, 28, None, "the point lacks its number of new tokens"),
+        ("facebook/flava-full", 512, 224, 4, "does not generate"),
+        ("tiny-llava", 64, 28, None, "missing number of new tokens"),
     ],
 )
 def test_points_that_cannot_be_say_why(name, length, size, new_tokens, why):
@@ -105,12 +105,12 @@ def test_a_vision_part_that_is_not_known_is_refused():
 def test_pictures_too_large_for_the_default_lengths_are_refused_with_the_numbers():
     model_id, axes = "Qwen/Qwen2-VL-2B-Instruct", {"image_size": (1120,)}
     request = Request(model_id=model_id, device="cpu", weights="random", axes=axes, settings=Settings())
-    with pytest.raises(UsageError, match=r"is 1600 tokens of .* must have 1604 or more"):
+    with pytest.raises(UsageError, match=r"takes 1600 tokens of .* must have 1604 or more"):
         plan_cell(request, "session")
 
 
 def test_tasks_are_the_models_own():
     assert PLUGIN.tasks_of({"model_type": "flava"}) == ("feature-extraction",)
     assert PLUGIN.tasks_of({"model_type": "qwen2_vl"}) == ("image-text-to-text",)
-    with pytest.raises(UsageError, match="facebook/flava-full is of family multimodal, and its tasks are feature-ext"):
+    with pytest.raises(UsageError, match="facebook/flava-full is of family multimodal, and supports feature-ext"):
         resolve("facebook/flava-full", weights="random", task="image-text-to-text")

@@ -175,14 +175,14 @@ def test_attention_that_a_part_does_not_have_is_refused():
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"axes": {"documents": 3, "top_k": 5}}, "top-k 5 of 3 documents"),
-        ({"axes": {"documents": 3, "top_k": 0}}, "top-k 0: tiny-rag takes whole numbers from 1"),
-        ({"axes": {"documents": 2.5, "top_k": 1}}, "documents 2.5: tiny-rag takes whole numbers from 1"),
-        ({"axes": {"documents": 3}}, "lacks its top-k"),
+        ({"axes": {"documents": 3, "top_k": 5}}, "top-k 5 exceeds the number of documents (3)"),
+        ({"axes": {"documents": 3, "top_k": 0}}, "top-k 0: tiny-rag needs a whole number from 1"),
+        ({"axes": {"documents": 2.5, "top_k": 1}}, "documents 2.5: tiny-rag needs a whole number from 1"),
+        ({"axes": {"documents": 3}}, "missing top-k"),
         ({"axes": {"documents": 3, "top_k": 3, "steps": 2}}, "has no number of steps"),
-        ({"sequence_length": None}, "lacks its sequence length"),
-        ({"new_tokens": None}, "lacks its number of new tokens"),
-        ({"sequence_length": 173}, "questions of at most 172 tokens, read after passages of 128"),
+        ({"sequence_length": None}, "missing sequence length"),
+        ({"new_tokens": None}, "missing number of new tokens"),
+        ({"sequence_length": 173}, "questions of at most 172 tokens after passages of 128"),
         ({"new_tokens": 513}, "generates at most 512"),
     ],
 )
@@ -208,8 +208,8 @@ def test_longest_question_is_what_both_models_take(config, longest):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"architectures": ["RagSequenceForGeneration"]}, "only RagTokenForGeneration is run"),
-        ({"question_encoder": {"model_type": "bert"}}, "only dpr is run"),
+        ({"architectures": ["RagSequenceForGeneration"]}, "only RagTokenForGeneration is supported"),
+        ({"question_encoder": {"model_type": "bert"}}, "only dpr is supported"),
     ],
 )
 def test_other_kinds_of_rag_are_refused(changes, why):

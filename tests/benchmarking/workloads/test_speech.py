@@ -128,14 +128,14 @@ def test_decoder_begins_with_what_the_configuration_forces():
         (
             "openai/whisper-tiny",
             heard(30, new_tokens=445),
-            "445 new tokens: openai/whisper-tiny writes at most 444 after the 4 tokens of its prompt",
+            "445 new tokens: openai/whisper-tiny generates at most 444 after its prompt",
         ),
-        ("openai/whisper-tiny", heard(30), "lacks its number of new tokens"),
+        ("openai/whisper-tiny", heard(30), "missing number of new tokens"),
         ("facebook/wav2vec2-base", heard(0.025), None),
         ("facebook/wav2vec2-base", heard(0.0249), "0.0249 s of audio: facebook/wav2vec2-base needs at least 0.025 s"),
         ("facebook/wav2vec2-base", heard(3600), None),
-        ("facebook/wav2vec2-base", heard(10, new_tokens=4), "generates nothing"),
-        ("facebook/wav2vec2-base", Point(batch_size=1, sequence_length=8), "lacks its length of audio"),
+        ("facebook/wav2vec2-base", heard(10, new_tokens=4), "does not generate"),
+        ("facebook/wav2vec2-base", Point(batch_size=1, sequence_length=8), "missing length of audio"),
     ],
 )
 def test_audio_that_a_published_model_takes(name, point, why):
@@ -235,8 +235,8 @@ def test_sound_follows_the_models_dtype(small_model, dtype):
     [
         (30, 60, None),
         (30, 240, None),
-        (30, 16, "16 new tokens are no transcript of 30 s of speech, which has 60 to 240: --new-tokens"),
-        (1, 9, "9 new tokens are no transcript of 1 s of speech, which has 2 to 8: --new-tokens"),
+        (30, 16, "16 new tokens cannot be a transcript of 30 s of speech: use --new-tokens 60 to 240"),
+        (1, 9, "9 new tokens cannot be a transcript of 1 s of speech: use --new-tokens 2 to 8"),
     ],
 )
 def test_a_real_time_factor_needs_as_many_tokens_as_the_speech_has(audio_seconds, new_tokens, why):

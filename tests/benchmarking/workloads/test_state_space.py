@@ -194,8 +194,8 @@ def test_no_length_is_too_long_but_both_lengths_are_needed():
         workload = resolve(name, weights="random")
         assert workload.max_sequence_length is None
         assert PLUGIN.check(workload, Point(batch_size=1, sequence_length=100_000, new_tokens=1)) is None
-    assert "lacks its sequence length" in PLUGIN.check(workload, Point(batch_size=1, new_tokens=1))
-    assert "lacks its number of new tokens" in PLUGIN.check(workload, Point(batch_size=1, sequence_length=8))
+    assert "missing sequence length" in PLUGIN.check(workload, Point(batch_size=1, new_tokens=1))
+    assert "missing number of new tokens" in PLUGIN.check(workload, Point(batch_size=1, sequence_length=8))
     odd = Point(batch_size=1, sequence_length=8, new_tokens=1, axes={"image_size": 224})
     assert "has no image size" in PLUGIN.check(workload, odd)
 

@@ -81,7 +81,7 @@ def test_smallest_size_runs(small_model, name):
 def test_library_cannot_run_what_is_refused_as_too_small(small_model, name):
     small = small_model(PLUGIN, CONFIGS[name])
     size = least_size(CONFIGS[name]) - 1
-    assert f"at least {size + 1} pixels" in PLUGIN.check(small.workload, images(1, size))
+    assert f"at least {size + 1} x {size + 1} pixels" in PLUGIN.check(small.workload, images(1, size))
     with torch.inference_mode(), pytest.raises(RuntimeError):
         small.model(torch.zeros(1, 3, size, size))
 
@@ -91,15 +91,15 @@ def test_library_cannot_run_what_is_refused_as_too_small(small_model, name):
     [
         ("google/vit-base-patch16-224", 224, None),
         ("google/vit-base-patch16-224", 384, None),
-        ("google/vit-base-patch16-224", 100, "takes whole patches of 16 pixels: 96 or 112"),
-        ("google/vit-base-patch16-224", 8, "takes whole patches of 16 pixels: 16"),
+        ("google/vit-base-patch16-224", 100, "needs a multiple of its patch size 16, such as 96 or 112"),
+        ("google/vit-base-patch16-224", 8, "needs a multiple of its patch size 16, such as 16"),
         ("microsoft/resnet-50", 32, None),
-        ("microsoft/resnet-50", 31, "takes images of at least 32 pixels a side"),
+        ("microsoft/resnet-50", 31, "takes images of at least 32 x 32 pixels"),
         ("facebook/convnext-tiny-224", 33, None),
-        ("facebook/convnext-tiny-224", 31, "takes images of at least 32 pixels a side"),
+        ("facebook/convnext-tiny-224", 31, "takes images of at least 32 x 32 pixels"),
         # the last stage halves 4-pixel patches three times: 193 pixels are 6.03 of its 32, and so fill windows of 7
         ("microsoft/swin-tiny-patch4-window7-224", 193, None),
-        ("microsoft/swin-tiny-patch4-window7-224", 192, "takes images of at least 193 pixels a side"),
+        ("microsoft/swin-tiny-patch4-window7-224", 192, "takes images of at least 193 x 193 pixels"),
     ],
 )
 def test_sizes_that_a_published_model_takes(name, size, why):
@@ -109,13 +109,11 @@ def test_sizes_that_a_published_model_takes(name, size, why):
 
 def test_axes_of_other_families_are_refused():
     workload = resolve("tiny-vit", weights="random")
-    assert PLUGIN.check(workload, Point(batch_size=1)) == (
-        "task image-classification of tiny-vit: the point lacks its image size"
-    )
+    assert PLUGIN.check(workload, Point(batch_size=1)) == ("task image-classification of tiny-vit: missing image size")
     with_text = Point(batch_size=1, sequence_length=8, axes={"image_size": 32})
     assert "has no sequence length; its grid is batch size, image size" in PLUGIN.check(workload, with_text)
     with_tokens = Point(batch_size=1, new_tokens=8, axes={"image_size": 32})
-    assert "generates nothing" in PLUGIN.check(workload, with_tokens)
+    assert "does not generate" in PLUGIN.check(workload, with_tokens)
 
 
 def test_positions_are_interpolated_for_other_sizes_only(small_model):

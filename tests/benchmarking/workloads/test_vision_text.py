@@ -174,16 +174,20 @@ def test_captions_have_one_kind_of_cache_and_of_attention():
     [
         ("openai/clip-vit-base-patch32", pair(length=77, size=224), None),
         ("openai/clip-vit-base-patch32", pair(length=78, size=224), "sequence length 78: "),
-        ("openai/clip-vit-base-patch32", pair(length=77, size=100), "whole patches of 32 pixels: 96 or 128"),
+        (
+            "openai/clip-vit-base-patch32",
+            pair(length=77, size=100),
+            "a multiple of its patch size 32, such as 96 or 128",
+        ),
         ("google/siglip-base-patch16-224", pair(length=65, size=224), "sequence length 65: "),
         ("Salesforce/blip-image-captioning-base", pair(length=496, size=384, new_tokens=16), None),
         (
             "Salesforce/blip-image-captioning-base",
             pair(length=500, size=384, new_tokens=16),
-            "sequence length 500 and 16 new tokens are 516: ",
+            "sequence length 500 and 16 new tokens are 516 tokens: ",
         ),
-        ("Salesforce/blip-image-captioning-base", pair(length=4, size=384), "lacks its number of new tokens"),
-        ("openai/clip-vit-base-patch32", pair(length=8, size=224, new_tokens=4), "generates nothing"),
+        ("Salesforce/blip-image-captioning-base", pair(length=4, size=384), "missing number of new tokens"),
+        ("openai/clip-vit-base-patch32", pair(length=8, size=224, new_tokens=4), "does not generate"),
     ],
 )
 def test_points_that_a_published_model_takes(name, point, why):
@@ -194,7 +198,7 @@ def test_points_that_a_published_model_takes(name, point, why):
 def test_convolutional_image_tower_has_a_smallest_size(small_model):
     workload = small_model(PLUGIN, CONFIGS["align"]).workload
     assert PLUGIN.check(workload, pair(size=33)) is None
-    assert PLUGIN.check(workload, pair(size=31)) == "image size 31: align takes images of at least 32 pixels a side"
+    assert PLUGIN.check(workload, pair(size=31)) == "image size 31: align takes images of at least 32 x 32 pixels"
 
 
 @pytest.mark.parametrize("model_type", ["clip", "blip"])

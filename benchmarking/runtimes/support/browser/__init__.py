@@ -1,1 +1,1 @@
-"""Models in the pages of a real browser."""
+"""Running models in pages of a real browser."""

@@ -1,7 +1,7 @@
 """A browser of the Chromium family with one page: finding it on this machine, driving it, and reading its memory.
 
-The browser is driven through a pair of pipes: when this process ends, for any reason, they break, and the driver and
-the browser end too. Nothing is ever downloaded."""
+The browser is driven through a pair of pipes. When this process ends, for any reason, they break, and the driver and
+the browser end too. Browsers are never downloaded."""
 
 from __future__ import annotations
 
@@ -20,56 +20,56 @@ from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
 
 START_TIMEOUT_MS = 60_000.0
 
-"""Limit for starting the browser and for opening the page; each takes a second on a slow machine."""
+"""Time limit for starting the browser and for opening the page; each takes a second on a slow machine."""
 
 CONSOLE_LINES = 20_000
 
-"""Lines of the console that are kept: a model's nodes with their providers are some thousand lines."""
+"""Console lines that are kept; a model's nodes with their providers take a few thousand."""
 
 MODEL_PROCESSES = ("renderer", "GPU")
 
-"""Types of the browser's processes that hold models: the page's, and the one that drives the GPU."""
+"""Types of browser processes that hold models: the page's and the GPU's."""
 
 
 SOFTWARE_FLAGS = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 
-"""They switch on WebGPU on the processor."""
+"""Flags that enable WebGPU on the CPU."""
 
 HARDWARE_FLAGS: Mapping[str, tuple[str, ...]] = {
     "linux": (
         "--enable-unsafe-webgpu",
         "--enable-features=Vulkan",
         "--use-angle=vulkan",
-        "--disable-vulkan-surface",  # without a display there is none to draw on
+        "--disable-vulkan-surface",  # without a display there is no surface to draw on
     ),
 }
 
-"""They give a page without a window WebGPU on the GPU where it is off by default, by platform; Windows has it over
-Direct3D 12, macOS over Metal.
+"""Flags, by platform, that enable WebGPU on the GPU for a page without a window where it is off by default. Windows has
+it through Direct3D 12, macOS through Metal.
 
-2026-11-22: those of developer.chrome.com/blog/supercharge-web-ai-testing, which names them for a server with Linux and
-an NVIDIA GPU. Chromium here takes them (tests/benchmarking/runtimes/support/browser/test_flags.py); no machine with a
-GPU was available."""
+2026-11-22: from developer.chrome.com/blog/supercharge-web-ai-testing, which lists them for a Linux server with an
+NVIDIA GPU. Chromium accepts them (tests/benchmarking/runtimes/support/browser/test_flags.py); no machine with a GPU was
+available."""
 
 HEADLESS = "--headless=new"
 
-"""The whole browser without a window, with a GPU process; before Chrome 132 --headless alone was another program."""
+"""The full browser without a window, with a GPU process. Before Chrome 132, --headless alone was another program."""
 
 SOFTWARE_FALLBACK = "--enable-unsafe-swiftshader"
 
-"""A flag of Playwright's own, which gives a page without a GPU an adapter on the processor."""
+"""A flag that Playwright adds, which gives a page without a GPU an adapter on the CPU."""
 
 FEATURES = "--enable-features="
 
-"""Of several such flags, Chromium reads the last one only."""
+"""Chromium reads only the last of several such flags."""
 
 INFORMATION_FLAGS = ("--enable-webgpu-developer-features",)
 
-"""They let the page read the adapter's model name."""
+"""Flags that let the page read the adapter's model name."""
 
 WEBNN_FLAGS = ("--enable-features=WebMachineLearningNeuralNetwork",)
 
-"""They switch on WebNN."""
+"""Flags that enable WebNN."""
 
 ISOLATION_FLAGS = ("--disable-extensions", "--disable-background-networking")
 
@@ -78,7 +78,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 WARNING = "[W:onnxruntime"
 
-"""ONNX Runtime's warnings, which appear as errors of the console."""
+"""ONNX Runtime's warnings, which appear as console errors."""
 
 GONE_WORDS = ("crash", "closed")
 
@@ -87,7 +87,7 @@ class Browser:
     """A browser with one open page, as a context manager. `close` may be called twice."""
 
     def __init__(self, executable: Path, url: str, flags: Sequence[str] = ()) -> None:
-        """Raises BenchhouseError when the browser does not start or does not open the page."""
+        """Raises BenchhouseError if the browser fails to start or to open the page."""
         from playwright.sync_api import Error, sync_playwright
 
         self._error = Error
@@ -101,7 +101,7 @@ class Browser:
             self._browser: Any = driver.chromium.launch(
                 executable_path=executable,
                 headless=True,
-                # Chromium's sandbox does not start as root; anywhere else it stays on.
+                # Chromium's sandbox cannot start as root; otherwise it stays on.
                 chromium_sandbox=not _is_root(),
                 args=[HEADLESS, *ISOLATION_FLAGS, *with_one_feature_list(flags)],
                 ignore_default_args=None if set(SOFTWARE_FLAGS) <= set(flags) else [SOFTWARE_FALLBACK],
@@ -112,7 +112,7 @@ class Browser:
             self._page = self._opened(url)
         except Error as error:
             self.close()
-            raise BenchhouseError(f"{executable} does not start: {self._why(error)}") from error
+            raise BenchhouseError(f"cannot start {executable}: {self._why(error)}") from error
 
     def __enter__(self) -> Browser:
         return self
@@ -121,8 +121,8 @@ class Browser:
         self.close()
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """The result of a method of the page's `benchhouse`. Raises OutOfMemoryError and BenchhouseError, with the
-        console's last error when the page has crashed or closed."""
+        """The result of a method of the page's `benchhouse` object. Raises OutOfMemoryError and BenchhouseError, with
+        the console's last error if the page has crashed or closed."""
         try:
             return self._page.evaluate(
                 "([method, values]) => globalThis.benchhouse[method](...values)", [method, list(arguments)]
@@ -131,10 +131,10 @@ class Browser:
             why = self._why(error)
             if is_out_of_memory(why):
                 raise OutOfMemoryError(f"the page ran out of memory: {why}") from error
-            raise BenchhouseError(f"the page at {method}: {why}") from error
+            raise BenchhouseError(f"the page failed at {method}: {why}") from error
 
     def process_ids(self) -> tuple[int, ...]:
-        """The browser's processes that hold models."""
+        """The browser processes that hold models."""
         session = self._browser.new_browser_cdp_session()
         answer: Any = session.send("SystemInfo.getProcessInfo")
         session.detach()
@@ -145,7 +145,7 @@ class Browser:
         self._cleanup.close()
 
     def _end(self) -> None:
-        with suppress(self._error):  # it has ended already
+        with suppress(self._error):  # it has already ended
             self._browser.close()
 
     def _opened(self, url: str) -> Any:
@@ -163,7 +163,7 @@ class Browser:
             self._errors.append(first_line(text))
 
     def _why(self, error: Exception) -> str:
-        """The reason of an error; for a page that has crashed or closed with the console's last error."""
+        """The reason of an error; with the console's last error for a page that has crashed or closed."""
         reason = first_line(str(error).partition("Error: ")[2] or str(error))
         is_gone = any(word in reason.lower() for word in GONE_WORDS)
         last = self._errors[-1] if is_gone and self._errors else None
@@ -171,13 +171,13 @@ class Browser:
 
 
 def webgpu_flags(*, software: bool, platform: str = sys.platform) -> tuple[str, ...]:
-    """The flags that give the page a WebGPU adapter, in software or of the GPU."""
+    """The flags that give the page a WebGPU adapter, in software or on the GPU."""
     chosen = SOFTWARE_FLAGS if software else HARDWARE_FLAGS.get(platform, ())
     return (*chosen, *INFORMATION_FLAGS)
 
 
 def with_one_feature_list(flags: Sequence[str]) -> list[str]:
-    """The flags, with all features that they switch on in one flag."""
+    """The flags, with all features that they enable merged into one flag."""
     features = [flag.removeprefix(FEATURES) for flag in flags if flag.startswith(FEATURES)]
     others = [flag for flag in flags if not flag.startswith(FEATURES)]
     return [*others, FEATURES + ",".join(features)] if features else others
@@ -208,7 +208,7 @@ NAMES = (
     "msedge",
 )
 
-"""The program's names in packages, in the order of the search on PATH."""
+"""Program names, in the order of the search on PATH."""
 
 
 MACOS = ("Google Chrome", "Chromium", "Microsoft Edge")
@@ -221,7 +221,7 @@ WINDOWS = (
     ("Microsoft", "Edge", "Application", "msedge.exe"),
 )
 
-"""Paths below the folders for programs."""
+"""Paths below the program folders."""
 
 WINDOWS_FOLDERS = ("PROGRAMFILES", "PROGRAMFILES(X86)", "LOCALAPPDATA")
 
@@ -234,7 +234,7 @@ INSTALL: Mapping[str, str] = {
 
 
 def find_browser(environment: Mapping[str, str] | None = None, platform: str = sys.platform) -> Path | None:
-    """The browser in `$BENCHHOUSE_BROWSER`, else the first one found; None when there is none."""
+    """The browser in `$BENCHHOUSE_BROWSER`, else the first one found; None if there is none."""
     environment = os.environ if environment is None else environment
     named = environment.get(NAMED_BY)
     if named:
@@ -278,7 +278,7 @@ class BrowserMemory:
         self._gone = psutil.NoSuchProcess
         self._processes: list[Any] = []
         for process_id in browser.process_ids():
-            with suppress(psutil.NoSuchProcess):  # it has ended since it was listed
+            with suppress(psutil.NoSuchProcess):  # it ended after the listing
                 self._processes.append(psutil.Process(process_id))
 
     @property
@@ -287,7 +287,7 @@ class BrowserMemory:
         return tuple(process.pid for process in self._processes)
 
     def resident_bytes(self) -> int:
-        """Resident memory of the page's process and the GPU process now; shared pages count in both."""
+        """Current resident memory of the page's process and the GPU process; shared pages count in both."""
         total = 0
         for process in self._processes:
             with suppress(self._gone):
@@ -295,14 +295,14 @@ class BrowserMemory:
         return total
 
     def readings(self) -> Readings:
-        """`wasm_memory_bytes` (of all WebAssembly memories together, which only grow) and `js_heap_bytes`."""
+        """`wasm_memory_bytes` (total of all WebAssembly memories, which only grow) and `js_heap_bytes`."""
         answer = self._browser.call("memory")
         sizes = answer["wasmBytes"]
         named: dict[str, Json] = {
             "wasm_memory_bytes": sum(sizes) if sizes else None,
             "js_heap_bytes": answer["heapBytes"],
         }
-        why = f"{NOT_SUPPORTED}: not readable in this browser's pages"
+        why = f"{NOT_SUPPORTED}: pages cannot read it in this browser"
         return Readings(
             values={name: value for name, value in named.items() if value is not None},
             missing={name: why for name, value in named.items() if value is None},

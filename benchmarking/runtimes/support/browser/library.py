@@ -1,6 +1,6 @@
-"""ONNX Runtime Web: the files of the npm package that a page loads, fetched once and kept as a build.
+"""ONNX Runtime Web: the files of the npm package that a page loads, fetched once and stored as a build.
 
-The package's hash is fixed here with its version: other bytes from a registry, a mirror or a cache are refused.
+The package's hash is pinned with its version: different bytes from a registry, mirror or cache are rejected.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from benchmarking.core.temporary import temporary_folder
 PACKAGE = "onnxruntime-web"
 VERSION = "1.30.0"
 INTEGRITY = "sha512-q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="
-"""Hash of the package's tarball, as the npm registry publishes it (Subresource Integrity)."""
+"""Hash of the package's tarball, as published by the npm registry (Subresource Integrity)."""
 
 KIND = "ort-web"
 FOLDER_NAMED_BY = "BENCHHOUSE_ORT_WEB_DIR"
-"""Environment variable with a folder that has the package's dist/, or is it, used instead of the registry."""
+"""Environment variable with a folder that is or contains the package's dist/, used instead of the registry."""
 REGISTRY = "https://registry.npmjs.org/"
 REGISTRY_NAMED_BY = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
 TIMEOUT_S = 300.0
 MAX_TARBALL_BYTES = 256 << 20
-"""The packed package has about 30 MB; anything larger than this is not it."""
+"""Size limit of the tarball, which has about 30 MB."""
 SUFFIXES = (".bundle.min.mjs", ".wasm", ".asyncify.mjs", ".jsep.mjs", ".jspi.mjs", "-threaded.mjs")
-"""Endings of the files in dist/ that pages load: bundles, WebAssembly and its glue code. The rest is the same code in
-other forms, and debuggers' maps."""
+"""Suffixes of the files in dist/ that pages load: bundles, WebAssembly and its glue code. The rest is the same code in
+other forms, and source maps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +48,13 @@ class Library:
     version: str
     folder: Path
     source: str
-    """The npm package with its hash, or the named folder."""
+    """The npm package with its hash, or the folder given by the user."""
 
     def file(self, name: str) -> Path:
-        """One of the files. Raises BenchhouseError when it is missing."""
+        """One of the files. Raises BenchhouseError if it is missing."""
         path = self.folder / name
         if not path.is_file():
-            raise BenchhouseError(f"{self.folder} has no {name}: it is not the dist/ of {PACKAGE} {VERSION}")
+            raise BenchhouseError(f"{self.folder} has no {name}: expected the dist/ of {PACKAGE} {VERSION}")
         return path
 
     def files(self) -> dict[str, Path]:
@@ -68,7 +68,7 @@ def library_key() -> BuildKey:
 
 
 def ensure_library(store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-    """Fetch the files if they are missing. Raises BenchhouseError when that fails."""
+    """Fetch the files if they are missing. Raises BenchhouseError if that fails."""
     if _named_folder() is not None:
         library = find_library(store)
         return {"version": library.version, "source": library.source}
@@ -77,7 +77,7 @@ def ensure_library(store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
 
 
 def find_library(store: BuildStore) -> Library:
-    """The files in the named folder or in the store. Raises BenchhouseError when there are none."""
+    """The files in the user's folder or in the store. Raises BenchhouseError if there are none."""
     named = _named_folder()
     if named is not None:
         dist = named / "dist" if (named / "dist").is_dir() else named
@@ -86,12 +86,13 @@ def find_library(store: BuildStore) -> Library:
         return Library(version=_version_in(dist), folder=dist, source=str(dist))
     found: Build | None = store.find(library_key())
     if found is None:
-        raise BenchhouseError(f"{PACKAGE} {VERSION} is not in {store.root}: a run on wasm or webgpu fetches it")
+        raise BenchhouseError(f"{PACKAGE} {VERSION} is not in {store.root}: run once on wasm or webgpu to fetch it")
     return Library(version=VERSION, folder=store.folder(library_key()), source=_source())
 
 
 def unpack(tarball: bytes, folder: Path) -> list[str]:
-    """Unpack the files that pages load into a folder: their names. Raises BenchhouseError for a checksum mismatch."""
+    """Unpack the files that pages load into a folder and return their names. Raises BenchhouseError for a checksum
+    mismatch."""
     found = "sha512-" + base64.b64encode(hashlib.sha512(tarball).digest()).decode()
     if found != INTEGRITY:
         raise BenchhouseError(f"checksum mismatch for {PACKAGE} {VERSION}: expected {INTEGRITY}, got {found}")
@@ -120,7 +121,7 @@ def _packed_by(npm: str) -> bytes:
         command = [npm, "pack", f"{PACKAGE}@{VERSION}", "--pack-destination", str(folder), "--ignore-scripts"]
         done = run_program(command, limit_s=TIMEOUT_S, folder=folder)
         if done.exit_code is None:
-            raise _cannot(f"npm pack did not end in {TIMEOUT_S:g} s")
+            raise _cannot(f"npm pack took more than {TIMEOUT_S:g} s")
         packed = list(folder.glob("*.tgz"))
         if done.exit_code != 0 or len(packed) != 1:
             errors = [
@@ -134,7 +135,7 @@ def _downloaded() -> bytes:
     registry = next((os.environ[name] for name in REGISTRY_NAMED_BY if os.environ.get(name)), REGISTRY)
     url = f"{registry.rstrip('/')}/{PACKAGE}/-/{PACKAGE}-{VERSION}.tgz"
     if not url.startswith(("https://", "http://")):
-        raise _cannot(f"the registry {registry} is not a web address")
+        raise _cannot(f"the registry {registry} is not an HTTP address")
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:  # noqa: S310 - a web address, see above
             content: bytes = response.read(MAX_TARBALL_BYTES + 1)
@@ -147,8 +148,8 @@ def _downloaded() -> bytes:
 
 def _cannot(why: str) -> BenchhouseError:
     return BenchhouseError(
-        f"{PACKAGE} {VERSION} cannot be fetched ({why}): give a folder with its dist/ in {FOLDER_NAMED_BY}, "
-        "or run once where the npm registry can be reached"
+        f"cannot fetch {PACKAGE} {VERSION} ({why}): set {FOLDER_NAMED_BY} to a folder with its dist/, "
+        "or run once where the npm registry is reachable"
     )
 
 

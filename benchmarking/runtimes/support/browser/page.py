@@ -1,4 +1,4 @@
-"""A model's bundle in a page: what is sent to the page before its calls, and what it returns."""
+"""A model's bundle in a page: data sent to the page before its calls, and data that it returns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAGE_FILES = ("page.html", "page.js", "calls.js", "tensors.js")
 
 MAX_BUNDLE_BYTES = MAX_BODY_BYTES
 
-"""ONNX Runtime reads the weights into WebAssembly's memory, for the GPU too."""
+"""Size limit: ONNX Runtime reads the weights into WebAssembly's memory, for the GPU too."""
 
 
 ByName = Mapping[str, "np.ndarray"]
@@ -34,23 +34,23 @@ ByName = Mapping[str, "np.ndarray"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSettings:
-    """How ONNX Runtime Web is set up in a page."""
+    """Settings of ONNX Runtime Web in a page."""
 
     script: str
-    """The package's bundle that is loaded; the bundles compute differently."""
+    """The package's bundle to load; the bundles compute differently."""
     provider: Mapping[str, str]
     """The execution provider's name and options in ONNX Runtime Web."""
     profiled_as: str
-    """That provider's name in profiles ("WebGpuExecutionProvider")."""
+    """The provider's name in profiles ("WebGpuExecutionProvider")."""
     num_threads: int
     flags: tuple[str, ...]
     """The browser's flags."""
     io_mode: str
-    """host, or device: inputs, outputs and what graphs pass to each other stay on the GPU."""
+    """host or device. With device, inputs, outputs and tensors passed between graphs stay on the GPU."""
     uses_gpu: bool = False
     """Whether outputs can stay on a GPU."""
     is_fixed: bool = False
-    """Whether graphs are opened for each point separately, at its sizes."""
+    """Whether graphs are opened separately for each point, at its sizes."""
 
 
 class ModelPage:
@@ -77,13 +77,13 @@ class ModelPage:
             self._cleanup = started.pop_all()
 
     def fetch(self, folder: Path, bundle: Bundle) -> None:
-        """Load a bundle's files into the page. Raises UnsupportedError for more than WebAssembly can address."""
+        """Load a bundle's files into the page. Raises UnsupportedError if they exceed WebAssembly's memory."""
         paths = {
             name: (folder / graph.file, *weight_files(folder / graph.file)) for name, graph in bundle.graphs.items()
         }
         size = sum(path.stat().st_size for group in paths.values() for path in group)
         if size >= MAX_BUNDLE_BYTES:
-            raise UnsupportedError(f"the graphs have {size} bytes; WebAssembly addresses {MAX_BUNDLE_BYTES}")
+            raise UnsupportedError(f"the graphs have {size} bytes, but WebAssembly can address {MAX_BUNDLE_BYTES} only")
         self._graphs = graphs_description(bundle, on_device=self.settings.io_mode == "device")
         files = {}
         for name, (model, *weights) in paths.items():
@@ -95,12 +95,12 @@ class ModelPage:
         self.browser.call("fetch", files)
 
     def open(self, dimensions: Mapping[str, int] | None = None) -> Mapping[str, Any]:
-        """Open the sessions, their free dimensions fixed at these sizes: what the page reads back of them."""
+        """Open the sessions with free dimensions fixed at these sizes. Returns what the page reports about them."""
         opened: Mapping[str, Any] = self.browser.call("open", None if dimensions is None else dict(dimensions))
         return opened
 
     def prepare(self, bundle: Bundle, point: Point, inputs: ByName, more: Mapping[str, Json]) -> None:
-        """Place a point's inputs; `more` is what its kind of call needs besides."""
+        """Place a point's inputs; `more` holds the other data that its kind of call needs."""
         arrays = {}
         for number, (name, array) in enumerate(inputs.items()):
             url = f"in/{number}"
@@ -126,7 +126,7 @@ class ModelPage:
         return timed
 
     def output(self, number: int, names: tuple[str, ...]) -> tuple[dict[str, np.ndarray], list[list[int]] | None]:
-        """The arrays of a call's output that have these names, and its tokens."""
+        """The named arrays of a call's output, and its tokens."""
         import numpy as np
 
         urls = {name: f"out/{index}" for index, name in enumerate(names)}
@@ -145,12 +145,12 @@ class ModelPage:
 
 
 def graphs_description(bundle: Bundle, *, on_device: bool) -> dict[str, Any]:
-    """The graphs as the page needs them, with the outputs that it fetches and those that stay on a device."""
+    """The graphs as described to the page, with the outputs to fetch and those that stay on a device."""
     described = {}
     for name, graph in bundle.graphs.items():
         passed_on = _passed_on(bundle, name, graph)
         wanted = [*([graph.result] if graph.result else []), *graph.more_results.values()]
-        # A generation's logits and a step's noise are for the host in every mode.
+        # The host needs a generation's logits and a step's noise in every mode.
         staying = [*passed_on, *(wanted if bundle.kind == "forward" else [])] if on_device else []
         described[name] = {
             **{key: value for key, value in asdict(graph).items() if key in ("inputs", "feeds", "states", "result")},
@@ -161,7 +161,7 @@ def graphs_description(bundle: Bundle, *, on_device: bool) -> dict[str, Any]:
 
 
 def _passed_on(bundle: Bundle, name: str, graph: Graph) -> list[str]:
-    """The outputs of a graph that are inputs of another graph or of its own next step."""
+    """The outputs of a graph that are inputs of another graph or of the graph's own next step."""
     sources = [source for other in bundle.graphs.values() for source in other.feeds.values()]
     fed = [source.removeprefix(f"{name}.") for source in sources if source.startswith(f"{name}.")]
     states = [state.output for state in graph.states]

@@ -1,8 +1,9 @@
-"""What the runtimes in a browser share: requirements, builds, a page with a model, and whether its GPU is the requested
-device.
+"""Shared base of the browser runtimes: requirements, builds, a page with a model, and a check that its GPU is the
+requested device.
 
-A page cannot name a GPU: it requests the fast one and learns the vendor. So a device is supported when it is the only
-one of its model in the machine and the adapter is its vendor's; anything else is refused rather than guessed."""
+A page cannot name a GPU: it requests the fast one and learns only the vendor. So a device is supported if it is the
+only one of its model in the machine and the adapter is from its vendor; anything else is rejected rather than
+guessed."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class BrowserRuntime(Runtime):
     """A runtime that runs a model's exported graphs in a page, by ONNX Runtime Web."""
 
     script: str
-    """The package's bundle that the page loads; its bundles compute differently. Tests load another one."""
+    """The package's bundle that the page loads; the bundles compute differently. Tests load another one."""
     profiled_as: str
     """The provider's name in ONNX Runtime's profiles."""
     uses_gpu: bool = False
@@ -71,7 +72,7 @@ class BrowserRuntime(Runtime):
         is_fixed: bool = False,
         provider: Mapping[str, str] = MappingProxyType({}),
     ) -> PageSettings:
-        """The settings of a cell's pages; `provider` has options of ONNX Runtime Web's provider, which has the
+        """The settings of a cell's pages. `provider` holds options of ONNX Runtime Web's provider, which has the
         runtime's name."""
         from benchmarking.runtimes.support.browser.page import PageSettings
 
@@ -97,10 +98,10 @@ def open_session(
     settings: PageSettings,
     check: Callable[[ModelPage], None] = lambda page: None,
 ) -> BrowserSession:
-    """A browser with ONNX Runtime Web and the first point's bundle. `check` gets the page before the bundle is loaded,
-    and raises when it is not what was requested. Raises BenchhouseError, leaving nothing behind.
+    """A browser with ONNX Runtime Web and the first point's bundle. `check` gets the page before the bundle is loaded
+    and raises if the page is not as requested. Raises BenchhouseError, leaving nothing behind.
 
-    Verifies what every runtime in a browser needs: threads, isolation, and the weights' precision."""
+    Verifies what all browser runtimes need: threads, isolation, and the weights' precision."""
     from benchmarking.runtimes.support.browser.library import find_library
     from benchmarking.runtimes.support.browser.page import ModelPage
     from benchmarking.runtimes.support.browser.session import BrowserSession
@@ -124,24 +125,24 @@ def open_session(
 
 
 def check_threads(wanted: int, verified: Mapping[str, Json]) -> None:
-    """Raise when the page runs on fewer threads than requested, of which it only writes a line to its console."""
+    """Raise if the page uses fewer threads than requested, which it only logs to its console."""
     if wanted > 1 and not verified["cross_origin_isolated"]:
-        raise UnsupportedError("the browser does not isolate the page, so WebAssembly has no threads there")
+        raise UnsupportedError("the browser does not isolate the page, so WebAssembly has no threads")
     if verified["num_threads"] != wanted:
-        raise BenchhouseError(f"asked for {wanted} threads, but ONNX Runtime Web uses {verified['num_threads']}")
+        raise BenchhouseError(f"requested {wanted} threads, but ONNX Runtime Web uses {verified['num_threads']}")
 
 
 SOFTWARE_WORDS = ("swiftshader", "llvmpipe", "lavapipe", "warp", "microsoft basic render")
-"""Words in the architecture or description of software renderers, for browsers that do not mark them."""
+"""Words in the architecture or description of software renderers, for browsers that do not flag them."""
 
 FLOAT16_FEATURE = "shader-f16"
 ADAPTER_NAMES = ("vendor", "architecture", "device", "description")
-"""Texts by which a page's adapter tells what it is; a browser may leave any of them empty."""
+"""Texts that identify a page's adapter; a browser may leave any of them empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """A page's adapter, as the page sees it."""
+    """A page's adapter, as seen by the page."""
 
     vendor: str
     architecture: str
@@ -161,7 +162,7 @@ class Adapter:
 
     @property
     def is_software(self) -> bool:
-        """Whether it runs on the processor."""
+        """Whether it runs on the CPU."""
         names = f"{self.architecture} {self.description}".lower()
         return self.is_fallback or any(word in names for word in SOFTWARE_WORDS)
 
@@ -181,7 +182,7 @@ class Adapter:
 
 
 def why_not_gpu(device: Device) -> str | None:
-    """None, or why no page can use this device; on the processor it is a software adapter."""
+    """None, or why no page can use this device. On the CPU, pages use a software adapter."""
     if has(device.type, lambda kind: kind.is_processor):
         return None
     gpus = names_with(lambda kind: kind.gpu_vendor is not None)
@@ -189,51 +190,52 @@ def why_not_gpu(device: Device) -> str | None:
         software = f"on {processor().name} in software"
         return f"browsers run WebGPU on GPUs of {', '.join(gpus)}, or {software}, not on {device.type}"
     if not has(device.type, lambda kind: kind.is_gpu(device)):
-        return f"browsers run WebGPU on {device.type}'s GPU, not on {device.selector}"
+        return f"browsers run WebGPU on the GPU of {device.type}, not on {device.selector}"
     if device.count > 1:
-        return f"a page cannot choose among {device.count} x {device.name}: browsers give it one unnamed adapter"
+        return f"a page cannot choose among {device.count} x {device.name}: browsers offer it one unnamed adapter"
     return None
 
 
 def check_adapter(adapter: Adapter | None, device: Device) -> Adapter:
-    """The adapter, if it is the device. Raises BenchhouseError for another or none."""
+    """The adapter, if it matches the device. Raises BenchhouseError if it does not, or if there is none."""
     if adapter is None:
-        raise BenchhouseError(f"device {device.selector!r}: the browser gives the page no WebGPU adapter")
+        raise BenchhouseError(f"device {device.selector!r}: the browser offers the page no WebGPU adapter")
     kind = kind_of(device.type)
     if kind is not None and kind.is_processor:
         if not adapter.is_software:
-            raise BenchhouseError(f"asked for WebGPU on the processor, but the browser's adapter is {adapter.label}")
+            raise BenchhouseError(f"requested WebGPU on the CPU, but the browser's adapter is {adapter.label}")
         return adapter
     if adapter.is_software:
         raise BenchhouseError(
-            f"device {device.selector!r} ({device.name}): the browser's adapter is in software ({adapter.label}); "
-            "it does not see the GPU: check chrome://gpu, and the Vulkan driver on Linux"
+            f"device {device.selector!r} ({device.name}): the browser uses a software adapter ({adapter.label}) "
+            "instead of the GPU: check chrome://gpu, and the Vulkan driver on Linux"
         )
     if kind is None or adapter.vendor.lower() != kind.gpu_vendor:
         raise BenchhouseError(
-            f"device {device.selector!r} ({device.name}): the browser's adapter is another vendor's: {adapter.label}"
+            f"device {device.selector!r} ({device.name}): the browser's adapter is from another vendor: {adapter.label}"
         )
     return adapter
 
 
 TIMEOUT_S = 120.0
-"""Limit for starting a browser and asking it, which takes two seconds on a slow machine."""
+"""Time limit for starting and querying a browser, which takes two seconds on a slow machine."""
 
 
 @cache
-def ask_browser(kind: str) -> Mapping[str, Any]:
-    """This machine's browser on WebNN's kind of device: `accelerated`, or `whyNot`. Asked in a child process, once."""
+def query_browser(kind: str) -> Mapping[str, Any]:
+    """What this machine's browser reports for WebNN on a kind of device: `accelerated`, or `whyNot`. Runs once, in a
+    child process."""
     done = run_module("benchmarking.runtimes.support.browser.runtime", kind, limit_s=TIMEOUT_S)
     if done.exit_code is None:
         return {"whyNot": f"the browser did not answer within {TIMEOUT_S:g} s"}
     if done.exit_code != 0:
-        return {"whyNot": done.last_line or f"the browser could not be asked (exit code {done.exit_code})"}
+        return {"whyNot": done.last_line or f"the browser query failed (exit code {done.exit_code})"}
     answer: Mapping[str, Any] = json.loads(done.stdout)
     return answer
 
 
 def main() -> int:
-    """Ask the browser about the kind of device in the first argument; print the answer as JSON."""
+    """Query the browser about the kind of device in the first argument and print the answer as JSON."""
     from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, Browser
     from benchmarking.runtimes.support.browser.page import PAGE, PAGE_FILES
     from benchmarking.runtimes.support.browser.server import Site

@@ -1,8 +1,8 @@
-"""The web server of a page that is measured.
+"""The web server of a measured page.
 
-It listens on loopback only and serves only what was put into its table. Every address begins with a secret, so that no
-other page or user of the machine can read a model; without it no body is read. Addresses are looked up in the table and
-never joined to a folder, so no path leads out of it.
+It listens on loopback only and serves only the entries of its table. Every path begins with a secret, so no other page
+or user of the machine can read a model, and no request body is read without it. Paths are looked up in the table and
+never joined to a folder, so none can escape it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from benchmarking.core.errors import BenchhouseError
 LOOPBACK = "127.0.0.1"
 
 MAX_CONNECTIONS = 64
-"""Browsers open six to a host."""
+"""Limit of connections; browsers open six per host."""
 
 MAX_BODY_BYTES = 4 << 30
-"""The memory that WebAssembly can address."""
+"""Limit of a body: the memory that WebAssembly can address."""
 
 MAX_HEADER_BYTES = 16 << 10
-"""Of a request; a browser's have about 500 bytes."""
+"""Limit of a request's headers; a browser's have about 500 bytes."""
 
 MAX_LENGTH_DIGITS = 20
 
 REQUEST_LIMIT_S = 10.0
-"""For a request's first line and headers, from the start of the connection."""
+"""Time limit for a request's first line and headers, from the start of the connection."""
 
 SILENCE_LIMIT_S = 60.0
-"""For the next bytes of a body, or until the page takes some; a busy page needs seconds."""
+"""Time limit for the next bytes of a body to be sent or received; a busy page needs seconds."""
 
 CONTENT_TYPES: Mapping[str, str] = {
     ".html": "text/html; charset=utf-8",
@@ -47,7 +47,8 @@ CONTENT_TYPES: Mapping[str, str] = {
     ".json": "application/json",
 }
 
-"""Browsers refuse a module or WebAssembly of another type; other endings are served as bytes."""
+"""Media types by suffix: browsers reject modules and WebAssembly with another type. Other suffixes are served as
+bytes."""
 
 BYTES = "application/octet-stream"
 
@@ -60,12 +61,12 @@ ISOLATION: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
 }
 
-"""The first two make the page cross-origin isolated. Otherwise there is no shared memory, so WebAssembly has no
-threads, and the page's clock is rounded to 100 us instead of 5."""
+"""The first two make the page cross-origin isolated. Without isolation there is no shared memory, hence no threads in
+WebAssembly, and the page's clock is rounded to 100 us instead of 5."""
 
 
 class Site:
-    """The web server: files and arrays to fetch, and names under which the page may post an array."""
+    """The web server: files and arrays to fetch, and names to which the page may post an array."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,7 +84,7 @@ class Site:
 
     @property
     def url(self) -> str:
-        """The beginning of every address of the site; ends in a slash."""
+        """The common prefix of all addresses of the site, with a trailing slash."""
         return f"http://{self.host}/{self._secret}/"
 
     def put(self, name: str, content: Path | bytes) -> None:
@@ -97,12 +98,12 @@ class Site:
             self._content.pop(name, None)
 
     def expect(self, name: str) -> None:
-        """Accept a post to a name; posts to other names are refused."""
+        """Accept a post to a name; posts to other names are rejected."""
         with self._lock:
             self._posted[name] = None
 
     def take(self, name: str) -> bytes:
-        """Remove and return what was posted. Raises BenchhouseError when nothing was."""
+        """Remove and return the posted body. Raises BenchhouseError if there is none."""
         with self._lock:
             posted = self._posted.pop(name, None)
         if posted is None:
@@ -122,7 +123,7 @@ class Site:
         return None if name is None or content is None else (name, content)
 
     def _expected(self, path: str) -> str | None:
-        """The name that a request may post to; None for a wrong secret or a name that nothing is expected under."""
+        """The name that a request may post to; None for a wrong secret or a name without an expected post."""
         name = self._name(path)
         with self._lock:
             return name if name in self._posted else None
@@ -138,12 +139,12 @@ class Site:
 
 
 def content_type(name: str) -> str:
-    """The media type of a name, by its ending."""
+    """The media type of a name, by its suffix."""
     return CONTENT_TYPES.get(PurePosixPath(name).suffix, BYTES)
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread per connection, of which there are at most `MAX_CONNECTIONS`; further ones are closed unread."""
+    """One thread per connection, up to `MAX_CONNECTIONS`; further connections are closed unread."""
 
     daemon_threads = True
 
@@ -164,14 +165,14 @@ class _Server(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, *_: Any) -> None:
-        """Print nothing: the page reports what it did not get."""
+        """Print nothing: the page reports missing data itself."""
 
 
 def _handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """One request of one connection. Names of methods are the standard library's.
+        """One request of one connection. Method names are the standard library's.
 
-        Until the request has shown the secret, it has `REQUEST_LIMIT_S` in all, and no body of it is read.
+        Until it has shown the secret, a request has `REQUEST_LIMIT_S` in total and its body is not read.
         """
 
         protocol_version = "HTTP/1.1"
@@ -179,7 +180,7 @@ def _handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
 
         def setup(self) -> None:
             super().setup()
-            # A timeout of the socket alone would let a client send a byte at a time for ever.
+            # With only a socket timeout, a client could send one byte at a time forever.
             self._limit = threading.Timer(REQUEST_LIMIT_S, self._hang_up)
             self._limit.daemon = True
             self._limit.start()
@@ -221,13 +222,13 @@ def _handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
             """Print nothing: stderr is for errors."""
 
         def _is_admitted(self) -> bool:
-            """Whether the request names this host (other sites could make their name resolve to this address) and its
-            headers are small."""
+            """Whether the request names this host (another site could make its name resolve to this address) and has
+            small headers."""
             size = sum(len(name) + len(value) for name, value in self.headers.items())
             return self.headers.get("Host") == site.host and size <= MAX_HEADER_BYTES
 
         def _hang_up(self) -> None:
-            with suppress(OSError):  # closed already
+            with suppress(OSError):  # already closed
                 self.connection.shutdown(socket.SHUT_RDWR)
 
         def _answer(self, status: HTTPStatus, kind: str = BYTES, length: int = 0) -> None:

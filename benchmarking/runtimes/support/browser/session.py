@@ -1,7 +1,7 @@
-"""A model in a page as a session: the page makes and times the calls, and outputs come back to be checked.
+"""A session on a model in a page: the page makes and times the calls, and outputs are returned for checks.
 
-Which provider ran the kernels of a call is read from the profile that ONNX Runtime Web writes to the console: a JSON
-list of events as elsewhere, here one event to a line, with other lines of the console between them.
+The provider that ran each kernel of a call is read from the profile that ONNX Runtime Web writes to the console: a JSON
+list of events as elsewhere, but with one event per line and other console lines in between.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MODEL, PROMPT, LATENTS = "model", "prompt", "latents"
 
 
 class PassThroughRunner(GraphRunner):
-    """The runner of operations whose calls the page makes: arrays stay as they are."""
+    """The runner of operations whose calls are made by the page: arrays stay as they are."""
 
     def place(self, array: np.ndarray) -> np.ndarray:
         return array
@@ -51,7 +51,7 @@ class PassThroughRunner(GraphRunner):
         return tensor
 
     def call(self, graph: str, feeds: Mapping[str, Any]) -> NoReturn:
-        raise BenchhouseError(f"graph {graph} is in the page, which makes the calls")
+        raise BenchhouseError(f"graph {graph} is in the page, which makes its own calls")
 
     def begin(self, graph: str, batch_size: int, first: Mapping[str, Any]) -> NoReturn:
         self.call(graph, first)
@@ -61,13 +61,13 @@ class PassThroughRunner(GraphRunner):
 
 
 class PageOperation(Operation):
-    """A call that the page makes and times. Its output stays in the page until it is needed."""
+    """A call made and timed by the page. Its output stays in the page until it is needed."""
 
     times_itself = True
     marks_itself = True
 
     def __init__(self, inner: GraphOperation, page: ModelPage, bundle: Bundle) -> None:
-        """`inner` has the counts, the names of the arrays and their checks; it makes no call."""
+        """`inner` provides the counts, the array names and their checks; it makes no calls."""
         self.items_per_call = inner.items_per_call
         self.tokens_per_call = inner.tokens_per_call
         self.prompt_tokens_per_call = inner.prompt_tokens_per_call
@@ -80,16 +80,16 @@ class PageOperation(Operation):
         self._fetched: tuple[int, Any] | None = None
 
     def reset(self) -> None:
-        """The page releases the last call's output before it starts its clock."""
+        """Nothing to do: the page releases the last call's output before it starts its clock."""
 
     def run(self, mark: Mark) -> int:
-        """The number of the call, which identifies its output."""
+        """Make a call. Returns its number, which identifies its output."""
         self._timed = self._page.call()
         return int(self._timed["number"])
 
     def own_times_ns(self) -> Mapping[str, int]:
-        """The time from the call to its outputs on the host, or to an empty queue of the GPU, as the page measured
-        it."""
+        """The time from the call until its outputs are on the host, or until the GPU's queue is empty, as measured by
+        the page."""
         return {"latency_wall": round(self._timed["wallMs"] * NS_PER_MS)}
 
     def own_marks_ns(self) -> Sequence[tuple[str, int]]:
@@ -117,7 +117,7 @@ class PageOperation(Operation):
         return self._memory.process_ids
 
     def _on_host(self, number: int) -> Any:
-        """The output of a call in the form of runtimes in this process."""
+        """The output of a call in the form that runtimes in this process return."""
         if self._fetched is None or self._fetched[0] != number:
             self._fetched = number, self._from_page(number)
         return self._fetched[1]
@@ -139,7 +139,7 @@ class PageOperation(Operation):
 
 
 class BrowserSession(Session):
-    """A model in a page. The first point's bundle is loaded at once, those of other points when they are needed."""
+    """A model in a page. The first point's bundle is loaded immediately, those of other points when needed."""
 
     def __init__(
         self, cell: Cell, points: Sequence[Point], page: ModelPage, processing: Processing, stage: Stage
@@ -149,7 +149,7 @@ class BrowserSession(Session):
         self._processing = processing
         self._loaded: tuple[Path, Mapping[str, int] | None] | None = None
         self.opened: Mapping[str, Any] = {}
-        """What the page read back of the sessions: `threads`, `workers`, `adapter`."""
+        """What the page reports about the sessions: `threads`, `workers`, `adapter`."""
         bundle = self._load(points[0], stage)
         self.weights_bytes: int | None = bundle.weights_bytes
         self.parameter_count: int | None = bundle.parameter_count
@@ -235,7 +235,7 @@ def _prompt(bundle: Bundle, point: Point, arrays: Mapping[str, np.ndarray]) -> n
 
 
 def _describe(page: ModelPage, opened: Mapping[str, Any]) -> dict[str, Json]:
-    """What really runs: browser, library and threads."""
+    """What actually runs: browser, library and threads."""
     return {
         "browser": page.browser.version,
         "user_agent": page.started["userAgent"],
@@ -252,13 +252,13 @@ def _describe(page: ModelPage, opened: Mapping[str, Any]) -> dict[str, Json]:
 
 BEGIN = "profile of "
 
-"""The line before each graph's profile begins so, followed by the graph's name."""
+"""Start of the line before each graph's profile, followed by the graph's name."""
 
 EVENT = '{"cat" :'
 
 
 def profile_of(page: ModelPage) -> Mapping[str, Json]:
-    """Where the kernels of one further call ran, in profiled sessions. Raises FormatError without a profile."""
+    """Where the kernels of one additional call in profiled sessions ran. Raises FormatError without a profile."""
     page.browser.console.clear()
     page.browser.call("profile")
     ran = kernels(page.browser.console)
@@ -267,10 +267,11 @@ def profile_of(page: ModelPage) -> Mapping[str, Json]:
 
 
 def page_placement(ran: Sequence[Kernel], wanted: str) -> dict[str, Json]:
-    """The facts of `placement`, with a separate count `nodes_of_whole_numbers_on_cpu` of ids, positions and masks.
+    """The facts of `placement`, with a separate count `nodes_of_whole_numbers_on_cpu` of nodes for ids, positions and
+    masks.
 
-    WebGPU's shaders have no 64-bit integers, so its provider leaves such nodes to the processor on purpose, like those
-    about shapes. Matrix products of integers are not counted there."""
+    WebGPU's shaders have no 64-bit integers, so its provider leaves such nodes to the CPU on purpose, like nodes that
+    compute shapes. Integer matrix products are not included in that count."""
     different = {kernel.name: kernel for kernel in ran}.values()
     on_cpu = [kernel for kernel in different if kernel.provider == CPU != wanted and not kernel.is_about_shapes]
     unasked = [kernel for kernel in on_cpu if not _is_of_whole_numbers(kernel)]
@@ -288,7 +289,7 @@ def _is_of_whole_numbers(kernel: Kernel) -> bool:
 
 
 def kernels(console: Iterable[str]) -> tuple[Kernel, ...]:
-    """The kernels in all profiles on a console. Raises FormatError when there is no profile."""
+    """The kernels in all profiles on a console. Raises FormatError if there is no profile."""
     events: dict[str, list[str]] = {}
     graph: str | None = None
     for line in (line for message in console for line in message.splitlines()):

@@ -1,1 +1,1 @@
-"""What runtimes on inference engines share: engines that generate tokens by themselves, from files of their own."""
+"""Shared base of runtimes on inference engines, which generate tokens by themselves, from files of their own."""

@@ -63,9 +63,9 @@ def why_not(workload: Workload) -> str | None:
     config = workload.config
     kind = _rope(config).get("rope_type", "default")
     if kind not in ("default", "llama3"):
-        return f"{workload.model_id} scales its positions by {kind!r}, which is not converted to GGUF here"
+        return f"cannot convert {workload.model_id} to GGUF: position scaling {kind!r} is not supported"
     if str(config.get("model_type")) not in ARCHITECTURES:
-        return f"no GGUF file is made of model type {config.get('model_type')}; {', '.join(ARCHITECTURES)} are"
+        return f"cannot convert model type {config.get('model_type')} to GGUF; supported: {', '.join(ARCHITECTURES)}"
     return None
 
 
@@ -274,4 +274,4 @@ def _quantizer() -> Any:
                 matrix = ctypes.POINTER(ctypes.c_float)
                 function.argtypes = [ctypes.c_int, matrix, ctypes.c_void_p, whole, whole, whole, matrix]
                 return function
-    raise UnsupportedError("quantized GGUF files are made by llama.cpp's own function: pip install xllamacpp")
+    raise UnsupportedError("quantizing GGUF files needs llama.cpp: pip install xllamacpp")

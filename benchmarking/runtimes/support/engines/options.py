@@ -1,4 +1,4 @@
-"""The options of inference engines, declared once: an engine takes those it has, and says why it lacks the others."""
+"""The options of inference engines, declared once. An engine declares those it has, and why it lacks the others."""
 
 from __future__ import annotations
 
@@ -14,55 +14,53 @@ OFF, ON = "off", "on"
 
 CONTEXT_DEPTH = Option(
     name="context_depth",
-    help="tokens that are in the key-value cache before a call of an engine begins",
+    help="tokens in the engine's key-value cache before a call begins",
     default="0",
     is_filled_in=False,
 )
 """Processed outside the timed region. The prompt of a call follows them, so that time to first token is that of
 sequence-length tokens at this depth."""
-KV_CACHE_TYPE = Option(
-    name="kv_cache_type", help="type of the keys and values in an engine's cache", is_filled_in=False
-)
+KV_CACHE_TYPE = Option(name="kv_cache_type", help="data type of the engine's key-value cache", is_filled_in=False)
 """An engine replaces `values`, its default first."""
 FLASH_ATTENTION = Option(
     name="flash_attention",
-    help="flash attention of an engine",
+    help="flash attention in the engine",
     values=("auto", ON, OFF),
     is_filled_in=False,
 )
 BATCH_THREADS = Option(
     name="batch_threads",
-    help="threads of an engine's prefill",
-    default="those of --num-threads",
+    help="threads for the engine's prefill",
+    default="same as --num-threads",
     is_filled_in=False,
 )
 DRAFT_MODEL = Option(
     name="draft_model",
-    help="model that proposes tokens for speculative decoding: a name of the catalog, a folder or an engine's file",
+    help="draft model for speculative decoding: a name from the catalog, a folder or an engine's file",
     default="none",
     is_filled_in=False,
 )
 NGRAM_LOOKUP = Option(
     name="ngram_lookup",
-    help="length of the n-grams by which tokens are proposed from the text so far, for speculative decoding",
-    default="0: off",
+    help="length of n-grams looked up in the text so far to draft tokens for speculative decoding; 0: off",
+    default="0",
     is_filled_in=False,
 )
 DRAFT_TOKENS = Option(
     name="draft_tokens",
-    help="most tokens proposed at once in speculative decoding",
+    help="maximum number of tokens drafted at once in speculative decoding",
     default="the engine's own",
     is_filled_in=False,
 )
 PREFIX_CACHE = Option(
     name="prefix_cache",
-    help="reuse of the keys and values of an earlier call's prompt",
+    help="reuse of cached keys and values from an earlier call's prompt",
     values=(OFF, ON),
     is_filled_in=False,
 )
 LORA = Option(
     name="lora",
-    help="LoRA adapter in an engine's format, applied to every token",
+    help="LoRA adapter in the engine's format, applied to every token",
     default="none",
     is_filled_in=False,
 )
@@ -78,16 +76,16 @@ COMMON = (
     PREFIX_CACHE,
     LORA,
 )
-"""All of them: an engine declares those it has, and gives a reason for each of the others."""
+"""All options: an engine declares those it has, and gives a reason for each of the others."""
 NUMBERS = {CONTEXT_DEPTH.name: 0, BATCH_THREADS.name: 1, NGRAM_LOOKUP.name: 0, DRAFT_TOKENS.name: 1}
-"""Options that are whole numbers, with the least of each."""
+"""Integer options with their minimum."""
 FILES = (LORA.name,)
 """Options that name a file or folder."""
 
 QUANTIZATION = Option(
     name="quantization",
     help="quantization method",
-    default="the engine's first of the precision",
+    default="the engine's default for the precision",
     is_filled_in=False,
 )
 """An engine replaces `values` by the names of its quantized types."""
@@ -154,8 +152,8 @@ class EngineSettings:
 
 
 def checked_settings(runtime: str, options: tuple[Option, ...], mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The settings with numbers as numbers and without those that are the default, so that naming a default makes no
-    other series. Raises UsageError for a value that is none, and for settings that exclude each other."""
+    """The settings with numbers parsed and defaults removed, so that naming a default does not start another series.
+    Raises UsageError for invalid values and for settings that exclude each other."""
     found: dict[str, Scalar] = {}
     first = {option.name: option.values[0] for option in options if option.values and not option.is_filled_in}
     for name, value in mode.items():
@@ -165,11 +163,11 @@ def checked_settings(runtime: str, options: tuple[Option, ...], mode: Mapping[st
             found[name] = chosen
     for name in FILES:
         if name in found and not Path(str(found[name])).expanduser().exists():
-            raise UsageError(f"{_flag(name)} {found[name]}: there is no such file or folder")
+            raise UsageError(f"{_flag(name)} {found[name]}: no such file or folder")
     if DRAFT_MODEL.name in found and NGRAM_LOOKUP.name in found:
-        raise UsageError("--draft-model and --ngram-lookup both propose the tokens: give one of them")
+        raise UsageError("--draft-model and --ngram-lookup exclude each other: give only one of them")
     if DRAFT_TOKENS.name in found and not {DRAFT_MODEL.name, NGRAM_LOOKUP.name} & set(found):
-        raise UsageError("--draft-tokens: nothing proposes tokens: add --draft-model or --ngram-lookup")
+        raise UsageError("--draft-tokens needs --draft-model or --ngram-lookup: add one of them")
     return found
 
 

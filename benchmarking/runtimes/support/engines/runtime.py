@@ -24,7 +24,7 @@ from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.graph_file import format_of
 
 NO_TOKENIZER: Mapping[Modality, str] = {
-    "text": f"{NOT_SUPPORTED}: the vocabulary in an engine's file is not read; the prompts are ids"
+    "text": f"{NOT_SUPPORTED}: the prompts are token ids; the vocabulary in an engine's file is not read"
 }
 
 
@@ -56,7 +56,7 @@ class GenerativeEngine(Runtime):
         """None, or why it never runs on a device of this kind: by default on processors alone."""
         if has(device.type, lambda kind: kind.is_processor):
             return None
-        return f"runtime {self.name} runs on the processor here, not on {device.type}"
+        return f"runtime {self.name} runs on the CPU, not on {device.type}"
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         return (
@@ -128,13 +128,13 @@ class GenerativeEngine(Runtime):
         kind = format_of(workload)
         if kind in self.reads:
             return None
-        reads = f"it reads {', '.join(self.reads)}" if self.reads else "it reads no files of engines"
-        return f"{workload.model_id} is a file of {kind}: runtime {self.name} does not read that; {reads}"
+        reads = f"only {', '.join(self.reads)}" if self.reads else "or other engine files"
+        return f"{workload.model_id} is in {kind} format: runtime {self.name} does not read {kind}, {reads}"
 
     def _why_not_built(self, workload: Workload) -> str | None:
         model_type = str(workload.config.get("model_type"))
         if workload.source == "module":
-            return f"runtime {self.name} is built from a model's configuration, not from a torch module"
+            return f"runtime {self.name} needs a model with a configuration, not a torch module"
         if model_type in self.model_types:
             return None
         return f"runtime {self.name} is built for {', '.join(sorted(self.model_types))}, not for {model_type}"
@@ -144,11 +144,11 @@ class GenerativeEngine(Runtime):
         given = (*self.given_floats, *self.given_types.values()) if is_file else ()
         offered = tuple(dict.fromkeys((*self.float_precisions, *given, *self.quantized.values())))
         if precision not in offered:
-            return f"runtime {self.name} has {', '.join(offered)}, not {precision}"
+            return f"runtime {self.name} supports {', '.join(offered)}, not {precision}"
         own = workload.config.get("precision") if is_file else None
         if own in (None, precision):
             return None
-        return f"{workload.model_id} holds {workload.config.get('quantization')}: take --precision {own}"
+        return f"{workload.model_id} holds {workload.config.get('quantization')}: use --precision {own}"
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
         return self.declared_options

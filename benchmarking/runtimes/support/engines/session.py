@@ -1,9 +1,8 @@
 """A model in an inference engine: the session, and the call that is timed.
 
-An engine generates by itself: it is given prompts and gives tokens. So that its numbers stand beside those of other
-runtimes, a call is the same work as theirs (the same prompt ids, a fixed number of new tokens, greedy, no stop token),
-and the clock is ours: a token's time is when it reaches this process, whatever the engine says of it. What the engine's
-own clock says is stored as well, under names of its own.
+An engine generates by itself: it takes prompts and returns tokens. To be comparable with other runtimes, a call does
+the same work (the same prompt ids, a fixed number of new tokens, greedy, no stop token) and is timed by benchhouse's
+clock: a token's time is when it reaches this process. The times from the engine's own clock are stored separately.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ ENGINE_FIRST, ENGINE_PER_TOKEN = "engine_time_to_first_token", "engine_time_per_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineReport:
-    """What an engine says of its last call; None and 0 for what it does not."""
+    """What an engine reports about its last call; None or 0 where it reports nothing."""
 
     first_s: float | None = None
     """To the first token."""
@@ -164,7 +163,7 @@ class EngineOperation(Operation):
         return readings
 
     def count(self) -> Readings:
-        why = f"{NOT_SUPPORTED}: operators are counted in torch's models, not in engines"
+        why = f"{NOT_SUPPORTED}: operators are counted in torch models only"
         return Readings(missing=dict.fromkeys(("flops", "bytes_accessed"), why))
 
     def arrays(self, output: tuple[tuple[int, ...], ...]) -> Mapping[str, Any]:
@@ -265,6 +264,6 @@ class EngineSession(Session):
         tokens = depth + (point.sequence_length or 0) + (point.new_tokens or 0)
         if depth and longest is not None and tokens > longest:
             raise UnsupportedError(
-                f"--context-depth {depth} and {point.label} are {tokens} tokens: {self._cell.workload.model_id} takes "
-                f"at most {longest}"
+                f"--context-depth {depth} and {point.label} need {tokens} tokens: {self._cell.workload.model_id} "
+                f"supports at most {longest}"
             )

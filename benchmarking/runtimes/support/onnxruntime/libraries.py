@@ -1,5 +1,5 @@
-"""The shared libraries of ONNX Runtime's providers for NVIDIA GPUs: which versions they link, whether the driver has
-them, and what ONNX Runtime printed when one did not load."""
+"""The shared libraries of ONNX Runtime's providers for NVIDIA GPUs: the versions they link, whether the driver supports
+them, and what ONNX Runtime printed if one failed to load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarking.core.records import Device
 
 CUDA_RUNTIME = re.compile(rb"cudart(?:\.so\.|64_)(\d{2})")
-"""Of a library's dependencies: libcudart.so.13, cudart64_13.dll."""
+"""Names among a library's dependencies: libcudart.so.13, cudart64_13.dll."""
 TENSORRT = re.compile(rb"nvinfer(?:\.so\.|_)(\d+)")
 """libnvinfer.so.10, nvinfer_10.dll."""
 STDERR = 2
@@ -23,14 +23,14 @@ COLOURS = re.compile(r"\x1b\[[\d;]*m")
 NOT_LOADED = re.compile(r"Failed to load library \S+ with error: (?P<why>[^\n]+)")
 ERROR_LINE = re.compile(r"\[E:onnxruntime:[^\]]*\] (?P<why>[^\n]+)")
 TENSORRT_LINE = re.compile(r"\[(?:E|ERROR)\] (?P<why>[^\n]+)")
-"""Of TensorRT's own logger."""
+"""Line format of TensorRT's logger."""
 CUDA_PACKAGES = "'onnxruntime-gpu[cuda,cudnn]'"
-"""For pip: the provider and NVIDIA's libraries in the versions that it links."""
+"""Requirement for pip: the provider and NVIDIA's libraries in the versions that it links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linked:
-    """Major versions of NVIDIA's libraries that a provider's library depends on; None for one that it does not."""
+    """Major versions of NVIDIA's libraries that a provider's library depends on; None if it does not depend on one."""
 
     cuda: int | None = None
     tensorrt: int | None = None
@@ -58,7 +58,7 @@ def linked(provider: str) -> Linked:
 
 
 def linked_by(path: Path) -> Linked:
-    """The same for a library's file; their names stand in it as text, in ELF files and in DLLs."""
+    """The same for a library file. The names appear in it as text, in ELF files as in DLLs."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return Linked(cuda=_major(CUDA_RUNTIME, content), tensorrt=_major(TENSORRT, content))
 
@@ -74,16 +74,16 @@ def why_not_driver(device: Device, provider: str) -> str | None:
     if needed is None or not version or int(version.partition(".")[0]) >= needed:
         return None
     return (
-        f"onnxruntime-gpu needs CUDA {needed}, and the driver {device.driver} of {device.selector} has CUDA {version}: "
+        f"onnxruntime-gpu needs CUDA {needed}; driver {device.driver} of {device.selector} supports CUDA {version}: "
         f"update the NVIDIA driver, or install an onnxruntime-gpu for CUDA {version.partition('.')[0]}"
     )
 
 
-class Printed:
-    """What this process prints on stderr from now on, where that is a file, as in every worker; else nothing.
+class StderrCapture:
+    """What this process prints on stderr from now on, if that is a file, as in every worker; otherwise nothing.
 
-    ONNX Runtime's C++ code prints there why it does not use a provider, and raises nothing. The file is read, not
-    replaced: the supervisor reads it too, when the process dies.
+    ONNX Runtime's C++ code prints there why it does not use a provider, without raising an error. The file is only
+    read, since the supervisor reads it too if the process dies.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ def _size(descriptor: int) -> int:
 
 
 def _read(descriptor: int, start: int, end: int) -> bytes:
-    """A part of an open file, whose position stays; nothing where it is open for writing only."""
+    """A part of an open file, without moving its position; nothing if it is open for writing only."""
     try:
         if hasattr(os, "pread"):
             return os.pread(descriptor, end - start, start)
@@ -116,8 +116,8 @@ def _read(descriptor: int, start: int, end: int) -> bytes:
 
 
 def reason_in(text: str) -> str | None:
-    """Why a provider was not used, in what ONNX Runtime and TensorRT printed: the library that could not be loaded,
-    else the last error; None for neither."""
+    """Why a provider was not used, from the output of ONNX Runtime and TensorRT: the library that could not be loaded,
+    else the last error, else None."""
     plain = COLOURS.sub("", text)
     for line in (NOT_LOADED, TENSORRT_LINE, ERROR_LINE):
         if found := line.findall(plain):
@@ -126,6 +126,6 @@ def reason_in(text: str) -> str | None:
 
 
 def with_packages(text: str, packages: str) -> str | None:
-    """The reason in a printed text, and where it is a library that could not be loaded the packages that have it."""
+    """The reason in a printed text, with the packages to install if a library could not be loaded."""
     is_loading = NOT_LOADED.search(COLOURS.sub("", text)) is not None
     return f"{reason_in(text)}: pip install {packages}" if is_loading else reason_in(text)

@@ -1,6 +1,6 @@
 """Where the kernels of an ONNX Runtime session ran, read from the profile that the session wrote.
 
-A session lists the providers that it may use; only the profile has the provider that a kernel really ran on.
+A session lists the providers that it may use; only the profile shows the provider that actually ran a kernel.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ KERNEL_SUFFIX = "_kernel_time"
 RUN = "model_run"
 """Name of the event around a run of a graph."""
 MAX_EVENTS = 1_000_000
-"""As many ONNX Runtime keeps; it drops what comes after them."""
+"""Number of events that ONNX Runtime keeps; it drops later ones."""
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap", "BeamSearch", "GreedySearch", "Sampling"})
-"""Operators that run graphs of their own."""
+"""Operators with subgraphs."""
 
 WHOLE = frozenset({"int32", "int64", "uint8", "bool"})
 PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "NhwcFusedConv", "Attention"})
 PRODUCTS |= {"MultiHeadAttention", "GroupQueryAttention"}
-"""Operators with nearly all of a transformer's arithmetic, which is in the type of their first input."""
+"""Operators with nearly all of a transformer's arithmetic. They compute in the type of their first input."""
 QUANTIZED_PRODUCTS: Mapping[str, str] = {
     **dict.fromkeys(("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "ConvInteger"), "int8"),
     **dict.fromkeys(("QLinearMatMul", "QLinearConv", "QGemm", "QAttention"), "int8"),
     "MatMulNBits": "float with weights of few bits",
 }
-"""Operators with integer weights -> what they compute in."""
+"""Compute type of operators with integer weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One execution of a node, or of a part of the graph that a provider took as a whole."""
+    """One execution of a node, or of a part of the graph that a provider runs as a whole."""
 
     name: str
     operator: str
@@ -49,25 +49,25 @@ class Kernel:
     outputs: tuple[tuple[str, int], ...]
     """Type and number of dimensions of each."""
     began_us: int = 0
-    """By the profile's clock."""
+    """Start, by the profile's clock."""
     thread: int = 0
     inside_us: int = 0
-    """Of its duration, that of kernels inside it: a node with graphs of its own (If, Loop) is around theirs."""
+    """The part of its duration spent in kernels inside it: a node with subgraphs (If, Loop) encloses theirs."""
 
     @property
     def node(self) -> str:
-        """The node's own name, without those of the graph and its number."""
+        """The node's own name, without the graph's name and number."""
         return self.name.split("/", 2)[-1]
 
     @property
     def is_about_shapes(self) -> bool:
-        """Whether it only computes sizes and positions: whole numbers in at most one dimension. ONNX Runtime keeps
-        such nodes on the CPU on purpose, with a GPU too, because the CPU needs their results."""
+        """Whether it only computes sizes and positions: integers in at most one dimension. ONNX Runtime keeps such
+        nodes on the CPU on purpose, because the CPU needs their results."""
         return bool(self.outputs) and all(kind in WHOLE and rank <= 1 for kind, rank in self.outputs)
 
 
 def read_profile(path: Path, graph: str) -> tuple[Kernel, ...]:
-    """The kernels in a profile, their names prefixed with the graph's. Raises FormatError for any other file."""
+    """The kernels in a profile, with names prefixed by the graph's. Raises FormatError for any other file."""
     try:
         events = json.loads(path.read_text(encoding="utf-8"))
         return tuple(_kernel(event, graph) for event in events if _is_kernel(event))
@@ -81,17 +81,17 @@ class GraphProfile:
 
     kernels: tuple[Kernel, ...]
     runs_us: tuple[int, ...]
-    """When each run of the graph began."""
+    """Start of each run of the graph."""
 
 
 def read_graph_profile(path: Path, graph: str) -> GraphProfile:
-    """The kernels in a profile and the runs that they are of. Raises FormatError for any other file, and
-    BenchhouseError for a profile that ONNX Runtime had no room for."""
+    """The kernels in a profile and the runs that they belong to. Raises FormatError for any other file, and
+    BenchhouseError if the profile exceeded ONNX Runtime's limit."""
     kernels = read_profile(path, graph)
     events = json.loads(path.read_text(encoding="utf-8"))
     if len(events) >= MAX_EVENTS:
         raise BenchhouseError(
-            f"ONNX Runtime keeps {MAX_EVENTS} events of a profile, and graph {graph} has more: profile fewer calls "
+            f"ONNX Runtime keeps {MAX_EVENTS} events per profile, but graph {graph} has more: profile fewer calls "
             "(--num-runs) or tokens (--new-tokens)"
         )
     runs = sorted(int(event["ts"]) for event in events if event.get("name") == RUN)
@@ -99,7 +99,7 @@ def read_graph_profile(path: Path, graph: str) -> GraphProfile:
 
 
 def _with_insides(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
-    """The kernels in the order of time, each with what those directly inside it took."""
+    """The kernels in order of time, each with the time of those directly inside it."""
     inside = [0] * len(kernels)
     ordered = sorted(kernels, key=lambda one: (one.began_us, -one.duration_us))
     around: dict[int, list[int]] = defaultdict(list)
@@ -114,20 +114,20 @@ def _with_insides(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
 
 
 def _contains(outer: Kernel, inner: Kernel) -> bool:
-    """Whether one kernel ran inside another that began before it. Only a node with graphs of its own has any."""
+    """Whether a kernel ran inside another that began before it, which must be a node with subgraphs."""
     return outer.operator in WITH_GRAPHS and inner.began_us + inner.duration_us <= outer.began_us + outer.duration_us
 
 
 def placement(kernels: Sequence[Kernel], wanted: str) -> dict[str, Json]:
     """Where the kernels ran; `wanted` is the requested provider.
 
-    nodes, nodes_by_provider        different kernels; a part that a provider compiled counts as one
-    time_share_by_provider          of the kernels' time
-    nodes_on_cpu_unasked            ran on the CPU's provider although another was requested, without the next
-    nodes_of_shapes_on_cpu          the same, but only about sizes and positions
-    operators_on_cpu_unasked        the operators of the former, with their numbers
-    compute_types                   what matrix products and convolutions compute in, with their numbers: a CPU without
-                                    kernels for float16 gets float32 ones, and casts around them
+    nodes, nodes_by_provider        distinct kernels; a part compiled by a provider counts as one
+    time_share_by_provider          shares of the kernels' time
+    nodes_on_cpu_unasked            ran on the CPU provider although another was requested, without the next
+    nodes_of_shapes_on_cpu          the same, but only for sizes and positions
+    operators_on_cpu_unasked        operators of nodes_on_cpu_unasked, with their counts
+    compute_types                   compute types of matrix products and convolutions, with their counts: a CPU without
+                                    float16 kernels gets float32 ones with casts around them
     """
     different = {kernel.name: kernel for kernel in kernels}.values()
     on_cpu = [kernel for kernel in different if kernel.provider == CPU != wanted]
@@ -166,7 +166,7 @@ def _typed(listed: Iterable[Mapping[str, Sequence[int]]]) -> tuple[tuple[str, in
 
 
 def _product_type(kernel: Kernel) -> str | None:
-    """The type that a product computes in; None for another operator."""
+    """The type that a product computes in; None for other operators."""
     if kernel.operator in QUANTIZED_PRODUCTS:
         return QUANTIZED_PRODUCTS[kernel.operator]
     return kernel.input_types[0] if kernel.operator in PRODUCTS and kernel.input_types else None
@@ -177,7 +177,7 @@ def _counted(names: Iterable[str]) -> dict[str, Json]:
 
 
 def _time_shares(kernels: Sequence[Kernel]) -> dict[str, Json]:
-    """Empty when no time passed on the profile's clock, which counts microseconds."""
+    """Shares of time by provider; empty if no time passed on the profile's clock, which counts microseconds."""
     total = sum(kernel.duration_us for kernel in kernels)
     by_provider: Counter[str] = Counter()
     for kernel in kernels:

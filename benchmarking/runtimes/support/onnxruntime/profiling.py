@@ -1,6 +1,6 @@
-"""Calls under ONNX Runtime's own profiler: sessions of their own, which write a profile each, on the same graphs.
+"""Calls under ONNX Runtime's own profiler: separate sessions on the same graphs, each of which writes a profile.
 
-A profile has no calls, only runs of a graph one after the other; every call makes equally many of them.
+A profile does not mark calls, only successive runs of a graph; every call makes the same number of runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarking.runtimes.support.onnxruntime.session import GraphSource, IoMod
 
 US_PER_MS = 1000
 MAX_WRITTEN_BYTES = 2_000_000_000
-"""Weights that ONNX Runtime may write beside the graph that it runs: a second's work, in a temporary folder."""
+"""Limit of the weights that ONNX Runtime may write with its graph: a second's work, in a temporary folder."""
 
 
 class OrtProfiler(CallProfiler):
@@ -38,7 +38,7 @@ class OrtProfiler(CallProfiler):
         self._loaded = load_graphs(source, folder)
         self._operation = operation_on(runner_of(self._loaded, io_mode))
         self._calls: list[tuple[int, bool]] = []
-        """Nanoseconds of each call, and whether it is kept."""
+        """Nanoseconds of each call, and whether the call is kept."""
 
     def run(self, *, is_kept: bool = True) -> int:
         self._operation.reset()
@@ -62,8 +62,8 @@ class OrtProfiler(CallProfiler):
 
 
 def optimised_graphs(source: GraphSource, folder: Path) -> dict[str, Path]:
-    """The graphs that sessions of the same settings run, by name, as far as ONNX Runtime can write them: not those that
-    a provider compiles, nor those of a model whose weights would fill the disk."""
+    """The graphs that sessions with the same settings run, by name, if ONNX Runtime can write them: not graphs compiled
+    by a provider, nor those of a model whose weights would fill the disk."""
     found: dict[str, Path] = {}
     if (source.bundle.weights_bytes or 0) > MAX_WRITTEN_BYTES:
         return found
@@ -73,14 +73,14 @@ def optimised_graphs(source: GraphSource, folder: Path) -> dict[str, Path]:
             open_graph(source.folder / graph.file, source.settings, optimised=path)
         except BenchhouseError:
             continue
-        path.with_name(f"{path.name}.data").unlink(missing_ok=True)  # the weights, which nobody reads
+        path.with_name(f"{path.name}.data").unlink(missing_ok=True)  # the weights are not needed
         found[name] = path
     return found
 
 
 def one_trace(written: Mapping[str, Path]) -> list[Any]:
-    """The events of all graphs, a process of its own for each; Chrome's format allows a list of events. Each has the
-    clock of its session."""
+    """The events of all graphs as a list in Chrome's format, with one process per graph. Each graph has its session's
+    clock."""
     events: list[Any] = []
     for number, (graph, path) in enumerate(written.items(), start=1):
         events.append({"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": graph}})
@@ -89,7 +89,7 @@ def one_trace(written: Mapping[str, Path]) -> list[Any]:
 
 
 def by_call(profiles: Mapping[str, GraphProfile], calls: int) -> list[list[NodeTime]]:
-    """The nodes of each call, of all graphs."""
+    """The nodes of each call, over all graphs."""
     found: list[list[NodeTime]] = [[] for _ in range(calls)]
     for graph, profile in profiles.items():
         runs_a_call = max(len(profile.runs_us) // calls, 1)

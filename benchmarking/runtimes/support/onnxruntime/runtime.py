@@ -1,5 +1,5 @@
-"""What the runtimes over ONNX Runtime share: requirements, the execution provider of a device, and its sessions, opened
-with every setting explicit and refused when they are not what was requested."""
+"""Shared base of the runtimes on ONNX Runtime: requirements, a device's execution provider, and sessions, which are
+opened with explicit settings and rejected if they differ from the request."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from benchmarking.graphs import session as graphs
 from benchmarking.runtimes.support.onnxruntime import libraries
 
 DEVICES = "benchmarking.devices"
-IO_MODE = Option(name="io_mode", help="memory of a call's inputs and outputs", values=("device", "host"))
+IO_MODE = Option(name="io_mode", help="memory that holds a call's inputs and outputs", values=("device", "host"))
 CPU = "CPUExecutionProvider"
 """The provider that every ONNX Runtime has."""
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 SPINNING = "session.intra_op.allow_spinning"
 NVIDIA = {"CUDAExecutionProvider": "cuda", "TensorrtExecutionProvider": "tensorrt"}
-"""The providers that load NVIDIA's libraries, with the words in the names of their own."""
+"""The providers that load NVIDIA's libraries, with the word in the name of their own library."""
 ERRORS = (
     "EPFail",
     "EngineError",
@@ -67,7 +67,7 @@ class OrtRuntime(Runtime):
 
 
 def providers_of(device: Device) -> tuple[OrtProvider, ...]:
-    """The providers that drive a device; none where ONNX Runtime cannot."""
+    """The providers that drive a device; empty if ONNX Runtime has none."""
     if device.type not in plugins.names(DEVICES):
         return ()
     plugin: DeviceKind = plugins.load(DEVICES, device.type)
@@ -75,10 +75,10 @@ def providers_of(device: Device) -> tuple[OrtProvider, ...]:
 
 
 def built_provider(device: Device, known: Sequence[OrtProvider], word: Scalar | None = None) -> OrtProvider | str:
-    """The named provider of a device, else the first that can be a default, if the installed ONNX Runtime has it; or
-    why there is none.
+    """The named provider of a device, or its first possible default, if the installed ONNX Runtime has it; otherwise
+    the reason.
 
-    A provider that is built in may still not load: `open_graph` checks what the session runs on.
+    A built-in provider may still fail to load: `open_graph` checks what the session runs on.
     """
     wanted = [one for one in known if (not one.on_request_only if word is None else one.word == word)]
     if not wanted:
@@ -112,7 +112,7 @@ def _not_built(device: Device, known: Sequence[OrtProvider], wanted: Sequence[Or
 
 
 def provider_of(device: Device, word: Scalar | None = None) -> OrtProvider:
-    """The provider for a device: the named one, or the device's default. Raises UnsupportedError when there is none."""
+    """The provider for a device: the named one, or the device's default. Raises UnsupportedError if there is none."""
     known = providers_of(device)
     found = built_provider(device, known, word) if known else f"ONNX Runtime has no provider for {device.type}"
     if isinstance(found, str):
@@ -121,32 +121,30 @@ def provider_of(device: Device, word: Scalar | None = None) -> OrtProvider:
 
 
 def possible_provider(device: Device, known: Sequence[OrtProvider]) -> OrtProvider | str:
-    """The device's default provider if it is available, else one that is available by name, or why there is none."""
+    """The device's default provider if available, else one that is available by name, else the reason."""
     own = built_provider(device, known)
     named = (built_provider(device, known, one.word) for one in known if one.on_request_only)
     return own if isinstance(own, OrtProvider) else next((one for one in named if isinstance(one, OrtProvider)), own)
 
 
 def check_named_precision(word: Scalar | None, precision: Precision) -> None:
-    """Raise UnsupportedError for a precision that a provider which must be named does not have."""
+    """Raise UnsupportedError if a provider that must be named does not support a precision."""
     for provider in (directml.PROVIDER,):
         if provider.word == word and precision not in provider.precisions:
-            raise UnsupportedError(f"provider {word} has {', '.join(provider.precisions)}, not {precision}")
+            raise UnsupportedError(f"provider {word} supports {', '.join(provider.precisions)}, not {precision}")
 
 
 def why_not_precision(device: Device, provider: OrtProvider, precision: Precision) -> str | None:
-    """None, or why a provider does not run graphs in a precision."""
+    """None, or why a provider does not run graphs at a precision."""
     native = device.facts.values.get("native_precisions")
     if provider.name == CPU and precision == "float16" and isinstance(native, list) and precision not in native:
-        return (
-            f"ONNX Runtime converts {precision} to float32 on this processor, which has {', '.join(map(str, native))}"
-        )
+        return f"ONNX Runtime converts {precision} to float32 on this CPU, which supports {', '.join(map(str, native))}"
     if precision == "tf32" and precision not in provider.precisions:
         return f"tf32 is a mode of NVIDIA's tensor cores, which {provider.name} does not use"
     if precision not in provider.precisions:
-        return f"{provider.name} has no kernels for {precision}; it has {', '.join(provider.precisions)}"
+        return f"{provider.name} has no kernels for {precision}; it supports {', '.join(provider.precisions)}"
     if precision not in graphs.PRECISIONS:
-        return f"graphs are made in {', '.join(graphs.PRECISIONS)}, not in {precision}"
+        return f"graphs are exported at {', '.join(graphs.PRECISIONS)}, not at {precision}"
     return None
 
 
@@ -158,16 +156,15 @@ class SessionSettings:
     precision: Precision
     num_threads: int
     fallbacks: tuple[str, ...] = ()
-    """Providers for the nodes that the requested one does not take, before the CPU's."""
+    """Providers for nodes that the requested one does not take, tried before the CPU's."""
     dimensions: Mapping[str, int] = field(default_factory=dict)
-    """Sizes of free dimensions by name, for providers that need fixed ones."""
+    """Sizes of free dimensions by name, for providers that need fixed sizes."""
     plugin_devices: tuple[Any, ...] = ()
-    """ONNX Runtime's entries of the device, for a provider that is a plugin."""
+    """ONNX Runtime's entries for the device, for a provider that is a plugin."""
     extra_options: Mapping[str, str] = field(default_factory=dict)
-    """Options of the provider besides those of its device and precision."""
+    """Options of the provider in addition to those for its device and precision."""
     is_replayed: bool = False
-    """Whether the provider captures the kernels of a call and replays them as one graph; `dimensions` are then all
-    fixed."""
+    """Whether the provider captures a call's kernels and replays them as one graph, with all `dimensions` fixed."""
     entries: Mapping[str, str] = field(default_factory=dict)
     """Entries of the session configuration."""
 
@@ -184,11 +181,11 @@ OPTIMISED_WEIGHTS = "session.optimized_model_external_initializers_file_name"
 def open_graph(
     path: Path, settings: SessionSettings, *, profile: Path | None = None, optimised: Path | None = None
 ) -> Any:
-    """A session of an ONNX file on the requested provider; `profile` is the prefix of its profile's file name, and
-    `optimised` a file for the graph that it runs, with the weights beside it.
+    """A session of an ONNX file on the requested provider. `profile` is the prefix of its profile's file name;
+    `optimised` is a file for the graph that it runs, with the weights next to it.
 
-    Raises UnsupportedError when the session would run without that provider: when it does not load, ONNX Runtime only
-    prints why and uses the CPU.
+    Raises UnsupportedError if the session would run without that provider: if it fails to load, ONNX Runtime only
+    prints the reason and uses the CPU.
     """
     import onnxruntime
 
@@ -197,9 +194,9 @@ def open_graph(
         options.optimized_model_filepath = str(optimised)
         options.add_session_config_entry(OPTIMISED_WEIGHTS, f"{optimised.name}.data")
     if settings.provider.name in NVIDIA:
-        onnxruntime.preload_dlls()  # CUDA's libraries from pip packages, when the system has none
+        onnxruntime.preload_dlls()  # CUDA's libraries from pip packages, if the system has none
     providers: dict[str, Any] = {} if settings.plugin_devices else {"providers": _providers(settings)}
-    printed = libraries.Printed()
+    printed = libraries.StderrCapture()
     try:
         if settings.plugin_devices:
             options.add_provider_for_devices(list(settings.plugin_devices), settings.provider_options)
@@ -218,7 +215,7 @@ def num_threads(cell: Cell) -> int:
 
 
 def default_num_threads() -> int:
-    """The physical cores that this process may use: ONNX Runtime's default, but within the CPU affinity and quota."""
+    """The physical cores that this process may use: ONNX Runtime's default, limited by CPU affinity and quota."""
     facts = host_facts()
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = facts.values.get("cgroup_cpu_quota_cores")
@@ -228,7 +225,7 @@ def default_num_threads() -> int:
 
 
 def in_force(session: Any, settings: SessionSettings) -> dict[str, Json]:
-    """The session's settings, read back where it reports them."""
+    """The session's settings, as far as it reports them."""
     options = session.get_session_options()
     return {
         "providers": list[Json](session.get_providers()),
@@ -250,7 +247,7 @@ def _provider_devices(settings: SessionSettings) -> dict[str, Json]:
 
 
 def assigned_nodes(session: Any) -> dict[str, int] | None:
-    """Nodes by provider after partitioning; None where ONNX Runtime is too old to report them (1.23)."""
+    """Nodes by provider after partitioning; None if ONNX Runtime is too old to report them (before 1.23)."""
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return None
     counts: Counter[str] = Counter()
@@ -261,7 +258,7 @@ def assigned_nodes(session: Any) -> dict[str, int] | None:
 
 @contextmanager
 def ort_errors(doing: str) -> Iterator[None]:
-    """Inside, ONNX Runtime's exceptions become this project's errors, with the first line of their message."""
+    """Translates ONNX Runtime's exceptions into this project's errors, with the first line of their message."""
     try:
         yield
     except error_types() as error:
@@ -280,13 +277,13 @@ def translate_error(doing: str, error: BaseException, printed: str | None = None
     if is_out_of_memory(error):
         return OutOfMemoryError(f"out of memory while {doing}: {_message(error)}")
     if type(error).__name__ == "NotImplemented":
-        return UnsupportedError(f"{doing}: ONNX Runtime has no kernel for it: {_message(error)}")
+        return UnsupportedError(f"{doing}: ONNX Runtime lacks a kernel: {_message(error)}")
     reason = "" if printed is None or printed in str(error) else f" ({printed})"
     return BenchhouseError(f"{doing}: ONNX Runtime failed: {_message(error)}{reason}")
 
 
 def _message(error: BaseException) -> str:
-    """Its message without the source location and code before it: "... [ONNXRuntimeError] : 1 : FAIL : "."""
+    """The error's message without the location and code in front: "... [ONNXRuntimeError] : 1 : FAIL : "."""
     text = first_line(error) or type(error).__name__
     code, found, message = text.rpartition("[ONNXRuntimeError] : ")[2].rpartition(" : ")
     return message if found and code.partition(" : ")[0].isdigit() else text
@@ -301,7 +298,7 @@ def _session_options(settings: SessionSettings, profile: Path | None) -> Any:
     options.intra_op_num_threads = settings.num_threads
     options.inter_op_num_threads = 1
     options.enable_mem_pattern = settings.provider.has_memory_pattern
-    options.log_severity_level = 3  # errors; at lower levels every graph transformer prints
+    options.log_severity_level = 3  # errors only; at lower levels every graph transformer prints
     for name, size in settings.dimensions.items():
         options.add_free_dimension_override_by_name(name, size)
     for key, value in {SPINNING: "1", ASSIGNMENT: "1", **settings.entries}.items():
@@ -319,20 +316,19 @@ def _providers(settings: SessionSettings) -> list[tuple[str, dict[str, str]]]:
 
 
 def _check_providers(session: Any, settings: SessionSettings, printed: str | None = None) -> None:
-    """Raise UnsupportedError when a session does not run on the requested provider; `printed` is the reason that ONNX
-    Runtime only printed."""
+    """Raise UnsupportedError if a session does not run on the requested provider; `printed` is the reason that ONNX
+    Runtime printed."""
     wanted, found = settings.provider.name, list(session.get_providers())
     if not found or found[0] != wanted:
-        why = "the provider is not built in, or its libraries do not load" if printed is None else printed
+        why = "the provider is not built in, or its libraries fail to load" if printed is None else printed
         raise UnsupportedError(
-            f"asked ONNX Runtime for {wanted}, but the session runs on {', '.join(found)}: {why}: "
+            f"requested {wanted}, but the ONNX Runtime session runs on {', '.join(found)}: {why}: "
             f"pip install {settings.provider.install}"
         )
     nodes = assigned_nodes(session)
     if wanted != CPU and nodes and not nodes.get(wanted):
         raise UnsupportedError(
-            f"asked ONNX Runtime for {wanted}, which is the session's first provider but took no node of the graph: "
-            f"all of them went to {', '.join(nodes)}"
+            f"requested {wanted}, but it took no node of the graph in ONNX Runtime: all nodes run on {', '.join(nodes)}"
         )
 
 

@@ -1,7 +1,6 @@
-"""A workload's bundles in ONNX Runtime: the session that the runtimes over it share, and its two ways of calling
-graphs.
+"""A workload's bundles in ONNX Runtime: the session shared by the runtimes on it, and its two ways to call graphs.
 
-Graphs run through `run` with the host's arrays, or with inputs and outputs bound to the device's memory.
+Graphs run through `run` with arrays in host memory, or with inputs and outputs bound to the device's memory.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ if TYPE_CHECKING:
 
 IoMode = Literal["device", "host"]
 GRAPH_ID, NOT_CAPTURED = "gpu_graph_id", "-1"
-"""Entry of a run's configuration that tells captured graphs apart, and its value for a run without one."""
+"""Entry of a run's configuration that identifies a captured graph, and its value for a run without one."""
 NEXT_TOKEN = "next_token"  # noqa: S105 - the name of a session
 Replay = Callable[[GraphRunner], None]
-"""Makes the measured call once more on another runner."""
+"""Repeats the measured call on another runner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +54,15 @@ class GraphSource:
     bundle: Bundle
     settings: SessionSettings
     next_token: Path | None = None
-    """The file of the graph that chooses the next tokens; None where the host chooses them."""
+    """The file of the graph that chooses the next tokens; None if the host chooses them."""
 
 
 Locate = Callable[[Point], GraphSource]
-"""Finds the graphs of a point. Raises BenchhouseError when they are missing."""
+"""Finds the graphs of a point. Raises BenchhouseError if they are missing."""
 
 
 class OrtSession(Session):
-    """A model loaded by ONNX Runtime. The first point's graphs are loaded at once, those of other points when
+    """A model loaded by ONNX Runtime. The first point's graphs are loaded immediately, those of other points when
     needed."""
 
     def __init__(
@@ -74,14 +73,14 @@ class OrtSession(Session):
         stage: Stage,
         check: Callable[[GraphSource], None] = lambda source: None,
     ) -> None:
-        """`check` is called after each load and raises BenchhouseError when the prepared build was not loaded."""
+        """`check` is called after each load and raises BenchhouseError if the prepared build was not loaded."""
         self._cell = cell
         self._check = check
         self._locate = locate
         self._processing = processing = open_processing(cell.workload, stage)
         self._io_mode: IoMode = "device" if cell.runtime_mode.get("io_mode") == "device" else "host"
         self._loaded: LoadedGraphs | None = None
-        with stage("weights_read"):  # where ONNX Runtime places the weights on the device too
+        with stage("weights_read"):  # ONNX Runtime also places the weights on the device here
             loaded = self._load(points[0])
         bundle = loaded.source.bundle
         self.weights_bytes: int | None = bundle.weights_bytes
@@ -89,7 +88,7 @@ class OrtSession(Session):
         self.verified: Mapping[str, Json] = {**_describe(loaded, self._io_mode), **processing.verified}
         found = self.verified["num_threads"]
         if cell.num_threads is not None and found != cell.num_threads:
-            raise BenchhouseError(f"asked for {cell.num_threads} threads, but ONNX Runtime uses {found}")
+            raise BenchhouseError(f"requested {cell.num_threads} threads, but ONNX Runtime uses {found}")
         check_weights(bundle, cell.precision)
 
     def operation(self, point: Point) -> Operation:
@@ -117,7 +116,7 @@ class OrtSession(Session):
         self._loaded = None
 
     def _load(self, point: Point) -> LoadedGraphs:
-        """The graphs of a point; others that are loaded are released first."""
+        """The graphs of a point. Other loaded graphs are released first."""
         source = self._locate(point)
         if self._loaded is None or self._loaded.source != source:
             self._loaded = None
@@ -128,7 +127,7 @@ class OrtSession(Session):
 
 
 def _describe(loaded: LoadedGraphs, io_mode: IoMode) -> dict[str, Json]:
-    """What really runs: the sessions' settings, the types of the weights in the files, the nodes' providers."""
+    """What actually runs: the sessions' settings, the types of the weights in the files, the nodes' providers."""
     first = next(iter(loaded.sessions.values()))
     return {
         **in_force(first, loaded.source.settings),
@@ -141,7 +140,7 @@ def _describe(loaded: LoadedGraphs, io_mode: IoMode) -> dict[str, Json]:
 
 
 def _assigned(loaded: LoadedGraphs) -> Json:
-    """Nodes by provider over all graphs; None where ONNX Runtime does not report them."""
+    """Nodes by provider over all graphs; None if ONNX Runtime does not report them."""
     totals: dict[str, int] = {}
     for session in loaded.sessions.values():
         nodes = assigned_nodes(session)
@@ -165,13 +164,13 @@ class LoadedGraphs:
 
     @property
     def choice(self) -> dict[str, Json]:
-        """For `verified`: where next tokens are chosen; nothing for a bundle that does not generate."""
+        """For `verified`: where next tokens are chosen; empty for a bundle that does not generate."""
         return {"tokens_chosen_on": "device" if self.chooses_tokens else "host"} if self.source.bundle.generates else {}
 
 
 def load_graphs(source: GraphSource, profiles_in: Path | None = None) -> LoadedGraphs:
-    """Sessions of all graphs; with a folder for profiles each writes one there, which slows it. Raises as `open_graph`
-    does."""
+    """Sessions of all graphs. With a folder for profiles each session writes one there, which slows it down. Raises as
+    `open_graph` does."""
     sessions = {}
     for name, graph in source.bundle.graphs.items():
         profile = None if profiles_in is None else profiles_in / f"{name}-"
@@ -190,11 +189,11 @@ def runner_of(loaded: LoadedGraphs, io_mode: IoMode, replay: Replay | None = Non
 
 
 class OrtRunner(GraphRunner):
-    """What both ways of calling share: tensors, fresh states, and where the kernels ran."""
+    """Base of both ways to call graphs: tensors, fresh states, and where the kernels ran."""
 
     io_mode: IoMode
     memory: str = HOST_MEMORY
-    """ONNX Runtime's name of the memory that tensors are placed in."""
+    """ONNX Runtime's name for the memory that tensors are placed in."""
 
     def __init__(self, loaded: LoadedGraphs, replay: Replay | None) -> None:
         import numpy
@@ -218,10 +217,10 @@ class OrtRunner(GraphRunner):
         return array
 
     def keep(self, logits: Placed) -> Placed:
-        return logits  # every call has outputs of its own, where its inputs changed
+        return logits  # every call with changed inputs has new outputs
 
     def begin(self, graph: str, batch_size: int, first: Mapping[str, Placed]) -> States:
-        """The zeros are reused: no call writes to its inputs."""
+        """The zeros are reused, since no call writes to its inputs."""
         if (graph, batch_size) not in self._zeros:
             self._zeros[graph, batch_size] = self._made_zeros(self._graphs[graph], batch_size)
         return {**self._zeros[graph, batch_size], **first}
@@ -240,7 +239,7 @@ class OrtRunner(GraphRunner):
         return {name: value for name, value in outputs.items() if name not in kept}, after
 
     def verified(self) -> dict[str, Json]:
-        """Where the kernels of a call ran, from one further call in profiled sessions."""
+        """Where the kernels of a call ran, from one additional call in profiled sessions."""
         if self._replay is None:
             return {}
         with temporary_folder("benchhouse-profile") as folder:
@@ -254,8 +253,8 @@ class OrtRunner(GraphRunner):
 
 
 def _emulated(precision: Precision, compute_types: Json) -> dict[str, Json]:
-    """`emulated_precision` where no product of a half-precision graph computes in it: on a CPU without such arithmetic
-    ONNX Runtime silently puts conversions around float32 kernels."""
+    """`emulated_precision` if no product of a half-precision graph computes at that precision: on a CPU without such
+    arithmetic, ONNX Runtime silently puts conversions around float32 kernels."""
     is_half = precision in ("float16", "bfloat16")
     if not is_half or not isinstance(compute_types, dict) or not compute_types or precision in compute_types:
         return {}
@@ -263,9 +262,9 @@ def _emulated(precision: Precision, compute_types: Json) -> dict[str, Json]:
 
 
 class HostRunner(OrtRunner):
-    """`run` with the host's arrays: every call copies its inputs to the device and its outputs back.
+    """`run` with arrays in host memory: every call copies its inputs to the device and its outputs back.
 
-    What graphs pass to each other stays in ONNX Runtime's own values, which need no copy where the host computes.
+    Tensors passed between graphs stay in ONNX Runtime's own values, which need no copy if the host computes.
     """
 
     io_mode: IoMode = "host"
@@ -291,7 +290,7 @@ class HostRunner(OrtRunner):
 
 
 class DeviceRunner(OrtRunner):
-    """Inputs and outputs bound to the device's memory: states stay there from step to step without a copy."""
+    """Inputs and outputs bound to the device's memory, where states stay between steps without a copy."""
 
     io_mode: IoMode = "device"
 
@@ -310,7 +309,7 @@ class DeviceRunner(OrtRunner):
             raise translate_error(f"running graph {graph!r}", error) from error
 
     def next_tokens(self, logits: Placed) -> Placed:
-        """Chosen in the device's memory: of the logits nothing reaches the host."""
+        """Tokens chosen in the device's memory; the logits never reach the host."""
         if not self._loaded.chooses_tokens:
             return super().next_tokens(logits)
         return self.call(NEXT_TOKEN, {LOGITS: logits})[TOKENS]
@@ -318,10 +317,10 @@ class DeviceRunner(OrtRunner):
 
 class CapturedRunner(DeviceRunner):
     """One graph at one shape whose kernels the provider captures once and then replays, with inputs and outputs at the
-    addresses that it captured.
+    captured addresses.
 
-    The first call is not captured: it tells the shapes of the outputs. Its session has the sizes of one point, and so
-    one captured graph.
+    The first call is not captured; it reveals the shapes of the outputs. The session has the sizes of one point and
+    thus one captured graph.
     """
 
     def __init__(self, loaded: LoadedGraphs, replay: Replay | None) -> None:
@@ -336,7 +335,7 @@ class CapturedRunner(DeviceRunner):
         self._run_options.add_run_config_entry(GRAPH_ID, "1")
 
     def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:
-        """Raises BenchhouseError for other inputs than those of the first call, whose addresses are captured."""
+        """Raises BenchhouseError for inputs other than those of the first call, whose addresses are captured."""
         session = self._loaded.sessions[graph]
         try:
             if self._captured_binding is None:
@@ -360,8 +359,8 @@ class CapturedRunner(DeviceRunner):
 
 
 def bindable_memory(provider: OrtProvider) -> str:
-    """ONNX Runtime's name of the memory that a provider's tensors are bound to. Raises UnsupportedError where the
-    installed version does not have it."""
+    """ONNX Runtime's name for the memory that a provider's tensors are bound to. Raises UnsupportedError if the
+    installed version lacks it."""
     import onnxruntime
     from onnxruntime.capi.onnxruntime_inference_collection import OrtDevice
 
@@ -370,8 +369,8 @@ def bindable_memory(provider: OrtProvider) -> str:
         OrtDevice.make(memory, 0)
     except Exception as error:
         raise UnsupportedError(
-            f"io_mode 'device': onnxruntime {onnxruntime.__version__} binds nothing to the memory {memory!r} of "
-            f"{provider.name}: install a newer {provider.install}, or take --io-mode host"
+            f"io_mode 'device': onnxruntime {onnxruntime.__version__} cannot bind to the memory {memory!r} of "
+            f"{provider.name}: install a newer {provider.install}, or use --io-mode host"
         ) from error
     return memory
 
@@ -397,8 +396,8 @@ class Binding:
         self._bound: dict[str, Placed] = {}
 
     def run(self, feeds: Mapping[str, Placed], options: Any = None) -> dict[str, Placed]:
-        """The finished outputs by name, on the device: in the same memory when the inputs are the same as before, else
-        in new memory, so that one call's outputs can be the next call's inputs."""
+        """The finished outputs by name, on the device. They are in the same memory if the inputs are the same as
+        before, else in new memory, so one call's outputs can be the next call's inputs."""
         changed = [name for name, value in feeds.items() if self._bound.get(name) is not value]
         for name in changed:
             self._binding.bind_ortvalue_input(name, feeds[name])

@@ -1,7 +1,7 @@
-"""A bundle of graphs as OpenVINO's files: converted once, with the weights compressed at int8 and int4.
+"""A bundle of graphs as OpenVINO files: converted once, with weights compressed at int8 and int4.
 
 An "openvino" build holds an `.xml` and a `.bin` for each graph of an "onnx" bundle, and the bundle's manifest. States
-become variables of the model, which live in the infer request, so that a call passes only tokens.
+become model variables that live in the infer request, so a call passes only tokens.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ KIND = "openvino"
 
 CONVERSION_VERSION = 1
 
-"""Incremented when the same bundle is converted to different files, so that older builds are not found any more."""
+"""Incremented when the same bundle converts to different files, so that older builds are no longer found."""
 
 SOURCE_PRECISION: Precision = "float32"
 
-"""The bundle's precision at every precision of the cell: OpenVINO makes lower ones from float32 graphs."""
+"""The bundle's precision for each precision of the cell: OpenVINO makes lower ones from float32 graphs."""
 
 
 COMPRESSION: Mapping[Precision, str] = {"int8": "INT8_ASYM", "int4": "INT4_SYM"}
 
 """nncf's modes of weight compression. Where 4 bits are not possible (embeddings, the last layer, rows too short for a
-group) it uses 8 bits; the number of values of each type is read back from the files."""
+group) nncf uses 8 bits; the number of values of each type is read from the files."""
 
 GROUP_SIZE = 128
 
-"""Weights that share a scale in 4 bits, the usual size for language models; halved where a row is not a multiple of it,
-down to `MIN_GROUP_SIZE`."""
+"""Number of 4-bit weights that share a scale, the usual size for language models. Halved down to `MIN_GROUP_SIZE` if a
+row is not a multiple of it."""
 
 MIN_GROUP_SIZE = 32
 
@@ -58,8 +58,8 @@ WEIGHT_TYPES: Mapping[str, str] = {
     "u4": "uint4",
 }
 
-"""OpenVINO's element types of weights, scales and zero points -> this project's names. Indices and shapes are int64 and
-int32."""
+"""This project's names for OpenVINO's element types of weights, scales and zero points. Indices and shapes are int64
+and int32."""
 
 STORED_TYPES: Mapping[Precision, tuple[str, ...]] = {
     "float16": ("float16",),
@@ -67,11 +67,11 @@ STORED_TYPES: Mapping[Precision, tuple[str, ...]] = {
     "int4": ("int4", "uint4"),
 }
 
-"""Types of which the weights of a precision must have some."""
+"""Types of which at least one must occur among the weights of a precision."""
 
 
 def build_key(cell: Cell, point: Point) -> BuildKey:
-    """What the build of a point depends on. Imports neither torch nor openvino."""
+    """The inputs of a point's build. Imports neither torch nor openvino."""
     parts: dict[str, Json] = {
         "model_id": cell.workload.model_id,
         "bundle": bundle_key(cell, point, SOURCE_PRECISION).digest,
@@ -85,20 +85,20 @@ def build_key(cell: Cell, point: Point) -> BuildKey:
 def missing_for(precision: Precision) -> str | None:
     """None, or what must be installed to build a precision."""
     if precision in COMPRESSION and not is_installed("nncf"):
-        return f"{precision} on openvino needs nncf, which compresses the weights: pip install nncf"
+        return f"{precision} on openvino needs nncf to compress the weights: pip install nncf"
     return None
 
 
 def ensure_builds(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-    """Make the builds of these points that the store lacks, one for each key: their facts, with those of the bundles
-    under `source`. Raises BenchhouseError when a graph cannot be converted."""
+    """Make the builds of these points that are missing in the store, one per key. Returns their facts, with those of
+    the bundles under `source`. Raises BenchhouseError if a graph cannot be converted."""
     source = ensure_bundle(cell, points, store, rebuild, SOURCE_PRECISION)
     wanted = ((build_key(cell, point), partial(_converted, cell, point, store)) for point in points)
     return {**combined_facts(KIND, store.get_all(wanted, rebuild)), "source": dict(source)}
 
 
 def find_build(cell: Cell, point: Point, store: BuildStore | None = None) -> Path:
-    """The folder of a point's build. Raises BenchhouseError when it is not in the store."""
+    """The folder of a point's build. Raises BenchhouseError if it is not in the store."""
     key = build_key(cell, point)
     return (store or BuildStore()).require(key, f"{cell.workload.model_id} at {point.label}")[0]
 
@@ -109,7 +109,7 @@ def graph_file(graph: str) -> str:
 
 
 def weights_of(models: Iterable[Any]) -> tuple[dict[str, int], int]:
-    """Values by type and bytes of all constants of some openvino.Model, read from the models themselves."""
+    """Number of values by type and total bytes of all constants in openvino.Models, read from the models."""
     values: Counter[str] = Counter()
     size_bytes = 0
     for operation in (operation for model in models for operation in model.get_ops()):
@@ -123,17 +123,17 @@ def weights_of(models: Iterable[Any]) -> tuple[dict[str, int], int]:
 
 
 def check_weights(dtypes: Mapping[str, int], precision: Precision, model_id: str) -> None:
-    """Raise UnsupportedError for weights of which none has the precision's type, or, at float32, some have 16 bits."""
+    """Raise UnsupportedError if no weight has the precision's type or, at float32, if some have 16 bits."""
     found = ", ".join(f"{count} {name}" for name, count in dtypes.items()) or "none"
     wanted = STORED_TYPES.get(precision)
     if wanted is not None and not any(dtypes.get(name) for name in wanted):
-        raise UnsupportedError(f"{model_id} has no weights that become {precision}; its weights are {found}")
+        raise UnsupportedError(f"{model_id} has no weights that can become {precision}; its weights are {found}")
     if precision == "float32" and any(dtypes.get(name) for name in ("float16", "bfloat16")):
-        raise UnsupportedError(f"asked for float32, but the weights of {model_id} are {found}")
+        raise UnsupportedError(f"requested float32, but the weights of {model_id} are {found}")
 
 
 def convert(source: Path, folder: Path, precision: Precision, model_id: str) -> Mapping[str, Json]:
-    """Convert the bundle in `source` into `folder`: the facts of the build."""
+    """Convert the bundle in `source` into `folder`. Returns the facts of the build."""
     bundle = read_bundle(source)
     saved = [
         _convert_graph(source / graph.file, graph, folder / graph_file(name), precision)
@@ -157,12 +157,12 @@ def _converted(cell: Cell, point: Point, store: BuildStore, folder: Path) -> Map
 
 
 def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precision) -> Any:
-    """Read a graph, make variables of its states, compress its weights, and save it: the model as it was saved."""
+    """Read a graph, turn its states into variables, compress its weights, and save it. Returns the saved model."""
     openvino = import_openvino()
     core = openvino.Core()
     try:
         model = core.read_model(str(source))
-    except RuntimeError as error:  # what OpenVINO raises for everything
+    except RuntimeError as error:  # OpenVINO raises it for every failure
         raise BenchhouseError(f"OpenVINO cannot convert {source.name}: {last_line(error)}") from error
     _simplify(model, graph)
     if precision in COMPRESSION:
@@ -172,8 +172,8 @@ def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precisio
 
 
 def _simplify(model: Any, graph: Graph) -> None:
-    """Simplify the graph as `openvino.convert_model` does, then make variables of its states, which would hide some of
-    what can be simplified."""
+    """Simplify the graph as `openvino.convert_model` does, then turn its states into variables, which would hide some
+    simplifications."""
     from openvino._offline_transformations import apply_make_stateful_transformation, apply_moc_transformations
 
     apply_moc_transformations(model, cf=False)
@@ -195,7 +195,7 @@ def _compressed(model: Any, precision: Precision) -> Any:
 
 
 def _weights_in(precision: Precision) -> str:
-    """How weights are stored: 16 bits for float16, nncf's mode for integers, float32 otherwise."""
+    """The storage of weights: 16 bits for float16, nncf's mode for integers, float32 otherwise."""
     return "FLOAT16" if precision == "float16" else COMPRESSION.get(precision, "FLOAT32")
 
 

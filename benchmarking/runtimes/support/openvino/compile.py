@@ -1,11 +1,11 @@
-"""Compiling a build for a device of OpenVINO, for all shapes or for those of one point; and OpenVINO's model cache.
+"""Compiling a build for an OpenVINO device, for all shapes or for those of one point; and OpenVINO's model cache.
 
-2026-11-21: OpenVINO silently accepts an INFERENCE_PRECISION_HINT that the device lacks, and computes in another
-precision; it keeps the key-value cache in 8 bits by default, whatever the hint. So both are set for every cell, and all
-that was set is read back from the compiled model: a difference is refused.
+2026-11-21: OpenVINO silently accepts an INFERENCE_PRECISION_HINT that the device does not support, and computes in
+another precision. It keeps the key-value cache in 8 bits by default, whatever the hint. So both are set for every cell,
+and all settings are read back from the compiled model; a mismatch is an error.
 
-The build "openvino-compiled" is the folder that OpenVINO gets as CACHE_DIR. Filling it is the cold compilation; the
-launches compile warm, which is read back too (LOADED_FROM_CACHE).
+The build "openvino-compiled" is the folder that OpenVINO gets as CACHE_DIR. Filling it is the cold compilation;
+launches compile warm, which is verified too (LOADED_FROM_CACHE).
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ CAPABILITIES: Mapping[Precision, str] = {
     "int4": "INT8",
 }
 
-"""What OPTIMIZATION_CAPABILITIES must list. It has no entry for int4, whose weights run wherever int8 does."""
+"""Entries required in OPTIMIZATION_CAPABILITIES. There is none for int4, whose weights run wherever int8 does."""
 
 
 HINTS: Mapping[Precision, str] = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 ACTIVATIONS: Mapping[str, str] = {"CPU": "f32", "GPU": "f16", "NPU": "f16"}
 
-"""INFERENCE_PRECISION_HINT with weights of 8 and 4 bits: the default of each kind of device. AUTO chooses, and its
+"""INFERENCE_PRECISION_HINT with 8-bit and 4-bit weights: the default of each kind of device. AUTO chooses, and its
 choice is read back."""
 
 HAS_PRECISION_DEFAULTS = ("CPU", "GPU")
@@ -63,15 +63,15 @@ HAS_PRECISION_DEFAULTS = ("CPU", "GPU")
 
 GROUP_SIZES: Mapping[str, int] = {"weight-only": 0, "dynamic": 32}
 
-"""DYNAMIC_QUANTIZATION_GROUP_SIZE by method of quantization: 0 does not quantize activations; 32 is OpenVINO's default,
-which has no effect on a processor without 8-bit dot products."""
+"""DYNAMIC_QUANTIZATION_GROUP_SIZE by quantization method: 0 leaves activations alone; 32 is OpenVINO's default, which
+has no effect on a CPU without 8-bit dot products."""
 
 
 PERFORMANCE_HINTS: Mapping[str, str] = {"latency": "LATENCY", "throughput": "THROUGHPUT"}
 
 HINTED_REQUESTS = "PERFORMANCE_HINT_NUM_REQUESTS"
 
-"""The number of requests in flight, for which the device creates as many streams."""
+"""The number of requests in flight, for which the device creates the same number of streams."""
 
 
 READ_BACK: Mapping[str, str] = {
@@ -89,11 +89,11 @@ READ_BACK: Mapping[str, str] = {
     "is_from_cache": "LOADED_FROM_CACHE",
 }
 
-"""Stored name -> OpenVINO's property of a compiled model; a device may lack some."""
+"""OpenVINO's properties of a compiled model by stored name; a device may lack some."""
 
 ONLY_IF_ASKED = ("hinted_requests", "kv_cache_precision", "dynamic_quantization_group_size")
 
-"""Properties that are read only when they were set, since models without a cache or quantization have them too."""
+"""Properties that are read only if they were set, since models without a cache or quantization have them too."""
 
 NOT_READ_BACK = ("ENABLE_STARTUP_FALLBACK", "ENABLE_RUNTIME_FALLBACK")
 
@@ -107,25 +107,25 @@ class Compiled:
     model: Any
     """openvino.CompiledModel."""
     asked: Mapping[str, Scalar]
-    """The properties it was compiled with."""
+    """The properties that it was compiled with."""
     facts: Mapping[str, Json]
-    """The properties of `READ_BACK`."""
+    """The properties in `READ_BACK`."""
     compile_s: float
-    """Seconds of the compilation, also of one from a cache."""
+    """Seconds of the compilation, including one from a cache."""
 
 
 def device_name(device: Device) -> str:
-    """OpenVINO's name of a device: "GPU.0" of openvino:GPU.0, "CPU" of the processor."""
+    """OpenVINO's name for a device: "GPU.0" for openvino:GPU.0, "CPU" for device cpu."""
     return "CPU" if has(device.type, lambda kind: kind.is_processor) else device.selector.partition(":")[2]
 
 
 def kind_of(name: str) -> str:
-    """The kind of an OpenVINO device: "GPU" of "GPU.1"."""
+    """The kind of an OpenVINO device: "GPU" for "GPU.1"."""
     return name.partition(".")[0]
 
 
 def is_fixed(cell: Cell) -> bool:
-    """Whether every point is compiled at its shapes."""
+    """Whether every point is compiled for its own shapes."""
     return cell.runtime_mode["dynamic"] == "false"
 
 
@@ -135,24 +135,24 @@ def is_concurrent(cell: Cell) -> bool:
 
 
 def is_compiled_alone(cell: Cell) -> bool:
-    """Whether every point is compiled separately: for its shapes, or its number of requests."""
+    """Whether every point is compiled separately, for its shapes or its number of requests."""
     return is_fixed(cell) or is_concurrent(cell)
 
 
 def check_capabilities(core: Any, name: str, precision: Precision) -> None:
-    """Raise UnsupportedError for a precision that the device would silently replace by another."""
+    """Raise UnsupportedError for a precision that the device would silently replace."""
     listed = plain(core.get_property(name, "OPTIMIZATION_CAPABILITIES"))
     has = [str(capability) for capability in listed] if isinstance(listed, list) else []
     if CAPABILITIES[precision] not in has:
         raise UnsupportedError(
-            f"OpenVINO's {name} does not compute in {precision}: it lists {', '.join(has) or 'nothing'}, and would run "
-            "another precision in its place"
+            f"OpenVINO's {name} does not support {precision} and would silently run another precision: it lists "
+            f"{', '.join(has) or 'nothing'}"
         )
 
 
 def check_dot_products(name: str, method: Scalar | None) -> None:
-    """Raise UnsupportedError for quantized activations on a processor without 8-bit dot products: OpenVINO accepts and
-    reports the group size there, and computes with activations in float32."""
+    """Raise UnsupportedError for quantized activations on a CPU without 8-bit dot products: OpenVINO accepts and
+    reports the group size, but computes with float32 activations."""
     from benchmarking.devices.cpu import native_precisions
     from benchmarking.devices.support.host import host_facts
 
@@ -160,13 +160,13 @@ def check_dot_products(name: str, method: Scalar | None) -> None:
     is_on_cpu = method == "dynamic" and kind_of(name) == "CPU"
     if is_on_cpu and capabilities and "int8" not in native_precisions(capabilities):
         raise UnsupportedError(
-            "--quantization dynamic: this processor has no 8-bit dot products (VNNI, AMX, dotprod), so that "
-            "OpenVINO would leave activations in float32: use --quantization weight-only"
+            "--quantization dynamic: this CPU has no 8-bit dot products (VNNI, AMX, dotprod), so OpenVINO would "
+            "leave activations in float32: use --quantization weight-only"
         )
 
 
 def properties(cell: Cell, point: Point, *, has_states: bool) -> dict[str, Scalar]:
-    """The properties that a model is compiled with for a cell and a point."""
+    """The properties with which a model is compiled for a cell and a point."""
     name = device_name(cell.device)
     kind = kind_of(name)
     hint = HINTS.get(cell.precision, ACTIVATIONS.get(kind))
@@ -181,9 +181,9 @@ def properties(cell: Cell, point: Point, *, has_states: bool) -> dict[str, Scala
         asked["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP_SIZES[str(method)]
     if cell.num_threads is not None:
         if kind not in ("CPU", AUTO):
-            raise UnsupportedError(f"--num-threads is for processors; OpenVINO's {name} has no threads to set")
+            raise UnsupportedError(f"--num-threads is for CPUs only, not for OpenVINO's {name}: omit the flag")
         asked["INFERENCE_NUM_THREADS"] = cell.num_threads
-    if kind == AUTO:  # else the CPU computes until the chosen device is ready, and when it fails
+    if kind == AUTO:  # else the CPU computes until the chosen device is ready, and if that device fails
         asked |= dict.fromkeys(NOT_READ_BACK, False)
     return asked
 
@@ -198,17 +198,17 @@ def compile_graph(
     cache: Path | None = None,
     is_profiled: bool = False,
 ) -> Compiled:
-    """The model on the cell's device; `cache` is OpenVINO's folder of compiled models, and `is_profiled` turns its
-    performance counters on, which slows it.
+    """The model compiled for the cell's device. `cache` is OpenVINO's folder of compiled models; `is_profiled` turns on
+    performance counters, which slow the model down.
 
-    Raises BenchhouseError when it does not compile, UnsupportedError when its properties are not the requested ones.
+    Raises BenchhouseError if it fails to compile, UnsupportedError if its properties differ from the requested ones.
     """
     name = device_name(cell.device)
     asked = properties(cell, point, has_states=has_states)
     started_ns = time.perf_counter_ns()
     try:
         compiled = core.compile_model(model, name, _compile_properties(name, asked, cache, is_profiled=is_profiled))
-    except (RuntimeError, MemoryError) as error:  # what OpenVINO raises for everything
+    except (RuntimeError, MemoryError) as error:  # OpenVINO raises RuntimeError for every failure
         if is_out_of_memory(error):
             raise OutOfMemoryError(f"out of memory while compiling for {name}: {last_line(error)}") from error
         raise BenchhouseError(f"OpenVINO cannot compile {cell.subject} for {name}: {last_line(error)}") from error
@@ -219,7 +219,7 @@ def compile_graph(
 
 
 def read_back(compiled: Any, asked: Mapping[str, Scalar]) -> dict[str, Json]:
-    """The compiled model's properties. A model of AUTO has its device's under DEVICE_PROPERTIES."""
+    """The compiled model's properties. With AUTO, the chosen device's are under DEVICE_PROPERTIES."""
     nested = _property(compiled, "DEVICE_PROPERTIES")
     inner = next(iter(nested.values()), None) if isinstance(nested, dict) and nested else None
     found: dict[str, Json] = {}
@@ -233,7 +233,7 @@ def read_back(compiled: Any, asked: Mapping[str, Scalar]) -> dict[str, Json]:
 
 
 def check(facts: Mapping[str, Json], asked: Mapping[str, Scalar], name: str) -> None:
-    """Raise UnsupportedError for a compiled model whose properties are not the requested ones."""
+    """Raise UnsupportedError if a compiled model's properties differ from the requested ones."""
     check_devices(facts.get("execution_devices"), name)
     ours = {theirs: our for our, theirs in READ_BACK.items()}
     for theirs, wanted in asked.items():
@@ -242,21 +242,21 @@ def check(facts: Mapping[str, Json], asked: Mapping[str, Scalar], name: str) -> 
         found = facts.get(ours[theirs])
         if found != wanted:
             what = "does not report it" if found is None else f"has {found}"
-            raise UnsupportedError(f"asked OpenVINO's {name} for {theirs} {wanted}, but the compiled model {what}")
+            raise UnsupportedError(f"requested {theirs} {wanted} on OpenVINO's {name}, but the compiled model {what}")
 
 
 def check_devices(found: Json, name: str) -> None:
-    """Raise UnsupportedError for a model that runs on another device than requested. AUTO may choose any."""
+    """Raise UnsupportedError if a model runs on another device than requested. AUTO may choose any device."""
     devices = [str(device) for device in found] if isinstance(found, list) else []
     elsewhere = [device for device in devices if kind_of(device.strip("()")) != kind_of(name)]
     if name != AUTO and (elsewhere or not devices):
-        raise UnsupportedError(f"asked for OpenVINO's {name}, but the model runs on {', '.join(devices) or 'nothing'}")
+        raise UnsupportedError(f"requested OpenVINO's {name}, but the model runs on {', '.join(devices) or 'nothing'}")
 
 
 def _compile_properties(
     name: str, asked: Mapping[str, Scalar], cache: Path | None, *, is_profiled: bool
 ) -> dict[str, Any]:
-    """The properties in the form of `compile_model`: AUTO passes a processor's on to it."""
+    """The properties in the form that `compile_model` takes: AUTO passes CPU properties on to the CPU."""
     taken: dict[str, Any] = dict(asked)
     if cache is not None:
         taken["CACHE_DIR"] = str(cache)
@@ -268,7 +268,7 @@ def _compile_properties(
 
 
 def _property(compiled: Any, name: str) -> Json:
-    """A property; None where the device lacks it and OpenVINO raises RuntimeError."""
+    """A property; None if the device lacks it (OpenVINO raises RuntimeError)."""
     try:
         return plain(compiled.get_property(name))
     except (RuntimeError, TypeError):
@@ -276,7 +276,7 @@ def _property(compiled: Any, name: str) -> Json:
 
 
 def _number(value: Json) -> Json:
-    """A whole number that OpenVINO reports as text, such as the number of requests."""
+    """The value, with numbers that OpenVINO reports as text (such as the number of requests) as integers."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
@@ -286,7 +286,7 @@ COLD = "compile_cold_s"
 
 
 def cache_key(cell: Cell, core: Any, point: Point) -> BuildKey:
-    """What compiled models depend on: the build, the device, its driver, the properties, and, with fixed shapes, the
+    """The inputs of compiled models: the build, the device, its driver, the properties and, with fixed shapes, the
     point."""
     name = device_name(cell.device)
     parts: dict[str, Json] = {
@@ -303,8 +303,8 @@ def cache_key(cell: Cell, core: Any, point: Point) -> BuildKey:
 
 
 def find_cache(cell: Cell, core: Any, point: Point) -> tuple[Path, float] | None:
-    """The point's cache and the seconds that filling it took; None without one, as for AUTO, which chooses a device
-    each time."""
+    """The point's cache and the seconds it took to fill; None without a cache, as for AUTO, which chooses a device each
+    time."""
     if device_name(cell.device) == AUTO:
         return None
     store, key = BuildStore(), cache_key(cell, core, point)
@@ -313,7 +313,8 @@ def find_cache(cell: Cell, core: Any, point: Point) -> tuple[Path, float] | None
 
 
 def ensure_caches(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> dict[str, Json]:
-    """Compile for every point what the store lacks: the sum of the seconds of the cold compilations, and the builds."""
+    """Compile for every point what is missing in the store. Returns the total seconds of the cold compilations, and the
+    builds."""
     if device_name(cell.device) == AUTO:
         return {}
     core = import_openvino().Core()
@@ -343,7 +344,7 @@ class Loaded:
 
 
 def read(core: Any, folder: Path) -> Loaded:
-    """Load the build in a folder. Raises BenchhouseError for a folder without one."""
+    """Load the build in a folder. Raises BenchhouseError if there is none."""
     bundle = read_bundle(folder)
     models = {name: core.read_model(str(folder / graph_file(name))) for name in bundle.graphs}
     return Loaded(folder=folder, bundle=bundle, models=models)
@@ -352,8 +353,8 @@ def read(core: Any, folder: Path) -> Loaded:
 def compile_for(
     cell: Cell, core: Any, loaded: Loaded, point: Point, cache: Path | None = None, *, is_profiled: bool = False
 ) -> dict[str, Compiled]:
-    """Every graph on the cell's device, for any shape or for the point's. Raises BenchhouseError as `compile_graph`
-    does, and for a graph whose shapes at the point are unknown."""
+    """Every graph compiled for the cell's device, for any shape or for the point's. Raises BenchhouseError as
+    `compile_graph` does, and if a graph's shapes at the point are unknown."""
     models = _reshaped(cell, loaded, point) if is_fixed(cell) else loaded.models
     return {
         name: compile_graph(
@@ -384,8 +385,8 @@ def _reshaped(cell: Cell, loaded: Loaded, point: Point) -> dict[str, Any]:
 
 
 def weights(loaded: Loaded, cell: Cell) -> tuple[dict[str, Json], int]:
-    """The types of the weights of all graphs, for `verified`, and their bytes, read from the models. Raises
-    UnsupportedError for weights that are not in the cell's precision."""
+    """The types of all graphs' weights, for `verified`, and their bytes, read from the models. Raises UnsupportedError
+    for weights that are not in the cell's precision."""
     dtypes, weights_bytes = weights_of(loaded.models.values())
     check_weights(dtypes, cell.precision, cell.workload.model_id)
     return {"parameter_dtypes": list(dtypes), "parameters_by_dtype": dict[str, Json](dtypes)}, weights_bytes
@@ -397,5 +398,5 @@ def _shape(bundle: Bundle, graph: Graph, name: str, point: Point, arrays: Mappin
         return [point.batch_size]
     array = str(bundle.facts.get("latents")) if source == "latents" else source.removeprefix("inputs.")
     if array not in arrays:
-        raise BenchhouseError(f"the shape of {name} ({source or 'fed by nothing'}) is not known at {point.label}")
+        raise BenchhouseError(f"the shape of {name} ({source or 'without a source'}) at {point.label} is unknown")
     return list(arrays[array].shape)

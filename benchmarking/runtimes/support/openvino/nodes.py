@@ -1,6 +1,6 @@
-"""Which kernels a compiled model runs, node by node, from its execution graph after the first call.
+"""The kernels of a compiled model, node by node, from its execution graph after the first call.
 
-Before that call, kernels that depend on shapes are not chosen yet. A node computes in the precision at the end of its
+Before that call, kernels that depend on shapes are not chosen yet. A node's compute precision is at the end of its
 kernel's name ("brgemm_avx512_bf16"); `runtimePrecision` is the type of its output.
 """
 
@@ -27,9 +27,9 @@ MATRIX_LAYERS = (
     "attention",
     "sdpa",
 )
-"""Parts of the names of layers with most of the arithmetic, in the CPU and GPU plugins, in lower case."""
+"""Lower-case substrings of the names of layers with most of the arithmetic, in the CPU and GPU plugins."""
 INTEGERS = frozenset({"i64", "i32", "u64", "u32", "i16", "u16", "boolean"})
-"""Types of indices and shapes, whose arithmetic OpenVINO always does on the processor."""
+"""Types of indices and shapes, which OpenVINO always computes on the CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +49,13 @@ class Node:
 
     @property
     def kernel_precision(self) -> str:
-        """The precision it computes in: the end of the kernel's name, or the type of its output without one."""
+        """Its compute precision: the end of the kernel's name, or else the type of its output."""
         end = self.kernel.rpartition("_")[2].lower()
         return {"fp32": "f32", "fp16": "f16"}.get(end, end) if end else self.precision
 
     @property
     def is_on_cpu(self) -> bool:
-        """Whether the plugin of another device runs it on the processor."""
+        """Whether another device's plugin runs it on the CPU."""
         return "cpu" in self.kernel.lower().split("_") or self.kernel.lower().startswith("cpu")
 
 
@@ -64,7 +64,7 @@ def nodes_of(compiled: Any) -> tuple[Node, ...] | str:
     try:
         operations = compiled.get_runtime_model().get_ops()
     except RuntimeError:
-        return f"{NOT_SUPPORTED}: the plugin gives no execution graph"
+        return f"{NOT_SUPPORTED}: the plugin does not provide an execution graph"
     return tuple(node for node in map(_node, operations) if node.layer not in NO_WORK)
 
 
@@ -83,12 +83,12 @@ def described(nodes: Sequence[Node], kind: str) -> dict[str, Json]:
 
 
 def check_kernels(nodes: Sequence[Node], hint: Scalar | None, name: str) -> None:
-    """Raise UnsupportedError when a 16-bit precision was requested and no matrix product is computed in it, whatever
-    hint the compiled model reports."""
+    """Raise UnsupportedError if a 16-bit precision was requested but no matrix product is computed in it, whatever hint
+    the compiled model reports."""
     found = {node.kernel_precision for node in nodes if node.is_matrix}
     if hint in ("f16", "bf16") and found and hint not in found:
         raise UnsupportedError(
-            f"asked OpenVINO's {name} for {hint}, but its matrix products are computed in {', '.join(sorted(found))}"
+            f"requested {hint} on OpenVINO's {name}, but its matrix products are computed in {', '.join(sorted(found))}"
         )
 
 

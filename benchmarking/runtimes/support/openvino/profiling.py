@@ -1,13 +1,13 @@
-"""Calls under OpenVINO's own profiler: the graphs compiled once more with performance counters (PERF_COUNT), which tell
-the times of the nodes that ran.
+"""Calls under OpenVINO's own profiler: graphs compiled once more with performance counters (PERF_COUNT), which report
+the time of each node.
 
-A plug-in optimises the graph before it runs it, and what it makes has names of its own. So each operation gets its
-module written into it before (`marked`), in the attribute that plug-ins pass on to what they make of an operation and
-show in the execution graph (originalLayersNames). Of a node that was fused from several modules the first counts.
+A plug-in optimises the graph before running it, and the resulting nodes have names of their own. So each operation is
+tagged with its module first (`marked`), in the attribute that plug-ins propagate to the nodes made from an operation
+and show in the execution graph (originalLayersNames). A node fused from several modules belongs to the first one.
 
-2026-11-23: the counters of OpenVINO's processor plug-in are whole microseconds, means over all runs since the graph was
-compiled: seen with a graph that ran once for 2000 rows and then for one. What runs took between two readings is the
-difference of mean times number. Other plug-ins tell of the last run, and are read after each.
+2026-11-23: the counters of OpenVINO's CPU plug-in are whole microseconds, averaged over all runs since compilation (as
+seen with a graph that ran once for 2000 rows and then for one). The time of the runs between two readings is the
+difference of mean x number of runs. Other plug-ins report the last run, and are read after each run.
 """
 
 from __future__ import annotations
@@ -35,46 +35,46 @@ ONNX = ".onnx"
 ORIGINALS = "originalLayersNames"
 LAYER = "layerType"
 MODULE = "module:"
-"""Begins a module's path among the names of layers."""
+"""Prefix of a module's path among the layer names."""
 PROCESSOR = "CPU"
 
 
 @dataclass(slots=True)
 class Counted:
-    """A node of a graph over the runs of a profile."""
+    """A node's totals over the runs of a profile."""
 
     operator: str
     placed: str
     ms: float = 0.0
-    """Of all runs together."""
+    """Total of all runs."""
     runs: int = 0
     last_ms: float = 0.0
-    """Mean times number of runs at the last reading, of a plug-in that tells means."""
+    """Mean x number of runs at the last reading, for a plug-in that reports means."""
 
 
 class ProfilingRunner(OpenVinoRunner):
-    """Graphs in one request each, whose counters are read."""
+    """Graphs with one request each, whose counters are read."""
 
     def __init__(self, compiled: Mapping[str, Any], graphs: Mapping[str, Graph]) -> None:
         super().__init__(compiled, graphs, dict)
         self.tells_means = {name: _is_on_processor(model) for name, model in compiled.items()}
-        """Graph -> whether its counters are means over all its runs."""
+        """Whether a graph's counters are means over all its runs, by graph."""
         self.nodes: dict[tuple[str, str], Counted] = {}
-        """Of the runs since `forget`."""
+        """Nodes over the runs since `forget`."""
         self.read_ns = 0
-        """Spent on reading since then, which is no part of a call."""
+        """Time spent on reading since then, which does not belong to a call."""
         self._runs = Counter[str]()
         self._since = Counter[str]()
 
     def forget(self) -> None:
-        """Begin: what ran before does not count."""
+        """Start over: earlier runs do not count."""
         self.read()
         self.nodes = {key: _begun(node) for key, node in self.nodes.items()}
         self._since = Counter(self._runs)
         self.read_ns = 0
 
     def read(self) -> None:
-        """Add what the runs of graphs whose counters are means took since the last reading."""
+        """Add the runs since the last reading, for graphs whose counters are means."""
         for graph, tells_means in self.tells_means.items():
             if tells_means and self._runs[graph]:
                 self._read(graph)
@@ -101,12 +101,12 @@ class ProfilingRunner(OpenVinoRunner):
             if info.status != info.Status.EXECUTED or info.node_type in NO_WORK:
                 continue
             node = self.nodes.setdefault((graph, info.node_name), Counted(info.node_type, info.exec_type))
-            told_ms = info.real_time.total_seconds() * 1e3
+            reported_ms = info.real_time.total_seconds() * 1e3
             if self.tells_means[graph]:
-                node.ms += max(runs * told_ms - node.last_ms, 0.0)
-                node.last_ms, node.runs = runs * told_ms, runs - self._since[graph]
+                node.ms += max(runs * reported_ms - node.last_ms, 0.0)
+                node.last_ms, node.runs = runs * reported_ms, runs - self._since[graph]
             else:
-                node.ms, node.runs = node.ms + told_ms, node.runs + 1
+                node.ms, node.runs = node.ms + reported_ms, node.runs + 1
         self.read_ns += time.perf_counter_ns() - begin_ns
 
 
@@ -125,7 +125,7 @@ class OpenVinoProfiler(CallProfiler):
         operation_on: Callable[[GraphRunner], Operation],
         origins: Origins,
     ) -> None:
-        """`marks` are the modules that were written into each graph's operations (`marked`)."""
+        """`marks` are the modules with which each graph's operations were tagged (`marked`)."""
         self._compiled = compiled
         self._marks = marks
         self._runner = ProfilingRunner(compiled, graphs)
@@ -146,7 +146,7 @@ class OpenVinoProfiler(CallProfiler):
         return elapsed_ns
 
     def breakdown(self) -> Breakdown:
-        """Of the mean call: a single call's times are not known."""
+        """Breakdown of the mean call, since the times of single calls are unknown."""
         self._runner.read()
         found = {
             name: modules_of(model, self._marks[name], self._origins.places) for name, model in self._compiled.items()
@@ -157,7 +157,7 @@ class OpenVinoProfiler(CallProfiler):
     def _mean_call(
         self, key: tuple[str, str], node: Counted, modules: Mapping[str, Mapping[str, str]]
     ) -> Sequence[NodeTime]:
-        """A node's executions in the mean call, which are alike."""
+        """A node's executions in the mean call, with equal times."""
         graph, name = key
         calls = len(self._calls_ns)
         executions = max(round(node.runs / calls), 1)
@@ -173,10 +173,10 @@ class OpenVinoProfiler(CallProfiler):
 
 
 def marked(model: Any, graph: str, origins: Origins) -> dict[str, str]:
-    """Write into each operation of a model which module it is of: name of the operation -> module.
+    """Tag each operation of a model with its module. Returns modules by operation name.
 
-    An operation has the name of its node in the ONNX file or, where that was rewritten, still the name of the node's
-    tensor. What the conversion added belongs where its results are used.
+    An operation has the name of its node in the ONNX file or, if it was rewritten, of the node's tensor. Operations
+    added by the conversion belong to the modules that use their results.
     """
     operations = model.get_ordered_ops()
     known: dict[str, str] = {}
@@ -195,7 +195,7 @@ def marked(model: Any, graph: str, origins: Origins) -> dict[str, str]:
 
 
 def modules_of(compiled: Any, marks: Mapping[str, str], paths: Mapping[str, Any]) -> dict[str, str]:
-    """Name of a node that runs -> its module; `marks` are those of the operations that it was made of."""
+    """Modules by name of the executed node; `marks` are those of the operations from which nodes were made."""
     try:
         nodes = compiled.get_runtime_model().get_ordered_ops()
     except RuntimeError:  # a plugin without an execution graph
@@ -205,14 +205,15 @@ def modules_of(compiled: Any, marks: Mapping[str, str], paths: Mapping[str, Any]
         name, information = node.get_friendly_name(), node.get_rt_info()
         originals = str(information[ORIGINALS].value).split(",") if ORIGINALS in information else []
         read = [one.removeprefix(MODULE) if one.startswith(MODULE) else marks.get(one) for one in (*originals, name)]
-        told = [one for one in read if one is not None]
-        if told:
-            known[name] = next((one for one in told if one != OUTSIDE), OUTSIDE)
+        modules = [one for one in read if one is not None]
+        if modules:
+            known[name] = next((one for one in modules if one != OUTSIDE), OUTSIDE)
     return filled(_producers(nodes), known, paths)
 
 
 def _producers(operations: Sequence[Any]) -> dict[str, list[str]]:
-    """What computes, in order, each with those whose results it takes: a constant may be shared by unlike modules."""
+    """Computing operations in order, each with those whose results it uses. Constants are left out, as different
+    modules may share them."""
     computing = {one.get_friendly_name(): one for one in operations if _type(one) not in NO_WORK}
     sources = {
         name: [each.get_source_output().get_node().get_friendly_name() for each in one.inputs()]
@@ -222,7 +223,7 @@ def _producers(operations: Sequence[Any]) -> dict[str, list[str]]:
 
 
 def _type(operation: Any) -> str:
-    """Of a node of an execution graph its layer's."""
+    """The type of an operation; for a node of an execution graph, its layer's type."""
     information = operation.get_rt_info()
     return str(information[LAYER].value) if LAYER in information else operation.get_type_name()
 
@@ -232,8 +233,8 @@ def _is_on_processor(compiled: Any) -> bool:
 
 
 def source_origins(cell: Cell, point: Point, graphs: Mapping[str, Graph]) -> Origins:
-    """The modules of the ONNX files that a build was converted from; none when they were deleted from the cache, or
-    when it was made of OpenVINO's own files."""
+    """The modules of the ONNX files from which a build was converted; none if they were deleted from the cache, or if
+    the build was made from OpenVINO's own files."""
     try:
         folder = find_bundle(cell, point, SOURCE_PRECISION)
     except BenchhouseError:

@@ -1,5 +1,5 @@
-"""A workload's graphs in OpenVINO: the session, its operations, and infer requests run one at a time or several at
-once."""
+"""A workload's graphs in OpenVINO: the session, its operations, and infer requests, run one at a time or several in
+flight."""
 
 from __future__ import annotations
 
@@ -50,10 +50,9 @@ Verify = Callable[[], Mapping[str, Json]]
 
 
 class GraphRequest:
-    """One infer request of a graph, with the tensors it was last given.
+    """One infer request of a graph, with its current input tensors.
 
-    A tensor that is given again is not set again, which costs some microseconds: the feeds of a forward pass never
-    change.
+    Unchanged tensors are not set again, which would cost a few microseconds: the inputs of a forward pass never change.
     """
 
     def __init__(self, request: Any, graph: Graph) -> None:
@@ -65,7 +64,7 @@ class GraphRequest:
         self._empty: dict[tuple[str, int], Any] = {}
 
     def bind(self, feeds: Mapping[str, Placed]) -> None:
-        """Give the request its inputs."""
+        """Set the request's inputs."""
         bound = self._set
         for name, tensor in feeds.items():
             if bound.get(name) is not tensor:
@@ -73,7 +72,7 @@ class GraphRequest:
                 bound[name] = tensor
 
     def infer(self, feeds: Mapping[str, Placed]) -> dict[str, Placed]:
-        """Run once and wait: the outputs by name, in the request's own memory until the next run.
+        """Run once and wait. Returns the outputs by name, which are in the request's own memory until the next run.
 
         `share_outputs` keeps OpenVINO from copying every output to a new array.
         """
@@ -87,9 +86,9 @@ class GraphRequest:
         return {name: get(name) for name in self._outputs}
 
     def begin(self, batch_size: int, first: Mapping[str, Placed]) -> None:
-        """Set every state: to the value in `first` by the state's input, else to zeros or an empty tensor.
+        """Set every state to the value in `first` for the state's input, else to zeros or an empty tensor.
 
-        `reset_state` alone would leave a free batch dimension at 0, which is not the size of the inputs.
+        `reset_state` alone would leave a free batch dimension at 0, which does not match the inputs.
         """
         self.request.reset_state()
         for state, variable in self._states:
@@ -107,7 +106,7 @@ class RequestRunner(GraphRunner):
     """Graphs over OpenVINO's tensors."""
 
     requests = 1
-    """In flight at once."""
+    """Number of requests in flight."""
 
     def place(self, array: np.ndarray) -> Placed:
         import openvino
@@ -126,11 +125,11 @@ class RequestRunner(GraphRunner):
 
     @abstractmethod
     def request_latency_ms(self) -> float | None:
-        """Milliseconds of a request of the last call by OpenVINO's clock; None before the first."""
+        """Milliseconds of the last call's request by OpenVINO's clock; None before the first call."""
 
 
 class OpenVinoRunner(RequestRunner):
-    """Graphs called one after the other, each in one request, as with the latency hint."""
+    """Graphs called one after another, each with one request, as for the latency hint."""
 
     def __init__(self, compiled: Mapping[str, Any], graphs: Mapping[str, Graph], verify: Verify) -> None:
         """`compiled` has the openvino.CompiledModel of each graph; `verify` is called after the timed calls."""
@@ -151,7 +150,7 @@ class OpenVinoRunner(RequestRunner):
         return self._by_graph[graph].infer(feeds), None
 
     def request_latency_ms(self) -> float | None:
-        """Of the last call of a graph without states."""
+        """Latency of the last call of a graph without states."""
         return None if self._last is None else float(self._last.request.latency)
 
     def verified(self) -> Mapping[str, Json]:
@@ -159,7 +158,7 @@ class OpenVinoRunner(RequestRunner):
 
 
 class ConcurrentRunner(RequestRunner):
-    """The graph of a forward pass in several requests, as with the throughput hint: a call is one of them, and
+    """The graph of a forward pass in several requests, as for the throughput hint. A call is one request, and
     `keep_in_flight` keeps OpenVINO's queue full."""
 
     def __init__(self, compiled: Any, graph: Graph, requests: int, verify: Verify) -> None:
@@ -186,8 +185,8 @@ class ConcurrentRunner(RequestRunner):
     def keep_in_flight(
         self, count: int, now_ns: Callable[[], int], until_ns: float, least: int
     ) -> Sequence[Completion]:
-        """As `Operation.keep_in_flight`; the requests have the inputs of the last call. A request's time begins
-        when the queue has room for it."""
+        """As `Operation.keep_in_flight`; the requests use the inputs of the last call. A request's time begins when the
+        queue has room for it."""
         self._now_ns, self._done = now_ns, []
         start, wait_for_room = self._queue.start_async, self._queue.get_idle_request_id
         for number in range(count):
@@ -215,11 +214,11 @@ class ConcurrentRunner(RequestRunner):
         raise NotImplementedError("the throughput hint is for graphs without states")
 
     def request_latency_ms(self) -> float:
-        """Of the last call's request."""
+        """Latency of the last call's request."""
         return float(self._last.request.latency)
 
     def verified(self) -> Mapping[str, Json]:
-        """The compiled model's facts, and whether the last outputs of all requests are the same."""
+        """The compiled model's facts, and whether the last outputs of all requests are equal."""
         import numpy as np
 
         first = self._by_number[0].outputs()
@@ -232,13 +231,13 @@ class ConcurrentRunner(RequestRunner):
 
 
 def _variables(request: Any, graph: Graph) -> tuple[tuple[State, Any], ...]:
-    """Each state with the request's variable, whose name is the state's input and output joined."""
+    """Each state with the request's variable, whose name joins the state's input and output."""
     by_name = {variable.name: variable for variable in request.query_state()}
     return tuple((state, by_name[state.input + state.output]) for state in graph.states)
 
 
 def _zeros(state: State, variable: Any, batch_size: int) -> Any:
-    """A state before the first call: batch sizes filled in, in the variable's type."""
+    """Initial zeros of a state, with the batch size filled in, in the variable's type."""
     import numpy as np
     import openvino
 
@@ -255,7 +254,7 @@ class CompiledPoint:
 
     compiled: Mapping[str, Compiled]
     cached_s: float | None
-    """Seconds of the cold compilation whose cache OpenVINO was given; None without a cache."""
+    """Seconds of the cold compilation that filled OpenVINO's cache; None without a cache."""
 
     @property
     def facts(self) -> dict[str, Json]:
@@ -264,7 +263,7 @@ class CompiledPoint:
 
     @property
     def compile_times(self) -> dict[str, Json]:
-        """`compile_cold_s`, and `compile_warm_s` when every graph was really loaded from the cache."""
+        """`compile_cold_s`, and `compile_warm_s` if every graph was actually loaded from the cache."""
         took_s = sum(each.compile_s for each in self.compiled.values())
         if self.cached_s is None or not all(each.facts.get("is_from_cache") for each in self.compiled.values()):
             return {COLD: took_s}
@@ -287,7 +286,7 @@ class OpenVinoOperation(Operation):
         self._is_one_run = is_one_run
         self._compile_s = compile_s
         self.make_profiler: Callable[[], CallProfiler | None] = lambda: None
-        """Makes what profiles the call; None where nothing does."""
+        """Creates the profiler of the call; None if there is none."""
 
     def reset(self) -> None:
         self._inner.reset()
@@ -329,13 +328,13 @@ class OpenVinoOperation(Operation):
         return self.make_profiler()
 
     def runtime_times_ns(self) -> Mapping[str, int]:
-        """The request's time by OpenVINO's clock, without Python's overhead, where it is one run of a graph."""
+        """The request's time by OpenVINO's clock, without Python's overhead, if it is one run of a graph."""
         latency_ms = self._runner.request_latency_ms() if self._is_one_run else None
         return {} if latency_ms is None else {LATENCY_REQUEST: round(latency_ms * NS_PER_MS)}
 
 
 class OpenVinoSession(Session):
-    """A workload's graphs on a device of OpenVINO."""
+    """A workload's graphs on an OpenVINO device."""
 
     def __init__(self, cell: Cell, core: Any, stage: Stage, first: Point, processing: Processing) -> None:
         """Loads the build of the first point and compiles it, unless every point is compiled separately. Stages:
@@ -344,7 +343,7 @@ class OpenVinoSession(Session):
         self._core = core
         self._processing = processing
         folder = find_build(cell, first)
-        cached = page_cache(sorted(folder.glob("*.bin")))  # before anything reads them
+        cached = page_cache(sorted(folder.glob("*.bin")))  # before anything reads the files
         with stage("weights_read"):
             self._loaded = read(core, folder)
         with stage("to_device"):
@@ -374,7 +373,7 @@ class OpenVinoSession(Session):
         return graph_operation(self._loaded.bundle, runner, self._cell.workload, point, self._processing)
 
     def _profiler(self, point: Point) -> CallProfiler | None:
-        """What profiles a point's calls; None for calls of several requests."""
+        """The profiler of a point's calls; None for calls with several requests."""
         from benchmarking.runtimes.support.openvino import profiling
 
         if is_concurrent(self._cell):
@@ -393,7 +392,7 @@ class OpenVinoSession(Session):
         del self._loaded
 
     def _load_for(self, point: Point) -> None:
-        """Load the graphs of a point, unless they are loaded already."""
+        """Load the graphs of a point, unless they are already loaded."""
         folder = find_build(self._cell, point)
         if folder == self._loaded.folder:
             return
@@ -417,8 +416,8 @@ class OpenVinoSession(Session):
 
 
 def verify_execution(cell: Cell, ready: CompiledPoint) -> dict[str, Json]:
-    """What the calls of a point ran on, read back after them. Raises UnsupportedError when it is not what was
-    requested."""
+    """What the calls of a point actually ran on, verified after them. Raises UnsupportedError if it differs from the
+    request."""
     name = device_name(cell.device)
     facts = {graph: read_back(each.model, each.asked) for graph, each in ready.compiled.items()}
     for each in facts.values():

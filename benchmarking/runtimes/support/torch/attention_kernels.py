@@ -1,7 +1,7 @@
-"""Attention by name: the implementation and the torch kernel that a name means, enforced and read back.
+"""Attention by name: the implementation and torch kernel that a name selects, enforced and verified.
 
-`sdpa` lets torch choose among its kernels of scaled-dot-product attention; `sdpa:flash` and the like allow only one,
-and torch raises where that one cannot run."""
+`sdpa` lets torch choose among its kernels for scaled-dot-product attention. `sdpa:flash` and the like allow only one
+kernel, and torch raises an error if it cannot run."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ BACKENDS: Mapping[str, str] = {
     "efficient": "EFFICIENT_ATTENTION",
     "cudnn": "CUDNN_ATTENTION",
 }
-"""Kernels of scaled-dot-product attention -> their names in torch.nn.attention.SDPBackend."""
+"""Kernels of scaled-dot-product attention, with their names in torch.nn.attention.SDPBackend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlashPackage:
-    """A version of FlashAttention that transformers calls through a package of its own."""
+    """A version of FlashAttention that transformers uses through a separate package."""
 
     version: int
     distribution: str
     capability: tuple[int, int]
-    """The least compute capability of an NVIDIA GPU: that of the package, as transformers states it for 3 and 4."""
+    """Minimum compute capability of an NVIDIA GPU for the package, as documented by transformers for 3 and 4."""
 
 
 FLASH_PACKAGES: Mapping[str, FlashPackage] = {
@@ -46,9 +46,9 @@ FLASH_PACKAGES: Mapping[str, FlashPackage] = {
     "flash_attention_3": FlashPackage(version=3, distribution="flash-attn-3", capability=(8, 0)),
     "flash_attention_4": FlashPackage(version=4, distribution="flash-attn-4", capability=(9, 0)),
 }
-"""By transformers' name. Without the package transformers would take a kernel from the hub."""
+"""Packages by transformers' name. Without the package, transformers would load a kernel from the hub."""
 FLASH_PRECISIONS: tuple[Precision, ...] = ("bfloat16", "float16")
-"""Their kernels have no other."""
+"""The only precisions of their kernels."""
 ATTENTIONS = ("eager", SDPA, *FLASH_PACKAGES, FLEX, *(f"{SDPA}:{backend}" for backend in BACKENDS))
 """The values of `--attention`: transformers' implementations, and the kernels of `sdpa`."""
 
@@ -70,27 +70,29 @@ GPU_KERNELS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\bfmha_cutlassF_"), "efficient"),
     (re.compile(r"\bcudnn_generated_\w*sdpa_\w*fprop"), "cudnn"),
 )
-"""What NVIDIA GPUs call them, which is all that a replayed CUDA graph shows: it launches kernels without operators.
-AMD's are named alike for flash and efficient, so they are not in here."""
+"""Kernel names on NVIDIA GPUs. They are all that a replayed CUDA graph shows, since it launches kernels without
+operators. AMD's kernels have the same names for flash and efficient, so they are not listed."""
 
 
 def implementation_of(attention: str | None) -> str | None:
-    """Its name in transformers: `sdpa` for `sdpa:flash`."""
+    """The attention's name in transformers: `sdpa` for `sdpa:flash`."""
     return None if attention is None else attention.partition(":")[0]
 
 
 def backend_of(attention: str | None) -> str | None:
-    """The only allowed kernel: "flash" for `sdpa:flash`; None where torch may choose."""
+    """The only allowed kernel: "flash" for `sdpa:flash`; None if torch may choose."""
     return None if attention is None else attention.partition(":")[2] or None
 
 
 def check(attention: str | None, device: Device) -> None:
-    """Raise UnsupportedError for an attention that the device or the installed packages do not have."""
+    """Raise UnsupportedError if the device or the installed packages do not support an attention."""
     backend, kind = backend_of(attention), kind_of(device.type)
     has = () if kind is None else kind.sdpa_kernels
     if backend is not None and backend not in has:
         kernels = ", ".join(f"{SDPA}:{name}" for name in has) or "none"
-        raise UnsupportedError(f"attention {attention}: torch has no such kernel on {device.type}; it has {kernels}")
+        raise UnsupportedError(
+            f"attention {attention}: torch does not have this kernel on {device.type}; available: {kernels}"
+        )
     package = FLASH_PACKAGES.get(attention or "")
     if package is None:
         return
@@ -101,7 +103,7 @@ def check(attention: str | None, device: Device) -> None:
     if capability and tuple(int(part) for part in capability.split(".")) < package.capability:
         least = ".".join(map(str, package.capability))
         raise UnsupportedError(
-            f"attention {attention} needs compute capability {least}, and {device.name} has {capability}"
+            f"attention {attention} needs compute capability {least}, but {device.name} has {capability}"
         )
     if version_of(package.distribution) is None and not are_all_assumed():
         raise UnsupportedError(
@@ -110,19 +112,19 @@ def check(attention: str | None, device: Device) -> None:
 
 
 def check_precision(attention: str | None, precision: Precision) -> None:
-    """Raise UnsupportedError for an attention whose kernels do not have the precision."""
+    """Raise UnsupportedError if an attention's kernels do not support the precision."""
     if attention in FLASH_PACKAGES and precision not in FLASH_PRECISIONS:
         raise UnsupportedError(
-            f"attention {attention} computes in {' and '.join(FLASH_PRECISIONS)}, not in {precision}: "
-            f"take --precision {FLASH_PRECISIONS[0]}, or another --attention"
+            f"attention {attention} supports {' and '.join(FLASH_PRECISIONS)}, not {precision}: "
+            f"use --precision {FLASH_PRECISIONS[0]}, or another --attention"
         )
 
 
 @contextmanager
 def only(attention: str | None) -> Iterator[None]:
-    """Inside, scaled-dot-product attention runs on the named kernel, or raises.
+    """Makes scaled-dot-product attention run on the named kernel only, or raise an error.
 
-    torch's switches are process-wide: set once around a session they cost its calls nothing.
+    torch's switches are process-wide. Set once around a session, they add no cost to its calls.
     """
     backend = backend_of(attention)
     if backend is None:
@@ -135,7 +137,7 @@ def only(attention: str | None) -> Iterator[None]:
 
 
 def allowed() -> list[Json]:
-    """The enabled kernels, read back."""
+    """The enabled kernels, as reported by torch."""
     from torch.backends import cuda
 
     switches: dict[str, Any] = {
@@ -149,26 +151,26 @@ def allowed() -> list[Json]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """The kernels of attention in a profile of a call: name -> how often."""
+    """Attention kernels in a call's profile, with their counts by name."""
 
     operators: Mapping[str, int]
-    """By the operators that torch dispatched on the host."""
+    """Counted by operators that torch dispatched on the host."""
     on_gpu: Mapping[str, int]
-    """By the names of the kernels that a GPU ran."""
+    """Counted by names of kernels that a GPU ran."""
     gpu_events: int
-    """All that the profile has of a GPU; 0 where the profiler cannot see it."""
+    """Number of all GPU events in the profile; 0 if the profiler does not see the GPU."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """Both ways of counting in one: each sees the same kernels, or misses some."""
+        """Both counts combined: each sees the same kernels or misses some."""
         names = sorted({*self.operators, *self.on_gpu})
         return {name: max(self.operators.get(name, 0), self.on_gpu.get(name, 0)) for name in names}
 
 
 def kernels_run(call: Callable[[], object]) -> Ran:
-    """The kernels of attention that a call runs, recorded by torch's profiler.
+    """The attention kernels that a call runs, recorded by torch's profiler.
 
-    Attention made of other operators (transformers' `eager`, or compiled code) runs none.
+    Attention composed of other operators (transformers' `eager`, or compiled code) runs none.
     """
     torch: Any = importlib.import_module("torch")
     uses_gpu = is_gpu_in_use()
@@ -185,7 +187,7 @@ def kernels_run(call: Callable[[], object]) -> Ran:
 
 
 def counted(host_events: Sequence[str], gpu_events: Sequence[str]) -> Ran:
-    """The kernels of attention among the names of a profile's events."""
+    """The attention kernels among the names of a profile's events."""
     operators = Counter(kernel for name in host_events for begin, kernel in OPERATORS if name.startswith(begin))
     on_gpu = Counter(
         kernel
@@ -196,21 +198,21 @@ def counted(host_events: Sequence[str], gpu_events: Sequence[str]) -> Ran:
 
 
 def verdict(attention: str | None, ran: Ran, *, is_compiled: bool, is_replayed: bool) -> dict[str, Json]:
-    """Facts for `Operation.verified`: empty when the named kernel ran, or none was named; else that another one ran, or
-    why it is not known which.
+    """Facts for `Operation.verified`: empty if the named kernel ran or none was named; else that another kernel ran, or
+    why it is unknown which one ran.
 
-    A compiler turns the math kernel into its own code, so compiled it is recognized by the absence of the others. Of a
-    replayed CUDA graph (`is_replayed`) only the GPU's kernels can be seen, and a new version may call them otherwise.
+    A compiler turns the math kernel into its own code, so in compiled code it is recognized by the absence of others.
+    In a replayed CUDA graph (`is_replayed`) only the GPU's kernels are visible, and new versions may rename them.
     """
     named, counts = backend_of(attention) or attention, ran.counts
     if named not in {*BACKENDS, *FLASH_PACKAGES} or set(counts) == {named}:
         return {}
     if counts:
         found = ", ".join(f"{kernel} {count} times" for kernel, count in counts.items())
-        return {NOT_AS_REQUESTED: f"asked for attention {attention}, but {found} ran"}
+        return {NOT_AS_REQUESTED: f"requested attention {attention}, but {found} ran"}
     if named == "math" and is_compiled and not (is_replayed and not ran.gpu_events):
         return {}
     if is_replayed or named in FLASH_PACKAGES:
-        seen = "has no kernels of the GPU" if not ran.gpu_events else "has none of a known name"
-        return {NOT_VERIFIED: f"whether attention {attention} ran is not known: the profile of a call {seen}"}
-    return {NOT_AS_REQUESTED: f"asked for attention {attention}, but no kernel of sdpa ran"}
+        seen = "has no GPU kernels" if not ran.gpu_events else "has no attention kernel with a known name"
+        return {NOT_VERIFIED: f"cannot verify that attention {attention} ran: the profile of a call {seen}"}
+    return {NOT_AS_REQUESTED: f"requested attention {attention}, but no sdpa kernel ran"}

@@ -1,14 +1,13 @@
-"""Sessions whose modules torch.compile compiles in the first call, the folder of the compiled code, and the compiler's
-log.
+"""Sessions whose modules torch.compile compiles in the first call, the folder of compiled code, and the compiler's log.
 
 The modules that a family's operation calls directly are compiled in place: for most families the model, for an
 encoder-decoder its encoder and the model, for a captioner its image tower and its text decoder. They are found by
-watching one call without compilation, so there is no list that could be out of date.
+observing one uncompiled call, so there is no list that could become outdated.
 
-Each cell and point has its own folder of compiled code. The first launch empties it and compiles everything (cold), the
-later ones reuse it (warm).
+Each cell and point has its own folder of compiled code. The first launch empties it and compiles everything (cold),
+later launches reuse it (warm).
 
-The log has the compilations since it began, their seconds, and graph breaks, from the records and counters of
+The log holds the compilations since its start, their seconds, and graph breaks, from the records and counters of
 torch._dynamo (`get_compilation_metrics`). A process has one log at a time.
 """
 
@@ -32,38 +31,37 @@ KIND = "inductor"
 
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 
-"""Environment variable of torch's folder -> the folder's name in a build."""
+"""Folder names in a build, by environment variable of torch's folder."""
 
 LAUNCH = "BENCHHOUSE_LAUNCH"
 
 MAX_COMPILATIONS = 10_000
 
-"""Limit of torch's records; its default of 64 is too low for a model with many graph breaks."""
+"""Limit of torch's records. Its default of 64 is too low for a model with many graph breaks."""
 
 MAX_REASONS = 5
 
-"""Stored reasons of graph breaks and recompilations, the first ones."""
+"""Number of stored reasons for graph breaks and recompilations."""
 
 MAX_REASON_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileSettings:
-    """The arguments of torch.compile, and the folder of the compiled code."""
+    """The arguments of torch.compile, and the folder of compiled code."""
 
     mode: str
     dynamic: bool | None
-    """None: torch decides when a shape changes."""
+    """None if torch decides when a shape changes."""
     uses_cuda_graphs: bool
     cache: CompileCache | None
 
 
 class CompilingOperation(TorchOperation):
-    """An operation that compiles when it is called."""
+    """An operation that compiles when called."""
 
     def __init__(self, log: CompileLog, settings: CompileSettings | None, *arguments: Any) -> None:
-        """`settings` are None where only a part is compiled (flex_attention); the other arguments are
-        TorchOperation's."""
+        """`settings` is None if only a part is compiled (flex_attention); the other arguments are TorchOperation's."""
         super().__init__(*arguments)
         self.is_compiled = settings is not None
         self.is_replayed = settings is not None and settings.uses_cuda_graphs
@@ -78,12 +76,12 @@ class CompilingOperation(TorchOperation):
         return super().run(mark)
 
     def readings(self, output: Any) -> Readings:
-        """Read without compilation: some readings use hooks, which compiled code does not call. Raises UnsupportedError
-        when the call before compiled nothing."""
+        """Readings from an uncompiled call, since some use hooks, which compiled code does not call. Raises
+        UnsupportedError if the previous call compiled nothing."""
         import torch
 
         if self._log.graphs() == 0:
-            raise UnsupportedError("torch.compile compiled nothing: the call ran without compilation")
+            raise UnsupportedError("torch.compile compiled nothing: the call ran uncompiled")
         with torch.compiler.set_stance("force_eager"):
             own = super().readings(output)
         cache = None if self._settings is None else self._settings.cache
@@ -100,17 +98,17 @@ class CompilingOperation(TorchOperation):
         return {**found, **self._cuda_graphs(found)} if self._settings.uses_cuda_graphs else found
 
     def _cuda_graphs(self, found: Mapping[str, Json]) -> dict[str, Json]:
-        """The graphs that did not become CUDA graphs; where none did, the calls are not what the mode is for."""
+        """The graphs that did not become CUDA graphs. If none did, the calls are not as requested."""
         skips, reasons = self._log.cuda_graph_skips()
         facts: dict[str, Json] = {"cuda_graph_skips": skips, "cuda_graph_skip_reasons": list(reasons)}
         if skips and skips >= self._log.graphs():
-            why = f"no graph could be a CUDA graph: {reasons[0] if reasons else 'torch gives no reason'}"
+            why = f"no graph became a CUDA graph: {reasons[0] if reasons else 'torch gives no reason'}"
             facts[NOT_AS_REQUESTED] = "; ".join(filter(None, (str(found.get(NOT_AS_REQUESTED, "")), why)))
         return facts
 
 
 class CompilingSession(TorchSession):
-    """A session on a model with a part that is compiled."""
+    """A session on a model of which a part is compiled."""
 
     def __init__(self, loaded: Loaded, log: CompileLog, settings: CompileSettings | None = None) -> None:
         super().__init__(loaded)
@@ -134,7 +132,7 @@ class CompiledSession(CompilingSession):
         """The operation, whose modules are compiled in the next call."""
         import torch
 
-        # The inputs are inference tensors, as all results are: compiled code distinguishes them from others.
+        # The inputs are inference tensors like all results, since compiled code distinguishes them from others.
         with torch.inference_mode():
             operation = super().operation(point)
         assert isinstance(operation, CompilingOperation)
@@ -153,8 +151,8 @@ class CompiledSession(CompilingSession):
         super().close()
 
     def _compile(self, module: Any) -> None:
-        """Compile a module in place, once. With CUDA graphs, whose next replay overwrites the outputs, it returns
-        copies: families keep some outputs (an encoding, the first logits)."""
+        """Compile a module in place, once. With CUDA graphs it returns copies, since the next replay overwrites the
+        outputs and families keep some of them (an encoding, the first logits)."""
         if module._compiled_call_impl is not None:
             return
         compile_in_place(module, mode=self._settings.mode, dynamic=self._settings.dynamic)
@@ -164,8 +162,8 @@ class CompiledSession(CompilingSession):
 
 
 def compile_in_place(module: Any, **arguments: Any) -> None:
-    """`module.compile`, also of torch's own modules (nn.Linear, nn.Sequential): torch traces those inside of others
-    only, and would leave one that is called itself without compilation."""
+    """`module.compile` that also works for torch's own modules (nn.Linear, nn.Sequential): torch traces those only
+    inside other modules and would leave one that is called directly uncompiled."""
     import torch
     from torch._dynamo import trace_rules
 
@@ -174,7 +172,7 @@ def compile_in_place(module: Any, **arguments: Any) -> None:
 
 
 def _begin_step() -> Callable[[], None]:
-    """The function that marks the outputs of the previous call as no longer needed."""
+    """The function that marks the previous call's outputs as no longer needed."""
     import torch
 
     begin: Callable[[], None] = torch.compiler.cudagraph_mark_step_begin
@@ -183,7 +181,7 @@ def _begin_step() -> Callable[[], None]:
 
 @dataclass(slots=True)
 class _Outermost:
-    """Hooks on every module that record those called outside any other."""
+    """Hooks on every module that record modules called outside any other."""
 
     depth: int = 0
     found: dict[int, Any] = field(default_factory=dict)
@@ -210,7 +208,7 @@ def called_modules(call: Callable[[], object]) -> tuple[Any, ...]:
 
 
 def copying(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call, which then returns copies of its tensors."""
+    """The call wrapped to return copies of its tensors."""
     import torch
     from torch.utils import _pytree
 
@@ -230,8 +228,8 @@ class CompileCache:
 
     @classmethod
     def open(cls, cell: Cell, point: Point, cleanup: ExitStack) -> CompileCache:
-        """The folder of a point, set in torch's environment until `cleanup`: empty in the first launch, or without a
-        build of an earlier one. Raises StorageError when it cannot be created."""
+        """The folder of a point, set in torch's environment until `cleanup`. It is empty in the first launch, and if
+        there is no build from an earlier one. Raises StorageError if it cannot be created."""
         store, key = BuildStore(), cache_key(cell, point)
         is_warm = int(os.environ.get(LAUNCH, "0")) > 0 and store.find(key) is not None
         folder = store.folder(key) if is_warm else store.emptied(key)
@@ -240,19 +238,19 @@ class CompileCache:
         return cls(store=store, key=key, state="warm" if is_warm else "cold")
 
     def keep(self, graphs: int, compile_s: float) -> None:
-        """Keep the folder for later launches, with what the launch took that compiled everything."""
+        """Keep the folder for later launches, with the number of graphs and the time of the full compilation."""
         if self.state == "cold":
             self.store.keep(self.key, build_s=compile_s, facts={"graphs": graphs})
 
     def absent(self) -> dict[str, str]:
-        """The reason why this launch has no compile time of the other state."""
+        """Why this launch has no compile time for the other state (cold or warm)."""
         if self.state == "cold":
-            return {"compile_warm_s": f"{NOT_RUN}: second launch"}
+            return {"compile_warm_s": f"{NOT_RUN}: needs a second launch"}
         return {"compile_cold_s": f"{NOT_RUN}: an earlier launch left its compiled code"}
 
 
 def cache_key(cell: Cell, point: Point) -> BuildKey:
-    """What compiled code depends on, on a CPU also the number of threads."""
+    """The inputs of compiled code, including the number of threads on a CPU."""
     parts: dict[str, Json] = {
         **model_parts(cell.workload),
         "point": point.label,
@@ -272,9 +270,9 @@ class CompileLog:
 
     @classmethod
     def begin(cls, cleanup: ExitStack) -> CompileLog:
-        """A new log. All earlier compilations are dropped, now and at `cleanup`.
+        """Start a new log. All earlier compilations are dropped, now and at `cleanup`.
 
-        At torch's limit of recompilations it raises, instead of continuing without compilation.
+        At torch's recompilation limit, compilation raises an error instead of continuing uncompiled.
         """
         import torch
         from torch._dynamo import utils
@@ -294,7 +292,7 @@ class CompileLog:
         return sum((record.duration_us or 0) / 1e6 for record in self._records())
 
     def graphs(self) -> int:
-        """Graphs compiled so far, recompilations included."""
+        """Graphs compiled so far, including recompilations."""
         from torch._dynamo.utils import counters
 
         return int(counters["stats"]["unique_graphs"])
@@ -340,11 +338,11 @@ def forget() -> None:
 
 
 def _is_recompile(record: Any) -> bool:
-    """Whether the code was compiled before: its id is frame/compilation, "1/2" the third compilation of frame 1."""
+    """Whether the code was compiled before. Its id is frame/compilation: "1/2" is the third compilation of frame 1."""
     _, _, compilation = str(record.compile_id or "").partition("/")
     return compilation.partition("_")[0] not in ("", "0")
 
 
 def _first(reasons: list[str]) -> list[Json]:
-    """The first line of the first reasons: stack traces with the user's paths follow it."""
+    """The first line of the first reasons; stack traces with the user's paths follow it."""
     return [reason.strip().partition("\n")[0][:MAX_REASON_CHARACTERS] for reason in reasons[:MAX_REASONS]]

@@ -1,11 +1,11 @@
 """FLOPs and bytes of a call, counted while torch runs it operator by operator.
 
-A formula gives an operator's FLOPs, two for each multiply-add, from the shapes of its tensors. `FORMULAS` adds those
+A formula gives an operator's FLOPs, two for each multiply-add, from the shapes of its tensors. `FORMULAS` adds formulas
 that torch lacks, at least in some versions.
 
-Nothing in it depends on what a matrix product computes, so products, convolutions and attention, by far the most of a
-call, are not computed: their results are zeros. A call that looks at a value after that (tokens that are generated,
-experts that are chosen) runs once more, with all of them. Counts are the same each time, and kept in the build cache.
+Counts depend on shapes only, so products, convolutions and attention, which are most of a call's work, are not
+computed: their results are zeros. A call that then reads a value (generated tokens, chosen experts) runs again with
+everything computed. Counts do not vary between calls and are stored in the build cache.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BY_DEVICE = "flops_by_device"
 
 MAX_NAMED = 3
 
-"""Operators listed in a reason."""
+"""Number of operators listed in a reason."""
 
 
 VIEWS = frozenset({"aten::_unsafe_view", "aten::lift_fresh"})
@@ -49,28 +49,28 @@ LOOKUPS = frozenset({"aten::embedding", "aten::gather", "aten::index", "aten::in
 
 SCATTERS = frozenset({"aten::index_copy_", "aten::index_put_", "aten::scatter_"})
 
-"""In-place operators that write only as much of their first operand as their last one has."""
+"""In-place operators that write only as much of their first operand as their last operand holds."""
 
 
 KIND = "flops"
-"""Of the builds in the cache that are counts."""
+"""Kind of the builds that hold counts."""
 COUNTING_VERSION = 1
-"""Raised when the same call is counted differently than before, so that older counts are not used."""
+"""Incremented when the same call is counted differently than before, so that older counts are not used."""
 PACKAGES = ("torch", "transformers", "torchao", "kernels")
 """Packages that decide which operators a call runs."""
 
 
 Seen = Callable[[str, int, int], None]
-"""Receives each operator that ran a kernel, with its FLOPs (0 without a formula) and its bytes."""
+"""Receives each operator that ran a kernel, with its FLOPs (0 without a formula) and bytes."""
 Entered = Callable[[str], None]
-"""Receives the name of each operator that torch dispatches, also of one that is made of others: those follow it."""
+"""Receives the name of each operator that torch dispatches. A composite operator is followed by its parts."""
 
 
 def count_key(cell: Cell, point: Point, arrays: Mapping[str, Any]) -> BuildKey:
     """Everything that the counts of a point's call depend on; `arrays` are its inputs on the host, by name.
 
-    Weights have a part: they choose the experts of a mixture and the tokens that are generated. Requests in flight and
-    threads have none.
+    Weights matter, since they choose the experts of a mixture and the generated tokens. Requests in flight and threads
+    do not.
     """
     parts: dict[str, Json] = {
         **model_parts(cell.workload),
@@ -87,24 +87,24 @@ def count_key(cell: Cell, point: Point, arrays: Mapping[str, Any]) -> BuildKey:
 
 
 def counted_once(key: BuildKey, count: Callable[[], Readings], store: BuildStore | None = None) -> Readings:
-    """What `count` counts, or what was counted of an equal key before; then it is not called.
+    """The result of `count`, or the stored counts of an equal key, without calling it.
 
-    Counts that failed are not kept, damaged ones are counted again, and without a cache that can be written nothing is
-    kept. A process that counts waits for no other.
+    Failed counts are not stored, damaged ones are counted again, and without a writable cache nothing is stored. A
+    counting process does not wait for others.
     """
     store = store or BuildStore()
     if (known := _known(store, key)) is not None:
         return known
     found = count()
     if not any(why.startswith(FAILED) for why in found.missing.values()):
-        with suppress(StorageError):  # a count is no reason to lose a point
+        with suppress(StorageError):  # a count is not worth losing a point
             facts: dict[str, Json] = {"values": dict(found.values), "missing": dict(found.missing)}
             store.get(key, lambda folder: facts, "always")
     return found
 
 
 def _known(store: BuildStore, key: BuildKey) -> Readings | None:
-    """The counts in the cache; None without, or where what is there is no count."""
+    """The counts in the cache; None if there are none or they are invalid."""
     try:
         build = store.find(key)
     except StorageError:
@@ -128,14 +128,14 @@ def _is_count(value: Any) -> bool:
 def counted_by_shapes(
     call: Callable[[], Any], reset: Callable[[], None] = lambda: None, entered: Entered | None = None
 ) -> Readings:
-    """`counted`, with zeros in the place of what products, convolutions and attention compute; where the call looks at
-    values after that, or fails on them, it is reset and counted as it is."""
+    """`counted`, with zeros instead of the results of products, convolutions and attention. If the call then reads
+    values, or fails on them, it is reset and counted with everything computed."""
     names: list[str] = []
     counter = _counter_class()(None, names.append, computes=False)
     try:
-        with _no_looks()(counter):
+        with _no_value_reads()(counter):
             _watch(counter, call)
-    except (Exception, _ValueNeededError):  # noqa: BLE001 - zeros may break a call; its own errors come again
+    except (Exception, _ValueNeededError):  # noqa: BLE001 - zeros may break a call; its own errors recur
         reset()
         return counted(call, entered=entered)
     if entered is not None:
@@ -146,8 +146,8 @@ def counted_by_shapes(
 
 
 def counted(call: Callable[[], Any], seen: Seen | None = None, entered: Entered | None = None) -> Readings:
-    """`flops` and `bytes_accessed` of one call, run without compilation in the caller's modes; `seen` receives those of
-    its operators, `entered` the name of every operator.
+    """`flops` and `bytes_accessed` of one call, run uncompiled in the caller's modes. `seen` receives those of each
+    operator, `entered` the name of every operator.
 
     flops: two for each multiply-add of matrix products, convolutions and attention, by the formulas of torch's
     FlopCounterMode and `FORMULAS`; element-wise operators, normalisation and softmax are left out. Causal attention
@@ -158,16 +158,16 @@ def counted(call: Callable[[], Any], seen: Seen | None = None, entered: Entered 
     broadcast dimension counts once; a lookup reads only the selected part and an in-place scatter writes only the given
     part; a result that is only overwritten is not read.
 
-    flops_by_device: what torch computed of the counted FLOPs, by its type of device ("cpu", "cuda").
+    flops_by_device: the counted FLOPs that torch computed, by its device type ("cpu", "cuda").
 
-    A value that would be incomplete is missing instead, with the reason: an operator without a formula, no operator
-    with one, a call that fails when watched. Out of memory is raised."""
+    A value that would be incomplete is missing with a reason: an operator without a formula, no operator with one, or a
+    call that fails while being counted. Out of memory is raised."""
     counter = _counter_class()(seen, entered)
     try:
         _watch(counter, call)
     except OutOfMemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 - a call that cannot be watched costs its count, not its point
+    except Exception as error:  # noqa: BLE001 - a call that cannot be counted loses only its counts
         why = f"{FAILED}: while counting: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Readings(missing=dict.fromkeys(NAMES, why))
     found: Readings = counter.readings()
@@ -175,7 +175,7 @@ def counted(call: Callable[[], Any], seen: Seen | None = None, entered: Entered 
 
 
 def _watch(counter: Any, call: Callable[[], Any]) -> None:
-    """Run the call before the eyes of the counter, without compilation."""
+    """Run the call uncompiled under the counter."""
     import torch
 
     with memory_errors("counting"), torch.compiler.set_stance("force_eager"), counter:
@@ -188,27 +188,27 @@ def _flops(flops: int, uncounted: Mapping[str, str]) -> Readings:
         more = f" and {len(uncounted) - MAX_NAMED} more" if len(uncounted) > MAX_NAMED else ""
         return Readings(missing={"flops": f"{NOT_SUPPORTED}: operators without a FLOP count: {named}{more}"})
     if flops == 0:
-        why = f"{NOT_APPLICABLE}: the call has no matrix product, convolution or attention that torch shows"
+        why = f"{NOT_APPLICABLE}: torch sees no matrix product, convolution or attention in the call"
         return Readings(missing={"flops": why})
     return Readings(values={"flops": flops})
 
 
 def _bytes(bytes_accessed: int) -> Readings:
     if bytes_accessed == 0:
-        return Readings(missing={"bytes_accessed": f"{NOT_APPLICABLE}: the call runs no operator of torch"})
+        return Readings(missing={"bytes_accessed": f"{NOT_APPLICABLE}: the call runs no torch operator"})
     return Readings(values={"bytes_accessed": bytes_accessed})
 
 
 @cache
 def _counter_class() -> type[Any]:
-    """The counting dispatch mode, defined on first use because its base class is torch's."""
+    """The dispatch mode that counts, defined on first use because its base class is torch's."""
     from torch._ops import HigherOrderOperator
     from torch.utils import _python_dispatch
 
     dispatch_mode: Any = _python_dispatch.TorchDispatchMode
 
     class Counter(dispatch_mode):  # type: ignore[misc]  # torch leaves it untyped
-        """Sees every operator before its kernel runs; operators made of others are decomposed first."""
+        """Sees every operator before its kernel runs; composite operators are decomposed first."""
 
         supports_higher_order_operators = True
 
@@ -218,9 +218,9 @@ def _counter_class() -> type[Any]:
             self.bytes_accessed = 0
             self.flops_by_device: dict[str, int] = {}
             self.uncounted: dict[str, str] = {}
-            """Operator -> why its FLOPs are unknown."""
+            """Why an operator's FLOPs are unknown, by operator."""
             self.left_out = False
-            """Whether an operator was not computed."""
+            """Whether some operator was not computed."""
             self._formulas = _formulas()
             self._seen = seen
             self._entered = entered
@@ -236,7 +236,7 @@ def _counter_class() -> type[Any]:
                     parts = func.decompose(*args, **kwargs)
                 if parts is not NotImplemented:
                     return parts
-            if self.left_out and (is_higher or _looks_at_values(func, args)):
+            if self.left_out and (is_higher or _reads_values(func, args)):
                 raise _ValueNeededError
             result = self._result(func, types, args, kwargs)
             flops = self._count(func, args, kwargs, result)
@@ -247,7 +247,7 @@ def _counter_class() -> type[Any]:
             return result
 
         def _result(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-            """What the operator computes, or zeros."""
+            """The operator's result, or zeros."""
             if self._computes or self._formula(func) is None or not _is_plain(func, types):
                 return func(*args, **kwargs)
             zeros = _zeros(func, args, kwargs)
@@ -255,7 +255,7 @@ def _counter_class() -> type[Any]:
             return zeros
 
         def readings(self) -> Readings:
-            """What was counted."""
+            """The counts."""
             placed = Readings(values={BY_DEVICE: dict[str, Json](self.flops_by_device)})
             return _flops(self.flops, self.uncounted) | _bytes(self.bytes_accessed) | placed
 
@@ -263,7 +263,7 @@ def _counter_class() -> type[Any]:
             return self._formulas.get(getattr(func, "_overloadpacket", func))
 
         def _count(self, func: Any, args: Any, kwargs: Any, result: Any) -> int:
-            """The operator's FLOPs; 0 where they are not counted."""
+            """The operator's FLOPs; 0 if they are not counted."""
             formula, name = self._formula(func), _name(func)
             if formula is None:
                 if name in WITHOUT_FORMULA or name.partition("::")[0] not in TORCH_NAMESPACES:
@@ -282,34 +282,34 @@ def _counter_class() -> type[Any]:
     return Counter
 
 
-class _ValueNeededError(BaseException):  # an Exception is what a model may expect, and catch
-    """A call looks at a value that was not computed."""
+class _ValueNeededError(BaseException):  # not an Exception, which a model may catch
+    """A call reads a value that was not computed."""
 
 
-LOOKS = frozenset({"tolist", "numpy", "__array__", "__dlpack__", "data_ptr", "untyped_storage", "storage"})
+VALUE_READS = frozenset({"tolist", "numpy", "__array__", "__dlpack__", "data_ptr", "untyped_storage", "storage"})
 """Methods of a tensor that read its memory without an operator."""
 
 
 @cache
-def _no_looks() -> type[Any]:
-    """A mode in which the methods `LOOKS` raise, once an operator of the counter was not computed."""
+def _no_value_reads() -> type[Any]:
+    """A mode in which the methods `VALUE_READS` raise once the counter has skipped computing an operator."""
     from torch.overrides import TorchFunctionMode
 
-    class NoLooks(TorchFunctionMode):
+    class NoValueReads(TorchFunctionMode):
         def __init__(self, counter: Any) -> None:
             super().__init__()
             self._counter = counter
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if self._counter.left_out and getattr(func, "__name__", "") in LOOKS:
+            if self._counter.left_out and getattr(func, "__name__", "") in VALUE_READS:
                 raise _ValueNeededError
             return func(*args, **(kwargs or {}))
 
-    return NoLooks
+    return NoValueReads
 
 
-def _looks_at_values(func: Any, args: Any) -> bool:
-    """Whether the operator gives a value to Python, or a result whose shape depends on values."""
+def _reads_values(func: Any, args: Any) -> bool:
+    """Whether the operator returns a value to Python, or a result whose shape depends on values."""
     import torch
 
     if func.name() == "aten::index.Tensor":
@@ -318,14 +318,14 @@ def _looks_at_values(func: Any, args: Any) -> bool:
 
 
 def _is_plain(func: Any, types: Any) -> bool:
-    """Whether the operator makes a new result of ordinary tensors."""
+    """Whether the operator creates a new result from ordinary tensors."""
     from torch._ops import OpOverload
 
     return isinstance(func, OpOverload) and not types and not func._schema.is_mutable
 
 
 def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
-    """Zeros in the shape, type and layout of the operator's result, which torch works out without computing it."""
+    """Zeros in the shape, type and layout of the operator's result, which torch infers without computing it."""
     import torch
     from torch.utils import _pytree
 
@@ -343,7 +343,7 @@ def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _device_type(result: Any) -> str | None:
-    """torch's type of the device that an operator's result is on; None without a tensor."""
+    """torch's device type of an operator's result; None without a tensor."""
     results = result if isinstance(result, tuple | list) else (result,)
     return next((str(each.device.type) for each in results if hasattr(each, "device")), None)
 
@@ -358,7 +358,7 @@ def _formulas() -> Mapping[Any, Callable[..., int]]:
     for name, formula in FORMULAS.items():
         namespace, _, operator = name.partition("::")
         packet = getattr(getattr(torch.ops, namespace), operator, None)
-        if packet is not None:  # None: this version of torch, or of the package, has no such operator
+        if packet is not None:  # None if this version of torch, or of the package, lacks the operator
             own[packet] = formula
     return FlopCounterMode(display=False, custom_mapping=own).flop_registry
 
@@ -370,7 +370,8 @@ def _name(func: Any) -> str:
 
 
 def _moved_bytes(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Bytes that an operator reads and writes, see `counted`; None for a higher-order operator, which has no schema."""
+    """Bytes that an operator reads and writes (see `counted`); None for a higher-order operator, which has no
+    schema."""
     read, written = _tensors((args, kwargs)), _tensors(result)
     if func is None:
         return _bytes_of(read) + _bytes_of(written)
@@ -401,7 +402,7 @@ def _bytes_of(tensors: list[Any]) -> int:
 
 
 def _own_sizes(tensor: Any) -> Iterator[int]:
-    """The sizes of the dimensions with their own memory; a broadcast dimension has a stride of 0."""
+    """Sizes of the dimensions with memory of their own; a broadcast dimension has stride 0."""
     if tensor.numel() == 0:
         yield 0
         return
@@ -435,14 +436,14 @@ WITHOUT_FORMULA = frozenset(
     }
 )
 
-"""torch's operators with matrix products that have no formula: a total without them would be too small."""
+"""torch operators with matrix products but without a formula: a total without them would be too small."""
 
 
 def attention(query: Shape, key: Shape, value: Shape, *rest: Any, **named: Any) -> int:
     """Scores and their product with the values: 2 B H S T (D + E), for queries B x H x S x D and values B x G x T x E.
 
-    What masks leave out is counted too, as usual, also for causal ones. Key heads that several query heads share (G
-    below H) count for each of them."""
+    Masked positions are counted too, as is usual, including with causal masks. Key heads shared by several query heads
+    (G below H) count for each of them."""
     batch_heads, queries, width = prod(query[:-2]), query[-2], query[-1]
     return 2 * batch_heads * queries * key[-2] * (width + value[-1])
 
@@ -450,7 +451,7 @@ def attention(query: Shape, key: Shape, value: Shape, *rest: Any, **named: Any) 
 def grouped_product(left: Shape, right: Shape, *rest: Any, out_shape: Shape = (), **named: Any) -> int:
     """Rows divided over the matrices of a group: each row is multiplied by one K x N matrix, 2 K N.
 
-    Where the summed dimension is divided, the FLOPs are those of one whole product: 2 M N K.
+    If the summed dimension is divided, the FLOPs are those of one full product: 2 M N K.
     """
     if len(left) == len(right) == 2:
         return 2 * left[0] * left[1] * right[1]
@@ -463,7 +464,7 @@ def product(left: Shape, right: Shape, *rest: Any, **named: Any) -> int:
 
 
 def added_product(added: Shape, left: Shape, right: Shape, *rest: Any, **named: Any) -> int:
-    """A product that is added to a tensor; the additions are left out."""
+    """A product added to a tensor; the additions are not counted."""
     return product(left, right)
 
 
@@ -483,4 +484,4 @@ FORMULAS: dict[str, Callable[..., int]] = {
     "transformers::grouped_mm_fallback": grouped_product,
 }
 
-"""By qualified name. They override torch's formulas, which for attention differ between versions."""
+"""Formulas by qualified name. They override torch's, which differ between versions for attention."""

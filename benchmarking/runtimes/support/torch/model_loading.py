@@ -1,4 +1,4 @@
-"""Loading a workload's torch model: its size, its dtypes, and whether it is the requested one."""
+"""Loading a workload's torch model, its size and dtypes, and a check that it is the requested one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from benchmarking.workloads.support.families import plugin_of
 def load_model(
     workload: Workload, precision: Precision, attention: str | None, torch_name: str = ""
 ) -> tuple[Any, dict[str, Json]]:
-    """The model in host memory and eval mode: pretrained weights from its folder, seeded random ones, or its own.
+    """The model in host memory and eval mode, with pretrained weights from its folder, seeded random weights, or its
+    own.
 
-    The second value is for `verified`: parameters that the pretrained weights lack (the head of another task), which
-    are seeded random values too."""
+    The second value is for `verified`: parameters missing in the pretrained weights (the head of another task), which
+    get seeded random values."""
     from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 
     plugin = plugin_of(workload)
@@ -39,10 +40,10 @@ def load_model(
 
 
 def copy_to_own_memory(module: Any) -> None:
-    """Copy parameters and buffers in a mapped file into the process's memory.
+    """Copy parameters and buffers from a mapped file into the process's memory.
 
     safetensors maps the file, whose pages are read on first access. Without the copy, reading would happen in the first
-    calls instead of its stage, and writing to the file would change the model. Storages that torch allocated (after a
+    calls instead of in its stage, and writing to the file would change the model. Storages allocated by torch (after a
     conversion) are resizable; mapped ones are not.
     """
     for tensor in _tensors(module):
@@ -51,14 +52,14 @@ def copy_to_own_memory(module: Any) -> None:
 
 
 def to_device(model: Any, torch_name: str) -> Any:
-    """The model on a device. Raises OutOfMemoryError when it does not fit."""
+    """The model on a device. Raises OutOfMemoryError if it does not fit."""
     with memory_errors(f"moving {weights_bytes(model)} bytes of weights to {torch_name}"):
         return model.to(torch_name)
 
 
 def channels_last(tensor: Any) -> Any:
-    """The tensor with the channels of each pixel next to each other, if it is a batch of images or the weights of a
-    convolution over them (four dimensions); any other unchanged."""
+    """The tensor in channels-last layout, if it is a batch of images or the weights of a convolution over images (four
+    dimensions); other tensors are returned unchanged."""
     import torch
 
     is_of_images = tensor.dim() == 4 and tensor.is_floating_point()
@@ -66,7 +67,7 @@ def channels_last(tensor: Any) -> Any:
 
 
 def to_channels_last(model: Any) -> dict[str, Json]:
-    """Lay out the weights of a model's convolutions so, in place: facts read back from the model. Raises
+    """Put a model's convolution weights into channels-last layout, in place. Returns facts read from the model. Raises
     UnsupportedError for a model without convolutions over images."""
     import torch
 
@@ -75,29 +76,27 @@ def to_channels_last(model: Any) -> dict[str, Json]:
         parameter.data = channels_last(parameter.data)
     done = sum(parameter.is_contiguous(memory_format=torch.channels_last) for parameter in found)
     if not done:
-        raise UnsupportedError(
-            f"memory format channels_last: {type(model).__name__} has no convolutions over images to lay out so"
-        )
+        raise UnsupportedError(f"memory format channels_last: {type(model).__name__} has no convolutions over images")
     return {"memory_format": "channels_last", "channels_last_weights": done}
 
 
 def weights_bytes(module: Any) -> int:
-    """Bytes of the parameters and buffers, a shared storage counted once; of a quantized parameter those of the tensors
-    that it wraps."""
+    """Bytes of the parameters and buffers, counting shared storage once; for a quantized parameter, those of the
+    tensors that it wraps."""
     plain = [part for tensor in _tensors(module) for part in _parts(tensor)]
     storages = {(str(t.device), t.untyped_storage().data_ptr()): t.untyped_storage().nbytes() for t in plain}
     return sum(storages.values())
 
 
 def parameter_count(module: Any) -> int:
-    """Values of the parameters, shared ones counted once."""
+    """Number of values in the parameters, counting shared ones once."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def check_finite(module: Any, model_id: str) -> None:
     """Raise BenchhouseError for weights with NaN or infinity, naming the first such tensor.
 
-    A sum is NaN or infinite when a summand is, and reads the memory once; only a tensor whose sum is not finite is
+    A sum is NaN or infinite if a summand is, and reads the memory once; only tensors whose sum is not finite are
     checked value by value.
     """
     import torch
@@ -108,13 +107,13 @@ def check_finite(module: Any, model_id: str) -> None:
         finite = torch.isfinite(parameter)
         if not finite.all():
             count = f"{parameter.numel() - int(finite.sum())} of {parameter.numel()} values"
-            raise BenchhouseError(f"the weights of {model_id} are broken: {name} holds NaN or Inf ({count})")
+            raise BenchhouseError(f"the weights of {model_id} are broken: {name} contains NaN or Inf ({count})")
 
 
 def verify(model: Any, precision: Precision, torch_name: str, attention: str | None) -> dict[str, Json]:
-    """What really runs, read back. Raises UnsupportedError when it is not what was requested.
+    """What actually runs, read from the model. Raises UnsupportedError if it differs from the request.
 
-    Parameters that the model's authors keep in float32 at float16 are correct, and are in the facts.
+    Parameters that the model's authors keep in float32 at float16 are correct, and included in the facts.
     """
     import torch
 
@@ -125,18 +124,18 @@ def verify(model: Any, precision: Precision, torch_name: str, attention: str | N
     for name, parameter in model.named_parameters():
         expected = torch.float32 if stays_float32(model, name, wanted) else wanted
         if parameter.dtype != expected and not is_state_of_keras(model, parameter):
-            raise UnsupportedError(f"asked for {precision}, but {name} is {_dtype_name(parameter.dtype)}")
+            raise UnsupportedError(f"requested {precision}, but {name} is {_dtype_name(parameter.dtype)}")
     devices = sorted({_device_name(tensor) for tensor in _tensors(model)})
     if devices and devices != sorted(set(torch_name.split(SEPARATOR))):
-        raise UnsupportedError(f"asked for {torch_name}, but the model is on {', '.join(devices)}")
+        raise UnsupportedError(f"requested {torch_name}, but the model is on {', '.join(devices)}")
     found = getattr(getattr(model, "config", None), "_attn_implementation", None)
     if attention is not None and found != attention:
-        raise UnsupportedError(f"asked for attention {attention}, but the model has {found}")
+        raise UnsupportedError(f"requested attention {attention}, but the model uses {found}")
     return {**describe(model), "attention": found if attention is not None else None}
 
 
 def implementation(model: Any, workload: Workload) -> Mapping[str, Json]:
-    """Which code the model runs, where its family has a choice."""
+    """The implementation that the model runs, if its family has a choice."""
     return plugin_of(workload).verified(model)
 
 
@@ -160,7 +159,8 @@ def _tensors(module: Any) -> Iterator[Any]:
 
 
 def _parts(tensor: Any) -> list[Any]:
-    """The tensors with a tensor's values: itself, or those that a quantized one wraps (integers, scales, ...)."""
+    """The tensors that hold a tensor's values: itself, or those wrapped by a quantized tensor (integers, scales,
+    ...)."""
     if not is_quantized(tensor):
         return [tensor]
     names, _ = tensor.__tensor_flatten__()
@@ -168,8 +168,8 @@ def _parts(tensor: Any) -> list[Any]:
 
 
 def _true_dtype(parameter: Any) -> str:
-    """The dtype of a parameter's values in memory. A quantized parameter reports that of its products instead; its
-    largest part has the values, packed when it has fewer elements: int4 for two to a byte."""
+    """The dtype of a parameter's values in memory. A quantized parameter reports its products' dtype instead; its
+    largest part holds the values, packed if it has fewer elements: int4 has two values per byte."""
     if not is_quantized(parameter):
         return _dtype_name(parameter.dtype)
     values = max(_parts(parameter), key=lambda part: part.nbytes)
@@ -179,7 +179,7 @@ def _true_dtype(parameter: Any) -> str:
 
 
 def _device_name(tensor: Any) -> str:
-    """As device handles name them: "cpu", "cuda:0", and "mps" without the number torch adds."""
+    """The device name as in device handles: "cpu", "cuda:0", and "mps" without the number that torch adds."""
     device = tensor.device
     return str(device.type) if device.type in {"cpu", "mps"} else str(device)
 

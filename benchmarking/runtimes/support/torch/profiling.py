@@ -1,10 +1,12 @@
 """Calls of torch models under torch's profiler, with every module's forward as a range in the trace.
 
-The ranges are hooks on all modules, there only while a call is profiled: some microseconds a module, where stacks of
-Python (`with_stack`) would cost many times that, and `with_modules` sees modules of TorchScript alone. Compiled code
-calls no hooks and would be compiled anew for them: there the compiled modules are the ranges.
+The ranges come from hooks on all modules, which are present only while a call is profiled. They cost a few microseconds
+per module; Python stacks (`with_stack`) would cost many times as much, and `with_modules` only sees TorchScript
+modules. Compiled code does not call hooks and would be recompiled for them, so there the compiled modules are the
+ranges.
 
-FLOPs and bytes of operators are counted in one further call (`counting`), whose modules are followed by the same hooks.
+FLOPs and bytes of operators are counted in one additional call (`counting`), whose modules are tracked by the same
+hooks.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from benchmarking.runtimes.support.torch.session import TorchOperation
 
 GRAPHS = ("graph_count", "graph_break_count", "recompile_count")
-"""Numbers of a compiled call, read back by its operation."""
+"""Numbers of a compiled call, reported by its operation."""
 
 
 class TorchProfiler(CallProfiler):
@@ -95,7 +97,7 @@ class TorchProfiler(CallProfiler):
         )
 
     def _call(self) -> int:
-        """The call in its range, to the device's end."""
+        """The call in its range, until the device is done."""
         with _range(CALL):
             begin_ns = time.perf_counter_ns()
             self._operation.run(self._mark)
@@ -103,7 +105,7 @@ class TorchProfiler(CallProfiler):
             return time.perf_counter_ns() - begin_ns
 
     def _mark(self, name: str) -> None:
-        """As when calls are timed: a token is on the host, the end of a phase may still be in the queue."""
+        """As in timed calls: a token is on the host, while a phase's end may still be queued."""
         if name != TOKEN:
             self._synchronize()
         with _range(f"{MARK}{name}"):
@@ -111,7 +113,7 @@ class TorchProfiler(CallProfiler):
 
     @contextmanager
     def _ranges(self) -> Iterator[None]:
-        """Inside, the forwards of modules are ranges with the modules' labels."""
+        """Turns the forwards of modules into ranges with the modules' labels."""
         if self._operation.is_compiled:
             with _compiled_ranges(self._model, self._labels):
                 yield
@@ -185,7 +187,7 @@ class TorchProfiler(CallProfiler):
         return self._places.get(path) or Place(path=path, class_name="", kind=OTHER, layer=None)
 
     def _counted(self) -> tuple[dict[tuple[str, str], _Work], dict[str, float]]:
-        """FLOPs and bytes by module and operator, and of the whole call as far as they are known."""
+        """FLOPs and bytes by module and operator, and for the whole call as far as known."""
         around = [OUTSIDE]
         found: dict[tuple[str, str], _Work] = defaultdict(_Work)
 
@@ -199,12 +201,12 @@ class TorchProfiler(CallProfiler):
         return dict(found), _numbers(readings.values)
 
     def _read_back(self) -> dict[str, Json]:
-        """What the operation tells of compiled graphs, their breaks and the reasons, and of compiling, which was before
-        the profile."""
+        """What the operation reports about compiled graphs, graph breaks with reasons, and compilation, which happened
+        before the profile."""
         if not self._operation.is_compiled:
             return {}
-        told = ("graph", "recompile", COMPILE_S)
-        return {name: value for name, value in self._operation.verified().items() if name.startswith(told)}
+        prefixes = ("graph", "recompile", COMPILE_S)
+        return {name: value for name, value in self._operation.verified().items() if name.startswith(prefixes)}
 
 
 class _Work:
@@ -220,12 +222,12 @@ class _Work:
 
 
 def root_name(model: Any) -> str:
-    """The path of the model itself, which has none among its own modules."""
+    """The path of the model itself, which has none among its modules."""
     return type(model).__name__
 
 
 def places_in(model: Any) -> dict[str, Place]:
-    """Every module of a torch model by its path, in the model's order; the model itself is the path of its class."""
+    """All modules of a torch model by path, in the model's order. The path of the model itself is its class."""
     found = places({path: _described(module) for path, module in model.named_modules()})
     return {path or root_name(model): replace(place, path=path or root_name(model)) for path, place in found.items()}
 
@@ -244,7 +246,7 @@ def _described(module: Any) -> Described:
 
 @contextmanager
 def followed(model: Any, enter: Callable[[str], None], leave: Callable[[str], object]) -> Iterator[None]:
-    """Inside, `enter` and `leave` are called around the forward of each of the model's modules, with its path."""
+    """Calls `enter` and `leave` with the module's path around the forward of each module while inside."""
     from torch.nn.modules import module as modules
 
     paths = {id(module): path or root_name(model) for path, module in model.named_modules()}
@@ -265,7 +267,7 @@ def followed(model: Any, enter: Callable[[str], None], leave: Callable[[str], ob
 
 @contextmanager
 def _compiled_ranges(model: Any, labels: Mapping[str, str]) -> Iterator[None]:
-    """Inside, the calls of compiled modules are ranges."""
+    """Turns the calls of compiled modules into ranges."""
 
     def in_range(label: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def ranged(*arguments: Any, **named: Any) -> Any:
@@ -283,14 +285,14 @@ def _compiled_ranges(model: Any, labels: Mapping[str, str]) -> Iterator[None]:
 
 
 def _range(name: str) -> Any:
-    """A range of the trace: torch's own fast one, as its compiler writes them, a tenth of the public one's cost."""
+    """A range in the trace: torch's internal fast one, as used by its compiler, at a tenth of the public one's cost."""
     import torch
 
     return torch._C._profiler._RecordFunctionFast(name)
 
 
 def _device_of(model: Any) -> str:
-    """torch's type of the device that the model is on; of one without parameters, the processor."""
+    """torch's device type of the model; the CPU for a model without parameters."""
     return next((str(parameter.device.type) for parameter in model.parameters()), str(processor().torch_type))
 
 
@@ -299,7 +301,7 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _metrics(calls: Sequence[CallTrace], *, on_device: bool) -> dict[str, float]:
-    """The means over calls, of the accelerator as far as there is one."""
+    """Means over calls, including those of the accelerator if there is one."""
 
     def mean(values: Sequence[float]) -> float:
         return sum(values) / len(values)
@@ -323,15 +325,15 @@ def _metrics(calls: Sequence[CallTrace], *, on_device: bool) -> dict[str, float]
 
 def _missing(*, on_device: bool, has_graphs: bool) -> dict[str, str]:
     names = ("kernel_launches", "device_busy_ms", "device_idle_ms", "largest_gap_ms")
-    missing = {} if on_device else dict.fromkeys(names, f"{NOT_APPLICABLE}: no kernels were launched on an accelerator")
+    missing = {} if on_device else dict.fromkeys(names, f"{NOT_APPLICABLE}: no kernel ran on an accelerator")
     if not has_graphs:
         missing |= dict.fromkeys(GRAPHS, f"{NOT_APPLICABLE}: nothing is compiled")
     return missing
 
 
 def _phases(calls: Sequence[CallTrace]) -> dict[str, Json]:
-    """The phases of the last call, with ms, and bytes at the peak above the call's begin. Of the tokens the first is
-    the prefill, and all others are one phase, the decoding."""
+    """The phases of the last call, with ms and peak bytes above the start of the call. The first token is the prefill;
+    all others are one phase, the decoding."""
     last = calls[-1]
     if not last.phases:
         return {"phases": {"call": {"ms": ns_to_ms(last.duration_ns), "peak_bytes": last.peak_bytes}}}

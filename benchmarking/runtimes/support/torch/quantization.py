@@ -1,7 +1,7 @@
 """Quantized linear layers by torchao: the methods, their application, and the quantized share of a model.
 
-Everything but the weights of linear layers keeps another dtype (`settings.TORCH_DTYPES`). float8 quantizes the inputs
-of each product too, as int8 does by its method `dynamic`.
+Everything but the weights of linear layers keeps another dtype (`settings.TORCH_DTYPES`). float8 also quantizes the
+inputs of each product, like the method `dynamic` of int8.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ METHODS: Mapping[Precision, tuple[str, ...]] = {
     "int8": (DYNAMIC, WEIGHT_ONLY),
     "int4": (WEIGHT_ONLY,),
 }
-"""The methods of each precision, the default first. float8: a scale for each row of a product's operands, or one for
-all of an operand."""
+"""The methods of each precision, the default first. For float8: one scale per row of a product's operands, or one per
+operand."""
 QUANTIZATION = Option(
     name=OPTION,
     help="quantization method",
@@ -32,24 +32,24 @@ QUANTIZATION = Option(
     is_filled_in=False,
 )
 LEAST_SHARE = 0.5
-"""Least quantized share of a model's matrix weights. Below it the precision would be a mere label: torchao does not
-quantize convolutions and the stacked weights of experts."""
+"""Minimum quantized share of a model's matrix weights. Below it the precision would be a mere label: torchao does not
+quantize convolutions or the stacked weights of experts."""
 
 
 UNCOMPILED_INT8 = (
-    "uncompiled, torchao's int8 product on a GPU prints its input at every call, which waits for the GPU, and computes "
-    "shapes that are no multiples of 8 on the processor: int8 runs there with torch.compile"
+    "uncompiled, torchao's int8 product on a GPU synchronizes at every call and computes shapes that are not multiples "
+    "of 8 on the CPU: use --runtime compiled for int8"
 )
-"""torchao.kernel.intmm.safe_int_mm (0.18): it looks for "FakeTensor" in the input's `repr`, and calls `.cpu()`, which
-compiled code does not. The method weight-only would convert every weight at each call, which is fused."""
+"""torchao.kernel.intmm.safe_int_mm (0.18) searches for "FakeTensor" in the input's `repr` and calls `.cpu()`; compiled
+code does not. Uncompiled, the method weight-only would convert every weight at each call; compiled, that is fused."""
 
 
 def why_not(device: Device, precision: Precision, *, compiles: bool) -> str | None:
-    """None, or why torchao cannot quantize to a precision on a device, for a runtime that compiles the model or not."""
+    """None, or why torchao cannot quantize to a precision on a device. `compiles`: the runtime compiles the model."""
     if precision not in METHODS:
         return None
     if not is_installed("torchao"):
-        return f"{precision} needs torchao, which is not installed: pip install torchao"
+        return f"{precision} needs torchao: pip install torchao"
     is_processor = has(device.type, lambda kind: kind.is_processor)
     if not has(device.type, lambda kind: kind.has_torchao_kernels) or (is_processor and precision == "float8_e4m3"):
         devices = names_with(
@@ -61,30 +61,29 @@ def why_not(device: Device, precision: Precision, *, compiles: bool) -> str | No
         why = "int4 weight-only by torchao needs mslk (1.0.0 or later) on a CPU, which is not installed"
         return why if lacks_kernels else None
     if "bfloat16" not in device.precisions:
-        return f"{precision} by torchao goes with bfloat16, which {device.name or device.selector} does not have"
+        return f"{precision} by torchao needs bfloat16, which {device.name or device.selector} does not support"
     if precision == "int8" and not compiles:
         return UNCOMPILED_INT8
     return None
 
 
 def completed(runtime: str, precision: Precision, mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The settings with the method of a quantized precision. Raises UsageError for a method that the precision
-    lacks."""
+    """The settings with the method of a quantized precision. Raises UsageError if the precision lacks the method."""
     methods, asked = METHODS.get(precision, ()), mode.get(OPTION)
     if not methods:
         if asked is not None:
             quantized = " or ".join(METHODS)
-            raise UsageError(f"{OPTION} {asked}: {precision} is not quantized; --precision {quantized} is")
+            raise UsageError(f"{OPTION} {asked}: {precision} is not quantized: use --precision {quantized}")
         return dict(mode)
     if asked is not None and asked not in methods:
-        raise UsageError(f"{OPTION} {asked!r}: runtime {runtime} has {', '.join(methods)} at {precision}")
+        raise UsageError(f"{OPTION} {asked!r}: runtime {runtime} supports {', '.join(methods)} at {precision}")
     return {**mode, OPTION: methods[0] if asked is None else asked}
 
 
 def quantize(model: Any, precision: Precision, method: str, device_type: str) -> dict[str, Json]:
-    """Quantize the linear layers of a model in place: facts read back from the model.
+    """Quantize a model's linear layers in place. Returns facts read from the model.
 
-    Raises UnsupportedError when torchao cannot, or when most of the model's matrices stay unquantized.
+    Raises UnsupportedError if torchao cannot, or if most of the model's matrices stay unquantized.
     """
     from torchao.quantization import quantize_
 
@@ -98,7 +97,7 @@ def quantize(model: Any, precision: Precision, method: str, device_type: str) ->
 
 
 def is_quantized(tensor: Any) -> bool:
-    """Whether a tensor wraps others, as torchao's do."""
+    """Whether a tensor wraps others, as torchao's tensors do."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return bool(is_traceable_wrapper_subclass(tensor))
@@ -114,13 +113,13 @@ def _config(precision: Precision, method: str, device_type: str) -> Any:
         return ao.Int8DynamicActivationInt8WeightConfig() if method == DYNAMIC else ao.Int8WeightOnlyConfig()
     if has(device_type, lambda kind: kind.is_processor):
         return ao.Int4WeightOnlyConfig()
-    # The layout of torch's int4 kernels: others need a further package.
+    # The layout of torch's int4 kernels; others need another package.
     return ao.Int4WeightOnlyConfig(int4_packing_format="tile_packed_to_4d")
 
 
 def _as_linear(model: Any) -> int:
-    """Replace transformers' Conv1D (in GPT-2), which torchao would skip, by linear layers with the transposed weight:
-    their number."""
+    """Replace transformers' Conv1D (in GPT-2), which torchao would skip, by linear layers with the transposed weight.
+    Returns their number."""
     import torch
     from transformers.pytorch_utils import Conv1D
 
@@ -136,7 +135,7 @@ def _as_linear(model: Any) -> int:
 
 
 def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]:
-    """The quantized layers and their share of the matrix weights. Raises UnsupportedError when it is too small."""
+    """The quantized layers and their share of the matrix weights. Raises UnsupportedError if the share is too small."""
     from torch import nn
 
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
@@ -160,7 +159,7 @@ def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]
 
 
 def _matrices(model: Any) -> list[Any]:
-    """The parameters of products: all but the tables of embeddings."""
+    """The parameters of matrix products: all but embedding tables."""
     from torch import nn
 
     modules = [module for module in model.modules() if not isinstance(module, nn.Embedding)]

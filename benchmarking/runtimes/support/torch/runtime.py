@@ -1,6 +1,6 @@
-"""What the runtimes on torch share: their options, and loading a model, verified to be the requested one.
+"""Shared base of the runtimes on torch: their options, and loading and verifying a model.
 
-The default runtime calls the model as it was loaded; others change it, or how it is called, afterwards.
+The default runtime calls the model as loaded; others then change the model or how it is called.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ ATTENTION = Option(
     values=attention_kernels.ATTENTIONS,
     default="the model's own",
 )
-CACHE = Option(name="cache", help="key-value cache of models that generate", values=CACHES)
+CACHE = Option(name="cache", help="key-value cache for text generation", values=CACHES)
 
 SHARED_OPTIONS = (ATTENTION, CACHE, TOKEN_SYNC, MEMORY_FORMAT)
-"""Of every runtime on torch."""
+"""Options of every runtime on torch."""
 
 
 class TorchRuntime(Runtime):
-    """A runtime on torch. Options: attention; in generation the kind of cache and when tokens reach the host; for
-    images their memory format; at quantized precisions the method; and those that the runtime adds."""
+    """A runtime on torch. Options: attention; for generation, the kind of cache and when tokens reach the host; for
+    images, their memory format; at quantized precisions, the method; and those that the runtime adds."""
 
     packages: tuple[str, ...] = PACKAGES
-    """Required distributions, each with the name of its module."""
+    """Required distributions, with their module names."""
     declared_options: tuple[Option, ...] = (*SHARED_OPTIONS, quantization.QUANTIZATION)
     compiles: bool = False
     """Whether the model's code is compiled."""
     profiler = "torch.profiler"
 
     def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
-        """Prepare the process before torch runs anything, until `cleanup`; the result is passed to `session`."""
+        """Prepare the process before torch runs anything, until `cleanup`. The result is passed to `session`."""
         return None
 
     def change(self, model: Any, cell: Cell, stage: Stage) -> Mapping[str, Json]:
-        """Change the loaded model in place, in a separate stage: facts for `verified`."""
+        """Change the loaded model in place, in a separate stage. Returns facts for `verified`."""
         return {}
 
     def session(self, loaded: Loaded, prepared: Any) -> Session:
@@ -83,16 +83,16 @@ class TorchRuntime(Runtime):
         if precision == "tf32" and not has(device.type, lambda kind: kind.has_tf32):
             return f"tf32 is a mode of NVIDIA's tensor cores (cuda), not of {device.type}"
         if workload.source == "file":
-            kind, reader = "a graph in a file", "a runtime on graphs"
+            kind, reader = "a graph file", "a runtime for graphs"
             if is_export(workload):
                 kind = f"an export to {format_of(workload)}"
             elif workload.family is not None:
                 kind, reader = f"in an engine's own format ({format_of(workload)})", "the --runtime that reads it"
             return f"{workload.model_id} is {kind}, which has no torch model: choose {reader}"
         if workload.source != "module" and workload.family not in {plugin.name for plugin in families()}:
-            return f"runtime {self.name} does not run family {workload.family}"
+            return f"runtime {self.name} does not support family {workload.family}"
         if precision in quantization.METHODS and quantization.QUANTIZATION not in self.declared_options:
-            return f"runtime {self.name} does not quantize: {precision} runs on eager and compiled"
+            return f"runtime {self.name} does not quantize: use --runtime eager or compiled for {precision}"
         return quantization.why_not(device, precision, compiles=self.compiles)
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
@@ -130,7 +130,7 @@ class TorchRuntime(Runtime):
             raise UnsupportedError(f"torch cannot use {cell.device.selector}")
         with stage("import"):
             plugin_of(cell.workload).model_class(cell.workload)
-        files = page_cache_of(cell.workload)  # before anything reads them, so not as part of the load
+        files = page_cache_of(cell.workload)  # before anything reads the files
         processing = open_processing(cell.workload, stage)
         with ExitStack() as cleanup:
             cleanup.callback(settings.set_threads(cell.num_threads))
@@ -161,7 +161,7 @@ class TorchRuntime(Runtime):
             return self.session(loaded, prepared)
 
     def _load(self, cell: Cell, torch_name: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
-        """The model on its device, its number of parameters before quantization, and the facts read back from it."""
+        """The model on its device, its number of parameters before quantization, and the facts read from it."""
         from benchmarking.runtimes.support.torch import model_loading
 
         attention, precision = _attention_in(cell.runtime_mode), cell.precision
@@ -190,4 +190,4 @@ def _attention_in(mode: Mapping[str, Scalar]) -> str | None:
 
 def _check_threads(cell: Cell, in_force: object) -> None:
     if cell.num_threads is not None and in_force != cell.num_threads:
-        raise BenchhouseError(f"asked for {cell.num_threads} threads, but torch uses {in_force}")
+        raise BenchhouseError(f"requested {cell.num_threads} threads, but torch uses {in_force}")

@@ -1,5 +1,5 @@
-"""A torch model ready to run: the session and operations that every runtime on torch shares, and those of a module that
-the Python API is given with its inputs.
+"""A torch model ready to run: the session and operations shared by the runtimes on torch, and those for a module that
+is passed to the Python API with its inputs.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A verified model on its device, and everything else that a session needs."""
+    """A verified model on its device, with everything else that a session needs."""
 
     model: Any
     parameter_count: int
-    """Of the loaded model: quantization unties shared parameters."""
+    """Number of parameters as loaded; quantization unties shared ones."""
     cell: Cell
     torch_name: str
     verified: Mapping[str, Json]
@@ -63,7 +63,7 @@ class TorchOperation(Operation):
     is_compiled = False
     """Whether a compiler may have turned attention into its own code."""
     is_replayed = False
-    """Whether calls replay CUDA graphs, which run kernels without torch dispatching anything."""
+    """Whether calls replay CUDA graphs, which run kernels without dispatching operators."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class TorchOperation(Operation):
         preparation: Callable[[], Readings] = lambda: Readings(),
         attention: str | None = None,
     ) -> None:
-        """`preparation` gives what making the inputs took (`tokenize`), with the other readings; `attention` is the
-        requested one."""
+        """`preparation` returns the time to make the inputs (`tokenize`), with the other readings; `attention` is the
+        requested attention."""
         import torch
 
         self.items_per_call = inner.items_per_call
@@ -86,12 +86,12 @@ class TorchOperation(Operation):
         self._preparation = preparation
         self._attention = attention
         self.count_key: BuildKey | None = None
-        """What the counts of the call depend on; None where nobody knows, as of a user's module."""
+        """Key of the call's counts; None if unknown, as for a user's module."""
         self.model: Any = None
-        """What the call runs, for profiles; None where there is no torch module."""
+        """The module that the call runs, for profiles; None without a torch module."""
         self._inference_mode = torch.inference_mode
         self._ran: attention_kernels.Ran | None = None
-        """The kernels of attention in the call that was counted; None where it was not seen."""
+        """The attention kernels in the counted call; None if they were not observed."""
 
     def reset(self) -> None:
         self.inner.reset()
@@ -125,8 +125,8 @@ class TorchOperation(Operation):
         return counted_once(self.count_key, self._counted)
 
     def _counted(self) -> Readings:
-        """The call that is counted also shows its kernels of attention, so that `verified` needs none of its own: not
-        for a compiled model, which is counted uncompiled, nor on a GPU, whose kernels have names of their own."""
+        """Counts of the call. The counted call also shows its attention kernels, so `verified` needs no call of its
+        own, except for a compiled model, which is counted uncompiled, and on a GPU, whose kernels have other names."""
         from benchmarking.runtimes.support.torch.counting import counted_by_shapes
 
         self.reset()
@@ -153,10 +153,10 @@ class TorchOperation(Operation):
         return None if self.model is None else TorchProfiler(self, self.model, folder, synchronize)
 
     def verified(self) -> Mapping[str, Json]:
-        """`attention_kernels`: the kernels of a call's attention -> how often each ran; and whether one was named and
-        another ran."""
+        """`attention_kernels`: the attention kernels of a call with their counts; and whether a different kernel ran
+        than requested."""
         if self._ran is None and self._shows_kernels:
-            self._counted()  # by shapes: a quarter of a call, where a profile takes a whole one
+            self._counted()  # counting by shapes takes a quarter of a call, a profile a whole one
         ran = self._ran
         if ran is None:
             self.reset()
@@ -191,7 +191,7 @@ class TorchSession(Session):
     def family_operation(
         self, plugin: WorkloadFamily, model: Any, point: Point, arrays: Mapping[str, Any], torch_name: str
     ) -> FamilyOperation:
-        """The family's call of a model, with the inputs on its device, in the requested layout and way to wait."""
+        """The family's call of a model, with the inputs on its device, in the requested layout and token mode."""
         import torch
 
         mode = self._cell.runtime_mode
@@ -204,8 +204,8 @@ class TorchSession(Session):
         return operation
 
     def prepared(self, point: Point) -> tuple[WorkloadFamily, Prepared]:
-        """The workload's family, and the inputs of a point on the host. Raises UsageError for a point that the model
-        cannot run."""
+        """The workload's family, and the inputs of a point on the host. Raises UsageError if the model cannot run the
+        point."""
         workload = self._cell.workload
         plugin = plugin_of(workload)
         if (why_not := plugin.check(workload, point)) is not None:
@@ -228,7 +228,7 @@ class TorchSession(Session):
 
 
 class ModuleOperation(FamilyOperation):
-    """`module(*inputs)` or `module(**inputs)`. What the module keeps between calls is left alone."""
+    """`module(*inputs)` or `module(**inputs)`. The module's state between calls is left alone."""
 
     def __init__(self, module: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         self.items_per_call = batch_size(positional, named)
@@ -244,7 +244,7 @@ class ModuleOperation(FamilyOperation):
         return None if found is None else non_finite(*found)
 
     def arrays(self, output: Any) -> dict[str, Any]:
-        """The output's main tensor as a float32 numpy array; empty when it has none."""
+        """The output's main tensor as a float32 numpy array; empty if it has none."""
         found = _output_tensor(output)
         return {} if found is None else {found[0]: host_array(found[1])}
 
@@ -262,7 +262,7 @@ class ModuleSession(Session):
         self.verified: Mapping[str, Json] = {**describe(module), **threads_in_force(), **arithmetic_in_force()}
 
     def operation(self, point: Point) -> Operation:
-        """The call on the given inputs. Raises UsageError for a point of another batch size."""
+        """The call on the given inputs. Raises UsageError if the point has a different batch size."""
         operation = ModuleOperation(self._module, self._positional, self._named)
         if point.batch_size != operation.items_per_call:
             raise UsageError(f"the inputs have batch size {operation.items_per_call}, the point {point.batch_size}")
@@ -271,7 +271,8 @@ class ModuleSession(Session):
         return called
 
     def point(self) -> Point:
-        """The point of the inputs: their first dimension is the batch, the second of token ids the sequence."""
+        """The point of the inputs: their first dimension is the batch; the second dimension of token ids the
+        sequence."""
         sequences = [t for t in (*self._positional, *self._named.values()) if _is_token_ids(t)]
         batch = batch_size(self._positional, self._named)
         return Point(batch_size=batch, sequence_length=int(sequences[0].shape[1]) if sequences else None)
@@ -283,7 +284,7 @@ class ModuleSession(Session):
 def module_workload(module: Any, name: str | None = None) -> Workload:
     """The workload record of a user's module: its class and configuration.
 
-    The family is that of its transformers configuration; None without one, or with one of no supported family.
+    The family comes from its transformers configuration; None without one, or if the family is not supported.
     """
     model_id = name or type(module).__name__
     own: Any = getattr(module, "config", None)
@@ -309,25 +310,25 @@ def _family(config: Mapping[str, Json]) -> Family | None:
 
 
 def batch_size(positional: Sequence[Any], named: Mapping[str, Any]) -> int:
-    """The first dimension of the first tensor. Raises UsageError when there is none."""
+    """The first dimension of the first tensor. Raises UsageError if there is none."""
     import torch
 
     for value in (*positional, *named.values()):
         if isinstance(value, torch.Tensor) and value.dim() > 0:
             return int(value.shape[0])
-    raise UsageError("the inputs hold no tensor with a batch dimension")
+    raise UsageError("the inputs contain no tensor with a batch dimension")
 
 
 def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Inputs as positional and named arguments: a mapping is named, a tuple or list positional, a tensor the only
-    one."""
+    argument."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {}
 
 
 def _placed(positional: tuple[Any, ...], named: dict[str, Any], module: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The tensors among the inputs on the module's device. Raises BenchhouseError for a module spread over several."""
+    """The inputs with tensors on the module's device. Raises BenchhouseError if the module is on several devices."""
     devices = {parameter.device for parameter in module.parameters()}
     if len(devices) > 1:
         raise BenchhouseError(f"the module is spread over {', '.join(sorted(map(str, devices)))}")
@@ -348,7 +349,7 @@ def _is_token_ids(value: Any) -> bool:
 
 
 def _output_tensor(output: Any) -> tuple[str, Any] | None:
-    """The main tensor of an output, or None when it has none that can be checked."""
+    """The main tensor of an output; None if it has no checkable tensor."""
     import torch
 
     name, tensor = main_tensor(output)

@@ -14,20 +14,20 @@ from benchmarking.devices.support.torch_gpu import TORCH_TYPE
 AT_THE_END, CHANNELS_LAST = "end", "channels_last"
 TOKEN_SYNC = Option(
     name="token_sync",
-    help="when generated tokens reach the host: each at once, or all after the first together at the end",
+    help="when generated tokens reach the host: each one immediately, or all but the first at the end",
     values=("each", AT_THE_END),
     is_filled_in=False,
 )
 MEMORY_FORMAT = Option(
     name="memory_format",
-    help="layout of images and of the weights of convolutions over them",
+    help="memory layout of images and convolution weights",
     values=("contiguous", CHANNELS_LAST),
     is_filled_in=False,
 )
 
 
 def without_defaults(mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The settings without those two at their defaults: naming a default must not begin another series."""
+    """The settings without these two at their defaults: naming a default must not start another series."""
     defaults = {option.name: option.values[0] for option in (TOKEN_SYNC, MEMORY_FORMAT)}
     return {name: value for name, value in mode.items() if defaults.get(name) != value}
 
@@ -41,13 +41,13 @@ TORCH_DTYPES: dict[Precision, str] = {
     "int8": "float32",
     "int4": "bfloat16",
 }
-"""Precision -> name of the torch dtype of the parameters. TF32 is float32 in memory, rounded inside matrix products; at
+"""Name of the parameters' torch dtype by precision. TF32 is float32 in memory, rounded inside matrix products. At
 float8, int8 and int4 it is the dtype of everything but the weights of linear layers."""
 
 
 def dtype_of(precision: Precision, torch_name: str = "") -> Any:
-    """The torch dtype of parameters at a precision on a device: on GPUs int8 goes with bfloat16, as torchao's products
-    do; on processors with float32, which more of them compute in."""
+    """The torch dtype of parameters at a precision on a device. With int8 it is bfloat16 on GPUs, as in torchao's
+    products, and float32 on CPUs, which more of them support."""
     import torch
 
     is_gpu = torch_name.partition(":")[0] == TORCH_TYPE
@@ -55,10 +55,10 @@ def dtype_of(precision: Precision, torch_name: str = "") -> Any:
 
 
 def set_threads(num_threads: int | None) -> Callable[[], None]:
-    """Set torch's number of threads, if one is given; the returned function restores the old one.
+    """Set torch's number of threads, if given. The returned function restores the old number.
 
-    The second pool, between operators, can be set once a process and only before its first use; a forward pass without
-    compilation does not use it, so it is left alone afterwards. `threads_in_force` has the numbers in effect.
+    The inter-op pool can be set only once per process and before its first use. An uncompiled forward pass does not use
+    it, so it is not restored. `threads_in_force` returns the numbers in effect.
     """
     import torch
 
@@ -76,15 +76,15 @@ def set_threads(num_threads: int | None) -> Callable[[], None]:
 
 
 def threads_in_force() -> dict[str, Json]:
-    """`num_threads` (inside an operator) and `num_interop_threads` (between them), read back."""
+    """`num_threads` (within an operator) and `num_interop_threads` (between operators), as reported by torch."""
     import torch
 
     return {"num_threads": torch.get_num_threads(), "num_interop_threads": torch.get_num_interop_threads()}
 
 
 def arithmetic_in_force() -> dict[str, Json]:
-    """torch's switches that change what a GPU computes or which kernel it takes, read back; on a CPU they have no
-    effect. `allow_fp16_reduced_precision_reduction`: sums of float16 products may be rounded to float16 in between."""
+    """torch's switches that affect a GPU's arithmetic or choice of kernels, as reported by torch; they have no effect
+    on a CPU. `allow_fp16_reduced_precision_reduction`: partial sums of float16 products may be rounded to float16."""
     import torch
 
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
@@ -100,16 +100,16 @@ def arithmetic_in_force() -> dict[str, Json]:
 
 
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
-"""Variable by which NVIDIA's libraries use TF32 ("1") or never do ("0"), whatever a program asks for."""
+"""Variable that forces NVIDIA's libraries to use TF32 ("1") or not ("0"), whatever a program requests."""
 
 
 def check_override(precision: Precision) -> None:
-    """Raise UnsupportedError where the variable would give a precision another's arithmetic."""
+    """Raise UnsupportedError if the variable conflicts with the arithmetic of a precision."""
     asked, wanted = os.environ.get(TF32_OVERRIDE), {"float32": "0", "tf32": "1"}.get(precision)
     if asked in ("0", "1") and wanted is not None and asked != wanted:
         does = "use" if asked == "1" else "avoid"
         raise UnsupportedError(
-            f"{TF32_OVERRIDE}={asked} makes NVIDIA's libraries {does} TF32, whatever {precision} asks for: "
+            f"{TF32_OVERRIDE}={asked} makes NVIDIA's libraries {does} TF32, which conflicts with {precision}: "
             f"unset {TF32_OVERRIDE}"
         )
 
@@ -117,9 +117,9 @@ def check_override(precision: Precision) -> None:
 class MatmulPrecision:
     """The flags that round float32 products to TF32, set for a precision until `restore`.
 
-    float32 switches them off and tf32 on, whatever the defaults (torch's are off in matrix products and on in cuDNN's
-    convolutions). The two functions used keep torch's older and newer flags consistent; setting `fp32_precision` alone
-    does not, and reading the older ones then raises.
+    float32 turns them off and tf32 turns them on, whatever the defaults (torch's are off in matrix products and on in
+    cuDNN's convolutions). The two functions used keep torch's older and newer flags consistent; setting only
+    `fp32_precision` does not, and reading the older flags then raises an error.
     """
 
     def __init__(self, precision: Precision) -> None:
@@ -131,7 +131,7 @@ class MatmulPrecision:
         torch.backends.cudnn.allow_tf32 = wanted
 
     def restore(self) -> None:
-        """Restore the earlier flags."""
+        """Restore the previous flags."""
         import torch
 
         matmul, cudnn = self._before

@@ -1,8 +1,8 @@
-"""One model on several devices: the option `placement`, where it is impossible, and the calls.
+"""One model on several devices: the option `placement`, its limits, and the calls.
 
-replicas: a call splits the batch's rows over the replicas, runs them in parallel, one thread each, and joins the
-outputs. Only for families whose rows do not depend on each other. sharded: the layers are on one device after the other
-(accelerate's device map), and a call goes through them in turn."""
+replicas: a call splits the batch's rows over the replicas, runs them in parallel, one thread per replica, and joins the
+outputs. This requires a family with independent rows. sharded: consecutive layers are on consecutive devices
+(accelerate's device map), and a call passes through them in turn."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ OPTION = "placement"
 REPLICAS, SHARDED = "replicas", "sharded"
 PLACEMENT = Option(
     name=OPTION,
-    help="one model on several devices: copies that share the batch, or its layers spread over them",
+    help="one model on several devices: replicas that split the batch, or layers spread over the devices",
     values=(REPLICAS, SHARDED),
 )
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16")
 
 
 def why_not(device: Device, workload: Workload, precision: Precision) -> str | None:
-    """None, or why no placement on several devices runs a workload at a precision."""
+    """None, or why a workload cannot run on several devices at a precision."""
     if len(parts(device)) < 2:
         return None
     if precision not in PRECISIONS:
-        return f"several devices run {', '.join(PRECISIONS)}, not {precision}"
-    return None if workload.family is not None else "a model of no known family is not placed on several devices"
+        return f"several devices support {', '.join(PRECISIONS)}, not {precision}"
+    return None if workload.family is not None else "a model of an unknown family cannot be placed on several devices"
 
 
 def check(placement: object, workload: Workload) -> None:
-    """Raise UnsupportedError for a placement that is not possible for a workload; None is no placement."""
+    """Raise UnsupportedError if a placement is not possible for a workload; None means no placement."""
     if placement == SHARDED and importlib.util.find_spec("accelerate") is None:
         raise UnsupportedError("placement sharded needs accelerate: pip install accelerate")
     family = family_named(workload.family)
     if placement == REPLICAS and (family is None or not family.can_split_batch):
         raise UnsupportedError(
-            f"placement replicas splits the batch, and the rows of {workload.family} belong together: "
-            "take --placement sharded, or one device"
+            f"placement replicas splits the batch, but the rows of {workload.family} depend on each other: "
+            "use --placement sharded, or one device"
         )
 
 
@@ -62,18 +62,18 @@ def why_not_point(cell: Cell, point: Point) -> str | None:
     if cell.runtime_mode.get(OPTION) != REPLICAS or point.batch_size >= count:
         return None
     return (
-        f"a batch of {point.batch_size} cannot be split over {count} devices: "
-        f"take --batch-sizes from {count}, or --placement sharded"
+        f"cannot split a batch of {point.batch_size} over {count} devices: "
+        f"use --batch-sizes of {count} or more, or --placement sharded"
     )
 
 
 def copies(cell: Cell) -> int:
-    """How many times the weights are in the devices' memory."""
+    """Number of copies of the weights in the devices' memory."""
     return len(parts(cell.device)) if cell.runtime_mode.get(OPTION) == REPLICAS else 1
 
 
 def shares(batch_size: int, count: int) -> list[int]:
-    """The batch's rows for each of `count` devices, as even as possible, the larger shares first."""
+    """Number of the batch's rows for each of `count` devices, as even as possible, larger shares first."""
     return [batch_size // count + (index < batch_size % count) for index in range(count)]
 
 
@@ -81,9 +81,9 @@ PER_CALL = "_per_call"
 
 
 def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
-    """The model on the devices of a joined name ("cuda:0,cuda:1"), its number of parameters, and the facts read back.
+    """The model on the devices of a joined name ("cuda:0,cuda:1"), its number of parameters, and verified facts.
 
-    Replicas are a ModuleList. Raises UnsupportedError when what runs is not what was requested.
+    Replicas are a ModuleList. Raises UnsupportedError if the result differs from the request.
     """
     names = torch_names.split(SEPARATOR)
     attention = cell.runtime_mode.get("attention")
@@ -100,7 +100,7 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
 
 
 def session(loaded: Loaded) -> TorchSession:
-    """The session on a model of `load`."""
+    """The session on a model from `load`."""
     if loaded.cell.runtime_mode[OPTION] == REPLICAS:
         return ReplicaSession(loaded)
     first = loaded.torch_name.split(SEPARATOR)[0]
@@ -108,7 +108,7 @@ def session(loaded: Loaded) -> TorchSession:
 
 
 class ReplicaSession(TorchSession):
-    """A replica of the model on each device."""
+    """A session with a replica of the model on each device."""
 
     def operation(self, point: Point) -> ReplicatedOperation:  # type: ignore[override]
         names = self._torch_name.split(SEPARATOR)
@@ -124,7 +124,7 @@ class ReplicaSession(TorchSession):
 
 
 class ReplicatedOperation(Operation):
-    """A call split over replicas, which start together; it ends with the last of them."""
+    """A call split over replicas that start together; it ends when the last one ends."""
 
     def __init__(
         self, operations: Sequence[TorchOperation], names: Sequence[str], preparation: Callable[[], Readings]
@@ -144,7 +144,7 @@ class ReplicatedOperation(Operation):
             each.reset()
 
     def run(self, mark: Mark) -> list[Any]:
-        """The replicas' outputs, in the order of the batch."""
+        """The replicas' outputs, in batch order."""
         marks = JoinedMarks(mark, len(self._operations))
         return self._crew.run([self._task(index, marks) for index in range(len(self._operations))])
 
@@ -183,7 +183,7 @@ class ReplicatedOperation(Operation):
         self._crew.close()
 
     def _task(self, index: int, marks: JoinedMarks) -> Callable[[], Any]:
-        """The replica's call; its device is the current one of the thread, which otherwise begins with the first."""
+        """The replica's call. It makes its device the thread's current one, which is otherwise the first."""
         import torch
 
         operation, mark, name = self._operations[index], marks.of(index), self._names[index]
@@ -200,8 +200,8 @@ class ReplicatedOperation(Operation):
 
 
 def joined(readings: Sequence[Readings], add: Callable[[str], bool] = lambda name: name.endswith(PER_CALL)) -> Readings:
-    """The readings of all replicas as one: those of a call are added, the others averaged. What one lacks is missing,
-    with its reason."""
+    """The combined readings of all replicas: those per call are added, others averaged. A reading that one replica
+    lacks is missing, with its reason."""
     missing = {name: why for one in readings for name, why in one.missing.items()}
     values: dict[str, Json] = {}
     for name in readings[0].values:
@@ -214,8 +214,7 @@ def joined(readings: Sequence[Readings], add: Callable[[str], bool] = lambda nam
 def _replicated(
     model: Any, names: Sequence[str], precision: Precision, implementation: str | None
 ) -> tuple[Any, dict[str, Json]]:
-    """A ModuleList of the model on each device; the last one is the model itself, so that no copy is left on the
-    host."""
+    """A ModuleList of the model on each device. The last one is the model itself, so no copy stays on the host."""
     import torch
 
     replicas = []
@@ -236,7 +235,7 @@ def _replicated(
 def _sharded(
     model: Any, names: Sequence[str], precision: Precision, implementation: str | None
 ) -> tuple[Any, dict[str, Json]]:
-    """The model with its layers on one device after the other, with about equal bytes."""
+    """The model with consecutive layers on consecutive devices, with about equal bytes on each."""
     with memory_errors(f"spreading {model_loading.weights_bytes(model)} bytes of weights over {', '.join(names)}"):
         places = device_map(model, names)
         model = importlib.import_module("accelerate").dispatch_model(model, device_map=dict(places))
@@ -245,15 +244,15 @@ def _sharded(
 
 
 def device_map(model: Any, names: Sequence[str]) -> dict[str, str]:
-    """Name of a part of the model -> its device: in order, with about equal bytes on each.
+    """Devices by name of the model's part, in order, with about equal bytes on each.
 
-    A part goes to the device whose even share of all bytes has the part's middle; one that shares parameters with an
-    earlier part (a head tied to the embedding) goes to that part's device. Raises UnsupportedError for a model that
-    does not declare which parts must stay whole, and when a device gets no part."""
+    A part goes to the device whose even share of all bytes contains the part's middle. A part that shares parameters
+    with an earlier part (a head tied to the embedding) goes to that part's device. Raises UnsupportedError if the model
+    does not declare which parts must stay whole, or if a device gets no part."""
     whole = frozenset(getattr(model, "_no_split_modules", None) or ())
     if not whole:
         raise UnsupportedError(
-            f"{type(model).__name__} does not declare where it may be split: use --placement replicas"
+            f"{type(model).__name__} does not declare where it can be split: use --placement replicas"
         )
     units = list(_units(model, whole))
     total = sum(model_loading.weights_bytes(unit) for _, unit in units)
@@ -271,13 +270,13 @@ def device_map(model: Any, names: Sequence[str]) -> dict[str, str]:
         used |= {places[part]} if size else set()
     if unused := [name for name in names if name not in used]:
         raise UnsupportedError(
-            f"the model is too small to be spread over {', '.join(names)}: {unused[0]} gets no part of it"
+            f"the model is too small to be split over {', '.join(names)}: {unused[0]} would get no part"
         )
     return places
 
 
 def _units(module: Any, whole: frozenset[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The parts that stay whole, in order: those the model declares, those with their own parameters, and leaves."""
+    """The parts that stay whole, in order: those declared by the model, those with their own parameters, and leaves."""
     for name, child in module.named_children():
         own = [*child.parameters(recurse=False), *child.buffers(recurse=False)]
         if type(child).__name__ in whole or own or not list(child.children()):
@@ -287,7 +286,7 @@ def _units(module: Any, whole: frozenset[str], prefix: str = "") -> Iterator[tup
 
 
 def _rows(arrays: Mapping[str, Any], batch_size: int, rows: slice) -> dict[str, Any]:
-    """The rows of a share; an array whose first dimension is not the batch goes to every replica."""
+    """The rows of a share. Arrays whose first dimension is not the batch go to every replica."""
     return {
         name: array[rows] if array.ndim and array.shape[0] == batch_size else array for name, array in arrays.items()
     }
@@ -302,8 +301,8 @@ Task = Callable[[], Any]
 
 
 class Crew:
-    """Waiting threads, one for each replica. Threads instead of processes load the weights once; the cost of the
-    interpreter's lock is part of the cost of data parallelism in one process."""
+    """Waiting threads, one per replica. With threads instead of processes the weights are read once; the GIL's cost is
+    part of the cost of data parallelism in one process."""
 
     def __init__(self, size: int) -> None:
         self._tasks: list[SimpleQueue[Task | None]] = [SimpleQueue() for _ in range(size)]
@@ -312,8 +311,8 @@ class Crew:
             threading.Thread(target=self._work, args=(index,), name=f"replica-{index}", daemon=True).start()
 
     def run(self, tasks: Sequence[Task]) -> list[Any]:
-        """The results of the tasks in their order, once all have ended. Raises the first error, but that of a broken
-        barrier only when there is no other."""
+        """The results of the tasks in order, once all have ended. Raises the first error; a broken barrier only if
+        there is no other error."""
         for queue, task in zip(self._tasks, tasks, strict=True):
             queue.put(task)
         ended = sorted((self._done.get() for _ in tasks), key=lambda one: one[0])
@@ -336,8 +335,8 @@ class Crew:
 
 
 class JoinedMarks:
-    """Joins the marks of replicas that run in parallel: a mark counts when the last replica has reached it. At the end
-    of a phase the replicas wait for each other, since that mark waits for the devices; at a token they do not."""
+    """Joins the marks of parallel replicas: a mark counts when the last replica reaches it. At the end of a phase the
+    replicas wait for each other, since that mark waits for the devices; at a token they do not."""
 
     def __init__(self, mark: Mark, replicas: int) -> None:
         self._mark = mark
@@ -361,7 +360,7 @@ class JoinedMarks:
         return mark
 
     def abort(self) -> None:
-        """Stop the others from waiting for a replica that failed."""
+        """Release replicas that wait for one that failed."""
         self._barrier.abort()
 
     def _token(self, replica: int) -> None:

@@ -1,10 +1,9 @@
-"""A call in the trace of torch's profiler (Kineto), in Chrome's format: times and memory by module and by operator.
+"""A call in a trace of torch's profiler (Kineto), in Chrome's format: time and memory by module and operator.
 
-The trace is read from the file that the profiler exports: the objects in memory differ between versions of torch, the
-file does not. Every module's forward is a range in it (`profiling.Ranges`), and what the host does in a call is nested:
-a range, the operators in it, the operators in those, the driver's calls that launch kernels. Time is exclusive to the
-innermost one, so that all of it has exactly one place, and the sum is the call. A kernel belongs to where it was
-launched.
+The trace is read from the file that the profiler exports, because its objects in memory differ between versions of
+torch. Every module's forward is a range in it (`profiling.Ranges`). Host events in a call are nested: a range, the
+operators in it, the operators in those, the driver calls that launch kernels. Time is exclusive to the innermost event,
+so each part of it counts once and the sum is the call. A kernel belongs to where it was launched.
 """
 
 from __future__ import annotations
@@ -24,26 +23,26 @@ from benchmarking.devices.support.kineto import NS_PER_US, WORK
 CALL = "benchhouse call"
 """Name of the range around a profiled call."""
 MARK = "mark: "
-"""Begins the names of the empty ranges that a call marks the ends of its phases with."""
+"""Prefix of the names of the empty ranges with which a call marks the ends of its phases."""
 HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"})
 DRIVER = frozenset({"cuda_runtime", "cuda_driver"})
 MEMORY_EVENT = "[memory]"
 COMPILED_CALL = re.compile(r"^(?:## Call )?(CompiledFxGraph|Torch-Compiled Region)(?: \w+ ##|: \d+/\d+)$")
-"""The name of a compiled graph's call has a hash of its code, which another version of the compiler changes; that of a
-region its number among the compilations."""
+"""The name of a compiled graph's call contains a hash of its code, which differs between versions of the compiler; a
+region's name contains its number among the compilations."""
 HOST_MEMORY = 0
-"""torch's number of the processor among its types of device."""
+"""torch's number for the CPU among its device types."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """What one module, or one operator in one module, took of one call, in ns of the trace and in bytes."""
+    """Time (ns of the trace) and bytes of a module, or of an operator in a module, in one call."""
 
     calls: int = 0
     inclusive_ns: float = 0.0
     exclusive_ns: float = 0.0
     outside_ns: float = 0.0
-    """Of a module's exclusive time, that in no operator."""
+    """The part of a module's exclusive time outside operators."""
     device_inclusive_ns: float = 0.0
     device_exclusive_ns: float = 0.0
     allocations: int = 0
@@ -58,20 +57,20 @@ class CallTrace:
     duration_ns: float
     modules: dict[str, Spent] = field(default_factory=dict)
     operators: dict[tuple[str, str], Spent] = field(default_factory=dict)
-    """(module, operator) -> what it took."""
+    """Time and bytes by (module, operator)."""
     phases: list[tuple[str, float]] = field(default_factory=list)
-    """The marks of the call, with ns since its begin."""
+    """The call's marks, with ns since its start."""
     operator_calls: int = 0
-    """Calls of operators that called no other."""
+    """Number of calls of operators that called no other."""
     kernels: list[tuple[float, float]] = field(default_factory=list)
-    """Begin and end of what ran on an accelerator, in ns since the call's begin."""
+    """Start and end of everything that ran on an accelerator, in ns since the start of the call."""
     peak_bytes: int = 0
     phase_peaks: list[int] = field(default_factory=list)
-    """Of each phase, and of what follows the last one."""
+    """Peak bytes of each phase, and of the rest after the last phase."""
 
     @property
     def busy_ns(self) -> float:
-        """The time in which an accelerator worked."""
+        """The time in which an accelerator was busy."""
         return sum(end - begin for begin, end in united(self.kernels))
 
     @property
@@ -83,7 +82,7 @@ class CallTrace:
 
 @dataclass(slots=True)
 class _Open:
-    """Something on the host that has begun."""
+    """A host event that has started."""
 
     name: str
     module: str
@@ -92,15 +91,16 @@ class _Open:
     end: float
     exclusive: float
     is_outermost: bool
-    """Whether no other of its name is around it."""
+    """Whether it is not nested in another event with its name."""
     began_with: int
-    """Bytes in use at its begin."""
+    """Bytes in use at its start."""
     peak: int
     has_children: bool = False
 
 
 def read_call(trace: Mapping[str, Any], ranges: Mapping[str, str]) -> CallTrace:
-    """The call in a trace; `ranges` are the names of modules' ranges -> their paths. Raises FormatError without one."""
+    """The call in a trace; `ranges` maps the names of modules' ranges to their paths. Raises FormatError without
+    one."""
     events = trace["traceEvents"]
     root = next((one for one in events if one.get("name") == CALL and one.get("cat") in HOST), None)
     if root is None:
@@ -117,16 +117,16 @@ def read_call(trace: Mapping[str, Any], ranges: Mapping[str, str]) -> CallTrace:
 
 
 class _Launch:
-    """Where on the host a kernel is launched."""
+    """The place on the host where a kernel is launched."""
 
     def __init__(self, around: Sequence[_Open]) -> None:
         self.modules = tuple(one.module for one in around if one.is_range) or (OUTSIDE,)
         self.operators = tuple((one.module, one.name) for one in around if not one.is_range)
-        """With their modules, the innermost last."""
+        """Operators with their modules, the innermost last."""
 
 
 class _Sweep:
-    """Goes over the events of a call in the order of time, with a stack of what is open."""
+    """Processes the events of a call in order of time, with a stack of open events."""
 
     def __init__(self, ranges: Mapping[str, str], begin: float, call: CallTrace) -> None:
         self.call = call
@@ -135,12 +135,12 @@ class _Sweep:
         self._open: list[_Open] = []
         self._in_use = 0
         self._launches: dict[Any, _Launch] = {}
-        """By the correlation of a call of the driver."""
+        """Launches by the correlation id of a driver call."""
         self._operators: dict[Any, _Launch] = {}
-        """The same by the "External id" of an operator: not every launch has its call of the driver in the trace."""
+        """Launches by an operator's "External id": not every launch has its driver call in the trace."""
 
     def run(self, host: Sequence[Mapping[str, Any]], memory: Sequence[Mapping[str, Any]]) -> None:
-        # Of two that begin together the longer one is around the other.
+        # Of two events that start together, the longer one encloses the other.
         steps = [((_span(one)[0], 0, -one["dur"]), one) for one in host]
         steps += [((one["ts"] * NS_PER_US, 1, 0), one) for one in memory]
         self.call.phase_peaks.append(0)
@@ -155,12 +155,12 @@ class _Sweep:
         self._close_before(float("inf"))
 
     def launch(self, kernels: Iterable[Mapping[str, Any]]) -> None:
-        """Give the kernels to the modules and operators that launched them."""
+        """Assign the kernels to the modules and operators that launched them."""
         for kernel in kernels:
             about = kernel.get("args", {})
             place = self._launches.get(about.get("correlation")) or self._operators.get(about.get("External id"))
             if place is None:
-                continue  # of another call, or of the profiler itself
+                continue  # from another call, or from the profiler itself
             begin, end = _span(kernel)
             self.call.kernels.append((begin - self._begin, end - self._begin))
             for module in set(place.modules):
@@ -204,7 +204,7 @@ class _Sweep:
             self._operators[about["External id"]] = _Launch(self._open)
 
     def _close_before(self, at: float) -> None:
-        """Close what has ended by a time. A child may end a rounding error after what is around it."""
+        """Close events that ended before a time. A child may end a rounding error after its parent."""
         while self._open and self._open[-1].end <= at:
             one = self._open.pop()
             spent = self._of_module(one.module)
@@ -224,7 +224,7 @@ class _Sweep:
             operator.inclusive_ns += one.end - one.begin if one.is_outermost else 0.0
 
     def _allocate(self, size: int) -> None:
-        """An allocation, or with a negative size the release of one."""
+        """An allocation, or a release if the size is negative."""
         self._in_use += size
         self.call.peak_bytes = max(self.call.peak_bytes, self._in_use)
         self.call.phase_peaks[-1] = max(self.call.phase_peaks[-1], self._in_use)
@@ -244,7 +244,7 @@ class _Sweep:
 
 
 def united(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The spans in order, those that overlap as one."""
+    """The spans in order, with overlapping ones merged."""
     found: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
         if found and begin <= found[-1][1]:
@@ -255,7 +255,7 @@ def united(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def mean_of(calls: Sequence[Mapping[Any, Spent]]) -> dict[Any, dict[str, float]]:
-    """The means over calls of everything spent, by module or operator; times in ms."""
+    """Means over calls by module or operator; times in ms."""
     together: dict[Any, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for call in calls:
         for key, spent in call.items():
@@ -271,5 +271,5 @@ def mean_of(calls: Sequence[Mapping[Any, Spent]]) -> dict[Any, dict[str, float]]
 
 
 def _span(event: Mapping[str, Any]) -> tuple[float, float]:
-    """Begin and end in ns. A trace's times are in microseconds, with three decimals."""
+    """Start and end in ns. Traces hold microseconds with three decimals."""
     return event["ts"] * NS_PER_US, (event["ts"] + event.get("dur", 0)) * NS_PER_US

@@ -36,15 +36,15 @@ def thread(tid, mask, *, ran=7, cpu=0, name="python"):
 
 def test_an_allowed_list_is_given_in_canonical_form(monkeypatch):
     allow(monkeypatch, 0, 1, 2, 3)
-    assert binding.checked("3,0-1,1") == "0-1,3"
+    assert binding.checked_cpu_list("3,0-1,1") == "0-1,3"
 
 
 def test_missing_processors_are_distinguished_from_forbidden_ones(monkeypatch):
     allow(monkeypatch, 0, 1, 2, 3, existing=8)
     with pytest.raises(UnsupportedError, match=r"--cpu-list 0,9: processors 9 do not exist; available: 0-3"):
-        binding.checked("0,9")
+        binding.checked_cpu_list("0,9")
     with pytest.raises(UnsupportedError, match=r"4-5 are outside the affinity or cpuset of this process; .* 0-3"):
-        binding.checked("2-5")
+        binding.checked_cpu_list("2-5")
 
 
 @pytest.mark.parametrize(("platform", "words"), [("darwin", "macOS cannot bind"), ("sunos5", "sunos5 cannot bind")])
@@ -55,7 +55,7 @@ def test_a_system_that_binds_nothing_refuses_with_the_reason(monkeypatch, platfo
     monkeypatch.setattr(binding, "allowed_cpus", refuse)
     monkeypatch.setattr(binding.sys, "platform", platform)
     with pytest.raises(UnsupportedError, match=words):
-        binding.checked("0")
+        binding.checked_cpu_list("0")
 
 
 def test_a_refused_binding_is_an_error(monkeypatch):

@@ -120,12 +120,12 @@ def test_seeded_weights_are_compared_with_eager_on_the_same_and_given_ones_with_
 
 def test_a_folder_runs_at_its_own_precision_and_fixed_axes(described: Workload) -> None:
     workload = described
-    said = dict(exported_folder.said_of(workload)) | {"precision": "int8", "fixed_axes": {"image_size": 64}}
+    said = dict(exported_folder.export_facts(workload)) | {"precision": "int8", "fixed_axes": {"image_size": 64}}
     small = replace(workload, config={**workload.config, "exported": said})
     assert why_not(workload, "int8") is None
     assert why_not(small, "int8") is None
     assert str(why_not(small, "float32")).endswith(
-        "was exported at int8: take --precision int8, or export it at float32"
+        "was exported at int8: use --precision int8, or export it at float32"
     )
     assert why_not_point(workload, POINT) is None
     assert why_not_point(small, replace(POINT, axes={"image_size": 64})) is None
@@ -154,8 +154,8 @@ def of_no_known_kind(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (missing, "needs 'cross.onnx' beside it"),
-        (damaged, "decode.onnx.data is not the file that was exported"),
+        (missing, "needs 'cross.onnx' in the same folder"),
+        (damaged, "checksum mismatch for decode.onnx.data"),
         (linked, "'decode.onnx' is a link"),
         (of_no_known_kind, "unknown model_type 'mine'"),
         (lambda folder: (folder / "bundle.json").write_text('{"a":'), "bundle.json: not JSON"),
@@ -168,7 +168,7 @@ def of_no_known_kind(folder: Path) -> None:
         ),
         (
             lambda folder: edit(folder, lambda one: one["exported"]["files"].update({"/etc/passwd": LISTED})),
-            "only files beside it are read",
+            "only files in the same folder are read",
         ),
         (
             lambda folder: edit(folder, lambda one: one["exported"]["files"].pop("decode.onnx.data")),
@@ -188,8 +188,8 @@ def test_a_folder_that_is_not_as_it_was_exported_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"task": "fill-mask"}, "was exported for task text2text-generation, not for fill-mask"),
-        ({"weights": "pretrained"}, "was exported with random weights, not pretrained ones"),
+        ({"task": "fill-mask"}, "was exported for task text2text-generation, not fill-mask"),
+        ({"weights": "pretrained"}, "was exported with random weights, not pretrained: omit"),
     ],
 )
 def test_another_task_or_other_weights_than_the_folder_has_are_refused(
@@ -208,5 +208,5 @@ def test_a_folder_that_changes_after_it_was_described_is_not_measured(
     workload = replace(described, path=str(folder))
     (tmp_path / "copy").mkdir()
     damaged(folder)
-    with pytest.raises(BenchhouseError, match="has changed since it was described"):
+    with pytest.raises(BenchhouseError, match="has changed since the start of the run"):
         copy_checked(workload, tmp_path / "copy")

@@ -83,7 +83,7 @@ def test_a_call_with_another_number_of_requests_than_the_points_is_not_measured(
 def test_a_runtime_that_runs_one_request_at_a_time_refuses_more():
     assert why_not_requests(cell("eager", {}), ALONE) is None
     assert why_not_requests(cell("eager", {}), FOUR) == "runtime eager runs one request at a time here"
-    assert why_not_requests(cell(), FOUR).endswith("one request at a time here: take --hint throughput for more")
+    assert why_not_requests(cell(), FOUR).endswith("one request at a time here: use --hint throughput for more")
     assert why_not_requests(cell(mode=THROUGHPUT), FOUR) is None
 
 
@@ -92,7 +92,7 @@ def test_a_number_is_asked_for_where_several_run_and_only_there():
     check_numbers(OPENVINO, LATENCY, None)
     check_numbers(ONNXRUNTIME, {}, None)
     check_numbers(EAGER, {}, (1, 4))  # of which the points decide
-    with pytest.raises(UsageError, match=r"runtime openvino runs several requests at once .* say how many with --conc"):
+    with pytest.raises(UsageError, match=r"runtime openvino keeps several requests in flight .* set --conc"):
         check_numbers(OPENVINO, THROUGHPUT, None)
     with pytest.raises(UnsupportedError, match="runtime eager runs one request at a time here"):
         check_numbers(EAGER, {}, (4,))

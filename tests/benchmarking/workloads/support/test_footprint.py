@@ -216,7 +216,7 @@ def test_a_refusal_gives_the_figures_and_what_to_do(free):
     }
     fit = Fit.of(cell(mixtral, "mixture-of-experts", parameter_count=46_702_792_704, model_id="mixtral"))
     assert fit.why_not(Point(batch_size=1, sequence_length=16_384, new_tokens=16)) == (
-        "mixtral needs 186.8 GB for weights + 4.6 GB for b1 s16384 n16 at float32, 22.1 GB free on cpu: take a lower "
+        "mixtral needs 186.8 GB for weights + 4.6 GB for b1 s16384 n16 at float32, 22.1 GB free on cpu: use a lower "
         "precision, a smaller model or --skip-unsupported"
     )
 
@@ -242,7 +242,7 @@ def test_random_weights_are_made_on_the_host_first(free):
 def test_all_memory_of_a_gpu_is_the_limit_where_the_free_is_not_known(free):
     free(Readings(values={"device_memory_bytes": 1000}, missing={"free_memory_bytes": "not_supported: x"}))
     why_not = Fit.of(cell(DECODER, parameter_count=1_000_000_000)).why_not(GENERATE)
-    assert "4.0 GB for weights + 0.0 MB for b2 s4 n3 at float32, 0.0 MB in all on cpu: take" in why_not
+    assert "4.0 GB for weights + 0.0 MB for b2 s4 n3 at float32, 0.0 MB in all on cpu: use" in why_not
 
 
 def test_what_is_not_known_is_not_checked_and_its_reason_is_kept(free):
@@ -250,7 +250,9 @@ def test_what_is_not_known_is_not_checked_and_its_reason_is_kept(free):
     unknown = Fit.of(cell(DECODER, parameter_count=None))
     assert unknown.why_not(GENERATE) is None
     assert unknown.readings.values == {"free_memory_bytes": 1}
-    assert unknown.readings.missing["weights_needed_bytes"].startswith("not_supported: the parameters of tiny-gpt2")
+    assert unknown.readings.missing["weights_needed_bytes"].startswith(
+        "not_supported: the number of parameters of tiny-gpt2"
+    )
     free(Readings(missing={"free_memory_bytes": "not_supported: it does not tell"}))
     fit = Fit.of(cell(DECODER, parameter_count=100))
     assert fit.why_not(GENERATE) is None

@@ -30,7 +30,7 @@ from benchmarking.workloads.support.processing import (
 from tests.helpers.paths import ROOT
 
 POINT = Point(batch_size=3, sequence_length=16)
-NO_TOKENIZER = "not_applicable: the model has no tokenizer here"
+NO_TOKENIZER = "not_applicable: the model's folder has no tokenizer"
 
 
 class Seeded:
@@ -202,7 +202,7 @@ def test_rows_with_unequal_room_for_text_are_left_alone(minilm, opened):
     seeded = ids()
     seeded[0, 0] = 9
     prepared = opened(model).inputs(Seeded(input_ids=seeded), model, POINT)
-    assert "not a batch of equally long texts" in prepared.readings().missing["tokenize"]
+    assert "not a batch of texts with equal length" in prepared.readings().missing["tokenize"]
 
 
 def test_another_models_tokenizer_is_an_error(minilm, opened):
@@ -214,7 +214,7 @@ def test_another_models_tokenizer_is_an_error(minilm, opened):
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
 def test_a_broken_tokenizer_is_an_error_and_no_silent_fallback(minilm, opened, name):
     (minilm / name).write_text("{")
-    with pytest.raises(BenchhouseError, match=rf"the tokenizer in {minilm} does not load: JSONDecodeError"):
+    with pytest.raises(BenchhouseError, match=rf"cannot load the tokenizer in {minilm}: JSONDecodeError"):
         opened(workload(minilm))
 
 
@@ -222,7 +222,7 @@ def test_a_tokenizer_of_an_unknown_kind_is_an_error(minilm, opened):
     data = json.loads((minilm / "tokenizer.json").read_text())
     data["model"]["type"] = "Nonsense"
     (minilm / "tokenizer.json").write_text(json.dumps(data))
-    with pytest.raises(BenchhouseError, match="does not load: Exception: "):
+    with pytest.raises(BenchhouseError, match=r"cannot load the tokenizer in .*: Exception: "):
         opened(workload(minilm))
 
 
@@ -278,7 +278,7 @@ def test_pictures_of_another_size_than_the_point_asks_are_not_taken(pictures, op
     prepared = opened(model).inputs(Seeded(pixel_values=seeded), model, Point(batch_size=1, axes={"image_size": 64}))
     assert (prepared.arrays["pixel_values"] == 0).all()
     assert prepared.readings().missing["tokenize"] == (
-        "not_applicable: the processor makes (1, 3, 32, 32) where the point asks for (1, 3, 64, 64)"
+        "not_applicable: the processor makes shape (1, 3, 32, 32), but the point needs (1, 3, 64, 64)"
     )
 
 
@@ -401,12 +401,12 @@ def test_no_more_text_is_tokenized_than_is_needed(ids_per_word, words):
 
 @pytest.mark.parametrize("length", [1, 2])
 def test_a_length_without_room_for_text_is_unsuitable(length):
-    with pytest.raises(processing.UnsuitableError, match=f"{length} tokens leave no room .* 2 special ones"):
+    with pytest.raises(processing.UnsuitableError, match=f"{length} tokens leave no room .* 2 special tokens"):
         processing.text_batch(WordTokenizer(), rows=1, length=length)
 
 
 def test_a_tokenizer_that_makes_nothing_of_text_is_unsuitable():
-    with pytest.raises(processing.UnsuitableError, match="32 words give the tokenizer fewer than 8 tokens"):
+    with pytest.raises(processing.UnsuitableError, match="fewer than 8 tokens from 32 words"):
         processing.text_batch(WordTokenizer(ids_per_word=0), rows=1, length=8)
 
 

@@ -65,7 +65,7 @@ def test_the_longest_sequence_fits_and_one_more_does_not(name, length):
 def test_new_tokens_share_a_decoders_positions():
     assert check("gpt2", batch_size=1, sequence_length=1000, new_tokens=24) is None
     reason = check("gpt2", batch_size=1, sequence_length=1000, new_tokens=25)
-    assert reason == "sequence length 1000 and 25 new tokens are 1025: gpt2 takes at most 1024"
+    assert reason == "sequence length 1000 and 25 new tokens are 1025 tokens: gpt2 takes at most 1024"
 
 
 def test_new_tokens_have_their_own_positions_in_an_encoder_decoder():
@@ -80,9 +80,9 @@ def test_a_decoder_for_features_has_the_whole_length():
 
 
 def test_axes_that_do_not_belong_are_refused():
-    assert "generates nothing" in check("tiny-bert", batch_size=1, sequence_length=8, new_tokens=4)
-    assert "the point lacks its number of new tokens" in check("tiny-gpt2", batch_size=1, sequence_length=8)
-    assert "the point lacks its sequence length" in check("tiny-bert", batch_size=1)
+    assert "does not generate" in check("tiny-bert", batch_size=1, sequence_length=8, new_tokens=4)
+    assert "missing number of new tokens" in check("tiny-gpt2", batch_size=1, sequence_length=8)
+    assert "missing sequence length" in check("tiny-bert", batch_size=1)
     foreign = check("tiny-bert", batch_size=1, sequence_length=8, axes={"image_size": 224})
     assert foreign.endswith("has no image size; its grid is batch size, sequence length")
 

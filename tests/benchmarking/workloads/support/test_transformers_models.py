@@ -83,7 +83,7 @@ def test_weights_of_another_shape_are_refused(tmp_path, save_tiny):
     tensors = load_file(folder / "model.safetensors")
     tensors["pooler.dense.weight"] = torch.ones(8, 8)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(BenchhouseError, match=r"1 tensors .* pooler\.dense\.weight with \(8, 8\) where \(64, 64\)"):
+    with pytest.raises(BenchhouseError, match=r"1 tensors .* pooler\.dense\.weight with \(8, 8\), expected \(64, 64\)"):
         load(folder)
 
 

@@ -62,7 +62,7 @@ def test_mincore_is_not_believed_about_other_peoples_files(file, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     state = weights.page_cache([file])
     assert state["page_cache"] == "unknown"
-    assert state["page_cache_reason"].startswith("no_permission: weights is another user's")
+    assert state["page_cache_reason"].startswith("no_permission: weights belongs to another user")
 
 
 def test_a_file_that_goes_away_is_unknown(file, monkeypatch):
@@ -79,14 +79,14 @@ def test_other_systems_say_that_they_do_not_tell(file, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     assert weights.page_cache([file]) == {
         "page_cache": "unknown",
-        "page_cache_reason": "not_supported: win32 has no call for the pages of a file in memory",
+        "page_cache_reason": "not_supported: win32 does not report which pages of a file are in memory",
     }
 
 
 def test_empty_files_have_no_state(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     (tmp_path / "empty").touch()
-    assert weights.page_cache([tmp_path / "empty"])["page_cache_reason"] == "not_applicable: no file to read"
+    assert weights.page_cache([tmp_path / "empty"])["page_cache_reason"] == "not_applicable: no weight files"
 
 
 def test_random_weights_read_no_file():

@@ -1,5 +1,5 @@
-// The calls that are made of a bundle's graphs, by its kind: the same work, in the same order, with the same marks as
-// the other runtimes' calls. Nothing here but the call is in the timed region.
+// Calls made from a bundle's graphs, by its kind: the same work in the same order and with the same marks as the other
+// runtimes' calls. Only the call itself is in the timed region.
 
 import { zeros } from "./tensors.js";
 
@@ -11,7 +11,7 @@ class Call {
     this.held = [];
   }
 
-  // Run a graph. Feeds are found by where the bundle says they come from; states are given by name.
+  // Run a graph. Feeds are looked up by their source in the bundle; states are passed by name.
   async step(name, sources, states = {}) {
     const { feeds, fetched } = this.plan.graphs[name];
     const given = { ...states };
@@ -19,13 +19,13 @@ class Call {
     return this.sessions[name].run(given, fetched);
   }
 
-  // Outputs that later graphs of the same call take in.
+  // Outputs that later graphs of the same call use.
   keep(name, outputs) {
     this.held.push(...Object.values(outputs));
     return Object.fromEntries(Object.entries(outputs).map(([output, tensor]) => [`${name}.${output}`, tensor]));
   }
 
-  // Let go of what the call kept on the device.
+  // Release what the call kept on the device.
   forget() {
     for (const tensor of this.held) tensor.dispose();
     this.held = [];
@@ -40,7 +40,7 @@ class Forward extends Call {
   }
 }
 
-// Greedy generation. A token is on the page, as it would be on the host, when it is marked.
+// Greedy generation. A token is marked once it has reached the page, as it would the host.
 class Generation extends Call {
   states = {};
 
@@ -71,7 +71,7 @@ class Generation extends Call {
     return this.keep("encoder", outputs);
   }
 
-  // Take in tokens, batch x n; the logits that follow.
+  // Process tokens, batch x n; returns the next logits.
   async decode(tokens, kept) {
     const graph = this.plan.graphs.decode;
     const outputs = await this.step("decode", { ...kept, tokens }, this.states);
@@ -125,7 +125,7 @@ class EncoderDecoder extends Generation {
   }
 }
 
-// The denoising loop: a call of the model a step, the step's arithmetic beside it.
+// The denoising loop: one call of the model per step, with the step's arithmetic in the page.
 class Denoiser extends Call {
   async run(mark) {
     const { result } = this.plan.graphs.model;

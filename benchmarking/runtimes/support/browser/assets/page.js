@@ -1,4 +1,4 @@
-// What the measuring process calls, as methods of `benchhouse`. Times are taken here, around the calls themselves.
+// The interface for the measuring process, as methods of `benchhouse`. Times are taken here, around the calls.
 
 import { callOf } from "./calls.js";
 import { fetchBytes, fetchTensor, onDevice, post } from "./tensors.js";
@@ -27,7 +27,7 @@ class Page {
   output = null;
   calls = 0;
 
-  // The library, not yet initialised: that happens with the first session.
+  // Load the library. It is initialised with the first session.
   async start({ script, threads, provider }) {
     this.ort = await import(`./ort/${script}`);
     this.provider = provider;
@@ -50,14 +50,14 @@ class Page {
     return adapter && described(adapter.info, adapter.features);
   }
 
-  // Where neural networks run that this page hands to the browser: the very context that the sessions get.
+  // Where the browser runs this page's neural networks: the context that the sessions use.
   contextTold() {
-    return told(this.network);
+    return contextInfo(this.network);
   }
 
-  // The same of a context that is made for the answer alone.
+  // The same for a context created only for this query.
   async networksOn(deviceType) {
-    return told(await networkOf({ deviceType }));
+    return contextInfo(await networkOf({ deviceType }));
   }
 
   // `graphs`: name -> {url, external: [{path, url}], onDevice: names of outputs that stay there}.
@@ -69,7 +69,7 @@ class Page {
     }
   }
 
-  // `dimensions`: the sizes that free dimensions are fixed at, by name; null leaves them free.
+  // `dimensions`: sizes at which free dimensions are fixed, by name; null leaves them free.
   async open(dimensions) {
     this.dimensions = dimensions;
     this.sessions = await this.opened({});
@@ -97,7 +97,7 @@ class Page {
     return sessions;
   }
 
-  // Put a point's inputs in place.
+  // Place a point's inputs.
   async prepare(plan) {
     const inputs = {};
     this.forget();
@@ -110,7 +110,7 @@ class Page {
     this.current = callOf(this.ort, this.sessions, plan, inputs, () => this.synced());
   }
 
-  // One timed call. What the last one left is let go of before the clock starts.
+  // One timed call. The last call's output is released before the clock starts.
   async call() {
     this.forget();
     const marks = [];
@@ -144,7 +144,7 @@ class Page {
     return { wasmBytes: memories.map((memory) => memory.buffer.byteLength), heapBytes: performance.memory?.usedJSHeapSize ?? null };
   }
 
-  // One more call, in sessions of its own that write a profile; it comes out on the console, graph after graph.
+  // One additional call in separate sessions that write a profile to the console, graph by graph.
   async profile() {
     this.forget();
     const [own, profiled] = [this.sessions, await this.opened({ enableProfiling: true })];
@@ -176,7 +176,7 @@ function described(info, features) {
 }
 
 async function networkOf({ deviceType }) {
-  if (navigator.ml === undefined) return { whyNot: "it has no navigator.ml" };
+  if (navigator.ml === undefined) return { whyNot: "the browser has no navigator.ml" };
   try {
     return { context: await navigator.ml.createContext({ deviceType }) };
   } catch (error) {
@@ -184,9 +184,9 @@ async function networkOf({ deviceType }) {
   }
 }
 
-const told = ({ context, whyNot }) => (context === undefined ? { whyNot } : { accelerated: context.accelerated ?? null });
+const contextInfo = ({ context, whyNot }) => (context === undefined ? { whyNot } : { accelerated: context.accelerated ?? null });
 
-// The smallest step of the page's clock that was seen, in ms.
+// The smallest observed step of the page's clock, in ms.
 function clockStep() {
   let least = Infinity;
   for (let i = 0; i < 100; i += 1) {

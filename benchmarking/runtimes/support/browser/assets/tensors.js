@@ -3,7 +3,7 @@
 const ARRAYS = {
   float32: Float32Array,
   float64: Float64Array,
-  // ONNX Runtime Web takes the bits of float16 as integers where the browser has no array of it.
+  // ONNX Runtime Web takes float16 bits as integers if the browser has no float16 array.
   float16: globalThis.Float16Array ?? Uint16Array,
   int64: BigInt64Array,
   uint64: BigUint64Array,
@@ -18,7 +18,7 @@ const ARRAYS = {
 
 export function arrayOf(dtype) {
   const array = ARRAYS[dtype];
-  if (array === undefined) throw new Error(`ONNX Runtime Web has no tensors of ${dtype}`);
+  if (array === undefined) throw new Error(`ONNX Runtime Web does not support tensors of ${dtype}`);
   return array;
 }
 
@@ -28,7 +28,7 @@ export const zeros = (ort, dtype, shape) => new ort.Tensor(dtype, new (arrayOf(d
 
 export async function fetchBytes(url) {
   const response = await fetch(url);
-  if (!response.ok) throw new Error(`${url.split("/").pop()}: the server answers ${response.status}`);
+  if (!response.ok) throw new Error(`${url.split("/").pop()}: the server returned ${response.status}`);
   return response.arrayBuffer();
 }
 
@@ -36,16 +36,16 @@ export async function fetchTensor(ort, url, { dtype, shape }) {
   return new ort.Tensor(dtype, new (arrayOf(dtype))(await fetchBytes(url)), shape);
 }
 
-// The server gets the bytes; the caller what it takes to read them.
+// Posts the bytes to the server; returns what the caller needs to read them.
 export async function post(url, tensor) {
   const data = await tensor.getData();
   const body = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   const response = await fetch(url, { method: "POST", body });
-  if (!response.ok) throw new Error(`an output of ${data.byteLength} bytes: the server answers ${response.status}`);
+  if (!response.ok) throw new Error(`an output of ${data.byteLength} bytes: the server returned ${response.status}`);
   return { dtype: tensor.type, shape: [...tensor.dims] };
 }
 
-// A copy in a buffer of the GPU, as large as its copies are counted: in steps of 16 bytes.
+// A copy in a GPU buffer, whose size is a multiple of 16 bytes as its copies require.
 export function onDevice(ort, device, tensor) {
   const { data, type, dims } = tensor;
   const { STORAGE, COPY_SRC, COPY_DST } = GPUBufferUsage;

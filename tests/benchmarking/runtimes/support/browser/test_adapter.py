@@ -69,34 +69,34 @@ def test_an_intel_gpu_is_openvinos_device():
     assert why_not_gpu(device("openvino", "openvino:GPU")) is None
     assert check_adapter(Adapter.from_page({"vendor": "intel"}), device("openvino", "openvino:GPU"))
     assert why_not_gpu(device("openvino", "openvino:NPU")) == (
-        "browsers run WebGPU on openvino's GPU, not on openvino:NPU"
+        "browsers run WebGPU on the GPU of openvino, not on openvino:NPU"
     )
 
 
 def test_another_vendors_adapter_is_refused():
-    with pytest.raises(BenchhouseError, match=r"'cuda:0' .*another vendor's: intel gen-12lp"):
+    with pytest.raises(BenchhouseError, match=r"'cuda:0' .*from another vendor: intel gen-12lp"):
         check_adapter(Adapter.from_page({"vendor": "intel", "architecture": "gen-12lp"}), device("cuda", "cuda:0"))
 
 
 def test_software_is_never_taken_for_a_gpu():
-    with pytest.raises(BenchhouseError, match=r"'cuda:0' \(a cuda\): the browser's adapter is in software"):
+    with pytest.raises(BenchhouseError, match=r"'cuda:0' \(a cuda\): the browser uses a software adapter"):
         check_adapter(SWIFTSHADER, device("cuda", "cuda:0"))
 
 
 def test_on_the_processor_only_software_will_do():
     assert check_adapter(SWIFTSHADER, device("cpu")) is SWIFTSHADER
-    with pytest.raises(BenchhouseError, match="asked for WebGPU on the processor, but the browser's adapter is nvidia"):
+    with pytest.raises(BenchhouseError, match="requested WebGPU on the CPU, but the browser's adapter is nvidia"):
         check_adapter(NVIDIA, device("cpu"))
 
 
 def test_no_adapter_is_a_reason():
-    with pytest.raises(BenchhouseError, match="gives the page no WebGPU adapter"):
+    with pytest.raises(BenchhouseError, match="offers the page no WebGPU adapter"):
         check_adapter(None, device("cpu"))
 
 
 def test_one_of_several_gpus_cannot_be_chosen():
     assert why_not_gpu(device("cuda", "cuda:1", count=2)) == (
-        "a page cannot choose among 2 x a cuda: browsers give it one unnamed adapter"
+        "a page cannot choose among 2 x a cuda: browsers offer it one unnamed adapter"
     )
 
 

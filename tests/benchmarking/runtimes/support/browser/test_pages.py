@@ -291,5 +291,5 @@ def test_a_bundle_larger_than_webassembly_is_refused(page, tmp_path, monkeypatch
 
     bundle = forward(tmp_path)
     monkeypatch.setattr(browser_page, "MAX_BUNDLE_BYTES", 100)
-    with pytest.raises(UnsupportedError, match="WebAssembly addresses 100"):
+    with pytest.raises(UnsupportedError, match="WebAssembly can address 100"):
         page.fetch(tmp_path, bundle)

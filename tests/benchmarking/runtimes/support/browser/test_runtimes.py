@@ -61,7 +61,7 @@ def test_without_a_browser_the_reason_is_what_to_install(plugin, monkeypatch, tm
 def test_wasm_runs_on_the_processor_alone(bert):
     assert wasm.PLUGIN.supports(CPU, bert, "float32") is None
     assert wasm.PLUGIN.supports(CUDA, bert, "float32") == (
-        "runtime wasm runs on cpu, not on cuda: a page's GPU is runtime webgpu's"
+        "runtime wasm runs on cpu, not on cuda: use runtime webgpu for a GPU"
     )
 
 
@@ -75,10 +75,10 @@ def test_webgpu_runs_on_gpus_and_in_software(bert):
 @pytest.mark.parametrize(
     ("plugin", "precision", "why"),
     [
-        (wasm.PLUGIN, "float16", "WebAssembly has no arithmetic in float16"),
-        (wasm.PLUGIN, "bfloat16", "WebAssembly has no arithmetic in bfloat16"),
+        (wasm.PLUGIN, "float16", "WebAssembly has no float16 arithmetic"),
+        (wasm.PLUGIN, "bfloat16", "WebAssembly has no bfloat16 arithmetic"),
         (wasm.PLUGIN, "tf32", "tf32 is a mode of NVIDIA's tensor cores"),
-        (webgpu.PLUGIN, "int8", "they would run on the processor"),
+        (webgpu.PLUGIN, "int8", "they would run on the CPU"),
         (webgpu.PLUGIN, "bfloat16", "shaders have no bfloat16"),
         (webgpu.PLUGIN, "tf32", "tf32 is a mode of NVIDIA's tensor cores"),
     ],
@@ -92,7 +92,7 @@ def test_a_workload_without_graphs_is_refused(bert):
 
     module = replace(bert, source="module")
     for plugin in (wasm.PLUGIN, webgpu.PLUGIN):
-        assert "not from a module" in plugin.supports(CPU, module, "float32")
+        assert "not a module" in plugin.supports(CPU, module, "float32")
 
 
 def test_browser_runtimes_have_their_own_options_alone(bert):
@@ -110,7 +110,7 @@ def test_browser_runtimes_have_their_own_options_alone(bert):
 def test_fewer_threads_than_asked_are_refused():
     browser.check_threads(2, {"num_threads": 2, "cross_origin_isolated": True})
     browser.check_threads(1, {"num_threads": 1, "cross_origin_isolated": False})
-    with pytest.raises(BenchhouseError, match="asked for 4 threads, but ONNX Runtime Web uses 1"):
+    with pytest.raises(BenchhouseError, match="requested 4 threads, but ONNX Runtime Web uses 1"):
         browser.check_threads(4, {"num_threads": 1, "cross_origin_isolated": True})
     with pytest.raises(UnsupportedError, match="does not isolate the page"):
         browser.check_threads(2, {"num_threads": 1, "cross_origin_isolated": False})
@@ -121,5 +121,5 @@ def test_weights_of_another_precision_are_refused():
         return Bundle(kind="forward", graphs={}, exporter="by hand", weight_dtypes=dtypes)
 
     check_weights(bundle(int8=10, float32=3), "int8")
-    with pytest.raises(UnsupportedError, match="asked for int8, but the graphs' weights are 13 x float32"):
+    with pytest.raises(UnsupportedError, match="requested int8, but the graphs' weights are 13 x float32"):
         check_weights(bundle(float32=13, int8=0), "int8")

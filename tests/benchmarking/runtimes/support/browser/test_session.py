@@ -204,14 +204,14 @@ def test_a_generation_of_one_token_has_one_set_of_logits(make):
 def test_tokens_that_are_missing_are_a_problem(make):
     page = FakePage({"first": np.ones((2, 1, 5)), "last": np.ones((2, 1, 5))}, tokens=[[1, 2]])
     operation = make(DECODER, page, Point(batch_size=2, sequence_length=3, new_tokens=2))
-    assert operation.problem(operation.run(None)) == "token count: 2 rows of [1], asked 2 each"
+    assert operation.problem(operation.run(None)) == "token count: 2 rows of [1], expected 2 each"
 
 
 def test_readings_have_the_pages_memory_or_the_reason(make):
     operation = make(FORWARD, FakePage({"out": np.zeros(2)}))
     readings = operation.readings(operation.run(None))
     assert readings.values["wasm_memory_bytes"] == (1 << 24) + (1 << 16)
-    assert readings.missing["js_heap_bytes"] == "not_supported: not readable in this browser's pages"
+    assert readings.missing["js_heap_bytes"] == "not_supported: pages cannot read it in this browser"
 
 
 def test_inputs_are_of_the_graphs_types_under_the_graphs_names():

@@ -149,7 +149,7 @@ def test_a_driver_older_than_the_linked_cuda_is_refused_before_anything_runs(mon
 
     why_not = ort_runtime.built_provider(gpu("12.4"), cuda.PLUGIN.ort_providers(GPU))
     assert why_not == (
-        "onnxruntime-gpu needs CUDA 13, and the driver 550.54 of cuda:0 has CUDA 12.4: update the NVIDIA driver, or "
+        "onnxruntime-gpu needs CUDA 13; driver 550.54 of cuda:0 supports CUDA 12.4: update the NVIDIA driver, or "
         "install an onnxruntime-gpu for CUDA 12"
     )
     assert libraries.why_not_driver(gpu("13.0"), "cuda") is None
@@ -173,7 +173,7 @@ def test_only_text_printed_since_is_read(tmp_path):
         original = os.dup(2)
         os.dup2(file.fileno(), 2)
         try:
-            printed = libraries.Printed()
+            printed = libraries.StderrCapture()
             os.write(2, b"[E:onnxruntime:, x.cc:1 f] why\n")
             text = printed.text()
         finally:

@@ -248,17 +248,19 @@ def test_weights_in_fewer_bits_are_read_back_from_the_files(core, forward, tmp_p
 
 def test_4_bits_that_come_to_nothing_are_refused(decoder, tmp_path):
     pytest.importorskip("nncf")
-    with pytest.raises(UnsupportedError, match=r"by-hand has no weights that become int4; its weights are .* uint8"):
+    with pytest.raises(
+        UnsupportedError, match=r"by-hand has no weights that can become int4; its weights are .* uint8"
+    ):
         converted(decoder, tmp_path, "int4")
 
 
 def test_weights_that_are_not_in_the_precision_are_refused():
     build.check_weights({"float32": 10, "uint8": 90}, "int8", "m")
-    with pytest.raises(UnsupportedError, match="m has no weights that become int4; its weights are 90 uint8"):
+    with pytest.raises(UnsupportedError, match="m has no weights that can become int4; its weights are 90 uint8"):
         build.check_weights({"uint8": 90}, "int4", "m")
-    with pytest.raises(UnsupportedError, match="m has no weights that become float16; its weights are 9 float32"):
+    with pytest.raises(UnsupportedError, match="m has no weights that can become float16; its weights are 9 float32"):
         build.check_weights({"float32": 9}, "float16", "m")
-    with pytest.raises(UnsupportedError, match="asked for float32, but the weights of m are 9 float16"):
+    with pytest.raises(UnsupportedError, match="requested float32, but the weights of m are 9 float16"):
         build.check_weights({"float16": 9}, "float32", "m")
 
 
@@ -281,5 +283,5 @@ def test_a_missing_build_is_an_error(tmp_path):
 
 def test_missing_nncf_is_named(monkeypatch):
     monkeypatch.setattr(build, "is_installed", lambda name: name != "nncf")
-    assert build.missing_for("int8") == "int8 on openvino needs nncf, which compresses the weights: pip install nncf"
+    assert build.missing_for("int8") == "int8 on openvino needs nncf to compress the weights: pip install nncf"
     assert build.missing_for("float16") is None

@@ -24,8 +24,8 @@ def device(kind):
     [
         ("rocm", "flash_attention_3", "", "attention flash_attention_3 runs on cuda, not on rocm"),
         ("cpu", "flash_attention_4", "", "attention flash_attention_4 runs on cuda, not on cpu"),
-        ("cuda", "flash_attention_4", "8.9", "needs compute capability 9.0, and Test GPU has 8.9"),
-        ("cuda", "flash_attention_2", "7.5", "needs compute capability 8.0, and Test GPU has 7.5"),
+        ("cuda", "flash_attention_4", "8.9", "needs compute capability 9.0, but Test GPU has 8.9"),
+        ("cuda", "flash_attention_2", "7.5", "needs compute capability 8.0, but Test GPU has 7.5"),
         ("cuda", "flash_attention_3", "9.0", "needs the package flash-attn-3: pip install flash-attn-3"),
     ],
 )
@@ -41,7 +41,7 @@ def test_flash_attention_is_refused_at_precisions_that_its_kernels_lack(monkeypa
     gpu = Device(type="cuda", selector="cuda:0", found=True)
     mode = PLUGIN.mode(gpu, resolve("tiny-gpt2"), {"attention": "flash_attention_3"})
     assert PLUGIN.mode_at("bfloat16", mode)["attention"] == "flash_attention_3"
-    with pytest.raises(UnsupportedError, match="computes in bfloat16 and float16, not in float32: take --precision bf"):
+    with pytest.raises(UnsupportedError, match="supports bfloat16 and float16, not float32: use --precision bf"):
         PLUGIN.mode_at("float32", mode)
 
 
@@ -59,10 +59,10 @@ def test_transformers_has_every_attention_by_its_name():
 @pytest.mark.parametrize(
     ("kind", "attention", "message"),
     [
-        ("cpu", "sdpa:efficient", "torch has no such kernel on cpu; it has sdpa:math, sdpa:flash"),
-        ("cpu", "sdpa:cudnn", "no such kernel on cpu"),
-        ("rocm", "sdpa:cudnn", "it has sdpa:math, sdpa:flash, sdpa:efficient"),
-        ("mps", "sdpa:flash", "it has sdpa:math"),
+        ("cpu", "sdpa:efficient", "torch does not have this kernel on cpu; available: sdpa:math, sdpa:flash"),
+        ("cpu", "sdpa:cudnn", "torch does not have this kernel on cpu"),
+        ("rocm", "sdpa:cudnn", "available: sdpa:math, sdpa:flash, sdpa:efficient"),
+        ("mps", "sdpa:flash", "available: sdpa:math"),
     ],
 )
 def test_a_kernel_that_a_device_does_not_have_is_refused_before_anything_runs(kind, attention, message):
@@ -149,10 +149,10 @@ def ran(operators=(), on_gpu=(), gpu_events=0):
         (None, {}, False, None),
         ("eager", {}, False, None),
         ("sdpa:math", {}, True, None),
-        ("sdpa:math", {}, False, "asked for attention sdpa:math, but no kernel of sdpa ran"),
-        ("sdpa:flash", {}, True, "asked for attention sdpa:flash, but no kernel of sdpa ran"),
-        ("sdpa:flash", {"flash": 2, "math": 1}, False, "asked for attention sdpa:flash, but flash 2 times, math 1 ti"),
-        ("sdpa:math", {"flash": 1}, True, "asked for attention sdpa:math, but flash 1 times ran"),
+        ("sdpa:math", {}, False, "requested attention sdpa:math, but no sdpa kernel ran"),
+        ("sdpa:flash", {}, True, "requested attention sdpa:flash, but no sdpa kernel ran"),
+        ("sdpa:flash", {"flash": 2, "math": 1}, False, "requested attention sdpa:flash, but flash 2 times, math 1 ti"),
+        ("sdpa:math", {"flash": 1}, True, "requested attention sdpa:math, but flash 1 times ran"),
         ("flash_attention_3", {"flash_attention_2": 4}, False, "but flash_attention_2 4 times ran"),
     ],
 )
@@ -195,9 +195,9 @@ def test_a_replayed_cuda_graph_is_checked_by_the_names_of_the_gpus_kernels(kerne
 @pytest.mark.parametrize(
     ("attention", "gpu_events", "told"),
     [
-        ("sdpa:flash", 0, "the profile of a call has no kernels of the GPU"),
-        ("sdpa:flash", 40, "the profile of a call has none of a known name"),
-        ("sdpa:math", 0, "the profile of a call has no kernels of the GPU"),
+        ("sdpa:flash", 0, "the profile of a call has no GPU kernels"),
+        ("sdpa:flash", 40, "the profile of a call has no attention kernel with a known name"),
+        ("sdpa:math", 0, "the profile of a call has no GPU kernels"),
         ("sdpa:math", 40, None),
     ],
 )

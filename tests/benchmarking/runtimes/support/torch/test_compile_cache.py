@@ -82,7 +82,7 @@ def test_the_users_own_folder_is_named_again_afterwards(at_launch, monkeypatch, 
 
 def test_each_launch_has_a_reason_for_the_reading_it_lacks(at_launch, cell):
     for number, reasons in (
-        (0, {"compile_warm_s": "not_run: second launch"}),
+        (0, {"compile_warm_s": "not_run: needs a second launch"}),
         (1, {"compile_cold_s": "not_run: an earlier launch left its compiled code"}),
     ):
         at_launch(number)

@@ -143,9 +143,9 @@ def test_a_head_that_is_the_embedding_stays_with_it():
 
 
 def test_a_model_that_cannot_be_cut_is_refused_with_the_reason():
-    with pytest.raises(UnsupportedError, match="too small to be spread over a, b, c: b gets no part"):
+    with pytest.raises(UnsupportedError, match="too small to be split over a, b, c: b would get no part"):
         several_devices.device_map(Model(0), ["a", "b", "c"])
-    with pytest.raises(UnsupportedError, match="Linear does not declare where it may be split"):
+    with pytest.raises(UnsupportedError, match="Linear does not declare where it can be split"):
         several_devices.device_map(torch.nn.Linear(2, 2), ["a", "b"])
 
 
@@ -167,14 +167,14 @@ def test_a_batch_is_shared_as_evenly_as_can_be(batch_size, expected):
 
 def test_a_batch_below_the_number_of_devices_cannot_be_split():
     point = Point(batch_size=1, sequence_length=8)
-    assert "take --batch-sizes from 2" in several_devices.why_not_point(cell_of("tiny-bert", "replicas"), point)
+    assert "use --batch-sizes of 2 or more" in several_devices.why_not_point(cell_of("tiny-bert", "replicas"), point)
     assert several_devices.why_not_point(cell_of("tiny-bert", "sharded"), point) is None
     assert several_devices.why_not_point(cell_of("tiny-bert", None, GPUS[0]), point) is None
     assert [several_devices.copies(cell_of("tiny-bert", placement)) for placement in ("replicas", "sharded")] == [2, 1]
 
 
 def test_rows_that_belong_together_are_not_split_but_may_be_spread():
-    with pytest.raises(UnsupportedError, match="the rows of vision-text belong together: take --placement sharded"):
+    with pytest.raises(UnsupportedError, match="the rows of vision-text depend on each other: use --placement sharded"):
         PLUGIN.mode(BOTH, resolve("tiny-clip"), {})
     assert PLUGIN.mode(BOTH, resolve("tiny-clip"), {"placement": "sharded"})["placement"] == "sharded"
 
@@ -191,7 +191,7 @@ def test_a_placement_is_for_several_devices_and_for_runtimes_that_have_it():
 
 def test_quantized_models_are_not_put_on_several_devices():
     assert PLUGIN.supports(BOTH, resolve("tiny-bert"), "int8") == (
-        "several devices run float32, tf32, bfloat16, float16, not int8"
+        "several devices support float32, tf32, bfloat16, float16, not int8"
     )
     assert PLUGIN.supports(BOTH, resolve("tiny-bert"), "float16") is None
 

@@ -209,7 +209,7 @@ def test_what_is_not_seen_of_modules_is_said(profiles):
     assert "The compiler made 2 graphs of the model, with 1 break between them" in said
     assert "Compilation took 12 s beforehand and is not part of the profile." in said
     assert "use --rebuild always to export the model again" in text(details={"matched_share": 0.0})
-    assert "only 40% could be matched" in text(details={"matched_share": 0.4})
+    assert "Only 40% of the time in operators could be matched" in text(details={"matched_share": 0.4})
 
 
 def test_the_trace_obeys_the_trace_event_format_event_by_event(profiles):
@@ -292,7 +292,7 @@ def test_compare_names_the_planted_slow_layer_and_the_module_in_it(database, cap
     arguments = ["--profile", "tag.version=1", "tag.version=2", "--db-path", str(database)]
     assert compare.main(arguments) == 0
     text = capsys.readouterr().out
-    assert f"layers.{SLOW} takes +" in text.replace("\n", " ")
+    assert f"layers.{SLOW} changed by +" in text.replace("\n", " ")
     assert compare.main([*arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     first = found["outstanding"][0]

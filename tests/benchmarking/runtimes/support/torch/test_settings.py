@@ -94,7 +94,7 @@ def test_channels_last_lays_out_weights_and_images_and_gives_the_same_numbers(op
 def test_a_model_without_convolutions_has_no_memory_format():
     from benchmarking.runtimes.support.torch.model_loading import to_channels_last
 
-    with pytest.raises(UnsupportedError, match="Linear has no convolutions over images to lay out so"):
+    with pytest.raises(UnsupportedError, match="Linear has no convolutions over images"):
         to_channels_last(torch.nn.Linear(2, 2))
 
 
@@ -114,8 +114,8 @@ def test_switches_of_the_arithmetic_are_read_back_as_they_are():
 @pytest.mark.parametrize(
     ("value", "precision", "message"),
     [
-        ("1", "float32", "makes NVIDIA's libraries use TF32, whatever float32 asks for: unset NVIDIA_TF32_OVERRIDE"),
-        ("0", "tf32", "makes NVIDIA's libraries avoid TF32, whatever tf32 asks for"),
+        ("1", "float32", "makes NVIDIA's libraries use TF32, which conflicts with float32: unset NVIDIA_TF32_OVERRIDE"),
+        ("0", "tf32", "makes NVIDIA's libraries avoid TF32, which conflicts with tf32"),
         ("1", "tf32", None),
         ("0", "float32", None),
         ("1", "bfloat16", None),

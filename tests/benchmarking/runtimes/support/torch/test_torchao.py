@@ -30,14 +30,14 @@ def without(*absent):
     ("kind", "precision", "absent", "reason"),
     [
         ("cpu", "int8", (), None),
-        ("cpu", "int8", ("torchao",), "int8 needs torchao, which is not installed: pip install torchao"),
-        ("cuda", "int4", ("torchao",), "int4 needs torchao, which is not installed: pip install torchao"),
+        ("cpu", "int8", ("torchao",), "int8 needs torchao: pip install torchao"),
+        ("cuda", "int4", ("torchao",), "int4 needs torchao: pip install torchao"),
         ("cpu", "int4", ("mslk",), "needs mslk"),
         ("cpu", "int4", (), None),
         ("cuda", "int4", ("mslk",), None),
         ("mps", "int8", (), "not on mps"),
         ("rocm", "float8_e4m3", (), None),
-        ("cuda", "float8_e4m3", ("torchao",), "float8_e4m3 needs torchao, which is not installed: pip install torchao"),
+        ("cuda", "float8_e4m3", ("torchao",), "float8_e4m3 needs torchao: pip install torchao"),
         ("cpu", "float8_e4m3", (), "float8_e4m3 by torchao runs on cuda, rocm, not on cpu"),
         ("cpu", "float32", ("torchao", "mslk"), None),
     ],
@@ -54,15 +54,15 @@ def test_int8_on_gpus_is_for_the_runtime_that_compiles(kind):
     bert = resolve("tiny-bert")
     assert COMPILED.supports(device(kind), bert, "int8") is None
     why = PLUGIN.supports(device(kind), bert, "int8")
-    assert why.startswith("uncompiled, torchao's int8 product on a GPU prints its input at every call")
-    assert why.endswith("int8 runs there with torch.compile")
+    assert why.startswith("uncompiled, torchao's int8 product on a GPU synchronizes at every call")
+    assert why.endswith("use --runtime compiled for int8")
 
 
 def test_quantization_on_a_gpu_needs_its_bfloat16():
     turing = device("cuda", ("float32", "float16", "int8", "int4"))
     for precision in ("int8", "int4"):
         why = COMPILED.supports(turing, resolve("tiny-bert"), precision)
-        assert why == f"{precision} by torchao goes with bfloat16, which Test GPU does not have"
+        assert why == f"{precision} by torchao needs bfloat16, which Test GPU does not support"
 
 
 def test_torchaos_int8_product_still_has_the_faults_that_it_is_refused_for():
@@ -174,7 +174,7 @@ def test_a_method_that_a_precision_does_not_have_is_refused():
     mode = PLUGIN.mode(device("cpu"), resolve("tiny-bert"), {"quantization": "dynamic"})
     with pytest.raises(UsageError, match="quantization dynamic: float32 is not quantized"):
         PLUGIN.mode_at("float32", mode)
-    with pytest.raises(UsageError, match="'dynamic': runtime eager has weight-only at int4"):
+    with pytest.raises(UsageError, match="'dynamic': runtime eager supports weight-only at int4"):
         PLUGIN.mode_at("int4", mode)
     with pytest.raises(
         UsageError, match="quantization 'gptq': runtime eager has dynamic, weight-only, per-row, per-tensor"
