@@ -193,6 +193,8 @@ class Warehouse:
         """The warehouse in a file that messages call `name`; read-only unless `config` is for a writer."""
         read_only = config is not WRITER
         if file != MEMORY and not os.path.exists(file):
+            if os.path.islink(file):
+                raise StorageError(f"{name} is a link that leads to no file: remove it, or choose another path")
             raise StorageError(f"no database at {name}: create it with setup_benchmark_db --db-path {name}")
         with errors_naming(name, file):
             connection = connect(file, config, read_only=read_only, lock_timeout_s=lock_timeout_s, locked=False)

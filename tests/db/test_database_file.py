@@ -71,6 +71,14 @@ def test_a_folder_is_not_a_database(tmp_path):
 
 
 @posix_only
+def test_a_link_to_nothing_is_named_as_one(tmp_path):
+    (tmp_path / "a.duckdb").symlink_to("gone.duckdb")
+    for options in ({}, {"read_only": True}):
+        with pytest.raises(StorageError, match="is a link that leads to no file: remove it, or choose another path"):
+            Warehouse.open(tmp_path / "a.duckdb", **options)
+
+
+@posix_only
 def test_a_colon_in_a_path_names_no_extension(tmp_path, monkeypatch, row_counts):
     monkeypatch.chdir(tmp_path)
     with Warehouse.open("sqlite:a.duckdb") as warehouse:
