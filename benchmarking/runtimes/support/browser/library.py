@@ -11,10 +11,10 @@ import io
 import json
 import os
 import tarfile
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore
@@ -139,7 +139,7 @@ def _downloaded() -> bytes:
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:  # noqa: S310 - a web address, see above
             content: bytes = response.read(MAX_TARBALL_BYTES + 1)
-    except (urllib.error.URLError, TimeoutError) as error:
+    except (OSError, HTTPException) as error:
         raise _cannot(f"{url}: {getattr(error, 'reason', error)}") from error
     if len(content) > MAX_TARBALL_BYTES:
         raise _cannot(f"{url} is larger than {MAX_TARBALL_BYTES >> 20} MiB")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import http.client
 import http.server
 import io
 import sys
@@ -122,6 +123,16 @@ def test_an_unreachable_registry_is_a_reason(without_npm, monkeypatch, tmp_path)
 def test_a_registry_that_is_no_web_address_is_not_opened(without_npm, monkeypatch, tmp_path):
     monkeypatch.setenv("npm_config_registry", "file:///etc")
     with pytest.raises(BenchhouseError, match="the registry file:///etc is not an HTTP address"):
+        library.ensure_library(BuildStore(tmp_path), "if_needed")
+
+
+@pytest.mark.parametrize("error", [http.client.BadStatusLine("x"), ConnectionResetError(104, "reset")])
+def test_a_registry_that_breaks_off_is_one_line(without_npm, monkeypatch, tmp_path, error):
+    def urlopen(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(library.urllib.request, "urlopen", urlopen)
+    with pytest.raises(BenchhouseError, match="cannot fetch onnxruntime-web"):
         library.ensure_library(BuildStore(tmp_path), "if_needed")
 
 
