@@ -116,7 +116,7 @@ def update_changes(
     warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT, *, series: Sequence[str] | None = None
 ) -> SearchCounts:
     """Update the stored change points of one metric, for these series or for all with new results."""
-    stale = stale_series(warehouse, metric, parameters) if series is None else series
+    stale = warehouse.repeated(lambda: stale_series(warehouse, metric, parameters)) if series is None else series
     total = SearchCounts()
     for start in range(0, len(stale), BATCH):
         total += _search(warehouse, stale[start : start + BATCH], metric, parameters)
