@@ -203,8 +203,7 @@ def _performance(result: Result) -> dict[str, Any]:
     lengths = {"input_length": point.sequence_length, "output_length": point.new_tokens}
     return {
         "requests": {
-            "total": calls * point.batch_size,
-            "failures": 0,
+            **({"total": calls * point.batch_size, "failures": 0} if calls else {}),  # an importer may not know
             **{
                 name: {"units": "count", "mean": float(tokens), "min": tokens, "max": tokens}
                 for name, tokens in lengths.items()

@@ -164,3 +164,12 @@ def test_our_results_are_reports_that_are_read_and_written_again_the_same(make_r
     assert again.results[0].metrics["latency_median_ms"] == pytest.approx(run.results[0].metrics["latency_median_ms"])
     assert (again.results[0].point.sequence_length, again.results[0].point.new_tokens) == (32, 4)
     assert exported(again, output="again.yaml") == {"again.yaml": first}
+
+
+def test_a_number_of_requests_that_a_file_did_not_state_is_left_out(exported, written):
+    run = run_of(FIXTURES / "imports/onnxruntime_genai_benchmark/records.json")
+    assert {result.iterations for result in run.results} == {0}
+    for report in exported(run, output="reports").values():
+        assert "total" not in report["results"]["request_performance"]["aggregate"]["requests"]
+        (result,) = run_of(written(report)).results
+        assert (result.status, result.validity) == ("ok", "valid")
