@@ -49,6 +49,9 @@ LEAST = {0.5: 6, **TAIL_MIN_SAMPLES, 0.999: 1000}
 """Minimum number of requests for a percentile."""
 MOST_OF_CAPACITY = 0.5
 """Maximum share of the generator's capacity, above which its own queueing adds to the latencies."""
+LEAST_REUSED = 0.5
+"""Share of a prompt that must come from a cache for the request to count as a hit. A prompt that was sent before has
+more; all prompts share a start token, and in a chat the beginning of its template."""
 MOST_AT_ONCE = 0.1
 """Maximum share of responses that may arrive in a single chunk although they have several tokens."""
 OF_TOKENS = ("time_per_output_token", "inter_token_latency")
@@ -328,7 +331,8 @@ def about(
         if cached is not None and total
     ]
     if not may_cache and not traffic.may_hit_a_prefix:
-        found += prefix_cache_hit(sum(cached for cached, _ in pairs), sum(total for _, total in pairs))
+        reused = sum(cached for cached, total in pairs if cached >= LEAST_REUSED * total)
+        found += prefix_cache_hit(reused, sum(total for _, total in pairs))
     unlike = [
         (len(tokens), count)
         for tokens, count, error in zip(requests.token_ms, requests.tokens_out, requests.error, strict=True)

@@ -122,12 +122,16 @@ class ServerLoad:
 
     def _cached(self, done: Sequence[Requests], metrics: Mapping[str, Mapping[str, float]]) -> Sequence[Doubt]:
         """The doubt about prompts from a prefix cache by the server's own counters, where its replies do not say it."""
+        from benchmarking.load.results import LEAST_REUSED
+
         says_it = any(one is not None for requests in done for one in requests.cached_tokens)
         if says_it or self.traffic.may_hit_a_prefix:
             return ()
         for hits, prompts in CACHE_COUNTERS.items():
             if hits in metrics and prompts in metrics:
-                return prefix_cache_hit(metrics[hits]["change"], metrics[prompts]["change"])
+                cached, total = metrics[hits]["change"], metrics[prompts]["change"]
+                is_template = self.target.endpoint == "chat" and cached < LEAST_REUSED * total
+                return () if is_template else prefix_cache_hit(cached, total)
         return ()
 
     def run(

@@ -117,7 +117,9 @@ def test_the_generators_capacity_its_processors_and_the_servers_metrics_are_stor
     assert run.provenance.command[:3] == ("benchhouse", "load", "--url")  # as it is typed
 
 
-@pytest.mark.parametrize(("flags", "shares"), [((), [0.1]), (("--shared-prefix", "0.5"), [])])
+@pytest.mark.parametrize(
+    ("flags", "shares"), [((), [0.1]), (("--endpoint", "chat"), []), (("--shared-prefix", "0.5"), [])]
+)
 def test_a_prefix_cache_is_found_by_the_servers_counters_where_its_replies_say_nothing_of_it(
     flags, shares, monkeypatch
 ):

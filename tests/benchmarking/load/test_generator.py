@@ -206,8 +206,10 @@ def test_replies_that_come_at_once_are_invalid_since_they_say_nothing_of_single_
 
 def test_an_unexpected_prefix_cache_hit_and_a_short_output_are_doubts():
     level = Level(rate=10.0, number=30)
-    found = loaded(Script(cached=3, tokens=5), level)
+    found = loaded(Script(cached=5, tokens=5), level)
     assert {"prefix_cache_hit", "other_output_length"} <= kinds(result_of(TRAFFIC, level, [found]))
+    of_template = loaded(Script(cached=3), level)  # of 7 tokens
+    assert "prefix_cache_hit" not in kinds(result_of(TRAFFIC, level, [of_template]))
     shared = replace(TRAFFIC, shared_prefix=0.5)
     assert "prefix_cache_hit" not in kinds(result_of(shared, level, [found]))
 
