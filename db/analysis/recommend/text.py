@@ -94,7 +94,7 @@ def _title(workload: Workload, found: Recommendation, limits: Mapping[Quantity, 
     fitting = sum(one.fits for one in found.rated)
     total = len(found.rated)
     required = ", ".join(_limit(quantity, limit, unit) for quantity, limit in limits.items())
-    met = f"{fitting} of {total} meet {required}" if limits else f"{total} options, no limits"
+    met = f"{fitting} of {total} meet {required}" if limits else f"{total} option{'s' * (total != 1)}, no limits"
     return f"{workload.text}: {met}"
 
 
