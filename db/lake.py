@@ -271,6 +271,7 @@ def model() -> Iterator[DuckDB]:
     with confined() as connection:
         for step in migrate.migrations():
             connection.execute(step.sql)
+        connection.execute(migrate.comments())
         yield connection
 
 
@@ -387,6 +388,8 @@ def _upgrade(connection: DuckDB, name: str) -> None:
     with model() as wanted:
         for statement in lake_statements(wanted, present):
             connection.execute(statement)
+    if before > 0:
+        connection.execute(migrate.comments())
     connection.execute(migrate.view_definitions())
     now = datetime.now(UTC).replace(tzinfo=None)
     connection.execute(f"DELETE FROM {migrate.BOOKKEEPING}")

@@ -33,7 +33,8 @@ ORDER BY table_name, column_index
 REMADE = re.compile(r"^DROP TABLE old_(\w+);$", re.MULTILINE)
 """A table that a step recreates, with its comments."""
 
-COMMENT = re.compile(r"^COMMENT ON (?:TABLE|COLUMN) (\w+)[^']*'(?:[^']|'')*';\n", re.MULTILINE)
+COMMENT = re.compile(r"^COMMENT ON ((?:TABLE|COLUMN) (\w+)(?:\.\w+)?) IS '((?:[^']|'')*)';\n", re.MULTILINE)
+"""A comment: its target, the table of that, and its text."""
 
 COMMENTED = ("benchmark_results", "benchmark_runs", "hardware_info", "raw_benchmark_data")
 """Tables whose column comments the views inherit; the first table that has the column wins."""
@@ -64,8 +65,14 @@ def migrations() -> tuple[Migration, ...]:
 
 @cache
 def views() -> Migration:
-    """The SQL of all views."""
-    return Migration(version=VIEWS_VERSION, name="views", sql="\n".join(_sql_files("views").values()))
+    """The SQL of all views, and of the comments on tables."""
+    return Migration(version=VIEWS_VERSION, name="views", sql="\n".join((*_sql_files("views").values(), comments())))
+
+
+@cache
+def comments() -> str:
+    """SQL of comments on tables and columns that are newer than those of the migrations."""
+    return (files("db.schema") / "comments.sql").read_text(encoding="utf-8")
 
 
 @cache
@@ -178,10 +185,11 @@ def _apply(connection: Connection, step: Migration, later: Sequence[Migration] =
 
 
 def _without_lost_comments(sql: str, later: Sequence[Migration]) -> str:
-    """The SQL without comments on tables that later steps recreate, which took a third of the time of a new
-    database."""
+    """The SQL without comments on tables that later steps recreate, and without those that `comments` replaces: they
+    took a third of the time of a new database."""
     remade = {table for step in later for table in REMADE.findall(step.sql)}
-    return COMMENT.sub(lambda found: "" if found[1] in remade else found[0], sql)
+    newer = {target for target, _, _ in COMMENT.findall(comments())}
+    return COMMENT.sub(lambda found: "" if found[2] in remade or found[1] in newer else found[0], sql)
 
 
 def _replace_views(connection: Connection) -> None:
@@ -192,7 +200,7 @@ def _replace_views(connection: Connection) -> None:
 
 
 def create_views(connection: Connection) -> None:
-    """Create the views in the current database, with their comments, inside the caller's transaction."""
+    """Create the views in the current database, with all comments, inside the caller's transaction."""
     drop_views(connection)
     connection.execute(views().sql)
     _inherit_comments(connection)

@@ -128,6 +128,17 @@ def test_every_table_view_and_column_has_a_comment(warehouse):
     assert silent.dicts() == []
 
 
+def test_newer_comments_replace_those_of_the_migrations(connection):
+    make_version(connection, migrate.latest_version())
+    assert migrate.migrate(connection, "a")
+    tables = "SELECT 'TABLE ' || table_name, comment FROM duckdb_tables()"
+    columns = "SELECT concat('COLUMN ', table_name, '.', column_name), comment FROM duckdb_columns()"
+    stored = dict(connection.execute(f"{tables} UNION ALL {columns}").fetchall())
+    newer = {target: text.replace("''", "'") for target, _, text in migrate.COMMENT.findall(migrate.comments())}
+    assert len(newer) == migrate.comments().count("COMMENT ON ") > 100
+    assert {target: stored.get(target) for target in newer} == newer
+
+
 @pytest.mark.parametrize(
     ("ending", "unit"), [("_ms", " ms"), ("_s", "econds|in s|Time"), ("_mb", " MB"), ("_j_per_call", " J")]
 )
