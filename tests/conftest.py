@@ -20,9 +20,11 @@ from db.files import make_folder, publish, temporary_sibling
 from db.warehouse import Warehouse
 from tests.helpers import records
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As a shell starts what it runs in the background: the programs under test would inherit it, and go on.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Shells ignore SIGINT in what they run in the background, and nohup ignores SIGHUP: the programs under test would
+# inherit that and go on.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (getattr(signal, "SIGHUP", None), signal.SIG_DFL)):
+    if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 # Several processes of tests share the processors: a thread that waits by spinning takes them from the one it waits for,
 # and tests of small models take five times as long. To be set before torch is imported, here and in every child.

@@ -134,7 +134,7 @@ def test_an_interruption_keeps_what_was_measured_and_resume_goes_on(tmp_path):
     code, err = finish(process)
     before = kept(folder)
     assert code == 130
-    assert f"of {POINTS} points measured: saved; run_hardware_benchmark --resume --output-dir benchmark_results " in err
+    assert f"of {POINTS} points measured: saved; continue with run_hardware_benchmark --resume --output-dir benchmark_results " in err
     assert before
     assert finish(start("--resume"))[0] == 0
     after = kept(folder)
@@ -174,10 +174,10 @@ def test_sigterm_and_sighup_end_a_run_as_ctrl_c_does_and_the_advised_command_goe
     code, err = finish(process)
     before = kept(folder)
     assert code == 128 + number
-    assert "points measured: saved; run_hardware_benchmark --resume" in err
+    assert "points measured: saved; continue with run_hardware_benchmark --resume" in err
     assert err.endswith("run_hardware_benchmark: interrupted\n")
     assert left() == []
-    resume = shlex.split(err.split("saved; run_hardware_benchmark ")[1].split(" continues")[0])
+    resume = shlex.split(err.split("saved; continue with run_hardware_benchmark ")[1].splitlines()[0])
     assert finish(start(*resume)) == (0, "")
     after = kept(folder)
     assert all(after[name] == values for name, values in before.items())

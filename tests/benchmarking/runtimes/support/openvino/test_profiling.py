@@ -107,13 +107,17 @@ def test_what_openvino_makes_of_operations_belongs_to_their_modules_and_fits_in_
     marks = {"model": marked(model, "model", origins)}
     compiled = core.compile_model(model, "CPU", {"PERF_COUNT": True, "INFERENCE_NUM_THREADS": 1})
     calls = {"model": compiled}, {"model": GRAPH}, marks
-    profiler = OpenVinoProfiler(*calls, lambda runner: Calls(runner, [2000, 2000]), origins)
-    profiler.run(is_kept=False)
-    began = time.perf_counter()
-    for _ in range(3):
-        profiler.run()
-    elapsed_ms = 1e3 * (time.perf_counter() - began)
-    found = profiler.breakdown()
+    for _ in range(5):  # until no other program takes most of the calls' time
+        profiler = OpenVinoProfiler(*calls, lambda runner: Calls(runner, [2000, 2000]), origins)
+        profiler.run(is_kept=False)
+        began = time.perf_counter()
+        for _ in range(3):
+            profiler.run()
+        elapsed_ms = 1e3 * (time.perf_counter() - began)
+        found = profiler.breakdown()
+        in_nodes = sum(one.exclusive_ms for one in found.operators)
+        if in_nodes > 0.3 * found.host_ms:
+            break
     modules = {one.operator: one.module for one in found.operators}
     assert modules["MVN"] == "layer.0.norm"
     assert modules["FullyConnected"] == "layer.0.dense"
@@ -121,6 +125,5 @@ def test_what_openvino_makes_of_operations_belongs_to_their_modules_and_fits_in_
     assert found.details["matched_share"] == pytest.approx(1)
     products = sum(one.calls for one in found.operators if one.operator == "FullyConnected")
     assert products == 4
-    in_nodes = sum(one.exclusive_ms for one in found.operators)
     assert 0.3 * found.host_ms < in_nodes <= found.host_ms <= elapsed_ms / 3
     assert sum(one.exclusive_ms for one in found.modules) == pytest.approx(found.host_ms, rel=0.001)
