@@ -235,7 +235,7 @@ def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     finished = sum(cell.run_file is not None for cell in batch.cells)
     words = [NAME, "--resume", "--output-dir", str(batch.folder), *_needed_again(batch.manifest, arguments)]
     words += again(arguments)
-    kept = f"saved; {shlex.join(words)} continues from here"
+    kept = f"saved; continue with {shlex.join(words)}"
     note(f"{finished} of {len(batch.cells)} cells finished: {'not saved (--no-save)' if arguments.no_save else kept}")
 
 

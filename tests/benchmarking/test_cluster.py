@@ -125,7 +125,8 @@ def test_no_point_is_lost_or_measured_twice_when_coordinators_and_workers_are_ki
     wait_for_a_point()
     batch.send_signal(signal.SIGINT)
     assert batch.wait(20) == 130
-    assert f"--resume --output-dir {cluster.folder / 'runs'} --cluster {cluster.address} continues" in cluster.said()
+    resume = f"--resume --output-dir {cluster.folder / 'runs'} --cluster {cluster.address}"
+    assert f"saved; continue with batch_benchmark {resume}" in cluster.said()
     batch = cluster.resumed()
     wait_for_a_point()
     first.send_signal(signal.SIGSTOP)

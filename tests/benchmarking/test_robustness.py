@@ -134,7 +134,8 @@ def test_an_interruption_keeps_what_was_measured_and_resume_goes_on(tmp_path):
     code, err = finish(process)
     before = kept(folder)
     assert code == 130
-    assert f"of {POINTS} points measured: saved; continue with run_hardware_benchmark --resume --output-dir benchmark_results " in err
+    advice = "continue with run_hardware_benchmark --resume --output-dir benchmark_results"
+    assert f"of {POINTS} points measured: saved; {advice}\n" in err
     assert before
     assert finish(start("--resume"))[0] == 0
     after = kept(folder)

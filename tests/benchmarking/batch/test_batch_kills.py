@@ -125,7 +125,7 @@ def test_a_batch_ends_at_sigterm_as_at_ctrl_c_and_leaves_no_process(tmp_path):
     code, _, err = finish(process)
     before = settled(folder)
     assert code == 143
-    assert "cells finished: saved; batch_benchmark --resume --output-dir benchmark_results continues" in err
+    assert "cells finished: saved; continue with batch_benchmark --resume --output-dir benchmark_results" in err
     assert json.loads((folder / "benchmark_summary.json").read_text())["status"] == "interrupted"
     assert psutil.wait_procs(own, timeout=10)[1] == []
     assert finish(start("--resume", "--output-dir", "benchmark_results"))[0] == 0
@@ -142,7 +142,7 @@ def test_an_interrupted_batch_says_how_to_go_on_and_either_command_does(tmp_path
     process.send_signal(signal.SIGINT)
     code, _, err = finish(process)
     assert code == 130
-    assert "0 of 2 cells finished: saved; batch_benchmark --resume --output-dir benchmark_results continues" in err
+    assert "0 of 2 cells finished: saved; continue with batch_benchmark --resume --output-dir benchmark_results" in err
     summary = json.loads((folder / "benchmark_summary.json").read_text())
     assert summary["status"] == "interrupted"
     begun = len(spool.unfinished(folder))
