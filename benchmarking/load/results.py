@@ -340,9 +340,9 @@ def about(
     ]
     if unlike:
         at_once = sum(chunks == 1 for chunks, _ in unlike)
-        kind = "whole_replies" if at_once >= MOST_AT_ONCE * sum(one is None for one in requests.error) else None
-        kind = kind or "chunks_not_tokens"
-        found.append(doubt(kind, requests=len(unlike), at_once=at_once, chunks=unlike[0][0], tokens=unlike[0][1]))
+        evidence = {"requests": len(unlike), "at_once": at_once, "chunks": unlike[0][0], "tokens": unlike[0][1]}
+        is_whole = at_once >= MOST_AT_ONCE * sum(one is None for one in requests.error)
+        found.append(doubt("whole_replies", **evidence) if is_whole else doubt("chunks_not_tokens", **evidence))
     asked = traffic.lengths_out.fixed if traffic.file is None else None
     short = [count for count in requests.tokens_out if count is not None and asked is not None and count != asked]
     if short:
