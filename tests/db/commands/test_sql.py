@@ -75,9 +75,7 @@ def test_answers_have_the_requested_format(sql, mode, answer):
 def test_columns_come_with_their_meaning(sql):
     code, out, _ = sql("FROM columns_of('series_alias');")
     assert code == 0
-    assert out.startswith(
-        "column_name,data_type,meaning\nseries_id,VARCHAR,The series that is to be read as another one."
-    )
+    assert out.startswith("column_name,data_type,meaning\nseries_id,VARCHAR,The series that is read as another one.")
 
 
 def test_every_example_is_answered(sql):
