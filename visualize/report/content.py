@@ -362,7 +362,9 @@ def _state(run: Row) -> str | None:
 
 
 def _word(value: Any) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def _software(runs: Sequence[Row]) -> tuple[tuple[str, str], ...]:

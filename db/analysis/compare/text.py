@@ -15,6 +15,8 @@ from db.analysis.compare.comparison import Comparison, Finding, Side, Single
 from db.analysis.compare.judging import CONFIDENCE, MAX_Q, MIN_CHANGE, Scope
 from db.values import doubt_word, heading, optional_number, percent_change
 
+MOST_DETECTABLE = 10.0
+"""Above it, results are too noisy for the figure to mean anything."""
 MAX_NAMES = 8
 """Maximum points listed in a note; the rest are counted."""
 CHANGED = ("slower", "faster", "worse", "better", "more", "less")
@@ -122,7 +124,10 @@ def _interval(finding: Finding) -> str | None:
 
 
 def _detectable(finding: Finding) -> str | None:
-    return None if finding.judgement.detectable is None else f"{finding.judgement.detectable:.1%}"
+    smallest = finding.judgement.detectable
+    if smallest is None:
+        return None
+    return f"{smallest:.1%}" if smallest < MOST_DETECTABLE else f"> {MOST_DETECTABLE:.0%}"
 
 
 def _doubts(finding: Finding) -> str:

@@ -426,6 +426,16 @@ def test_differing_code_and_versions_are_reported(store, sides):
     assert "torch: 2.13.0 / 2.14.0" in comparison_text(sides())
 
 
+def test_a_detectable_change_beyond_use_is_no_figure(store, sides):
+    store("a", batch_sizes=(1,), sequence_lengths=(32,))
+    store("b", batch_sizes=(1,), sequence_lengths=(32,))
+    found = sides()
+    (finding,) = found.findings
+    noisy = replace(finding, judgement=replace(finding.judgement, detectable=2.7e11))
+    assert "> 1000%" in comparison_text(replace(found, findings=(noisy,)))
+    assert "> 1000%" not in comparison_text(found)
+
+
 def test_markdown_of_a_hostile_name_is_text(store, sides):
     name = "evil|<img src=x>\n`@team` [x](http://x)\x1b[31m"
     one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
