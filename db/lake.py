@@ -245,6 +245,8 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
     Raises StorageError for a missing lake (unless `create`) and for a missing extension; LockedError.
     """
     place = lake.place
+    if place.data_path is not None and "://" in place.data_path:
+        _store_scheme(place, place.data_path)
 
     def attach(connection: DuckDB) -> list[str]:
         return _attach(connection, lake, read_only=read_only, create=create)
@@ -489,14 +491,20 @@ def _data_folder(connection: DuckDB, place: LakePlace, *, read_only: bool) -> st
     return folder
 
 
+def _store_scheme(place: LakePlace, data: str) -> str:
+    """The kind of object store that the data are in. Raises StorageError for an unknown one."""
+    scheme = data.partition("://")[0]
+    if scheme not in STORES:
+        raise StorageError(f"{place.name}: {scheme}:// is not an object store: expected one of {', '.join(STORES)}")
+    return scheme
+
+
 def _open_store(connection: DuckDB, place: LakePlace, data: str) -> None:
     """Load the extension for an object store, with credentials from the environment or stored in DuckDB.
 
     Raises StorageError without credentials.
     """
-    scheme = data.partition("://")[0]
-    if scheme not in STORES:
-        raise StorageError(f"{place.name}: {scheme}:// is not an object store: expected one of {', '.join(STORES)}")
+    scheme = _store_scheme(place, data)
     extension, kind = STORES[scheme]
     package = f"duckdb_extension_{extension}"
     load_extension(connection, extension, package, f"pip install {package.replace('_', '-')}=={duckdb_version()}")
