@@ -1,22 +1,25 @@
 """llm-d's Benchmark Report 0.2: a YAML report for each result on text, with times in seconds.
 
 A call is a batch of simultaneous requests, so the batch size is part of the report's concurrency. Results that were
-imported from such a report are written unchanged.
+imported from such a report are written unchanged. The user is notified of everything else that a report cannot hold.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.codec import canonical_hash, to_json
-from benchmarking.core.records import Result, Run
+from benchmarking.core.doubts import FAILED, SOME_FAILED
+from benchmarking.core.records import LOOP, REQUEST_RATE, Requests, Result, Run
 from db.exporters.support.exporting import ExportRequest, Tables, folder_output, text_output
-from db.exporters.support.selected_runs import RunResult, Scope, selected_runs, supported_results, values
+from db.exporters.support.report_times import Numbers, latencies, lengths
+from db.exporters.support.selected_runs import RunResult, Scope, selected_runs, supported_results
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -24,23 +27,73 @@ if TYPE_CHECKING:
 NAME = "benchmark_report"
 VERSION = "0.2"
 COMPONENT_VERSION = "0.0.1"
-MS_PER_S = 1000
 INFINITY = ".inf"
 """Value of an unlimited concurrency in a kept report."""
-STATISTICS = {"mean": "mean", "std": "stddev", "min": "min", "median": "p50"} | {
-    name: name for name in ("p25", "p75", "p90", "p95", "p99", "max")
+UNKNOWN_LENGTH = {"distribution": "other", "value": 0}
+"""llm-d's own words for an input length that is not known, which a report has to state."""
+UNIFORM, NORMAL = re.compile(r"uniform:(\d+)-(\d+)"), re.compile(r"normal:(\d+)\+-(\d+)")
+"""Random lengths of our loads, as in the mode of their runs."""
+INPUT_MEAN = "input_tokens_mean"
+"""Axis of imported loads whose requests differ in length."""
+INPUT_LENGTH = ("input_sequence_length", "prompt_token_count", "input_tokens")
+OUTPUT_LENGTH = ("output_sequence_length", "output_token_count", "output_tokens")
+"""The names that tools have for the lengths."""
+RATES = {
+    "input_token_rate": ("tokens/s", ("input_tokens_per_sec", "prompt_tokens_per_second_mean")),
+    "output_token_rate": ("tokens/s", ("throughput_tokens_per_sec",)),
+    "total_token_rate": ("tokens/s", ("total_tokens_per_sec", "tokens_per_second_mean")),
+    "request_rate": ("queries/s", ("throughput_samples_per_sec",)),
 }
-"""Our name -> its name."""
-TIMES = {
-    "time_to_first_token": ({"p50": "time_to_first_token_ms"}, "s", "time_to_first_token"),
-    "time_per_output_token": ({"p50": "time_per_output_token_ms"}, "s/token", "time_per_output_token"),
-    "request_latency": (
-        {its: f"latency_{ours}_ms" for ours, its in STATISTICS.items()},
-        "s",
-        "latency_wall",
-    ),
-}
-"""Its metric -> its statistics by our columns, its unit, and our raw samples."""
+"""Its rate -> its unit, and the metrics that may have its mean."""
+MEANS = """
+SELECT result_id, metric, sum(sample_count * mean) / sum(sample_count) AS mean
+FROM raw_benchmark_data JOIN chosen USING (result_id) WHERE phase = 'measure' AND unit = 'ms'
+GROUP BY ALL HAVING bool_or(compacted_at IS NOT NULL)
+"""
+"""The means of raw samples that were compacted."""
+SHOWN = 3
+"""Names in a note of what was left out."""
+
+
+@dataclass(slots=True)
+class _Lost:
+    """What the reports do not contain, for the notes to the user."""
+
+    without_mean: dict[str, int] = field(default_factory=dict)
+    """Latency -> number of results."""
+    without_total: int = 0
+    """Results with statistics of their lengths, but no number of requests."""
+    metrics: dict[str, None] = field(default_factory=dict)
+    """Names of the metrics without a field, in order."""
+    results: int = 0
+    with_raw: int = 0
+    """Results with raw samples or requests."""
+
+    def add(self, numbers: Numbers) -> None:
+        """Count the metrics of a result that are in no field, and its raw samples."""
+        self.metrics |= dict.fromkeys(numbers.others)
+        self.results += 1
+        self.with_raw += bool(numbers.result.samples or numbers.result.requests)
+
+    def lines(self) -> Iterator[str]:
+        """The notes."""
+        for name, count in self.without_mean.items():
+            yield f"left out: {name} of {_results(count)}: no mean, which a report requires"
+        if self.without_total:
+            found = _results(self.without_total)
+            yield f"left out: statistics of the lengths of {found}: no number of requests, which a report requires"
+        if names := list(self.metrics):
+            shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+            yield (
+                f"left out: {len(names)} metric{'s' * (len(names) > 1)} of {_results(self.results)}: a report has no "
+                f"field for {'them' if len(names) > 1 else 'it'} ({shown})"
+            )
+        if self.with_raw:
+            yield f"left out: raw samples and single requests of {_results(self.with_raw)}: a report has statistics"
+
+
+def _results(count: int) -> str:
+    return f"{count} result{'s' * (count > 1)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +105,18 @@ class BenchmarkReportExporter:
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
-        runs = (stored.run for stored in selected_runs(Scope(warehouse, request.selection)))
-        found = {one.result.result_id: _report(one) for one in supported_results(runs, _why_not, request)}
+        scope = Scope(warehouse, request.selection)
+        means: dict[str, dict[str, float]] = {}
+        for row in scope.read(MEANS).dicts():
+            means.setdefault(row["result_id"], {})[row["metric"]] = row["mean"]
+        lost = _Lost()
+        runs = (stored.run for stored in selected_runs(scope))
+        found = {
+            one.result.result_id: _report(one, Numbers(one.result, means.get(one.result.result_id, {})), lost)
+            for one in supported_results(runs, _why_not, request)
+        }
+        for line in lost.lines():
+            request.notify(line)
         if len(found) == 1:
             with text_output(request.output) as stream:
                 stream.writelines(map(_yaml, found.values()))
@@ -69,9 +132,14 @@ def _why_not(run: Run, result: Result) -> str | None:
         return None
     if result.status != "ok":
         return "not measured (failed, skipped or timed out)"
-    if result.metrics.get("latency_mean_ms") is None and not values(result, "latency_wall"):
-        return "no mean latency"
-    return None if result.point.sequence_length else "without text input"
+    return None if _is_text(run, result) else "without text input"
+
+
+def _is_text(run: Run, result: Result) -> bool:
+    """Whether the input has a length in tokens, or is a load of requests to a language model."""
+    if result.point.sequence_length or INPUT_MEAN in result.point.axes:
+        return True
+    return LOOP in run.cell.runtime_mode and (run.origin is not None or run.cell.device.type == "server")
 
 
 def _kept(run: Run) -> Mapping[str, Any] | None:
@@ -89,14 +157,17 @@ def _yaml(report: Mapping[str, Any]) -> str:
     return text
 
 
-def _report(one: RunResult) -> dict[str, Any]:
+def _report(one: RunResult, numbers: Numbers, lost: _Lost) -> dict[str, Any]:
     if (kept := _kept(one.run)) is not None:
         return _with_infinity(to_json(kept))
+    found = _lengths(one.result, numbers)
+    aggregate = {"requests": _requests(one.result, numbers, found, lost), **_performance(one, numbers, lost)}
+    lost.add(numbers)
     return {
         "version": VERSION,
         "run": _run(one),
-        "scenario": {"stack": [_engine(one)], "load": _load(one)},
-        "results": {"request_performance": {"aggregate": _performance(one.result)}},
+        "scenario": {"stack": [_engine(one)], "load": _load(one, found)},
+        "results": {"request_performance": {"aggregate": {name: part for name, part in aggregate.items() if part}}},
     }
 
 
@@ -144,34 +215,52 @@ def _engine(one: RunResult) -> dict[str, Any]:
         "standardized": {
             "kind": "inference_engine",
             "tool": cell.runtime,
-            "tool_version": origin.versions.get(cell.runtime) or f"benchhouse {origin.tool_version}",
+            "tool_version": origin.versions.get(cell.runtime) or _own_version(one.run) or "unknown",
             "role": "replica",
             "replicas": 1,
             "model": {"name": cell.workload.model_id},
             "accelerator": {
-                "model": cell.device.name or hardware.cpu_model or cell.device.type,
+                "model": cell.device.name or (None if _is_foreign(one.run) else hardware.cpu_model) or cell.device.type,
                 "count": cell.device.count,
-                "parallelism": {"tp": 1, "dp": 1, "ep": 1, "pp": 1},
+                "parallelism": {name: _parallel(one.run, name) for name in ("tp", "dp", "ep", "pp")},
             },
         },
         "native": {"config": {**config, "versions": dict(origin.versions)}},
     }
 
 
-def _load(one: RunResult) -> dict[str, Any]:
-    point, result = one.result.point, one.result
-    rate = point.axes.get("request_rate")
+def _is_foreign(run: Run) -> bool:
+    """Whether the engine did not run in our process: it was measured by another tool, or is a server."""
+    return run.origin is not None or run.cell.device.type == "server"
+
+
+def _own_version(run: Run) -> str | None:
+    return None if _is_foreign(run) else f"benchhouse {run.provenance.tool_version}"
+
+
+def _parallel(run: Run, name: str) -> int:
+    size = run.cell.runtime_mode.get(f"{name}_size")
+    return size if isinstance(size, int) and size >= 1 else 1
+
+
+def _load(one: RunResult, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    run, point, result = one.run, one.result.point, one.result
+    rate = point.axes.get(REQUEST_RATE)
     sizes = to_json(point)
+    outputs = _length(run, "lengths_out", point.new_tokens, found.get("output_length"))
     return {
         "metadata": {"schema_version": COMPONENT_VERSION, "cfg_id": canonical_hash(sizes)},
         "standardized": {
-            "tool": "benchhouse",
-            "tool_version": one.run.provenance.tool_version,
-            "source": "random",
-            "input_seq_len": {"distribution": "fixed", "value": point.sequence_length},
-            **({"output_seq_len": _fixed(point.new_tokens)} if point.new_tokens else {}),
+            "tool": "benchhouse" if run.origin is None else run.origin.format.replace("_", "-"),
+            "tool_version": run.provenance.tool_version if run.origin is None else run.origin.tool_version or "",
+            "source": _source(run),
+            "input_seq_len": _length(
+                run, "lengths_in", point.sequence_length, found.get("input_length"), point.axes.get(INPUT_MEAN)
+            )
+            or UNKNOWN_LENGTH,
+            **({"output_seq_len": outputs} if outputs else {}),
             **({"rate_qps": float(rate)} if rate else {}),
-            "concurrency": point.batch_size * (point.concurrency or 1),
+            **_concurrency(run, result),
         },
         "native": {
             "config": {
@@ -184,46 +273,100 @@ def _load(one: RunResult) -> dict[str, Any]:
     }
 
 
-def _fixed(tokens: int) -> dict[str, Any]:
-    return {"distribution": "fixed", "value": tokens}
+def _source(run: Run) -> str:
+    if run.origin is not None:
+        return "unknown"
+    return "sampled" if "traffic_file" in run.cell.runtime_mode else "random"
 
 
-def _performance(result: Result) -> dict[str, Any]:
-    point, metrics = result.point, result.metrics
-    calls = len(values(result, "latency_wall")) or result.iterations
-    latency = {name: times for name, of in TIMES.items() if (times := _times(result, *of)) is not None}
-    rates = {"request_rate": ("throughput_samples_per_sec", "queries/s")}
-    if point.new_tokens:
-        rates["output_token_rate"] = ("throughput_tokens_per_sec", "tokens/s")
-    throughput = {
-        name: {"units": unit, "mean": metrics[column]}
-        for name, (column, unit) in rates.items()
-        if metrics.get(column) is not None
-    }
-    lengths = {"input_length": point.sequence_length, "output_length": point.new_tokens}
+def _concurrency(run: Run, result: Result) -> dict[str, Any]:
+    """The limit of requests in flight, which may be infinite; empty if the file of another tool does not state it."""
+    doubts = {doubt.kind for doubt in result.doubts}
+    if "concurrency_not_stated" in doubts:
+        return {}
+    is_own_open = run.origin is None and run.cell.runtime_mode.get(LOOP) == "open"
+    if is_own_open or "concurrency_unlimited" in doubts:
+        return {"concurrency": math.inf}
+    return {"concurrency": result.point.batch_size * (result.point.concurrency or 1)}
+
+
+def _length(
+    run: Run, setting: str, fixed: int | None, measured: Mapping[str, Any] | None, mean: float | None = None
+) -> dict[str, Any]:
+    """The distribution of a length: as it was set, or as it was found; empty if it is unknown."""
+    if fixed:
+        return {"distribution": "fixed", "value": fixed}
+    text = str(run.cell.runtime_mode.get(setting))
+    if bounds := UNIFORM.fullmatch(text):
+        low, high = (int(one) for one in bounds.groups())
+        return {"distribution": "uniform", "value": (low + high) / 2, "min": low, "max": high}
+    if normal := NORMAL.fullmatch(text):
+        return {"distribution": "gaussian", "value": int(normal[1]), "std_dev": float(normal[2])}
+    if measured is None:
+        return {} if mean is None else {"distribution": "other", "value": mean}
+    ends = {name: int(measured[name]) for name in ("min", "max") if name in measured}
+    return {"distribution": "other", "value": measured["mean"], **ends}
+
+
+def _performance(one: RunResult, numbers: Numbers, lost: _Lost) -> dict[str, dict[str, Any]]:
+    """The latencies and rates of a result, each empty without a number."""
+    times, without_mean = latencies(numbers)
+    for name in without_mean:
+        lost.without_mean[name] = lost.without_mean.get(name, 0) + 1
+    rates = {name: (unit, numbers.first(metrics)) for name, (unit, metrics) in RATES.items()}
+    if not (one.result.point.new_tokens or LOOP in one.run.cell.runtime_mode) and not rates["input_token_rate"][1]:
+        rates["input_token_rate"] = rates.pop("output_token_rate")  # nothing is generated: the tokens are the input's
     return {
-        "requests": {
-            **({"total": calls * point.batch_size, "failures": 0} if calls else {}),  # an importer may not know
-            **{
-                name: {"units": "count", "mean": float(tokens), "min": tokens, "max": tokens}
-                for name, tokens in lengths.items()
-                if tokens
-            },
-        },
-        "latency": latency,
-        **({"throughput": throughput} if throughput else {}),
+        "latency": times,
+        "throughput": {name: {"units": unit, "mean": mean} for name, (unit, mean) in rates.items() if mean is not None},
     }
 
 
-def _times(result: Result, columns: Mapping[str, str], unit: str, samples: str) -> dict[str, Any] | None:
-    """The statistics of a time in seconds; None without a mean, which a report requires."""
-    stated = {its: result.metrics.get(column) for its, column in columns.items()}
-    if stated.get("mean") is None:
-        raw = values(result, samples)
-        if not raw:
-            return None
-        stated["mean"] = math.fsum(raw) / len(raw)
-    return {"units": unit, **{its: ms / MS_PER_S for its, ms in stated.items() if ms is not None}}
+def _lengths(result: Result, numbers: Numbers) -> dict[str, dict[str, Any]]:
+    """The statistics of the lengths that are known, by their name in a report."""
+    own, point = _own_requests(result), result.point
+    found = {
+        "input_length": lengths(numbers, point.sequence_length, _counts(own, "tokens_in"), INPUT_LENGTH),
+        "output_length": lengths(numbers, point.new_tokens, _counts(own, "tokens_out"), OUTPUT_LENGTH),
+    }
+    return {name: statistics for name, statistics in found.items() if statistics}
+
+
+def _requests(result: Result, numbers: Numbers, found: Mapping[str, Mapping[str, Any]], lost: _Lost) -> dict[str, Any]:
+    """The number of requests and their lengths; empty if the number is unknown, without which there is no length."""
+    total, failures = _total(result, numbers)
+    if total:
+        return {"total": total, "failures": failures, **found}
+    point = result.point
+    lost.without_total += ("input_length" in found and not point.sequence_length) or (
+        "output_length" in found and not point.new_tokens
+    )
+    return {}
+
+
+def _own_requests(result: Result) -> list[Requests]:
+    return [each for each in result.requests if each.phase == "measure"]
+
+
+def _counts(own: list[Requests], name: str) -> Iterator[int | None]:
+    """The tokens of the requests that succeeded, as the server counted them."""
+    for requests in own:
+        for count, error in zip(getattr(requests, name), requests.error, strict=True):
+            if error is None:
+                yield count
+
+
+def _total(result: Result, numbers: Numbers) -> tuple[int, int]:
+    """The number of requests and of failed ones; 0 if an imported file does not state it."""
+    if own := _own_requests(result):
+        numbers.first(["requests_sent"])
+        numbers.first(["requests_failed"])
+        return sum(map(len, own)), sum(error is not None for each in own for error in each.error)
+    timed = [one for one in result.samples if one.metric == "latency_wall" and one.phase == "measure"]
+    calls = sum(len(one.values) * one.inner_loops for one in timed) or result.iterations
+    stated = [doubt.evidence.get("failed_requests") for doubt in result.doubts if doubt.kind in (FAILED, SOME_FAILED)]
+    failed = sum(int(one) for one in stated if isinstance(one, int | float))
+    return (calls * result.point.batch_size + failed, failed) if calls else (0, 0)
 
 
 PLUGIN = BenchmarkReportExporter()

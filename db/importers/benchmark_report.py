@@ -25,7 +25,10 @@ PART = re.compile(r"inference-perf\.partial\.(stage_\d+)\.yaml")
 """Name of the part that inference-perf writes next to its own report of a stage."""
 INFINITY = ".inf"
 """Replaces infinity, which JSON does not have: a concurrency without a limit."""
-STATISTICS = ("mean", "min", "p25", "p50", "p75", "p90", "p95", "p99", "max")
+STATISTICS = (
+    *("mean", "mode", "stddev", "min", "p0p1", "p1", "p5", "p10"),
+    *("p25", "p50", "p75", "p90", "p95", "p99", "p99p9", "max"),
+)
 TIMES = (
     *("request_latency", "time_to_first_token", "time_per_output_token"),
     *("inter_token_latency", "normalized_time_per_output_token"),
@@ -147,16 +150,18 @@ def _result(top: Fields, settings: Fields) -> Result:
     total, failures = requests.whole("total"), requests.whole("failures") or 0
     incomplete = requests.whole("incomplete") or 0
     inputs, outputs = requests.section("input_length"), requests.section("output_length")
+    prompt_tokens, prompt_tokens_mean = _length(inputs, settings.section("input_seq_len"))
+    new_tokens, new_tokens_mean = _length(outputs, settings.section("output_seq_len"))
     return load_result(
         concurrency=None if settings.peek("concurrency") == INFINITY else settings.count("concurrency"),
         request_rate=settings.number("rate_qps", low=0),
-        prompt_tokens=_common(inputs),
-        prompt_tokens_mean=inputs.number("mean"),
-        new_tokens=_common(outputs),
+        prompt_tokens=prompt_tokens,
+        prompt_tokens_mean=prompt_tokens_mean,
+        new_tokens=new_tokens,
         requests=None if total is None else max(0, total - failures - incomplete),
         failed=failures + incomplete,
         sent=total,
-        metrics={"output_tokens_mean": outputs.number("mean")},
+        metrics={"output_tokens_mean": new_tokens_mean},
         stated=stated,
     )
 
@@ -171,10 +176,18 @@ def _times(name: str, times: Fields) -> dict[str, float]:
     return named(name, values, COLUMNS, TO_MS[unit])
 
 
-def _common(lengths: Fields) -> int | None:
-    """The length of all requests; None if they differ."""
-    least, most = lengths.number("min"), lengths.number("max")
-    return int(least) if least is not None and least == most and least >= 1 else None
+def _length(found: Fields, planned: Fields) -> tuple[int | None, float | None]:
+    """The length of all requests, None if they differ, and their mean: as found or, if it is not stated, as planned."""
+    mean = found.number("mean")
+    if mean is None:
+        value = planned.number("value", low=0) or None
+        return _whole(value) if planned.text("distribution") == "fixed" else None, value
+    least, most = found.number("min"), found.number("max")
+    return _whole(least) if least == most else None, mean
+
+
+def _whole(length: float | None) -> int | None:
+    return int(length) if length is not None and length >= 1 else None
 
 
 PLUGIN = Format(

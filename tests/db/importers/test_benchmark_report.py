@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import yaml
 
 from benchmarking.core.errors import FormatError
+from benchmarking.load.generator import Level
+from benchmarking.load.results import result_of
+from benchmarking.load.traffic import Lengths, Traffic
 from db.analysis.selection import Selection
+from db.commands.compact import main as compact
 from db.exporters.benchmark_report import PLUGIN as EXPORTER
 from db.exporters.support.exporting import ExportRequest
 from db.importers.benchmark_report import PLUGIN
 from db.importers.support.files import importer_for, read_file
 from db.warehouse import Warehouse
+from tests.helpers.load import make_load, make_requests
 from tests.helpers.paths import FIXTURES
 
 REPORT = FIXTURES / "imports/benchmark_report/benchmark_report_v0.2.yaml"
@@ -58,23 +64,25 @@ def written(tmp_path):
 
 @pytest.fixture
 def exported(tmp_path, empty_database):
-    """A function that stores runs and exports them: the reports, by file name."""
+    """A function that stores runs and exports them: the reports, by file name. `notes` are those of the last export."""
     database = tmp_path / "a.duckdb"
     database.write_bytes(empty_database.read_bytes())
 
-    def export(*runs, output):
+    def export(*runs, output, are_stored=False):
+        export.notes = []
         with Warehouse.open(database) as warehouse:
-            for run in runs:
+            for run in () if are_stored else runs:
                 warehouse.ingest(run)
             request = ExportRequest(
                 selection=Selection.parse(f"run={'|'.join(run.run_id for run in runs)}"),
                 output=tmp_path / output,
-                notify=lambda _: None,
+                notify=export.notes.append,
             )
             (made,) = EXPORTER.export(warehouse, request)
         files = [made] if made.is_file() else sorted(made.iterdir())
         return {path.name: yaml.safe_load(path.read_text()) for path in files}
 
+    export.database = database
     return export
 
 
@@ -170,6 +178,150 @@ def test_a_number_of_requests_that_a_file_did_not_state_is_left_out(exported, wr
     run = run_of(FIXTURES / "imports/onnxruntime_genai_benchmark/records.json")
     assert {result.iterations for result in run.results} == {0}
     for report in exported(run, output="reports").values():
-        assert "total" not in report["results"]["request_performance"]["aggregate"]["requests"]
+        assert "requests" not in report["results"]["request_performance"]["aggregate"]
         (result,) = run_of(written(report)).results
         assert (result.status, result.validity) == ("ok", "valid")
+        assert (result.point.sequence_length, result.point.new_tokens) == (128, 128)
+
+
+SENT = 400
+LATENCIES = tuple(
+    f"{name}_ms"
+    for name in (
+        *("latency_mean", "latency_median", "latency_p25", "latency_p90", "latency_p99", "latency_max"),
+        *("time_to_first_token", "time_to_first_token_p90", "time_to_first_token_p99"),
+        *("time_per_output_token", "time_per_output_token_p90", "time_per_output_token_p99"),
+        *("inter_token_latency_p50", "inter_token_latency_p90", "inter_token_latency_p99"),
+    )
+)
+
+
+def load(lengths_in="uniform:20-40"):
+    """A load of our own in an open loop at 10 requests/s, of which the last one failed."""
+    firsts = [at * 100 + 20 + at % 7 for at in range(SENT)]
+    gaps = [2 + at % 3 for at in range(SENT)]
+    fails = [at == SENT - 1 for at in range(SENT)]
+    requests = make_requests(
+        intended_ms=tuple(at * 100.0 for at in range(SENT)),
+        sent_ms=tuple(at * 100.0 for at in range(SENT)),
+        first_token_ms=tuple(None if bad else float(first) for bad, first in zip(fails, firsts, strict=True)),
+        token_ms=tuple(
+            () if bad else (float(first), float(first + gap), float(first + 3 * gap))
+            for bad, first, gap in zip(fails, firsts, gaps, strict=True)
+        ),
+        end_ms=tuple(float(first + 3 * gap) for first, gap in zip(firsts, gaps, strict=True)),
+        tokens_in=tuple(None if bad else 20 + at % 21 for at, bad in enumerate(fails)),
+        tokens_out=tuple(None if bad else 3 for bad in fails),
+        cached_tokens=(0,) * SENT,
+        error=tuple("http_503" if bad else None for bad in fails),
+        detail=(None,) * SENT,
+        meets_limits=(None,) * SENT,
+        conversation=(None,) * SENT,
+        turn=(None,) * SENT,
+    )
+    traffic = Traffic(lengths_in=Lengths(lengths_in), lengths_out=Lengths("3"))
+    run = make_load()
+    cell = replace(run.cell, runtime_mode=traffic.keys({}, is_open=True))
+    return replace(run, cell=cell, results=(result_of(traffic, Level(rate=10.0), [requests]),))
+
+
+def test_a_load_of_our_own_keeps_every_time_its_failures_and_its_lengths(exported, written):
+    run = load()
+    (report,) = exported(run, output="load.yaml").values()
+    aggregate = report["results"]["request_performance"]["aggregate"]
+    settings = report["scenario"]["load"]["standardized"]
+    assert (aggregate["requests"]["total"], aggregate["requests"]["failures"]) == (SENT, 1)
+    assert (settings["rate_qps"], settings["concurrency"]) == (10.0, math.inf)
+    assert settings["input_seq_len"] == {"distribution": "uniform", "value": 30.0, "min": 20, "max": 40}
+    assert (aggregate["requests"]["input_length"]["min"], aggregate["requests"]["input_length"]["max"]) == (20, 40)
+    for name in ("time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency"):
+        assert {"mean", "stddev", "min", "p25", "p50", "p75", "p90", "p95", "p99", "max"} < set(
+            aggregate["latency"][name]
+        )
+    assert aggregate["latency"]["time_to_first_token"]["max"] == 0.026
+    (first,), (again,) = run.results, run_of(written(report)).results
+    assert {name: again.metrics[name] for name in LATENCIES} == pytest.approx(
+        {name: first.metrics[name] for name in LATENCIES}
+    )
+    assert (again.point.new_tokens, again.point.axes) == (3, {"input_tokens_mean": 30, "request_rate": 10})
+    assert again.iterations == first.iterations == SENT - 1
+    *_, metrics, raw = exported.notes
+    assert "of 1 result: a report has no field for them (latency_mad_ms, " in metrics
+    assert raw == "left out: raw samples and single requests of 1 result: a report has statistics"
+
+
+def test_a_load_whose_samples_were_compacted_keeps_its_means(exported):
+    run = load()
+    (before,) = exported(run, output="before.yaml").values()
+    compact(["--raw-older-than", "1d", "--yes", "--db-path", str(exported.database)])
+    (after,) = exported(run, output="after.yaml", are_stored=True).values()
+    was, now = (one["results"]["request_performance"]["aggregate"]["latency"] for one in (before, after))
+    assert {name: each["mean"] for name, each in now.items()} == pytest.approx(
+        {name: each["mean"] for name, each in was.items()}
+    )
+    assert set(now["time_to_first_token"]) == {"units", "mean", "p50", "p90", "p95", "p99"}
+
+
+@pytest.mark.parametrize(
+    ("lengths_in", "planned"),
+    [
+        ("24", {"distribution": "fixed", "value": 24}),
+        ("normal:30+-5", {"distribution": "gaussian", "value": 30, "std_dev": 5.0}),
+    ],
+)
+def test_the_lengths_of_a_load_are_those_it_was_set_to(exported, lengths_in, planned):
+    (report,) = exported(load(lengths_in), output="load.yaml").values()
+    assert report["scenario"]["load"]["standardized"]["input_seq_len"] == planned
+
+
+def test_a_time_without_a_mean_is_left_out_and_noted(exported):
+    run = load()
+    (result,) = run.results
+    kept = tuple(one for one in result.samples if one.metric != "time_to_first_token")
+    (report,) = exported(replace(run, results=(replace(result, samples=kept),)), output="load.yaml").values()
+    latency = report["results"]["request_performance"]["aggregate"]["latency"]
+    assert list(latency) == ["time_per_output_token", "inter_token_latency", "request_latency"]
+    assert exported.notes[0] == "left out: time_to_first_token of 1 result: no mean, which a report requires"
+
+
+@pytest.mark.parametrize(
+    ("file", "means", "length"),
+    [
+        ("inference_perf/stage_1_lifecycle_metrics.json", (61.669, 11.265, 11.265), {"value": 135}),
+        ("guidellm/benchmarks.json", (62.390, 3.603, None), {"value": 14, "min": 13, "max": 16}),
+        ("vllm_bench_serve/appended.json", (34.5, 6.7, 6.814), {"value": 128}),
+    ],
+)
+def test_an_imported_load_without_a_fixed_length_keeps_its_times(exported, written, file, means, length):
+    path = read_file(FIXTURES / "imports" / file)
+    run = next(iter(importer_for(path).runs(path)))
+    before = run.results[0]
+    (first,) = exported(replace(run, results=(before,)), output="a.yaml").values()
+    latency = first["results"]["request_performance"]["aggregate"]["latency"]
+    names = ("time_to_first_token", "time_per_output_token", "inter_token_latency")
+    found = [latency[name]["mean"] * 1000 if name in latency else None for name in names]
+    assert found == [one if one is None else pytest.approx(one, abs=1e-3) for one in means]
+    assert first["scenario"]["load"]["standardized"]["input_seq_len"] == {"distribution": "other"} | length
+    (after,) = run_of(written(first)).results
+    assert after.point.axes.get("input_tokens_mean") == before.point.axes["input_tokens_mean"]
+    assert (after.point.new_tokens, after.iterations) == (before.point.new_tokens, before.iterations)
+    for name in ("time_to_first_token_ms", "time_per_output_token_ms", "throughput_tokens_per_sec"):
+        assert after.metrics[name] == pytest.approx(before.metrics[name])
+
+
+@pytest.mark.parametrize(
+    ("file", "first_ms", "each_ms"),
+    [
+        ("aiperf/profile_export_aiperf.json", 279.604, 2.920),
+        ("genai_perf/profile_export_genai_perf.json", 34.5, 6.7),
+        ("sglang_bench_serving/detailed.jsonl", 23.638, 3.572),
+        ("trtllm_bench/report.json", 200.0, 14.5),
+    ],
+)
+def test_the_means_of_other_tools_are_found_under_their_names(exported, file, first_ms, each_ms):
+    (report,) = exported(run_of(FIXTURES / "imports" / file), output="a.yaml").values()
+    latency = report["results"]["request_performance"]["aggregate"]["latency"]
+    each = latency.get("inter_token_latency") or latency["time_per_output_token"]
+    assert latency["time_to_first_token"]["mean"] * 1000 == pytest.approx(first_ms, abs=1e-3)
+    assert each["mean"] * 1000 == pytest.approx(each_ms, abs=1e-3)
+    assert {"p50", "p90", "p95", "p99"} <= set(latency["time_to_first_token"])
