@@ -244,7 +244,7 @@ def test_a_stored_run_is_compared_with_at_the_end(capfd, tmp_path, null_script, 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--interleave"], "add --compare-to"),
+        (["--interleave"], "--interleave requires --compare-to"),
         (["--compare-to", "latest"], "add --save"),
     ],
 )

@@ -255,9 +255,9 @@ def test_a_plan_with_code_or_a_device_of_another_machine_is_refused(tmp_path, or
     with pytest.raises(UnsupportedError, match="worker w has no device null as planned"):
         execution.accepted(order_plan(), site)
     site = execution.Site(name="w", devices=(order_plan().cell.device,), folder=tmp_path, named={}, say=print)
-    with pytest.raises(UsageError, match=r"worker w needs tiny-bert at /nowhere: there is no such folder"):
+    with pytest.raises(UsageError, match=r"worker w needs tiny-bert at /nowhere: no such folder, and not"):
         execution.accepted(order_plan(source="local", path="/nowhere"), site)
-    with pytest.raises(UsageError, match=r"worker w needs tiny-bert at /nowhere.onnx: there is no such folder"):
+    with pytest.raises(UsageError, match=r"worker w needs tiny-bert at /nowhere.onnx: no such folder, and not"):
         execution.accepted(order_plan(source="file", path="/nowhere.onnx"), site)
     (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 9}')
     with pytest.raises(UsageError, match=r"worker w: configuration of tiny-bert: expected \w+, found \w+:"):

@@ -111,7 +111,7 @@ def test_scripts_in_the_home_folder_are_looked_for_in_that_of_the_worker(monkeyp
     plan = planned_script("/home/there/lab/net.py")
     monkeypatch.setenv("HOME", "/home/there")
     check_read_plan(plan, {"scripts": scripts}, "the plan")
-    with pytest.raises(UsageError, match="it runs the script"):
+    with pytest.raises(UsageError, match="the plan would run the script"):
         check_read_plan(plan, {"scripts": "/home/me/lab/net.py"}, "the plan")
 
 

@@ -147,7 +147,7 @@ def test_the_python_api_profiles_texts_and_says_what_it_lacks(scripted, tmp_path
         profiling.print_summary()
     profile = profiling.profile_inference(["four words of text", "two more"], num_runs=2)
     assert (profile.point.batch_size, profile.point.sequence_length) == (2, 4)
-    assert "no tokenizer here" in profile.call.missing["tokenize"]
+    assert "the model's folder has no tokenizer" in profile.call.missing["tokenize"]
     profiling.print_summary()
     assert "tiny-bert on null" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["null_script.json"]  # nothing is written unasked

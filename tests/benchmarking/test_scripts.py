@@ -151,7 +151,7 @@ def test_a_keras_model_on_another_backend_is_refused_and_torch_models_next_to_it
     analysis = analysed(ScriptRequest(path=str(script)))
     for name in [name for name in sys.modules if name.partition(".")[0] == "keras"]:
         del sys.modules[name]
-    assert analysis.error == KERAS_ELSEWHERE.format(elsewhere="Layer of Keras, called in line 3, is on tensorflow")
+    assert analysis.error == KERAS_ELSEWHERE.format(elsewhere="Layer of Keras, called in line 3, uses tensorflow")
     assert [one.class_name for one in analysis.modules] == ["Linear"]
 
 

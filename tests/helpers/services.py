@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.helpers.sweeps import wait_for
@@ -146,6 +148,7 @@ def sshd(folder: Path, name: str) -> Iterator[Path]:
 def hosts(count: int, network: str = "10.213.77") -> Iterator[list[str]]:
     """Network namespaces on a bridge, whose own address is NETWORK.1: their names. Each has a link of its name."""
     need("ip", package="iproute2")
+    _remove_leftovers()
     names = [f"bench{number}-{os.getpid()}" for number in range(count)]
     bridge = f"bench-{os.getpid()}"
 
@@ -168,6 +171,15 @@ def hosts(count: int, network: str = "10.213.77") -> Iterator[list[str]]:
             for device in ("eth0", "lo"):
                 ip("-n", name, "link", "set", device, "up")
         yield names
+
+
+def _remove_leftovers() -> None:
+    """Remove the bridges and namespaces of tests that were killed: two bridges with one address lead nowhere."""
+    for name in (*os.listdir("/sys/class/net"), *(os.listdir("/run/netns") if os.path.isdir("/run/netns") else ())):
+        found = re.fullmatch(r"bench(\d*)-(\d+)", name)
+        if found and not psutil.pid_exists(int(found[2])):
+            kind = "netns" if os.path.exists(f"/run/netns/{name}") else "link"
+            subprocess.run(["ip", kind, "del", name], capture_output=True)
 
 
 def _answer(command: list[str], environment: dict[str, str]) -> str:
