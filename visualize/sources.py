@@ -22,9 +22,9 @@ from visualize.drawing.rows import CHOSEN, SELECTED, TABLES, Selection, bound
 NAMED = ("model_id", "device", "runtime", "precision")
 """The fields of a selection that are columns of benchmark_runs."""
 MEASURED = "($model IS NULL OR model_id = $model) AND task <> 'device-calibration'"
-"""The condition of a model's runs, without the calibration of devices, which is no model's."""
+"""The condition of a model's runs, without device calibrations, which belong to no model."""
 MOST_NAMED = 20
-"""Names in a message."""
+"""Maximum names in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +90,9 @@ def check(source: Source, selection: Selection) -> None:
 
 
 def chosen(source: Source, selection: Selection, words: Words) -> Selection:
-    """The selection, narrowed to the results that other commands' selections of the same words have.
+    """The selection, narrowed to the results that the words select, as in other commands.
 
-    Raises UsageError or StorageError with what there is when these are none.
+    Raises UsageError or StorageError, naming the existing values, if the selection is empty.
     """
     if not words.text:
         return selection
@@ -105,7 +105,7 @@ def chosen(source: Source, selection: Selection, words: Words) -> Selection:
 
 
 def has_results(source: Source, selection: Selection) -> bool:
-    """Whether there is any result, of any status, in the selection."""
+    """Whether the selection has any result, of any status."""
     chosen_too = "" if selection.results is None else f" AND {CHOSEN}"
     sql = f"SELECT 1 FROM {TABLES} WHERE {SELECTED}{chosen_too} LIMIT 1"  # noqa: S608 - values are bound
     return bool(source.warehouse.query(sql, bound(sql, selection)).dicts())
@@ -148,7 +148,7 @@ def _values(warehouse: Warehouse, column: str) -> list[str]:
 
 
 def _axis_values(warehouse: Warehouse, name: str, selection: Selection) -> str:
-    """The values of an axis of the grid that results have: "batch size 1, 4"."""
+    """The values of a grid axis among the results: "batch size 1, 4"."""
     column = quoted(name)
     sql = f"""
         SELECT DISTINCT {column} AS value FROM benchmark_results JOIN benchmark_runs USING (run_id)

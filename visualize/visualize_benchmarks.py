@@ -69,22 +69,22 @@ class Request:
 
     charts: tuple[str, ...]
     demanded: tuple[str, ...]
-    """Charts that were named: if one cannot be drawn, that is a failure and not just a note."""
+    """Charts requested by name; failing to draw one is an error rather than a note."""
     formats: tuple[ImageFormat, ...]
     theme: ThemeName
     selection: Selection
     words: Words
-    """The rest of the selection, as other commands take it."""
+    """The selection in the syntax shared by all commands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """Everything that was read. The source is closed then: no database stays open while drawing."""
+    """Everything that was read. The source is already closed: no database stays open while drawing."""
 
     rows: dict[str, list[Row]]
-    """By chart, of the charts that have any."""
+    """The rows of each chart that has any."""
     without_data: tuple[str, ...]
-    """The other charts, but those that were named."""
+    """The charts without rows, except those requested by name."""
     troubles: tuple[str, ...]
     """Files that could not be read, with the reasons."""
 
@@ -161,21 +161,20 @@ def _parser() -> Parser:
     charts.add_argument(
         "--baseline",
         metavar="NAME",
-        help="device, device type or name of a device that speed-ups of hardware refer to (default: the slowest)",
+        help="baseline of the hardware speed-up chart: a device, device type or name (default: the slowest)",
     )
     charts.add_argument(
         "--metric",
         default=DEFAULT_METRIC,
         metavar="COLUMN",
-        help="metric of charts over time, and of --compare: a column, or a number that a bench brought (default: "
-        "%(default)s)",
+        help="metric of charts over time and of --compare: a column, or a bench's own metric (default: %(default)s)",
     )
     charts.add_argument(
         "--list",
         "--list-charts",
         action="store_true",
         dest="list_charts",
-        help="the charts and what each needs",
+        help="list the charts and the data each needs",
     )
     _add_report_flags(parser.add_argument_group("report"))
     output = parser.add_argument_group("output")
@@ -227,7 +226,7 @@ def _add_selection_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_report_flags(group: argparse._ArgumentGroup) -> None:
-    """A report in the place of the charts' files."""
+    """Flags of a report, which is written instead of charts."""
     group.add_argument(
         "--report",
         metavar="FILE",
@@ -255,7 +254,7 @@ def _request(options: argparse.Namespace) -> Request:
     charts = [*default, *named] if with_model or not named else named
     if options.metric != DEFAULT_METRIC and not any(_chart(name).has_metric for name in charts):
         of_any = [name for name in known if _chart(name).has_metric]
-        raise UsageError(f"--metric is of {', '.join(of_any)}: add --chart {of_any[0]}")
+        raise UsageError(f"--metric applies to {', '.join(of_any)}: add --chart {of_any[0]}")
     return Request(
         charts=tuple(dict.fromkeys(charts)),
         demanded=tuple(named),
@@ -292,13 +291,13 @@ def _selection(options: argparse.Namespace) -> Selection:
 def _check(options: argparse.Namespace) -> None:
     """Check which options go together. Raises UsageError."""
     if options.compare is None and options.across:
-        raise UsageError("--across is of a comparison: add --compare A B")
+        raise UsageError("--across applies to comparisons: add --compare A B")
     if options.report is None:
         if options.compare is not None:
             raise UsageError("--compare is part of a report: add --report FILE.html, or use benchhouse compare")
         return
     if options.compare is None and options.metric != DEFAULT_METRIC:
-        raise UsageError("--metric is of charts over time, and in a report of a comparison: add --compare A B")
+        raise UsageError("--metric applies to charts over time and to comparisons: add --compare A B")
     if options.charts or options.architecture_comparison:
         raise UsageError("--report has its own charts: leave out --chart and --architecture-comparison")
     narrowed = [options.selection, *(getattr(options, name) for name in ("model_id", "device", "runtime", "precision"))]

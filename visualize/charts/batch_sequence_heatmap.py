@@ -60,7 +60,7 @@ class BatchSequenceHeatmap(ChartPlugin):
             if not drawn:
                 yield NotDrawn(what=what, why=words.nothing_to_draw(members))
             elif min(len(_sorted(drawn, name)) for name in ("batch_size", "sequence_length")) < 2:
-                yield NotDrawn(what=what, why="it takes two batch sizes and two sequence lengths")
+                yield NotDrawn(what=what, why="needs two batch sizes and two sequence lengths")
             else:
                 yield _drawing(key, members, drawn)
 

@@ -32,7 +32,7 @@ class FlameGraph(ProfileChart):
             if blocks:
                 yield _drawing(row, blocks)
             else:
-                yield NotDrawn(what=f"{self.title}: {row['model_id']}", why="the profile has no time of any module")
+                yield NotDrawn(what=f"{self.title}: {row['model_id']}", why="the profile has no module times")
 
 
 def _drawing(row: Row, blocks: Sequence[Block]) -> Drawing:

@@ -26,7 +26,7 @@ class LayerTimes(ProfileChart):
                 yield _drawing(row, found)
             else:
                 what = f"{self.title}: {row['model_id']} on {words.cell(row)}"
-                yield NotDrawn(what=what, why="its profile tells no layers apart; flame_graph shows what it tells")
+                yield NotDrawn(what=what, why="the profile does not distinguish layers; flame_graph shows its modules")
 
 
 def _drawing(row: Row, found: Mapping[str, list[Block]]) -> Drawing:

@@ -46,7 +46,7 @@ class LoadFrontier(ChartPlugin):
             if len(drawn) > 1:
                 yield _drawing(key, members, drawn)
             else:
-                why = "a single level makes no line" if drawn else words.nothing_to_draw(members)
+                why = "a line needs two levels" if drawn else words.nothing_to_draw(members)
                 yield NotDrawn(what=f"{self.title}: {key['model_id']}", why=why)
 
 

@@ -58,7 +58,7 @@ class ParetoFront(ChartPlugin):
             if not drawn:
                 yield NotDrawn(what=what, why=words.nothing_to_draw(members))
             elif len(drawn) < 2:
-                yield NotDrawn(what=what, why="a single point has nothing to be weighed against")
+                yield NotDrawn(what=what, why="a single point has nothing to compare it with")
             else:
                 yield _drawing(key, members, drawn)
 

@@ -1,4 +1,4 @@
-"""Stored profiles as pictures show them: the newest of each series, its modules nested, its layers, and the finding.
+"""Stored profiles prepared for charts: the newest of each series, its nested modules, its layers, and the finding.
 
 A part is as wide as the exclusive times of it and of all below it, so that every row of a flame graph adds up to the
 call. They are times of the accelerator where one computes, else of the host.
@@ -39,13 +39,13 @@ QUALIFY row_number() OVER (PARTITION BY run.series_id ORDER BY run.started_at DE
 ORDER BY run.model_id, run.device, run.runtime, run.precision, run.batch_size, run.started_at, run.profile_id
 """
 DETAILS = ("weights", "runtime_mode", "num_threads", "hardware_id")
-"""What tells the pictures of two profiles of one cell and point apart."""
+"""What distinguishes the pictures of two profiles of one cell and point."""
 LEAST_SHARE = 0.002
-"""Of a call: what takes less is too narrow to be seen."""
+"""Minimum share of a call; narrower parts would be invisible."""
 NOTABLE = 1.25
-"""Times the median layer: the slowest layer is a finding from there on."""
+"""The slowest layer is a finding from this multiple of the median layer on."""
 WORDS = {"feed_forward": "feed-forward", "mixer": "mixer (state space)", OTHER: "other"}
-NO_LAYER = "outside of layers"
+NO_LAYER = "outside layers"
 CALL = "the call"
 
 
@@ -227,7 +227,7 @@ def slowest(row: Row) -> str:
     if len(times) == 1 or not middle:
         return f"{row['model_id']}: layer {name} takes {number(times[name])} ms of a call"
     if times[name] >= NOTABLE * middle:
-        return f"{row['model_id']}: layer {name} takes {times[name] / middle:.1f} times the median layer"
+        return f"{row['model_id']}: layer {name} takes {times[name] / middle:.1f} times as long as the median layer"
     return (
         f"{row['model_id']}: {len(times)} layers take about the same time, "
         f"{number(min(times.values()))} to {number(times[name])} ms each"
@@ -235,7 +235,7 @@ def slowest(row: Row) -> str:
 
 
 def notes(row: Row) -> tuple[str, ...]:
-    """What a reader must know of every profile: it is slower than the model without the profiler."""
+    """What applies to every profile: the profiler slows the model down."""
     plain, profiled = row["latency_median_ms"], row["profiled_median_ms"]
     return (
         f"Means over {row['calls']} calls under {row['profiler']}, which slows a call from {number(plain)} to "

@@ -1,8 +1,8 @@
 """Shows the warehouse as web pages on this machine, until Ctrl-C.
 
-The pages read a copy of the database, so that they never make a measurement wait, and show what it stored at once. What
-somebody notes or triages on a page is stored in the database, unless --read-only forbids it.
-Only this machine can open them. With --host ADDRESS others can too, with the token that is then needed.
+The pages read a copy of the database, so measurements never wait for them; new results appear at once. Notes and triage
+entered on a page are stored in the database, unless --read-only is given.
+Only this machine can open the pages. With --host ADDRESS other machines can too, and then need a token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+if __package__ in (None, ""):  # run as a file: replace its folder on the path by the packages' folder
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, default_database, names, note, run_command
@@ -84,27 +84,30 @@ def _parser() -> Parser:
         "--port", type=_port, default=DEFAULT_PORT, metavar="N", help="port, 0 for a free one (default: %(default)s)"
     )
     server.add_argument(
-        "--host", default=LOOPBACK, metavar="ADDRESS", help="address to listen on (default: %(default)s, this machine)"
+        "--host",
+        default=LOOPBACK,
+        metavar="ADDRESS",
+        help="address to listen on (default: %(default)s, this machine only)",
     )
     server.add_argument(
         "--host-name",
         type=names,
         default=(),
         metavar="NAME,...",
-        help="further names under which browsers reach this machine (default: its own)",
+        help="further host names of this machine that browsers may use (default: its own name)",
     )
     server.add_argument(
         "--token",
         nargs="?",
         const="",
         metavar="TEXT",
-        help="secret that viewers need; without TEXT a new one, which is printed "
+        help="secret required of viewers; without TEXT, a new one is generated and printed "
         f"(default: ${TOKEN_NAMED_BY}, or none for this machine)",
     )
     server.add_argument(
         "--read-only",
         action="store_true",
-        help="pages without notes and triage: nothing in the database is changed",
+        help="disable notes and triage: pages never change the database",
     )
     return parser
 

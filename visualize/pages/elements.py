@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Tone = Literal["", "bad", "warn", "good", "muted"]
-"""How a cell is coloured. Its text says the same without the colour."""
+"""The colour of a cell. Its text states the same without the colour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A view with its parameters; the site that draws it knows the address."""
+    """A view with its parameters; the site knows the address."""
 
     view: str
     parameters: DataclassInstance
@@ -36,7 +36,7 @@ class Cell:
     link: Link | None = None
     tone: Tone = ""
     hint: str | None = None
-    """Shown when the pointer is on it; never the only place of a fact."""
+    """A tooltip; never the only place of a fact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Pages to choose from, which a site without forms links to."""
+    """Pages to choose from, as links in a site without forms."""
 
     title: str
     options: tuple[tuple[str, Link, bool], ...]
@@ -96,7 +96,7 @@ class Spark:
 WIDTH, HEIGHT = 120.0, 28.0
 EDGE = 2.0
 LEAST_RANGE = 0.1
-"""Of the middle: smaller variation is drawn nearly flat."""
+"""Share of the middle value; smaller variation is drawn nearly flat."""
 
 
 def spark(values: Sequence[float], unit: str) -> Spark | None:
@@ -150,7 +150,7 @@ def strip(
     scale: tuple[float, float] | None,
     table: Grid,
 ) -> Strip | None:
-    """The course of a reading, of which each value has its age in seconds; None without values."""
+    """A reading over time from its values and their ages in seconds; None without values."""
     if not values:
         return None
     span_s = max(ages_s[0], LEAST_SPAN_S)
@@ -181,7 +181,7 @@ def strip(
 
 
 def _around(low: float, high: float) -> tuple[float, float]:
-    """A scale with some room, in which small variation is drawn nearly flat."""
+    """A padded scale in which small variation is drawn nearly flat."""
     middle, half = (low + high) / 2, (high - low) / 2
     half = max(half * 1.1, abs(middle) * LEAST_RANGE / 2) or 1.0
     return max(0.0, middle - half) if low >= 0 else middle - half, middle + half
@@ -248,7 +248,7 @@ def headings(names: Iterable[str], numbers: Iterable[str] = ()) -> tuple[Heading
 
 
 def doubt_sentence(kind: str) -> str:
-    """What a doubt means and what to do."""
+    """What a doubt means and what to do about it."""
     return sentence(kind)
 
 

@@ -1,8 +1,8 @@
 """Pages as files: a site that is opened from disk or put on any web server.
 
-Asking for an address is asking for the page: the site begins with the pages of the navigation, and each link in a page
-that is drawn adds the page it leads to. So every link leads to a file, and a page without a link is not made. A link to
-what the site does not have (`View.in_files`, `MOST_PAGES`) is a text.
+The site is found by following its links: it begins with the pages of the navigation, and each link in a rendered page
+adds the page it leads to. So every link leads to a file, and unlinked pages are not made. A link to a page that the
+site does not have (`View.in_files`, `MOST_PAGES`) becomes plain text.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
 
 MARKER = "benchhouse-site.json"
-"""Lists the files of a site, which may be replaced by a later one."""
+"""The file that lists the files of a site, so that a later site can replace them."""
 MADE_BY = "benchhouse publish"
 ASSETS = "static"
 FIRST = "index.html"
 MOST_BYTES = 20_000_000
-"""Of a file: what hosts of static sites take without asking."""
+"""Maximum size of a file; static hosts accept files up to this size."""
 MOST_PAGES = 500
-"""Pages of one kind, apart from runs."""
+"""Maximum pages of one kind other than runs."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; form-action 'none'; base-uri 'none'"
 )
-"""As the server's, without what a page in a file cannot say (frame-ancestors)."""
+"""The server's policy without frame-ancestors, which a <meta> element cannot set."""
 PLAIN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-"""A name that is different on every file system."""
+"""Names that differ on every file system."""
 DIGEST_LETTERS = 10
 NEWEST_RUNS = """
 SELECT run_id FROM benchmark_runs WHERE task <> 'device-calibration' ORDER BY started_at DESC, run_id DESC
@@ -57,7 +57,7 @@ class Made:
 
     pages: int
     runs: int
-    """Pages of runs among them."""
+    """How many of them are pages of runs."""
     runs_left_out: int
     size_bytes: int
 
@@ -71,12 +71,12 @@ class Plan:
     paths: dict[tuple[str, str], str] = field(default_factory=dict)
     """Of each page, by view and parameters."""
     waiting: deque[tuple[str, DataclassInstance, str]] = field(default_factory=deque)
-    """Pages that are not drawn yet: view, parameters, path."""
+    """Pages still to render: view, parameters, path."""
     assets: dict[str, None] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
     def path(self, view: str, parameters: DataclassInstance) -> str | None:
-        """Where the page is, or will be; None where the site has none."""
+        """The path of the page, rendered or not; None if the site does not have it."""
         own = _in_files(view, parameters)
         if own is None or (view == "run" and params.path(own)["run_id"] not in self.runs):
             return None
@@ -92,7 +92,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class FilePage(Site):
-    """The site as one of its pages sees it: addresses are relative to it."""
+    """The site as seen from one of its pages: addresses are relative to that page."""
 
     plan: Plan
     here: str
@@ -103,7 +103,7 @@ class FilePage(Site):
     def url(self, view: str, parameters: DataclassInstance) -> str | None:
         path = self.plan.path(view, parameters)
         if path is None or (path == self.here and _in_files(view, parameters) != parameters):
-            return None  # a page without what the link asks for is no answer to it
+            return None  # a page without the link's filter would be misleading
         return self._relative(path)
 
     def asset(self, name: str) -> str:
@@ -125,7 +125,7 @@ def _in_files(view: str, parameters: DataclassInstance) -> DataclassInstance | N
 
 
 def _file_name(view: str, parameters: DataclassInstance) -> str:
-    """The path of a page, which no name in the parameters can lead out of the site."""
+    """The path of a page, always inside the site whatever its parameters."""
     path, query = params.path(parameters), params.query(parameters)
     if view == next(iter(views())):
         return FIRST
@@ -171,17 +171,17 @@ def check_folder(folder: Path) -> None:
         return
     own = _marked(folder)
     if own is None:
-        raise UsageError(f"{folder} is not empty and no site of {MADE_BY}: choose another folder")
+        raise UsageError(f"{folder} is not empty and not a site from {MADE_BY}: choose another folder")
     others = sorted(found - own)
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise UsageError(
-            f"{folder} has files that {MADE_BY} did not write, and would lose them: move {others[0]}{more} elsewhere"
+            f"{folder} contains files that {MADE_BY} did not write and would delete: move {others[0]}{more} elsewhere"
         )
 
 
 def _marked(folder: Path) -> frozenset[str] | None:
-    """The files of an earlier site; None for a folder that is none."""
+    """The files of an earlier site; None if the folder is not a site."""
     try:
         marker = read_json(folder / MARKER, MOST_BYTES)
     except (OSError, BenchhouseError):
@@ -229,7 +229,7 @@ def _write(data: Data, folder: Path, runs: int) -> Made:
 
 
 def _note(data: Data, shown: int, count: int) -> str:
-    """What the footer of each page says."""
+    """The footer of each page."""
     runs = f" The newest {shown:,} of {count:,} runs have a page of their own." if shown < count else ""
     return f"results up to {time_text(data.taken_at)} UTC.{runs}"
 

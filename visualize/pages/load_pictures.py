@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 MARKS = "Hollow marks are doubtful, crosses invalid or simulated."
 GOODPUT = "goodput_requests_per_sec"
 MOST_BARS = 300
-"""Requests with a bar; more would be thinner than a pixel."""
+"""Maximum requests with a bar; more would be thinner than a pixel."""
 MOST_READ = 3000
-"""Requests of a level that are read: those of the bars, and those in flight at the same time."""
+"""Maximum requests read of a level: those drawn as bars, and those in flight at the same time."""
 COUNTED = """
 SELECT launch, count(*) AS requests, count(error) AS failed, list_sort(list_distinct(list(error))) AS errors
 FROM requests WHERE result_id = $result AND phase = 'measure' GROUP BY launch ORDER BY launch
@@ -36,7 +36,7 @@ TABLE_ROWS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What a chart shows over the levels: a number as a line with marks, another as a dotted line."""
+    """The metrics of a chart over the levels: one as a line with marks, another as a dotted line."""
 
     title: str
     column: str
@@ -91,7 +91,7 @@ def level_charts(key: Row, rows: Sequence[Row], left_out: int = 0, *, with_kind:
 
 
 def _points(rows: Sequence[Row], x: Callable[[Row], float | None], y: str, thin: str | None) -> list[dict[str, Any]]:
-    """What is drawn of each level that has the value."""
+    """The data of each level that has the value."""
     return [
         {
             **dict.fromkeys(("low", "high")), "setup": row["setup"], "point": loads.level_words(row), "level": at,
@@ -128,7 +128,7 @@ def _curve_chart(key: Row, rows: Sequence[Row], left_out: int, curve: Curve, kin
 
 
 def _title(rows: Sequence[Row], curve: Curve, offered: str) -> str:
-    """The knee of the one server that is drawn, if it has a valid one, else what is drawn."""
+    """The knee if a single server is drawn and has a valid one, else a description."""
     knees = [row for row in rows if row["is_knee"] and row["state"] == "valid"]
     is_one = len({row["setup"] for row in rows}) == 1 and len(knees) == 1
     if is_one and curve is REQUEST_RATES:
@@ -203,7 +203,7 @@ def request_charts(data: Data, row: Row) -> tuple[Chart, ...]:
     requests = loads.requests_of(times)
     shown = requests[:MOST_BARS]
     until = max(one.end or one.sent or one.intended for one in shown)
-    if len(requests) < first["requests"]:  # those after the last one that was read are not known to be in flight
+    if len(requests) < first["requests"]:  # whether later requests were in flight is unknown
         until = min(until, requests[-1].intended)
     return (_bars(row, first, shown, len(launches)), _flight(requests, until))
 

@@ -2,8 +2,8 @@
 
 A field is a `str`, an `int`, a `float` from 0, a `bool` or a `Literal` of texts, each with
 `| None` where it may be missing. Fields without a default are in the path of the address, the others in its query.
-Empty values are missing ones, as forms send them. What equals its default is left out of addresses, so that one state
-has one address.
+Empty values count as missing, since forms send them. Defaults are left out of addresses, so that each state has one
+address.
 """
 
 from __future__ import annotations

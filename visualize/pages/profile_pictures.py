@@ -61,7 +61,7 @@ class Bars:
 
 
 def pictures(row: Row) -> tuple[Bars, ...]:
-    """The flame graph of a profile, and the time of its layers if it tells any."""
+    """The flame graph of a profile, and its layer times if it has layers."""
     layers = profiles.layers(row)
     blocks = profiles.flame(row)
     return (*((_flame(row, blocks),) if blocks else ()), *((_layers(row, layers),) if layers else ()))
@@ -121,7 +121,7 @@ def _layers(row: Row, found: dict[str, list[Block]]) -> Bars:
         names.append(Name(left=round(left + 0.5, 3), top=ROW * place, text=f"{number(total, 3)} ms"))
     return Bars(
         title=visible(profiles.slowest(row)),
-        caption=f"{profiles.clock(row).capitalize()} per call, by layer and by what its modules are for.",
+        caption=f"{profiles.clock(row).capitalize()} per call, by layer and kind of module.",
         bars=tuple(bars),
         names=tuple(names),
         legend=_legend(blocks),

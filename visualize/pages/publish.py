@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+if __package__ in (None, ""):  # run as a file: replace its folder on the path by the packages' folder
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, default_database, note, run_command
@@ -58,7 +58,9 @@ def _run(argv: Sequence[str]) -> int:
     finally:
         snapshots.close()
     print(folder / FIRST)
-    left_out = f"; {made.runs_left_out:,} older runs have no page: --runs N changes that" if made.runs_left_out else ""
+    left_out = (
+        f"; {made.runs_left_out:,} older runs have no page: raise --runs to include them" if made.runs_left_out else ""
+    )
     note(f"{NAME}: {made.pages:,} pages, {made.runs:,} of them of runs, {size_text(made.size_bytes)}{left_out}")
     return EXIT_OK
 
@@ -84,7 +86,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--with-hosts",
         action="store_true",
-        help="keep the names of hosts and users, and the folders of paths (default: left out)",
+        help="keep host names, user names and folders of paths (default: removed)",
     )
     parser.add_argument(
         "--db-path",
@@ -103,7 +105,7 @@ def _runs(text: str) -> int:
 
 def _title(text: str) -> str:
     if not text.strip():
-        raise argparse.ArgumentTypeError("takes a text that is not empty")
+        raise argparse.ArgumentTypeError("takes a non-empty text")
     return visible(text.strip())
 
 

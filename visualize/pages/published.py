@@ -31,9 +31,9 @@ from visualize.pages.snapshot import Data
 
 FOLDER = "benchhouse-publish"
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-"""Names that say nothing about a machine."""
+"""Names that reveal nothing about a machine."""
 HOST = "host"
-"""Stands for the name of any host."""
+"""Replaces the name of any host."""
 ALL_RUNS = "SELECT run_id FROM benchmark_runs ORDER BY started_at, run_id"
 CHOSEN = "SELECT run_id, result_id FROM all_results WHERE {condition} ORDER BY started_at, run_id, result_id"
 NEWEST = """
@@ -46,7 +46,7 @@ UNION SELECT host FROM profiles WHERE host <> ''
 UNION SELECT unnest(regexp_split_to_array(environment->'values'->>'cluster_worker', '[@:]')) FROM benchmark_runs
 UNION SELECT regexp_extract(extra->'load'->>'url', '^https?://(\[[^\]]+\]|[^/:?#]+)', 1) FROM benchmark_results
 """
-"""Machines that measured, and servers that were measured."""
+"""Names of the measuring machines, and of the measured servers."""
 MODELS = "SELECT model_id FROM benchmark_runs UNION SELECT model_id FROM profiles ORDER BY model_id"
 WORDS = """
 SELECT DISTINCT unnest([device, split_part(device, ':', 1), runtime, precision, task]) AS word FROM benchmark_runs
@@ -88,7 +88,7 @@ FROM benchmark_results WHERE result_id = $result_id
 
 @contextmanager
 def published(source: Data, selection: Selection, title: str, *, with_hosts: bool) -> Iterator[Data]:
-    """What the pages of a site read; it is deleted at the end.
+    """The data for the pages of a site, deleted at the end.
 
     Raises UsageError when nothing is selected, StorageError when there is no room for it.
     """
@@ -107,7 +107,7 @@ def published(source: Data, selection: Selection, title: str, *, with_hosts: boo
 
 
 def _selected(warehouse: Warehouse, selection: Selection, name: str) -> Iterator[Run]:
-    """The runs, with those of their results that are selected. Raises UsageError when there is none."""
+    """The runs with their selected results. Raises UsageError if there are none."""
     if selection.condition == EVERYTHING.condition:  # with runs without a result, and calibrations
         ids = [row["run_id"] for row in warehouse.query(ALL_RUNS).dicts()]
         if not ids and not chosen_profiles(warehouse, selection):
@@ -127,7 +127,7 @@ def _with_results(stored_run: StoredRun, chosen: Collection[str]) -> Run:
 
 
 def _take(runs: Iterator[Run], target: Warehouse) -> None:
-    """Store them in groups, which is faster than one by one."""
+    """Store runs in groups, which is faster than one by one."""
     group: list[Run] = []
     for run in runs:
         group.append(run)
@@ -147,7 +147,7 @@ def _profiles(source: Warehouse, selection: Selection, names: Names | None) -> d
 
 
 def _row(row: Mapping[str, Any], names: Names | None) -> dict[str, Any]:
-    """A row as it may be published. Where its file lies is left out."""
+    """A row ready for publication, without the place of its file."""
     found = dict(row)
     if names is not None:
         found = {name: names.column(name, value) for name, value in row.items()}
@@ -191,14 +191,14 @@ def _aliases(source: Warehouse, target: Warehouse) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What is replaced in every text."""
+    """The replacements in every text."""
 
     hosts: re.Pattern[str] | None
-    """Finds the names of all hosts; None where there is none."""
+    """Matches the names of all hosts; None without hosts."""
     words: Collection[str]
     """Texts that stay: parts of the records, which a host may be called like."""
     models: Mapping[str, str]
-    """Models whose names change -> their new names."""
+    """Renamed models -> their new names."""
 
     def without(self, value: Any) -> Any:
         """JSON values without hosts and folders."""

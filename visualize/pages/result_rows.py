@@ -1,4 +1,4 @@
-"""Results as rows of a table: the numbers that any of them has, its state, and its doubts."""
+"""Results as rows of a table: every number that any of them has, and the state and doubts of each."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ STATE, DOUBTS = "state", "doubts"
 
 
 def own_metrics(data: Data) -> Mapping[str, Metric]:
-    """The numbers that benches and workloads brought with unit and direction, by name."""
+    """The custom metrics of benches and workloads, with unit and direction, by name."""
     return data.once("own metrics", lambda: custom_metrics(data.warehouse))
 
 
 def metric_choices(data: Data) -> Mapping[str, str]:
-    """The words of every metric by which results are judged, by its name: those with a column, then own ones."""
+    """Name -> title of every metric by which results are judged: those with a column, then custom ones."""
     own = {name: metric for name, metric in own_metrics(data).items() if metric.is_judged}
     return {name: metric.words for name, metric in {**JUDGED, **own}.items()}
 

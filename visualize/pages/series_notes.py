@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COMMIT_LETTERS = 10
 MOST_RUNS = 30
-"""Runs that a note can be about, in the form: the newest ones."""
+"""Number of newest runs that the form offers as the subject of a note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Note:
     run: Link | None
     """The run that it is about; None for the whole series."""
     signature: str
-    """Who wrote it, and when."""
+    """Author and time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +54,10 @@ class SeriesNotes:
 
     alerts: tuple[Alert, ...]
     unraised: int
-    """Confirmed changes for the worse without an alert."""
+    """Confirmed regressions without an alert."""
     notes: tuple[Note, ...]
     targets: tuple[tuple[str, str], ...]
-    """What a note can be about: ids and words."""
+    """Possible subjects of a note: ids and words."""
     marks: tuple[dict[str, str], ...]
     """Notes about runs, for the chart: "time" and "note"."""
     triages: tuple[str, ...] = TRIAGES

@@ -1,9 +1,9 @@
-"""The server of pages: which address is which view, who may ask, and the headers for browsers.
+"""The web server of the pages: routes, access checks and response headers.
 
-GET and HEAD change nothing. The few forms that do are sent by POST with a token that only pages of this server have,
-and from such a page by what the browser says. A browser runs no code but ours (Content-Security-Policy), other sites
-can neither read an answer nor make one be computed, and a name in `Host` that is not this machine's, as in DNS
-rebinding, gets no answer.
+GET and HEAD change nothing. Forms that change the database are sent by POST, with a token that only pages of this
+server contain and with browser headers that name this server as their origin. Browsers run only this server's scripts
+(Content-Security-Policy). Other sites can neither read a response nor cause one to be computed, and requests whose
+`Host` is not a name of this machine (DNS rebinding) are refused.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ HEADERS: Mapping[str, str] = {
     "X-Frame-Options": "DENY",
 }
 FOR_EVER = "public, max-age=31536000, immutable"
-"""For static files: their addresses change with their content."""
+"""For static files, whose addresses change with their content."""
 ANEW = "no-cache"
-"""For pages: what a measurement stores is to be seen at once."""
+"""For pages, so that new results appear at once."""
 MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -86,21 +86,21 @@ MOST_FORM_BYTES = 65_536
 FORM_TOKEN = "form_token"  # noqa: S105 - the name of a field
 FORM = "application/x-www-form-urlencoded"
 AT_ONCE = 4
-"""Pages that are computed at once; others wait. DuckDB uses several processors for one."""
+"""Maximum pages computed concurrently; further requests wait. DuckDB uses several processors for one page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Who may ask."""
+    """Who may send requests."""
 
     names: Collection[str] = LOOPBACK_NAMES
-    """Names and addresses of this machine in `Host`, in lower case."""
+    """Accepted names and addresses in `Host`, in lower case."""
     any_address: bool = False
-    """Whether any IP address is one of this machine: no page's address can be made to name it."""
+    """Whether any IP address is accepted in `Host`: DNS rebinding needs a name."""
     token: str | None = None
-    """The secret that a viewer needs; None for none."""
+    """The secret that viewers need; None if there is none."""
     is_read_only: bool = False
-    """Whether pages cannot change the database."""
+    """Whether changes to the database are refused."""
 
 
 def application(snapshots: Snapshots, access: Access, look: Callable[[], LiveSnapshot]) -> ASGIApp:
@@ -131,14 +131,14 @@ def application(snapshots: Snapshots, access: Access, look: Callable[[], LiveSna
 
 
 class Guard:
-    """Checks each request before anything else sees it, and adds the headers to each answer."""
+    """Checks each request first, and adds the headers to each response."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or pass on."""
+        """Answer the request or pass it on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -155,7 +155,7 @@ class Guard:
         await (self._app if answer is None else answer)(scope, receive, with_headers)
 
     def _answer(self, request: Request) -> Response | None:
-        """A refusal, or the redirection of a viewer with a token; None to go on."""
+        """A refusal, or the redirect of a viewer with a token; None to continue."""
         host = request.headers.get("host", "")
         if not self._is_here(host):
             return PlainTextResponse(
@@ -163,7 +163,7 @@ class Guard:
                 HTTPStatus.MISDIRECTED_REQUEST,
             )
         if is_of_another_site(request.headers):
-            return PlainTextResponse("another site may not ask for this", HTTPStatus.FORBIDDEN)
+            return PlainTextResponse("requests from other sites are refused", HTTPStatus.FORBIDDEN)
         return None if self._access.token is None else self._checked_token(request, self._access.token)
 
     def _is_here(self, host: str) -> bool:
@@ -185,14 +185,14 @@ class Guard:
         if _equal(request.cookies.get(COOKIE, ""), token) or _equal(bearer, token):
             return None
         return PlainTextResponse(
-            "this server wants its token: open the address with ?token=..., as the command printed it",
+            "this server requires a token: open the address with ?token=... that the command printed",
             HTTPStatus.UNAUTHORIZED,
         )
 
 
 def is_of_another_site(headers: Headers) -> bool:
-    """Whether a page of another site or port asks, other than by a link that somebody follows: in a frame, say, or by
-    fetching a page before anybody asked for it."""
+    """Whether a page of another site or port sends the request, other than by a link that the user follows: from a
+    frame, for example, or as a prefetch."""
     if headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
         return False
     is_followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
@@ -220,7 +220,7 @@ def _equal(one: str, other: str) -> bool:
 
 
 def _page_endpoint(view: View[Any]) -> Callable[[Request], Any]:
-    """Answers one view."""
+    """Serves one view."""
 
     async def endpoint(request: Request) -> Response:
         parameters = _parameters(view, request)
@@ -243,17 +243,17 @@ def _rendered(request: Request, view: View[Any], parameters: Any) -> str:
 
 
 def _action_endpoint(action: Action[Any]) -> Callable[[Request], Any]:
-    """Makes one kind of change, and shows its page."""
+    """Makes one kind of change, then redirects to its page."""
 
     async def endpoint(request: Request) -> Response:
         site = _site(request)
         if site.form_token is None:
             return _refusal("this server was started with --read-only")
         if not is_from_here(request.headers):
-            return _refusal("a change is made from a page of this server only")
+            return _refusal("changes are accepted from this server's own pages only")
         fields = await _form(request)
         if not _equal(dict(fields).get(FORM_TOKEN, ""), site.form_token):
-            return _refusal("the page is from before the server was started: load it again, and send the form anew")
+            return _refusal("the page was loaded before the server started: reload it and submit the form again")
         parameters = params.parse(action.parameters, [one for one in fields if one[0] != FORM_TOKEN])
         limiter = request.app.state.limiter
         link = await anyio.to_thread.run_sync(_done, _snapshots(request), action, parameters, limiter=limiter)
@@ -283,7 +283,7 @@ async def _form(request: Request) -> list[tuple[str, str]]:
 
 
 def is_from_here(headers: Headers) -> bool:
-    """Whether a page of this server sends the form, by what the browser says."""
+    """Whether the browser's headers say that the form comes from a page of this server."""
     return headers.get("origin", "").partition("://")[2].lower() == headers.get("host", "").lower() != ""
 
 
@@ -297,7 +297,7 @@ def _site(request: Request) -> LiveSite:
 
 
 def _file_endpoint(download: Download[Any]) -> Callable[[Request], Any]:
-    """Answers one kind of download, part by part."""
+    """Serves one kind of download, part by part."""
 
     async def endpoint(request: Request) -> Response:
         parts = _file_parts(request, download, _parameters(download, request))
@@ -310,7 +310,7 @@ def _file_endpoint(download: Download[Any]) -> Callable[[Request], Any]:
 
 
 def _file_parts(request: Request, download: Download[Any], parameters: Any) -> Iterator[Any]:
-    """The file, then its parts; the copy that they are read from stays until the end."""
+    """The file, then its parts; keeps the copy they are read from until the end."""
     with _snapshots(request).reading() as data:
         file = download.file(data, parameters)
         yield file
@@ -341,20 +341,20 @@ async def _static(request: Request) -> Response:
 
 @cache
 def static_names() -> frozenset[str]:
-    """The files that are served: those of the folder, looked up and never joined to it."""
+    """The files of the folder that are served. A requested name is looked up here, never joined to the folder."""
     found = (path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.is_file())
     return frozenset(name for name in found if "." + name.rpartition(".")[2] in MEDIA_TYPES)
 
 
 @cache
 def _content(name: str) -> tuple[bytes, bytes]:
-    """A static file, as it is and compressed."""
+    """A static file, uncompressed and compressed."""
     plain = (STATIC / name).read_bytes()
     return plain, gzip.compress(plain, 9, mtime=0)
 
 
 def _refused(request: Request, error: Exception) -> Response:
-    title = "This address cannot be answered" if request.method != "POST" else "Nothing was changed"
+    title = "Invalid address" if request.method != "POST" else "Nothing was changed"
     return _error_page(request, HTTPStatus.BAD_REQUEST, title, str(error))
 
 
@@ -364,20 +364,20 @@ def _not_found(request: Request, error: Exception) -> Response:
 
 
 def _busy(request: Request, error: Exception) -> Response:
-    """Another process keeps the database, which a change needs."""
+    """The database that a change needs is locked by another process."""
     holder = str(error).partition(" Run files are kept")[0]
-    text = f"{holder} Go back, and send the form again once the database is free."
+    text = f"{holder} Go back and submit the form again once the database is free."
     return _error_page(request, HTTPStatus.SERVICE_UNAVAILABLE, "Nothing was changed", text)
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    return _error_page(request, HTTPStatus.INTERNAL_SERVER_ERROR, "This page could not be made", str(error))
+    return _error_page(request, HTTPStatus.INTERNAL_SERVER_ERROR, "This page could not be rendered", str(error))
 
 
 def _broken(request: Request, error: Exception) -> Response:
     """A bug: its traceback goes to the server's stderr."""
-    text = f"{type(error).__name__}: this is a bug of benchhouse; its traceback is where the server was started"
-    return _error_page(request, HTTPStatus.INTERNAL_SERVER_ERROR, "This page could not be made", text)
+    text = f"{type(error).__name__}: this is a bug in benchhouse; the server's stderr has the traceback"
+    return _error_page(request, HTTPStatus.INTERNAL_SERVER_ERROR, "This page could not be rendered", text)
 
 
 def _not_allowed(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""The contract of a view, the list of views, and where their pages are: on a server, or in files.
+"""The contract of a view, the list of views, and their addresses on a server or in files.
 
 A view is a function from the warehouse and typed parameters to a typed page, which a template draws. It knows no
 address: links name a view and its parameters, and `Site.url` makes an address of them.
@@ -60,9 +60,9 @@ class View(Generic[P]):
     """What the template draws, from the warehouse. Raises UsageError for invalid parameters, NotFoundError."""
     is_in_navigation: bool = True
     has_charts: bool = False
-    """Whether its pages load the library of charts."""
+    """Whether its pages load the chart library."""
     reads_warehouse: bool = True
-    """Whether it shows the warehouse, and so the newest copy of it."""
+    """Whether it shows the warehouse, and needs its newest copy."""
     in_files: Callable[[P], P | None] | None = None
     """The parameters of the page that a site of files has for these: it has no page for each filter. None where it has
     none, as for a view that needs a server."""
@@ -70,7 +70,7 @@ class View(Generic[P]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """What can be downloaded."""
+    """A file to download."""
 
     name: str
     media_type: str
@@ -91,7 +91,7 @@ class Download(Generic[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class Action(Generic[P]):
-    """A change of the user's own database, which a form of a page asks for."""
+    """A change of the user's database, requested by a form of a page."""
 
     name: str
     path: str
@@ -100,25 +100,25 @@ class Action(Generic[P]):
     act: Callable[[Warehouse, P], Link]
     """Makes the change in the database, open for writing; gives the page to show then. Raises UsageError."""
     anchor: str
-    """The element of that page which shows the change."""
+    """The element of that page that shows the change."""
 
 
 class Site(ABC):
     """Where pages are."""
 
     is_live: bool
-    """Whether a server answers: forms, questions and downloads work."""
+    """Whether there is a server, for forms, queries and downloads."""
     form_token: str | None = None
-    """What forms that change the database send, so that it is known that a page of this site has the form; None where
-    nothing can be changed."""
+    """The token by which forms that change the database prove that they come from this site; None if nothing can be
+    changed."""
     note: str = ""
-    """What the footer says of the site."""
+    """The site's text in the footer."""
     policy: str | None = None
     """Content-Security-Policy in each page, where no server sends it."""
 
     @abstractmethod
     def url(self, view: str, parameters: DataclassInstance) -> str | None:
-        """The address of a page or download; None where the site has none."""
+        """The address of a page or download; None if the site does not have it."""
 
     @abstractmethod
     def asset(self, name: str) -> str:
@@ -140,7 +140,7 @@ class LiveSite(Site):
         return f"{path}?{query}" if query else path
 
     def asset(self, name: str) -> str:
-        """With the content's digest, so that browsers keep it for ever."""
+        """With the content's digest, so that browsers may cache it forever."""
         return f"/static/{name}?v={asset_digest(name)}"
 
 
@@ -171,7 +171,7 @@ def actions() -> Mapping[str, Action[Any]]:
 
 @cache
 def targets() -> Mapping[str, View[Any] | Download[Any]]:
-    """What links lead to, by name."""
+    """Views and downloads, by name."""
     return {**views(), **downloads()}
 
 

@@ -1,8 +1,8 @@
-"""A private copy of the warehouse's file, taken anew when the file has changed.
+"""A private copy of the warehouse's file, renewed when the file changes.
 
-DuckDB lets one process write or several read. Pages read a copy, so that they never make a measurement wait to store
-its run, and show what is stored while another process has the file open. A change that somebody makes on a page goes
-into the user's own file, as by a command: with the file's lock, for which it waits a short time.
+DuckDB lets one process write or several read. Pages read a copy, so measurements never wait for them to store a run,
+and pages work while another process has the file open. A change made on a page is written to the user's own file, as
+by a command: with the file's lock, for which it waits a short time.
 
 A DuckLake in PostgreSQL is read as it is at one moment, which no writer waits for, into a copy of the same kind. One in
 a file is read through a copy of its catalog.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from benchmarking.core.live_status import LiveSnapshot
 
 CHECKED_S = 1.0
-"""How long a copy is used without a look at the file, in seconds."""
+"""How long a copy is used before the file is checked again, in seconds."""
 SETTLED_S = 0.05
 """A file changed less than this ago may change again with the same time stamp, which has steps of up to 10 ms."""
 WAIT_S = 2.0
@@ -41,41 +41,41 @@ Signature = tuple[tuple[int, int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """What views read."""
+    """The data that views read."""
 
     warehouse: Warehouse
-    """A copy, open for questions: read-only, confined and locked. Usable by several threads."""
+    """A copy, open for queries: read-only, confined and locked. Usable by several threads."""
     name: str
     """The user's own file."""
     taken_at: datetime
     """When the copy was made, UTC."""
     trouble: str | None = None
-    """Why there is no newer copy although the file has changed; None if it is the newest."""
+    """Why the copy could not be renewed although the file has changed; None if it is the newest."""
     look: Callable[[], LiveSnapshot] | None = None
-    """What runs on this machine now; None where no server answers."""
+    """Returns the commands running on this machine; None without a server."""
     kept: dict[str, Any] = field(default_factory=dict)
-    """Answers about the whole copy, which no filter changes; for as long as the copy."""
+    """Cached answers that depend on no filter; they live as long as the copy."""
 
     @property
     def word(self) -> str:
-        """Its name as a word of a command."""
+        """The file's name as a word of a command."""
         home = "~/" if self.name.startswith("~/") else ""  # a shell does not expand it inside quotes
         return home + shlex.quote(self.name.removeprefix(home))
 
     def once(self, name: str, ask: Callable[[], T]) -> T:
-        """The answer of that name, asked for when it is first needed. Two threads may both ask."""
+        """The cached answer of that name, computed on first use, possibly by two threads at once."""
         if name not in self.kept:
             self.kept[name] = ask()
         return cast("T", self.kept[name])
 
     @property
     def path(self) -> str:
-        """The copy's file, for questions in SQL."""
+        """The copy's file, for SQL queries."""
         return self.warehouse.file
 
 
 class _Copy:
-    """A copy with the number of its readers; it is deleted when it is replaced and nobody reads it."""
+    """A copy with its reader count; it is deleted once it is replaced and has no readers."""
 
     def __init__(self, path: str) -> None:
         """Raises StorageError."""
@@ -105,7 +105,7 @@ class Snapshots:
 
     @contextmanager
     def reading(self, *, renewed: bool = True) -> Iterator[Data]:
-        """The newest copy, which stays there until the end; unless `renewed` the one that there is."""
+        """The newest copy, kept until the block ends; the existing copy unless `renewed`."""
         if renewed:
             self._renew()
         with self._lock:
@@ -131,7 +131,7 @@ class Snapshots:
             self._replace()
 
     def close(self) -> None:
-        """Delete the copy once nobody reads it."""
+        """Delete the copy once it has no readers."""
         self._leave(self._copy)
 
     def _leave(self, copy: _Copy) -> None:
@@ -142,7 +142,7 @@ class Snapshots:
             copy.close()
 
     def _renew(self) -> None:
-        """Replace the copy if the file has changed. Others go on with the one there is."""
+        """Replace the copy if the file has changed. Other threads continue with the existing one."""
         if time.monotonic() - self._checked_s < CHECKED_S or not self._renewing.acquire(blocking=False):
             return
         try:

@@ -1,4 +1,4 @@
-"""The content of a report: everything that its HTML and its Markdown say, as typed data."""
+"""The content of a report as typed data, for HTML and Markdown."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ MACHINE_STATE: Mapping[str, str] = {
     "power_source": "power source",
     "load_average_1m": "load average",
 }
-"""What of the machine's state at the start is shown."""
+"""The columns of the machine's initial state that are shown."""
 MOST_VALUES = 4
 MOST_POINTS = 3
 MOST_PROFILES = 4
-"""Of a model: the newest."""
+"""Maximum profiles of a model, newest first."""
 STATES = get_args(State)
 METHOD = (
     "Each point is measured in several fresh processes (launches), after a warm-up. The latency is the median over "
-    "launches of each launch's median. Its 95 % interval covers how launches differ, and takes at least three of "
-    "them; without it, small differences mean nothing. Peak memory and energy are readings without an interval. In a "
-    "database, session=ID selects all that one command measured."
+    "launches of each launch's median. Its 95 % interval covers how launches differ and needs at least three of them; "
+    "without it, small differences mean nothing. Peak memory and energy are readings without an interval. In a "
+    "database, session=ID selects everything that one command measured."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodNumber:
-    """Which entry of the methods."""
+    """A reference to an entry of the methods."""
 
     number: int
 
@@ -87,12 +87,11 @@ class Group:
     failures: tuple[tuple[str, str], ...]
     """Setup, status and points, and error, of results that were not measured."""
     missing: tuple[str, ...]
-    """Why cells are empty."""
+    """Reasons for empty cells."""
     charts: tuple[Chart, ...]
     charts_left_out: int
     profiles: tuple[tuple[str, tuple[Bars, ...]], ...]
-    """Where the time of a call goes: setup and point of each profile of the same model, task and weights on the same
-    devices, and its pictures."""
+    """Profiles of the same model, task and weights on the same devices: setup and point of each, and its pictures."""
     profiles_left_out: int
 
 
@@ -108,7 +107,7 @@ class Report:
     doubts: tuple[DoubtNote, ...]
     next_steps: tuple[str, ...]
     overview: Grid | None
-    """A row per run; None for a single one."""
+    """A row per run; None for a single run."""
     machines: Grid
     software: tuple[tuple[str, str], ...]
     groups: tuple[Group, ...]
@@ -125,7 +124,7 @@ class Against:
 
     @property
     def sides(self) -> dict[str, str]:
-        """Result -> "A" or "B", of all that it names."""
+        """Result -> "A" or "B", for all results that the comparison names."""
         both = {one.before.result_id: "A" for one in self.comparison.findings}
         both |= {one.after.result_id: "B" for one in self.comparison.findings}
         both |= {one.result_id: "A" for one in self.comparison.only_before}
@@ -133,7 +132,7 @@ class Against:
 
 
 def report(warehouse: Warehouse, ids: Sequence[str], source: str, against: Against | None = None) -> Report:
-    """The report of these results, of which there is at least one. Raises UsageError for too many."""
+    """The report of these results (at least one). Raises UsageError for too many."""
     rows = read_results(warehouse, ids)
     runs = read_runs(warehouse, rows)
     numbers = _numbers(runs)
@@ -158,7 +157,7 @@ def report(warehouse: Warehouse, ids: Sequence[str], source: str, against: Again
 
 
 def _doubts(rows: Sequence[Row]) -> tuple[DoubtNote, ...]:
-    """Each kind, with the results that have it."""
+    """Each kind of doubt with its results."""
     measured = sum(row["status"] == "ok" for row in rows)
     everywhere = (f"all {measured} results",) if measured > 1 else ()
     notes = noted_doubts(rows, lambda row: visible(f"{row['model_id']}, {row['setup']}, {point_text(row)}"))
@@ -201,7 +200,7 @@ def _group(
 ) -> Group:
     about = [str(key["task"]), f"{key['weights']} weights"]
     about += [str(key["model_revision"])[:12]] if key["model_revision"] else []
-    about += [f"numbers as {key['origin_definition']} defines them"] if key["origin_definition"] else []
+    about += [f"metrics as defined by {key['origin_definition']}"] if key["origin_definition"] else []
     charts, left_out = figures.charts(rows)
     of_model = [row for row in profiled if all(row[name] == key[name] for name in ("model_id", "task", "weights"))]
     return Group(
@@ -235,7 +234,7 @@ def _failures(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
 
 
 def _overview(rows: Sequence[Row], runs: Sequence[Row]) -> Grid:
-    """What became of each run."""
+    """The outcome of each run."""
     of_run: dict[str, list[Row]] = {}
     for row in rows:
         of_run.setdefault(row["run_id"], []).append(row)
@@ -270,12 +269,12 @@ def _took(runs: Sequence[Row]) -> str | None:
 
 
 def _counts(words_of: Iterable[str]) -> str:
-    """How often each: "3 ok, 1 failed"."""
+    """The number of each: "3 ok, 1 failed"."""
     return ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in Counter(words_of).items())
 
 
 def _best(rows: Sequence[Row]) -> str | None:
-    """The highest throughput of a result that counts, and its point."""
+    """The highest throughput of a ranked result, and its point."""
     for name in ("throughput_tokens_per_sec", "throughput_samples_per_sec"):
         found = [row for row in rows if is_ranked(row) and row[name] is not None]
         if found:
@@ -312,7 +311,7 @@ def _grid(rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, s
 
 
 def _missing(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Why numbers that others of the rows have are missing."""
+    """Why values that other rows have are missing."""
     reasons: dict[tuple[str, str], int] = {}
     for name in NUMBERS:
         if not any(row[name] is not None for row in rows):

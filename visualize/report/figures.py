@@ -14,7 +14,7 @@ from visualize.pages.load_pictures import MARKS, level_charts
 from visualize.report.rows import POINT, Row, is_ranked
 
 MOST_SETUPS = 8
-"""In a chart: there are as many colours."""
+"""Maximum setups in a chart, one per colour."""
 MOST_SETS = 4
 """Sets of charts for a model: sequence lengths, image sizes, numbers of tokens."""
 ALIKE = tuple(name for name in POINT if name != "batch_size")
@@ -36,7 +36,7 @@ def _of_load(key: Row, rows: Sequence[Row]) -> list[Chart]:
 
 
 def _plainly_named(rows: Sequence[Row]) -> list[Row]:
-    """The rows with setups named without their settings where these tell none apart: all share the load's."""
+    """The rows, with settings left out of setup names if they distinguish none, as with those of a load."""
     cells = {str(row["setup"]): words.cell(row) for row in rows}
     alone = {setup for setup, cell in cells.items() if list(cells.values()).count(cell) == 1}
     return [{**row, "setup": cells[row["setup"]] if row["setup"] in alone else row["setup"]} for row in rows]
@@ -63,7 +63,7 @@ def _fastest_setups(rows: Sequence[Row]) -> tuple[list[Row], int]:
 
 
 def _points(rows: Sequence[Row], column: str) -> list[dict[str, Any]]:
-    """What is drawn of each result that has the value; only latency has intervals."""
+    """The data of each result that has the value; only latency has intervals."""
     has_interval = column == "latency_median_ms"
     return [
         {
@@ -108,7 +108,7 @@ TITLES = {
 
 
 def _title(column: str, title: str, rows: Sequence[Row]) -> str:
-    """The finding where the intervals support one setup at every point, else what is drawn."""
+    """The finding if the intervals support one setup at every point, else a description."""
     place = words.point(rows[0], with_batch=False)
     plain = f"{title}, {place}" if place else title
     if column != "latency_median_ms":

@@ -1,4 +1,4 @@
-"""A report as one HTML file, or as Markdown.
+"""A report as one HTML file or as Markdown.
 
 The HTML file needs no network: style, scripts and data are in it. Its policy allows these scripts and this style alone,
 by their digests, so that a name out of the data can run nothing even if escaping it failed.
@@ -30,12 +30,12 @@ Format = Literal["html", "md"]
 SCRIPTS = ("vendor/vega.min.js", "vendor/vega-lite.min.js", "vendor/vega-embed.min.js", "app.js")
 STYLES = ("style.css", "report.css")
 MOST_MARKDOWN_ROWS = 60
-"""Of a table: a comment on a pull request has at most 65536 characters."""
+"""Maximum rows of a Markdown table: a comment on a pull request has at most 65536 characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inline:
-    """What the HTML file has inside it."""
+    """The assets embedded in the HTML file."""
 
     policy: str
     """The Content-Security-Policy."""
@@ -44,21 +44,21 @@ class Inline:
 
 
 class ReportSite(Site):
-    """A single file: links lead to places in it."""
+    """The site of a single file, in which links are anchors."""
 
     is_live = False
 
     def url(self, view: str, parameters: DataclassInstance) -> str | None:
-        """The place of a method; None for all else."""
+        """The anchor of a method; None for anything else."""
         return f"#method-{parameters.number}" if isinstance(parameters, MethodNumber) else None
 
     def asset(self, name: str) -> str:
-        """Never asked for: the file has everything inside it."""
+        """Never called: the file embeds everything."""
         raise AssertionError(name)
 
 
 def report_format(path: Path) -> Format:
-    """By the file's ending. Raises UsageError for another one."""
+    """The format, by the file name's extension. Raises UsageError for other extensions."""
     formats: dict[str, Format] = {".html": "html", ".md": "md"}
     found = formats.get(path.suffix.lower())
     if found is None:
@@ -95,7 +95,7 @@ def _inline() -> Inline:
 
 
 def _text(name: str) -> str:
-    """A static file as it stands in the HTML file."""
+    """A static file as embedded in the HTML file."""
     return (STATIC / name).read_text(encoding="utf-8")
 
 
@@ -120,7 +120,7 @@ def markdown(report: Report) -> str:
             for one in report.doubts
         ]
         parts += ["### Doubts", _items(doubts)]
-    parts += ["### What to do next", _items(report.next_steps)]
+    parts += ["### Next steps", _items(report.next_steps)]
     parts += ["### Runs", *_table(report.overview)] if report.overview is not None else []
     for group in report.groups:
         parts += [f"### {markdown_escaped(group.title)}", markdown_escaped(group.about), *_table(group.grid)]

@@ -1,4 +1,4 @@
-"""What results say, in sentences: the fastest, the smallest and the most efficient setup, and what to do next.
+"""Findings in sentences: the fastest, the smallest and the most efficient setup, and the next steps.
 
 A setup is called the fastest only where its 95 % interval is apart from those of all other setups at the same point,
 and one command measured them all: the interval does not include how a machine changes between commands. Memory and
@@ -20,9 +20,9 @@ from visualize.drawing.rows import ahead, grouped, measured_apart
 from visualize.report.rows import MODEL, POINT, Row, is_ranked
 
 MOST_POINTS = 3
-"""Points that are named in a sentence; the others are counted."""
+"""Maximum points named in a sentence; the others are counted."""
 LEAST_ROUND = 1.01
-"""A ratio below it keeps a digit more, so that it does not read "1"."""
+"""Smaller ratios get one more digit, so they do not read "1"."""
 LEAST_LAUNCHES = 3
 """For an interval that covers how launches differ."""
 APART = "; different commands measured the setups, so a small lead means nothing"
@@ -43,7 +43,7 @@ class _Reading:
     """A number without an interval."""
 
     of: str
-    """What was read: readings of different things are not compared."""
+    """The kind of reading; readings of different kinds are not compared."""
     value: float
 
 
@@ -192,7 +192,7 @@ def _because(reasons: Counter[str]) -> str:
 
 
 def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
-    """What to do about what is missing, doubtful or undecided; `ranks` if setups are ranked."""
+    """What to do about missing, doubtful or undecided results; `ranks` if setups are ranked."""
     steps = []
     failed = Counter(str(row["status"]).replace("_", " ") for row in rows if row["status"] != "ok")
     if failed:
@@ -214,11 +214,11 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
     steps += _undecided(rows) if ranks else []
     if any(row["simulated"] for row in rows):
         steps.append("Simulated results come from a script or an emulator: measure on the device itself.")
-    return tuple(steps) or ("Nothing: every result is valid and has an interval over launches.",)
+    return tuple(steps) or ("No action needed: every result is valid and has an interval over launches.",)
 
 
 def _undecided(rows: Sequence[Row]) -> list[str]:
-    """About points at which setups are close, or were measured at different times."""
+    """Steps for points at which setups are close or were measured at different times."""
     close = apart = 0
     for _, members in grouped(rows, (*MODEL, *POINT)):
         ranked = [row for row in members if is_ranked(row)]

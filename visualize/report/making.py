@@ -37,15 +37,15 @@ class ReportRequest:
     path: Path
     """The file, which ends with .html or .md."""
     database: str | None
-    """None for the default one."""
+    """None for the default database."""
     files: Sequence[str] | None
-    """Run files, folders or glob patterns in the place of a database."""
+    """Run files, folders or glob patterns instead of a database."""
     lock_timeout_s: float
     selection: Selection
     words: Words
-    """Of the results; not used in a comparison."""
+    """The selection of results; unused in a comparison."""
     sides: tuple[str, str] | None
-    """Two selections that are compared."""
+    """The two selections to compare, if any."""
     metric: str = DEFAULT_METRIC
     across: tuple[str, ...] = ()
 
@@ -53,7 +53,7 @@ class ReportRequest:
 def make(request: ReportRequest) -> tuple[str, ...]:
     """Write the report. Returns why some run files could not be read.
 
-    Raises UsageError for invalid names, and StorageError for an unreadable source or where nothing is selected.
+    Raises UsageError for invalid names, and StorageError for an unreadable source or an empty selection.
     """
     report_format(request.path)
     sides = None if request.sides is None else _resolved(request, request.sides)
@@ -76,7 +76,7 @@ def make(request: ReportRequest) -> tuple[str, ...]:
 
 
 def check_request(path: Path, results: int) -> None:
-    """Raise UsageError for a path or a number of results that no report has."""
+    """Raise UsageError for an invalid path or too many results."""
     report_format(path)
     if path.is_dir():
         raise UsageError(f"--report {path}: is a folder: give a file")
@@ -125,7 +125,7 @@ def _of_both(source: Source, against: Against) -> Sequence[str]:
 def _there_is(comparison: Comparison) -> str:
     other = comparison.only_before or comparison.only_after
     points = ", ".join(dict.fromkeys(one.point for one in other[:3]))
-    return f"the other side has {len(other)} points ({points}, ...)" if other else "neither does the other side"
+    return f"the other side has {len(other)} points ({points}, ...)" if other else "the other side selects none either"
 
 
 def _command(request: ReportRequest, sides: tuple[Words, Words]) -> str:

@@ -35,11 +35,11 @@ Row = Mapping[str, Any]
 State = Literal["valid", "doubtful", "invalid", "simulated"]
 
 MOST_RESULTS = 2000
-"""In a report: with more, no reader finds anything in it, and browsers take seconds for it."""
+"""Maximum results of a report; a longer one is unreadable, and browsers take seconds to show it."""
 MODEL = ("model_id", "task", "weights", "model_revision", "config_hash", "origin_definition")
-"""What results have in common that are in one table."""
+"""What the results in one table have in common."""
 POINT = tuple(POINT_COLUMNS)
-"""And, with these, what can be ranked."""
+"""The further columns that ranked results have in common."""
 READ = tuple(dict.fromkeys([*MODEL, *CONFIGURATION, *POINT, *COLUMNS, *ENERGY, "started_at", "extra", "missing"]))
 RESULTS = f"""
 SELECT {", ".join(READ)}, {COMMAND} FROM all_results run WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
@@ -70,7 +70,7 @@ def chosen_ids(warehouse: Warehouse, selection: Selection) -> list[str]:
         condition = f"{SELECTED} AND r.result_id IN {LATEST}"
     else:
         condition = f"{SELECTED} AND {CHOSEN} AND r.result_id IN {LATEST_CHOSEN}"
-    measured = "run.task <> 'device-calibration'"  # which is no model's
+    measured = "run.task <> 'device-calibration'"  # which belongs to no model
     sql = f"SELECT r.result_id FROM {TABLES} WHERE {condition} AND {measured}"  # noqa: S608 - values are bound
     return [str(row["result_id"]) for row in warehouse.query(sql, bound(sql, selection)).dicts()]
 
@@ -106,18 +106,18 @@ def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
 
 
 def read_runs(warehouse: Warehouse, rows: Sequence[Row]) -> Sequence[Row]:
-    """The runs of the results, the oldest first."""
+    """The runs of the results, oldest first."""
     return warehouse.query(RUNS, {"runs": sorted({row["run_id"] for row in rows})}).dicts()
 
 
 def read_profiles(warehouse: Warehouse, runs: Sequence[Row]) -> Sequence[Row]:
-    """The newest profile of each series of the runs' models on their devices, the newest first."""
+    """The newest profile of each series of the runs' models on their devices, newest first."""
     wanted = {name: sorted({row[column] for row in runs}) for name, column in PROFILED.items()}
     return sorted(warehouse.query(PROFILES, wanted).dicts(), key=lambda row: row["started_at"], reverse=True)
 
 
 def state(row: Row) -> State:
-    """How far a measured result is trusted. Simulated and invalid ones never win."""
+    """How far a measured result is trusted. Simulated and invalid results never win."""
     if row["simulated"]:
         return "simulated"
     if row["validity"] == "invalid":
@@ -126,7 +126,7 @@ def state(row: Row) -> State:
 
 
 def is_ranked(row: Row) -> bool:
-    """Whether the result can be ahead of others."""
+    """Whether the result takes part in rankings."""
     return row["status"] == "ok" and bool(row["value"]) and row["state"] in ("valid", "doubtful")
 
 
@@ -135,7 +135,7 @@ def _configuration(row: Row) -> tuple[Any, ...]:
 
 
 def _setups(rows: Sequence[Row]) -> dict[tuple[Any, ...], str]:
-    """A name for each configuration that no other one has; without the hardware or device where there is only one."""
+    """A unique name for each configuration, without the hardware or device if there is only one."""
     groups = [key for key, _ in grouped(rows, CONFIGURATION)]
     facts = [details(key, SETUP_COLUMNS) for key in groups]
     is_one = len({words.device(key) for key in groups}) == 1 and not any(key["simulated"] for key in groups)

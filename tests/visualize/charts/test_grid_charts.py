@@ -75,7 +75,7 @@ def test_a_heat_map_of_40_lengths_fits_a_page(make_run, figures):
 def test_one_batch_size_is_no_grid(make_run, outcomes):
     (outcome,) = outcomes("batch_sequence_heatmap", make_run(batch_sizes=(1,)))
     assert isinstance(outcome, NotDrawn)
-    assert outcome.why == "it takes two batch sizes and two sequence lengths"
+    assert outcome.why == "needs two batch sizes and two sequence lengths"
 
 
 def test_stages_of_loading_are_stacked_medians_of_the_launches(make_run, figures, see):

@@ -97,7 +97,7 @@ def test_times_rise_to_the_knee_under_the_limits_beside_what_came_through(two_se
 def test_a_level_alone_is_not_drawn_with_the_reason(outcomes):
     (outcome,) = outcomes("load_latency", make_load(rates=(1.0,)))
     assert isinstance(outcome, NotDrawn)
-    assert outcome.why == "a single level makes no line"
+    assert outcome.why == "a line needs two levels"
 
 
 def test_each_request_waits_gets_its_first_token_and_ends_or_fails(figures, see, alter):

@@ -70,9 +70,11 @@ def test_a_module_lies_below_the_one_around_it_and_is_as_wide_as_all_below_it(dr
 
 def test_the_slowest_layer_is_the_title_of_the_layer_chart(drawn_of, see):
     ((row,), (drawing,)) = drawn_of("layer_times", make_profile(4.0))
-    assert see.texts(drawing.figure)[0] == "bert-base-uncased: layer layers.1 takes 1.6 times the median layer"
+    assert (
+        see.texts(drawing.figure)[0] == "bert-base-uncased: layer layers.1 takes 1.6 times as long as the median layer"
+    )
     (axes,) = drawing.figure.axes
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["layers.0", "layers.1", "outside of layers"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["layers.0", "layers.1", "outside layers"]
     assert [text.get_text() for text in axes.texts] == ["1 ms", "4 ms", "1 ms"]
     assert profiles.slowest({**row, "modules": row["modules"][:1]}).endswith("layer layers.0 takes 1 ms of a call")
     _, (alike,) = drawn_of("layer_times", make_profile())
@@ -92,7 +94,7 @@ def test_the_newest_profile_of_a_series_is_drawn_and_one_without_layers_is_not(d
     whole = replace(older.call.breakdown, modules=older.call.breakdown.modules[-1:])
     _, (outcome,) = drawn_of("layer_times", replace(older, call=replace(older.call, breakdown=whole)))
     assert isinstance(outcome, NotDrawn)
-    assert "tells no layers apart" in outcome.why
+    assert "does not distinguish layers" in outcome.why
 
 
 def test_a_file_of_a_profile_alone_is_drawn_in_the_dark_by_the_command(tmp_path, capsys):

@@ -107,7 +107,7 @@ def site(path):
 def test_an_alert_is_raised_and_triaged_from_the_page(site):
     form = site.form()
     before = site.ask(f"/trends?{urlencode({'selection': SELECTION})}").text
-    assert "1 confirmed change for the worse without an alert." in before
+    assert "1 confirmed regression without an alert." in before
     raised = site.post("/trends/alerts", {**form, "of": site.targets()[0]})
     assert (raised.status, raised.location.partition("#")[2]) == (303, "alerts")
     page = site.ask(raised.location.partition("#")[0])
@@ -139,14 +139,14 @@ NOTE = {"about": "ffffffff", "note": "a note"}
 @pytest.mark.parametrize(
     ("where", "fields", "headers", "status", "expected"),
     [
-        ("/trends/note", NOTE, {"origin": "https://evil.example"}, 403, "from a page of this server only"),
-        ("/trends/note", NOTE, {"origin": "null"}, 403, "from a page of this server only"),
-        ("/trends/note", NOTE, {"origin": f"{HERE}.evil.example"}, 403, "from a page of this server only"),
-        ("/trends/note", NOTE, {"origin": ""}, 403, "from a page of this server only"),
+        ("/trends/note", NOTE, {"origin": "https://evil.example"}, 403, "from this server's own pages only"),
+        ("/trends/note", NOTE, {"origin": "null"}, 403, "from this server's own pages only"),
+        ("/trends/note", NOTE, {"origin": f"{HERE}.evil.example"}, 403, "from this server's own pages only"),
+        ("/trends/note", NOTE, {"origin": ""}, 403, "from this server's own pages only"),
         ("/trends/note", NOTE, {"host": "evil.example"}, 421, "is not a name of this server"),
         ("/trends/note", NOTE, {"content-type": "text/plain"}, 400, "expected a form"),
-        ("/trends/note", {**NOTE, FORM_TOKEN: "x" * 32}, {}, 403, "load it again"),
-        ("/trends/note", {**NOTE, FORM_TOKEN: ""}, {}, 403, "load it again"),
+        ("/trends/note", {**NOTE, FORM_TOKEN: "x" * 32}, {}, 403, "reload it and submit"),
+        ("/trends/note", {**NOTE, FORM_TOKEN: ""}, {}, 403, "reload it and submit"),
         ("/trends/note", {**NOTE, "note": "a" * MOST_FORM_BYTES}, {}, 400, "a form has at most"),
         ("/trends/note", {**NOTE, "note": " "}, {}, 400, "note is missing"),
         ("/trends/note", {**NOTE, "unknown": "1"}, {}, 400, "unknown parameter"),
@@ -176,7 +176,7 @@ def test_a_database_in_use_is_said_with_what_to_do_and_nothing_is_lost(site, mon
     with holding(site.path) as holder:
         answer = site.post("/trends/note", fields)
     assert answer.status == 503
-    assert f"is in use by PID {holder.pid} (waited 0.1 s). Go back, and send the form again" in answer.text
+    assert f"is in use by PID {holder.pid} (waited 0.1 s). Go back and submit the form again" in answer.text
     assert "Run files" not in answer.text
     assert "later" not in site.stored()[0]
     assert site.post("/trends/note", fields).status == 303

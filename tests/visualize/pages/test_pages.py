@@ -276,7 +276,7 @@ def test_with_the_keyboard_alone_the_content_is_reached_and_focus_is_seen(browse
     with opened(browser, server) as page:
         visit(page, "/")
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        assert page.evaluate("document.activeElement.textContent") == "Skip to content"
         page.keyboard.press("Enter")
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.closest('main') !== null")

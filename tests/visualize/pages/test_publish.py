@@ -328,7 +328,7 @@ def test_an_interrupted_run_leaves_the_earlier_site(earlier, small, monkeypatch)
 def test_a_site_with_files_of_others_is_not_replaced(earlier, small, capsys):
     (earlier / ".git").write_text("gitdir: elsewhere")
     assert publish(earlier, small) == 2
-    assert "did not write, and would lose them: move .git elsewhere" in capsys.readouterr().err
+    assert "did not write and would delete: move .git elsewhere" in capsys.readouterr().err
     assert (earlier / ".git").exists()
 
 
@@ -338,7 +338,7 @@ def test_a_folder_with_other_content_is_left_alone(small, tmp_path, capsys, mark
     if marker is not None:
         (tmp_path / MARKER).write_text(marker)
     assert publish(tmp_path, small) == 2
-    assert f"is not empty and no site of {file_site.MADE_BY}" in capsys.readouterr().err
+    assert f"is not empty and not a site from {file_site.MADE_BY}" in capsys.readouterr().err
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
@@ -352,7 +352,7 @@ def test_a_folder_with_other_content_is_left_alone(small, tmp_path, capsys, mark
         (["site", "model=none"], 2, "'model=none' selects nothing, so there is nothing to publish"),
         (["site", "sql:nonsense"], 2, "sql:nonsense"),
         (["site", "--runs", "0"], 2, "takes a whole number from 1 to 10000"),
-        (["site", "--title", " "], 2, "takes a text that is not empty"),
+        (["site", "--title", " "], 2, "takes a non-empty text"),
     ],
 )
 def test_what_cannot_be_published_is_one_line(arguments, code, expected, small, capsys, tmp_path, monkeypatch):

@@ -342,7 +342,7 @@ def test_a_profile_has_its_finding_its_pictures_and_the_numbers_behind_each(data
     shown = views()["profile"].page(data, link.parameters)
     flame, layers = shown.pictures
     assert flame.title == "bert-base-uncased: attention takes 83% of a call"
-    assert layers.title == "bert-base-uncased: layer layers.1 takes 1.6 times the median layer"
+    assert layers.title == "bert-base-uncased: layer layers.1 takes 1.6 times as long as the median layer"
     by_depth = {0: 0.0, 24: 0.0}
     for bar in flame.bars:
         by_depth[bar.top] = by_depth.get(bar.top, 0.0) + bar.width
@@ -399,7 +399,7 @@ def test_a_load_has_its_curves_with_knee_and_limit_its_requests_doubts_and_comma
 def test_only_a_load_has_the_page_of_a_load(data):
     (run,) = data.warehouse.query("SELECT max(run_id) AS id FROM benchmark_runs WHERE model_id = 'gpt2'").dicts()
     assert page_of(data, "run", run_id=run["id"]).load is None
-    with pytest.raises(NotFoundError, match=f"its own page is /runs/{run['id']}"):
+    with pytest.raises(NotFoundError, match=f"is not a load test: its page is /runs/{run['id']}"):
         page_of(data, "load", run_id=run["id"])
     (load,) = data.warehouse.query(
         "SELECT max(run_id) AS id FROM benchmark_runs WHERE model_id = $model", {"model": LOADED}

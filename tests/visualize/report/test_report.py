@@ -150,7 +150,7 @@ def test_a_simulated_result_never_wins_and_is_marked(store, report):
     text = report()
     assert "1 simulated left out" in " ".join(section(text, "Fastest"))
     assert "(null, simulated)" in text
-    assert any("Simulated results" in line for line in section(text, "What to do next"))
+    assert any("Simulated results" in line for line in section(text, "Next steps"))
 
 
 def test_memory_and_energy_are_named_as_readings_without_an_interval(store, report):
@@ -176,7 +176,7 @@ def test_what_is_missing_says_why(store, report):
     text = report()
     assert section(text, "Most efficient") == ["- No ranked result has a reading of energy: not supported."]
     assert "OutOfMemoryError: 64 GB asked, 16 GB there" in text
-    assert section(text, "What to do next")[0].startswith("- Not measured: 1 failed.")
+    assert section(text, "Next steps")[0].startswith("- Not measured: 1 failed.")
 
 
 def test_each_run_has_a_row_and_what_failed_alike_is_listed_once(store, report):
@@ -381,8 +381,8 @@ def test_a_comment_stays_short_and_says_what_it_leaves_out(store, report):
         (["--report", "r.md", "batch=64"], "b.duckdb has no results of batch=64"),
         (["--report", "r.md", "nonsense"], "'nonsense' is not a selection"),
         (["--compare", "runtime=eager", "latest"], "--compare is part of a report: add --report FILE.html"),
-        (["--across", "runtime"], "--across is of a comparison: add --compare A B"),
-        (["--report", "r.md", "--metric", "load_time_s"], "--metric is of charts over time, and in a report of a"),
+        (["--across", "runtime"], "--across applies to comparisons: add --compare A B"),
+        (["--report", "r.md", "--metric", "load_time_s"], "--metric applies to charts over time and to comparisons"),
         (["--report", "r.md", "--compare", "latest", "runtime=tvm"], "b.duckdb: B (runtime=tvm) selects no results"),
         (["--report", "r.md", "--compare", "latest", "latest", "--metric", "speed"], "unknown metric 'speed'"),
         (["--report", "r.md", "batch=1", "--compare", "a=b", "c=d"], "--compare has selections of its own"),
@@ -457,7 +457,7 @@ def test_it_can_be_read_without_javascript_and_in_a_dark_browser_prints_light(st
 def test_profiles_of_the_models_on_their_devices_are_drawn_below_the_results(here, store, report):
     run = make_run(**SMALL)
     store(run)
-    assert "Where the time of a call goes" not in report(name="without.html")
+    assert "Where a call spends its time" not in report(name="without.html")
     with Warehouse.open(here / "b.duckdb") as warehouse:
         for factor in range(1, 4):
             warehouse.ingest_profile(make_profile(float(factor), run=replace(run, results=()), point=POINTS[factor]))

@@ -1,4 +1,4 @@
-"""Two selections point by point, the worst first: the comparison of the command `benchhouse compare`."""
+"""Two selections compared point by point, worst change first, as by `benchhouse compare`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_BARS = 40
 MOST_SESSIONS = 12
 MOST_SEARCHED = 100
-"""Sessions among which those with an earlier one are looked for."""
+"""Newest sessions that are searched for an earlier one."""
 SESSIONS = """
 SELECT
     session_id, min(started_at) AS started_at, count(*) AS runs, any_value(command) AS command,
@@ -55,13 +55,13 @@ WHERE started_before < newest.started_at
 QUALIFY row_number() OVER (PARTITION BY newest.session_id ORDER BY started_before DESC, before DESC) = 1
 ORDER BY newest.started_at DESC, newest.session_id LIMIT {most}
 """
-"""For each session the newest one before it that measured any of its series."""
+"""Each session with the newest earlier one that measured any of its series."""
 VALUES = "SELECT DISTINCT runtime, precision, device, git_commit FROM benchmark_runs WHERE task <> 'device-calibration'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareParameters:
-    """Two selections, in the words of the commands: "runtime=eager", a run's id, a commit, "latest"."""
+    """Two selections, as in commands: "runtime=eager", a run's id, a commit, "latest"."""
 
     a: str | None = None
     b: str | None = None
@@ -82,12 +82,12 @@ class Compared:
     notes: tuple[str, ...]
     is_empty: bool
     command: str
-    """The command that gives the same."""
+    """The command that prints the same comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparePage:
-    """What the template draws."""
+    """The content of the page, for its template."""
 
     compared: Compared | None
     """None until both selections are given."""
@@ -95,7 +95,7 @@ class ComparePage:
     """Columns with their words."""
     sessions: Grid
     since: Grid | None
-    """The newest sessions, each against the one before; None where two selections are compared."""
+    """The newest sessions, each compared with the previous one; None if two selections are compared."""
     suggestions: tuple[str, ...]
     swapped: Link
 
@@ -124,7 +124,7 @@ def _compared(data: Data, parameters: CompareParameters, metric: Metric) -> Comp
 
 
 def compared(comparison: Comparison, command: str, *, only_changes: bool = False) -> Compared:
-    """A comparison as tables, a chart and words; `command` gives the same in a terminal."""
+    """A comparison as tables, a chart and text; `command` prints the same."""
     words = comparison_words(comparison, only_changes=only_changes)
     return Compared(
         summary=words.summary,
@@ -172,7 +172,7 @@ def _cell(text: str, place: int, words: ComparisonWords, finding: Finding) -> Ce
 
 
 def _unit(words: ComparisonWords) -> str:
-    """Of the values, as the headings have it."""
+    """The unit of the values, from the headings."""
     return next(name for name in words.table.headings if name.startswith("A "))[2:]
 
 
@@ -207,7 +207,7 @@ def _chart(words: ComparisonWords) -> Chart | None:
 
 
 def _chart_title(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The finding: the point that changed most for the worse, and how many others changed."""
+    """The finding: the point with the worst change, and how many others changed."""
     changed = [row for row in rows if row["verdict"] in CHANGED]
     if not changed:
         return f"No change was found at {'the point' if len(rows) == 1 else f'any of {len(rows)} points'}"
@@ -232,7 +232,7 @@ def _bar(finding: Finding, words: ComparisonWords, place: int) -> dict[str, Any]
 
 
 def _sessions(data: Data, parameters: CompareParameters) -> Grid:
-    """The newest sessions, each with links that take it as a side."""
+    """The newest sessions, each with links that use it as a side."""
     rows = data.once("sessions", lambda: data.warehouse.query(SESSIONS.format(most=MOST_SESSIONS)).dicts())
     names = ("started (UTC)", "as A", "as B", "models", "runs", "command")
     return Grid(
@@ -252,7 +252,7 @@ def _sessions(data: Data, parameters: CompareParameters) -> Grid:
 
 
 def _since(data: Data) -> Grid:
-    """Comparisons of the newest sessions, each with the one before it that measured any of the same series."""
+    """Comparisons of the newest sessions with the previous session that measured any of the same series."""
     sql = SINCE.format(sessions=SESSIONS.format(most=MOST_SEARCHED), most=MOST_SESSIONS)
     rows = data.once("sessions since", lambda: data.warehouse.query(sql).dicts())
     names = ("started (UTC)", "compared with", "models", "devices", "runtimes", "runs")
@@ -278,7 +278,7 @@ def _against(row: Mapping[str, Any]) -> Link:
 def _as_side(session_id: str, side: str, parameters: CompareParameters) -> Cell:
     text = f"session={session_id}"
     changed = replace(parameters, a=text) if side == "a" else replace(parameters, b=text)
-    return text_cell(f"take as {side.upper()}", link=Link(view="compare", parameters=changed))
+    return text_cell(f"use as {side.upper()}", link=Link(view="compare", parameters=changed))
 
 
 def _suggestions(data: Data) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Questions in SQL, answered as `benchhouse query` answers them: confined, read-only, within limits."""
+"""SQL queries, run as by `benchhouse query`: confined, read-only and within limits."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ EXAMPLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleParameters:
-    """The statement, and what is described."""
+    """The statement, and the described table."""
 
     sql: str | None = None
     table: str | None = None
@@ -78,18 +78,18 @@ class Described:
     link: Link
     """Describes its columns."""
     columns: tuple[tuple[str, str], ...]
-    """With types, units and meanings; empty unless they are asked for."""
+    """With types, units and meanings; empty unless requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsolePage:
-    """What the template draws."""
+    """The content of the page, for its template."""
 
     grid: Grid | None
     chart: Chart | None
     has_more: bool
     trouble: str | None
-    """Why there is no answer."""
+    """Why the statement failed."""
     files: tuple[tuple[str, Link], ...]
     examples: tuple[tuple[str, Link], ...]
     dictionary: tuple[Described, ...]
@@ -98,7 +98,7 @@ class ConsolePage:
 
 
 def page(data: Data, parameters: ConsoleParameters) -> ConsolePage:
-    """The page. A statement that cannot be answered is shown with the reason."""
+    """The page. A failed statement is shown with the reason."""
     columns: Sequence[Column] = ()
     rows: list[tuple[Any, ...]] = []
     trouble = None

@@ -52,21 +52,21 @@ SELECT hardware_comparison.*, {COMMAND} FROM hardware_comparison JOIN benchmark_
 WHERE hardware_comparison.model_id = $model AND (run.runtime_mode->>'loop') IS NULL
 ORDER BY sequence_length, new_tokens, axes, batch_size, concurrency, simulated, latency_median_ms, result_id
 """  # noqa: S608 - names of columns only
-"""Without loads on a server: a level of a load is not comparable with a call."""
+"""Without load tests, since a level of a load is not comparable with a call."""
 RESULTS = "SELECT * FROM benchmark_results WHERE result_id IN (SELECT unnest($ids))"
 MOST_BARS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareParameters:
-    """The model that is compared, at which point, and with what."""
+    """The model to compare, the point and the baseline."""
 
     model: str | None = None
-    """None for that on the most setups."""
+    """None for the model on the most setups."""
     point: str | None = None
     """A point's label, such as "b1 s128"; None for the first."""
     baseline: str | None = None
-    """The row with which the others are compared, by its name; None for the slowest."""
+    """Name of the row to compare the others with; None for the slowest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwarePage:
-    """What the template draws."""
+    """The content of the page, for its template."""
 
     machines: tuple[Machine, ...]
     models: tuple[str, ...]
@@ -133,7 +133,7 @@ def _chosen(given: str | None, known: Sequence[str], default: str | None, what: 
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    """A name for each row: its device, runtime and precision, and what else they need to differ."""
+    """A unique name for each row: its device, runtime and precision, and further facts if needed."""
     plain = [f"{row['device_name'] or row['device']} · {row['runtime']} · {row['precision']}" for row in rows]
     facts = [(_settings(row), row["task"], row["weights"], row["hardware_id"][:8]) for row in rows]
     return distinct_names(plain, facts, " · ")
@@ -166,7 +166,7 @@ def _chart(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> C
 
 
 def _finding(rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> str:
-    """What the chart shows, in a sentence; only what intervals support."""
+    """The finding of the chart, as far as intervals support it."""
     from visualize.drawing.configurations import speedup
     from visualize.drawing.rows import clear_winner, drawable, trust
 

@@ -1,6 +1,6 @@
 """The sweeps that run on this machine now: progress, last results, and the use of their devices.
 
-The page is asked for again and again by the browser, so it reads nothing of the warehouse.
+The browser polls the page, so it does not read the warehouse.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.live_status import (
     READINGS,
-    Course,
     CurrentPoint,
+    DeviceReadings,
     LiveStatus,
     MachineProgress,
-    Meter,
     PointResult,
-    Watched,
+    ReadingHistory,
+    WatchedCommand,
 )
 from benchmarking.core.text import duration, number, visible
 from visualize.pages.elements import Grid, Heading, Strip, number_cell, state_cell, strip, text_cell
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
 
 POLL_S = 2
-"""Between two requests of a browser."""
+"""Polling interval of a browser."""
 MOST_ROWS = 30
-"""Of the table behind a chart: samples in equal steps, the newest last."""
+"""Rows of the table behind a chart: samples in equal steps, newest last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class LiveParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownMeter:
-    """A device and the courses of its readings."""
+    """A device and its readings over time."""
 
     key: str
     selector: str
@@ -49,12 +49,12 @@ class ShownMeter:
     missing: tuple[tuple[str, str], ...]
     """Readings without a value, and why."""
     trouble: str | None
-    """Why there are no samples; None where there are."""
+    """Why there are no samples; None if there are some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownSweep:
-    """A command that measures, or did."""
+    """A running or finished measuring command."""
 
     key: str
     words: str
@@ -69,7 +69,7 @@ class ShownSweep:
     left: str
     activity: str
     news: str
-    """How long it runs, and when it was heard of last."""
+    """How long it has been running, and the time of its last update."""
     current: tuple[tuple[str, str], ...]
     cells: Grid
     cells_left_out: int
@@ -78,12 +78,12 @@ class ShownSweep:
     results: Grid
     meters: tuple[ShownMeter, ...]
     resume: str | None
-    """What continues a crashed sweep."""
+    """The command that continues a crashed sweep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePage:
-    """What the template draws."""
+    """The content of the page, for its template."""
 
     running: tuple[ShownSweep, ...]
     ended: tuple[ShownSweep, ...]
@@ -94,7 +94,7 @@ class LivePage:
 def page(data: Data, parameters: LiveParameters) -> LivePage:
     """The page. Raises StorageError where the folder of the statuses cannot be used."""
     if data.look is None:
-        raise NotFoundError("what runs now is shown by benchhouse dashboard on its machine, and by benchhouse top")
+        raise NotFoundError("benchhouse dashboard and benchhouse top show running sweeps, on the machine that measures")
     snapshot = data.look()
     return LivePage(
         running=tuple(_sweep(one, snapshot.at_s) for one in snapshot.running),
@@ -104,7 +104,7 @@ def page(data: Data, parameters: LiveParameters) -> LivePage:
     )
 
 
-def _sweep(one: Watched, now_s: float) -> ShownSweep:
+def _sweep(one: WatchedCommand, now_s: float) -> ShownSweep:
     status = one.status
     is_running = one.state == "running"
     ago = duration(max(0.0, now_s - status.updated_s))
@@ -121,7 +121,7 @@ def _sweep(one: Watched, now_s: float) -> ShownSweep:
         progress=f"{status.done} of {status.total} points" + (f", {status.failed} failed" if status.failed else ""),
         left=f"about {duration(status.left_s)} left" if is_running and status.left_s else "",
         activity=visible(status.activity),
-        news=f"PID {status.owner.pid}, running for {runs}, last news {ago} ago" if is_running else f"{ago} ago",
+        news=f"PID {status.owner.pid}, running for {runs}, last update {ago} ago" if is_running else f"{ago} ago",
         current=_current(status) if is_running else (),
         cells=_cells(status),
         cells_left_out=status.cells_left_out,
@@ -133,7 +133,7 @@ def _sweep(one: Watched, now_s: float) -> ShownSweep:
 
 
 def _current(status: LiveStatus) -> tuple[tuple[str, str], ...]:
-    """The point that is being measured; nothing where several machines measure, whose rows say it."""
+    """The point being measured; empty for a cluster, whose table states it per machine."""
     now = status.current
     if now is None or len(status.machines) > 1:
         return ()
@@ -241,27 +241,27 @@ def _state(one: PointResult) -> str:
     return ", ".join(kind.replace("_", " ") for kind in one.doubts) or "ok"
 
 
-def _meter(key: str, meter: Meter) -> ShownMeter:
+def _meter(key: str, meter: DeviceReadings) -> ShownMeter:
     own = f"{key}-{meter.selector}"
     return ShownMeter(
         key="".join(letter if letter.isalnum() else "-" for letter in own),
         selector=visible(meter.selector),
         name=visible(meter.name),
-        strips=tuple(found for course in meter.courses if (found := _strip(course)) is not None),
+        strips=tuple(found for history in meter.histories if (found := _strip(history)) is not None),
         missing=tuple((READINGS[name].title, visible(why)) for name, why in meter.missing.items()),
         trouble=None if meter.trouble is None else visible(meter.trouble),
     )
 
 
-def _strip(course: Course) -> Strip | None:
-    reading = course.reading
-    step = max(1, len(course.values) // MOST_ROWS)
-    rows = list(zip(course.ages_s, course.values, strict=True))[::-1][::step][::-1]
+def _strip(history: ReadingHistory) -> Strip | None:
+    reading = history.reading
+    step = max(1, len(history.values) // MOST_ROWS)
+    rows = list(zip(history.ages_s, history.values, strict=True))[::-1][::step][::-1]
     return strip(
         reading.title,
         reading.unit,
-        course.ages_s,
-        course.values,
+        history.ages_s,
+        history.values,
         scale=reading.scale,
         table=Grid(
             headings=(Heading(text="seconds ago", is_number=True), Heading(text=reading.unit, is_number=True)),

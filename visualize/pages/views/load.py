@@ -28,9 +28,9 @@ GROUP BY run_id ORDER BY started_at DESC, run_id LIMIT $most
 """
 MOST_ALIKE = 6
 FEWEST_LEVELS = 2
-"""With fewer, there is no curve."""
+"""Minimum number of levels of a curve."""
 SEARCHED = "highest_request_rate_per_sec"
-"""The number that a search for the highest rate found."""
+"""The metric of a search for the highest rate."""
 NUMBERS: Mapping[str, str] = {
     "requests": "requests_sent",
     "failed": "requests_failed",
@@ -46,22 +46,22 @@ NUMBERS: Mapping[str, str] = {
 }
 """Heading -> column, or entry of the numbers without a column."""
 FEW = ("requests", "failed")
-"""Of them, the counts."""
+"""The counts among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadParameters:
-    """Which load, and the level whose requests are drawn."""
+    """The load, and the level whose requests are drawn."""
 
     run_id: str
-    """Or its first 8 characters or more."""
+    """Run id, or a prefix of at least 8 characters."""
     result: str | None = None
     """Its id; None for the knee, else the first level with requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPage:
-    """What the template draws."""
+    """The content of the page, for its template."""
 
     title: str
     run_id: str
@@ -87,7 +87,7 @@ def page(data: Data, parameters: LoadParameters) -> LoadPage:
     run = find_run(data, parameters.run_id)
     mode = json.loads(run["runtime_mode"])
     if LOOP not in mode:
-        raise NotFoundError(f"the run {run['run_id']} is no load on a server: its own page is /runs/{run['run_id']}")
+        raise NotFoundError(f"run {run['run_id']} is not a load test: its page is /runs/{run['run_id']}")
     found = [loads.as_level(row) for row in data.warehouse.query(LEVELS, {"run": run["run_id"]}).dicts()]
     rows = [{**row, "setup": words.cell(row), "state": state(row)} for row in found]
     levels = sorted(filter(loads.has_level, rows), key=loads.level)
@@ -119,7 +119,7 @@ def kind_of(mode: Mapping[str, Any]) -> str:
 
 
 def _level(row: Row) -> str:
-    """The level in words; of what a search found, which has none, that."""
+    """The level in words, or that the result belongs to a search."""
     return loads.level_words(row) if loads.has_level(row) else "the search for the highest rate"
 
 

@@ -1,4 +1,4 @@
-"""The newest loads on servers, each with its levels, its knee and its highest rates."""
+"""The newest load tests, each with its levels, knee and highest rates."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SELECT newest.*, levels.* EXCLUDE (run_id), hardware.device_name
 FROM newest LEFT JOIN levels USING (run_id) JOIN hardware_info hardware USING (hardware_id)
 ORDER BY started_at DESC, newest.run_id DESC
 """
-"""What a search for a rate found is no level."""
+"""Without results of searches for a rate, which are not levels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class LoadsParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadsPage:
-    """What the template draws."""
+    """The content of the page, for its template."""
 
     loads: Grid
     most: int = MOST

@@ -1,4 +1,4 @@
-"""The first page: what was measured last, what became slower, and the newest series at a glance."""
+"""The first page: latest runs, regressions, and the newest series at a glance."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LATEST_LOADS = 4
 SERIES = 24
 SERIES_A_RUN = 4
 LEAST_HISTORY = 3
-"""Runs of a series that show more than its newest value."""
+"""Minimum runs of a series with a history."""
 FINDINGS = 8
 TOTALS = """
 SELECT
@@ -85,7 +85,7 @@ LEFT JOIN series_alias alias ON alias.series_id = newest.series_id
 QUALIFY row_number() OVER (PARTITION BY r.run_id ORDER BY r.latency_median_ms DESC NULLS LAST, r.result_id) <= $each
 ORDER BY runs < $history, latest_started_at DESC, r.run_id DESC, r.result_id LIMIT $most
 """
-"""Those with a history first."""
+"""Series with a history first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewPage:
-    """What the template draws."""
+    """The content of the page, for its template."""
 
     totals: tuple[tuple[str, str], ...]
     runs: Grid
@@ -187,7 +187,7 @@ def _alerts(data: Data) -> Grid:
                 text_cell(point_text({**row, "axes": json.dumps(row["axes"])})),
                 text_cell(metrics[row["metric"]].words if row["metric"] in metrics else row["metric"]),
                 text_cell(percent_change(row["relative_change"]), tone="bad"),
-                text_cell(row["triage"], link=_triaged_at(row), hint="its series, where it is triaged"),
+                text_cell(row["triage"], link=_triaged_at(row), hint="the series page, for triage"),
             )
             for row in rows
         ),
@@ -196,7 +196,7 @@ def _alerts(data: Data) -> Grid:
 
 
 def _triaged_at(row: Mapping[str, Any]) -> Link:
-    from visualize.pages.views.trends import TrendsParameters  # which asks this module for the newest series
+    from visualize.pages.views.trends import TrendsParameters  # which imports this module
 
     return Link(view="trends", parameters=TrendsParameters(series=row["series_id"][:16], metric=row["metric"]))
 
@@ -230,7 +230,7 @@ def _regressions(data: Data) -> Grid:
                 number_cell(one.value_before),
                 number_cell(one.value_after),
                 text_cell(percent_change(one.relative_change), tone="bad"),
-                text_cell(percent_change(one.relative_change_now), hint="against the level before; near 0 once fixed"),
+                text_cell(percent_change(one.relative_change_now), hint="versus the previous level; near 0 once fixed"),
                 state_cell(one.state) if one.together is None else text_cell("environment?", hint=one.together.text),
             )
             for one in found

@@ -1,4 +1,4 @@
-"""One profile: where the time of a call goes, as a flame graph, by layer, by module and by operator."""
+"""One profile: a flame graph, and the time of a call by layer, module and operator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ProfileParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilePage:
-    """What the template draws."""
+    """The content of the page, for its template."""
 
     title: str
     profile_id: str
@@ -69,15 +69,15 @@ def _facts(row: Row) -> tuple[tuple[str, str], ...]:
         "weights": row["weights"],
         "started": f"{time_text(row['started_at'])} UTC",
         "profiler": f"{row['profiler']}, {row['calls']} calls",
-        "a call": f"{number(row['latency_median_ms'])} ms, under the profiler {number(row['profiled_median_ms'])} ms",
-        "outside of operators": _ms(row["outside_operators_ms"]),
-        "accelerator waits": _ms(row["device_idle_ms"]),
+        "latency": f"{number(row['latency_median_ms'])} ms; under the profiler {number(row['profiled_median_ms'])} ms",
+        "outside operators": _ms(row["outside_operators_ms"]),
+        "accelerator idle": _ms(row["device_idle_ms"]),
         "kernel launches": _count(row["kernel_launches"]),
-        "calls of operators": _count(row["operator_calls"]),
-        "memory at most": None if row["peak_bytes"] is None else f"{number(row['peak_bytes'] / BYTES_PER_MB)} MB",
+        "operator calls": _count(row["operator_calls"]),
+        "peak memory": None if row["peak_bytes"] is None else f"{number(row['peak_bytes'] / BYTES_PER_MB)} MB",
         "graphs": _count(row["graph_count"]),
         "graph breaks": _count(row["graph_break_count"]),
-        "reasons of graph breaks": "; ".join(map(str, reasons)),
+        "graph break reasons": "; ".join(map(str, reasons)),
         "commit": None if not commit else commit[:10] + (" with changes" if row["git_dirty"] else ""),
         "tags": ", ".join(f"{name}={value}" for name, value in dict(row["tags"]).items()),
         "description": row["description"],

@@ -1,4 +1,4 @@
-"""The newest profiles, each with what takes most of its call."""
+"""The newest profiles, each with the part of the model that takes most of the call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ProfilesParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilesPage:
-    """What the template draws."""
+    """The content of the page, for its template."""
 
     profiles: Grid
     most: int = MOST
@@ -45,7 +45,7 @@ def page(data: Data, parameters: ProfilesParameters) -> ProfilesPage:
     """The page."""
     rows = data.warehouse.query(NEWEST, {"most": MOST}).dicts()
     numbers = ("call (ms)",)
-    names = ("started (UTC)", "model", "device", "runtime", "precision", "point", *numbers, "most of the time in")
+    names = ("started (UTC)", "model", "device", "runtime", "precision", "point", *numbers, "most time in")
     return ProfilesPage(
         profiles=Grid(
             headings=headings(names, numbers),

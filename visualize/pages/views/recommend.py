@@ -1,7 +1,7 @@
-"""What to choose for a model: its measured options against limits, and which are on the Pareto front.
+"""Recommendations for a model: its measured options, the limits they meet, and the Pareto front.
 
-A limit is a number with a slider. The positions of the slider are the values of the options: each lets one
-more of them in, where a slider over their range would have most of them in its first millimetre.
+A limit is a number with a slider. The slider's positions are the values of the options, so each step admits one more
+option; on a linear slider most options would be within the first millimetre.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 Prefer = Literal["latency", "throughput", "memory", "energy"]
 PREFERRED: tuple[Prefer, ...] = ("latency", "throughput", "memory", "energy")
 MOST_POSITIONS = 40
-"""Of a slider, besides the one without a limit."""
+"""Maximum positions of a slider, besides "no limit"."""
 DIGITS = 3
-"""Significant ones of a position."""
+"""Significant digits of a position."""
 MOST_MEASURED = """
 SELECT heads.model_id FROM series_heads heads JOIN series USING (series_id)
 GROUP BY heads.model_id
 ORDER BY count(*) FILTER (WHERE series.runtime_mode->>'loop' IS NULL) DESC, count(*) DESC, heads.model_id LIMIT 1
 """
-"""Levels of loads have no recommendation without a rate."""
+"""Levels of loads are recommended at a rate only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendParameters:
-    """The model, and limits as the command `benchhouse recommend` has them."""
+    """The model, and limits as in `benchhouse recommend`."""
 
     model: str | None = None
-    """None for the one with the most series of calls."""
+    """None for the model with the most series of calls."""
     workload: str | None = None
-    """As its title says; None for the first."""
+    """Title of the workload; None for the first."""
     among: str | None = None
     """A selection of results."""
     prefer: Prefer | None = None
@@ -59,7 +59,7 @@ class RecommendParameters:
 
     @property
     def limits(self) -> dict[Quantity, float]:
-        """Those that are given."""
+        """The limits that are set."""
         given: dict[Quantity, float | None] = {
             "latency": self.latency_ms,
             "latency_p99": self.latency_p99_ms,
@@ -79,14 +79,14 @@ class Limit:
     title: str
     value: float | None
     positions: tuple[float | None, ...]
-    """Of the slider, from the left; None for no limit. Empty where no option has the quantity."""
+    """Positions of the slider, from the left; None for no limit. Empty if no option has the quantity."""
     position: int
-    """The number of the one that is chosen."""
+    """Index of the chosen position."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendPage:
-    """What the template draws."""
+    """The content of the page, for its template."""
 
     models: tuple[str, ...]
     model: str | None
@@ -99,7 +99,7 @@ class RecommendPage:
     grid: Grid | None
     chart: Chart | None
     why_none: str | None
-    """Why there is no option."""
+    """Why there are no options."""
     choices: tuple[Choice, ...]
 
 
@@ -172,7 +172,7 @@ def _limit(name: str, title: str, value: float | None, quantity: Quantity, optio
 
 
 def _rounded(value: float, *, up: bool) -> float:
-    """To a few digits, so that the option with this value meets the limit."""
+    """Rounded to a few digits, so that the option with this value still meets the limit."""
     if value <= 0:
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1)
@@ -180,7 +180,7 @@ def _rounded(value: float, *, up: bool) -> float:
 
 
 def _thinned(values: Sequence[float]) -> list[float]:
-    """At most so many of them, the first and the last among them."""
+    """At most this many of them, always including the first and the last."""
     if len(values) <= MOST_POSITIONS:
         return list(values)
     step = (len(values) - 1) / (MOST_POSITIONS - 1)

@@ -25,7 +25,7 @@ Sort = Literal["newest", "fastest", "slowest", "throughput", "model"]
 
 PAGE_ROWS = 50
 SUBJECT = ("started_at", "model_id", "architecture_type", "device", "device_name", "runtime", "precision", "simulated")
-"""What was measured; with the columns of the point and of the numbers all that is read of a row, which has 150."""
+"""The columns of the setup. A row has 150 columns, of which only these, the point's and the numbers' are read."""
 FILTERS = """
     ($family IS NULL OR architecture_type = $family)
     AND ($model IS NULL OR model_id = $model)
@@ -87,14 +87,14 @@ class ResultsParameters:
     doubt: str | None = None
     """A kind of doubt."""
     all: bool = False
-    """Whether every result is listed, not only the newest of each series."""
+    """Whether to list every result rather than the newest of each series."""
     sort: Sort = "newest"
     page: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """A list to choose from in the form."""
+    """A list of values in the form."""
 
     name: str
     title: str
@@ -104,7 +104,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultsPage:
-    """What the template draws."""
+    """The content of the page, for its template."""
 
     filters: tuple[Filter, ...]
     count: int
@@ -187,7 +187,7 @@ def _filter(name: str, title: str, options: Sequence[str], value: object) -> Fil
 
 
 def _choices(filters: Sequence[Filter], parameters: ResultsParameters) -> tuple[Choice, ...]:
-    """By one filter at a time."""
+    """Links that change one filter."""
     runs = (("newest of each series", ResultsParameters()), ("every run", ResultsParameters(all=True)))
     return (
         Choice(title="Results", options=tuple((text, _link(one), one == parameters) for text, one in runs)),

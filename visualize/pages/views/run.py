@@ -1,8 +1,8 @@
-"""One run: its results and their doubts, the samples of one result, the environment, how to measure it again.
+"""One run: results and doubts, the samples of one result, the environment, and the command to measure again.
 
-Raw samples are drawn by the library that draws every other chart, not by uPlot, which draws on a canvas (2026-11): a
-canvas has no marks for a screen reader and no keyboard, and a point has some hundred to some thousand calls, which SVG
-draws as quickly. Of more, the lowest and the highest of each stretch are drawn: no disturbance is left out.
+Raw samples are drawn by the library of all other charts rather than by uPlot on a canvas (2026-11): a canvas is not
+accessible to screen readers or the keyboard, and SVG draws the hundreds or thousands of calls of a point as quickly.
+Of more samples, the lowest and the highest of each stretch are drawn, so that no disturbance is left out.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ COARSE = """
 SELECT launch, list(value ORDER BY quantile) AS quantiles FROM raw_quantiles
 WHERE result_id = $result AND phase = 'measure' AND metric = $metric GROUP BY launch ORDER BY launch
 """
-"""Where samples were compacted."""
+"""Quantiles kept of compacted samples."""
 SAMPLES = """
 SELECT launch, sample_index, value FROM raw_samples
 WHERE result_id = $result AND phase = 'measure' AND metric = $metric
@@ -79,7 +79,7 @@ WINDOW stretch AS (PARTITION BY launch, sample_index // $each)
 QUALIFY sample_index IN (arg_min(sample_index, value) OVER stretch, arg_max(sample_index, value) OVER stretch)
 ORDER BY launch, sample_index
 """
-"""Of each stretch of a launch, the lowest and the highest."""
+"""The lowest and the highest sample of each stretch of a launch."""
 COUNT = """
 SELECT coalesce(sum(len(samples)), 0) AS samples, count(*) AS launches FROM raw_benchmark_data
 WHERE result_id = $result AND phase = 'measure' AND metric = $metric
@@ -91,19 +91,19 @@ ORDER BY started_at DESC, profile_id DESC LIMIT $most
 """
 MOST_PROFILES = 4
 MOST_POINTS = 1500
-"""Samples in a chart, about."""
+"""Approximate maximum of samples in a chart."""
 MOST_LAUNCHES = 12
 WHERE = ("launch", "launches", "of")
-"""Evidence that says in which launches a doubt arose."""
+"""Evidence with the launches of a doubt."""
 STAGES = ("load_spawn_s", "load_import_s", "load_device_init_s", "load_weights_read_s", "load_to_device_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunParameters:
-    """Which run, and the result whose samples are drawn."""
+    """The run, and the result whose samples are drawn."""
 
     run_id: str
-    """Or its first 8 characters or more."""
+    """Run id, or a prefix of at least 8 characters."""
     result: str | None = None
     """Its id; None for the first one with samples."""
     metric: str | None = None
@@ -138,7 +138,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
-    """What the template draws."""
+    """The content of the page, for its template."""
 
     title: str
     run_id: str
@@ -157,9 +157,9 @@ class RunPage:
     metrics: tuple[tuple[str, Link, bool], ...]
     """Other raw metrics of it: name, page, and whether it is drawn."""
     load: Link | None
-    """The page of its levels, of a load on a server."""
+    """The page of its levels, for a load test."""
     profiles: tuple[tuple[str, Link], ...]
-    """Of the same model and runtime on the same device: when and at which point, and the page."""
+    """Profiles of the same model and runtime on the same device: time and point, and the page."""
     environment: tuple[Facts, ...]
     json_file: Link
     csv_file: Link
@@ -196,7 +196,7 @@ def page(data: Data, parameters: RunParameters) -> RunPage:
 
 
 def find_run(data: Data, run_id: str) -> dict[str, Any]:
-    """A run by its id, or by how that begins. Raises NotFoundError."""
+    """A run by its id or a unique prefix. Raises NotFoundError."""
     found = data.warehouse.query(FIND, {"run": run_id, "least": LEAST_PREFIX}).dicts()
     if len(found) != 1 and not (found and found[0]["run_id"] == run_id):
         which = "several runs have an id that begins" if found else "no run has an id that begins"
@@ -281,7 +281,7 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
 
 
 def _own(data: Data, rows: Sequence[Row]) -> Mapping[str, Metric]:
-    """The metrics of the run without a column: as their bench stated them, else by their name's ending."""
+    """The custom metrics of the run: as stated by their bench, else derived from their names."""
     stated = own_metrics(data)
     names = dict.fromkeys(name for row in rows for name in row[OTHERS])
     return {name: stated.get(name) or metric_by_ending(name) or custom_metric(name, "", None) for name in names}
@@ -307,7 +307,7 @@ def _point_cell(row: Row, run_id: str, sampled: Row | None) -> Cell:
 
 
 def noted_doubts(rows: Sequence[Row], place: Callable[[Row], str] = point_text) -> tuple[DoubtNote, ...]:
-    """Each kind in the results, the severe ones first; `place` names a result."""
+    """Each kind of doubt in the results, severe ones first; `place` names a result."""
     found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for row in rows:
         for doubt in json.loads(row["extra"]).get("doubts", ()):
@@ -327,7 +327,7 @@ def noted_doubts(rows: Sequence[Row], place: Callable[[Row], str] = point_text) 
 
 
 def _evidence(evidence: Mapping[str, Any]) -> str:
-    """What was found, then in which launches."""
+    """The evidence, then the launches."""
     found = [f"{name} {_plain(value)}" for name, value in evidence.items() if name not in WHERE]
     launches = evidence.get("launches") or []
     numbers = ", ".join(str(one + 1) for one in launches)
@@ -384,7 +384,7 @@ def _distribution(launches: Sequence[Row], title: str, samples: int, count: int)
 
 
 def _agreement(launches: Sequence[Row]) -> str:
-    """How far the launches' medians lie apart."""
+    """How much the launches' medians differ."""
     medians = [row["quantiles"][len(row["quantiles"]) // 2] for row in launches]
     if len(medians) < 2 or min(medians) <= 0:
         return "Distribution of calls"
@@ -421,7 +421,7 @@ def _order(samples: Sequence[Row], title: str, each: int) -> Chart:
 
 
 def _environment(run: Row) -> tuple[Facts, ...]:
-    """Versions, the machine's state at the start, the device and host, settings."""
+    """Versions, the machine's initial state, device, host and settings."""
     state = json.loads(run["environment"])
     parts = {
         "Software": run["versions"],

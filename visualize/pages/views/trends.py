@@ -1,4 +1,4 @@
-"""Series over time with the points at which their level changed; one of them in full."""
+"""Series over time with their change points; one of them in detail."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
 
 SERIES = 48
-"""Listed at once."""
+"""Maximum series in the list."""
 LEAST_PREFIX = 8
 SERIES_ID = re.compile(r"[0-9a-f]{8,64}")
 MODELS = "SELECT DISTINCT model_id FROM series_heads ORDER BY model_id"
 NO_VALUE = re.compile(r"[,|]|sql:|^\s|\s$")
-"""What a value in a selection cannot have."""
+"""Characters that a value in a selection cannot contain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendsParameters:
-    """Which series, and the one that is drawn."""
+    """The listed series, and the one that is drawn."""
 
     selection: str | None = None
-    """In the words of the commands: "model=gpt2,runtime=eager"; None for the newest series."""
+    """As in commands: "model=gpt2,runtime=eager"; None for the newest series."""
     metric: str = DEFAULT_METRIC
     series: str | None = None
-    """Its id, or the first 8 characters or more; None for the first with a change, else the first."""
+    """Series id, or a prefix of at least 8 characters; None for the first with a change, else the first."""
     only_changes: bool = False
 
 
@@ -99,7 +99,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendsPage:
-    """What the template draws."""
+    """The content of the page, for its template."""
 
     metrics: Mapping[str, str]
     """Columns with their words."""
@@ -307,12 +307,12 @@ def _in_files(parameters: TrendsParameters) -> TrendsParameters | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriageForm(TrendsParameters):
-    """The triage of an alert; the other fields are those of the page."""
+    """The triage of an alert, with the page's own parameters."""
 
     alert: str
     triage: Triage
     note: str | None = None
-    """None leaves it as it is."""
+    """None keeps the existing note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,7 +344,7 @@ def _add_note(warehouse: Warehouse, form: NoteForm) -> Link:
 
 
 def _raise_alerts(warehouse: Warehouse, form: AlertForm) -> Link:
-    """As `benchhouse alert raise`, for one series."""
+    """Do the same as `benchhouse alert raise`, for one series."""
     if not SERIES_ID.fullmatch(form.of):
         raise UsageError(f"of={form.of!r}: expected the id of a series")
     metric = judged_metric(warehouse, form.metric)
@@ -354,7 +354,7 @@ def _raise_alerts(warehouse: Warehouse, form: AlertForm) -> Link:
 
 
 def _page_of(form: TrendsParameters) -> Link:
-    """The page that the form is on."""
+    """The page that contains the form."""
     given = {field.name: getattr(form, field.name) for field in fields(TrendsParameters)}
     return Link(view="trends", parameters=TrendsParameters(**given))
 
