@@ -81,9 +81,13 @@ class Client(ABC):
         self._authority = _plain("--url", parts.netloc)
         path = quote(parts.path, safe="/%") + (f"?{parts.query}" if parts.query else "")
         self._path = _plain("--url", path)
-        own = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": IDENTITY.decode()}
+        defaults = {
+            "content-type": "application/json",
+            "accept": "text/event-stream",
+            "accept-encoding": IDENTITY.decode(),
+        }
         self._headers = [
-            (_plain(name, name.lower()), _plain(name, text)) for name, text in (own | {**target.headers}).items()
+            (_plain(name, name.lower()), _plain(name, text)) for name, text in (defaults | {**target.headers}).items()
         ]
         self._tls = _tls(target, "h2" if target.http2 else "http/1.1") if parts.scheme == "https" else None
 
@@ -336,8 +340,8 @@ class _Http2Connection(asyncio.Protocol):
         from h2.settings import SettingCodes, Settings
 
         self._state = H2Connection(H2Configuration(client_side=True, header_encoding=None))
-        own = {SettingCodes.ENABLE_PUSH: 0, SettingCodes.INITIAL_WINDOW_SIZE: WINDOW_BYTES}
-        self._state.local_settings = Settings(client=True, initial_values=own)
+        values = {SettingCodes.ENABLE_PUSH: 0, SettingCodes.INITIAL_WINDOW_SIZE: WINDOW_BYTES}
+        self._state.local_settings = Settings(client=True, initial_values=values)
         self._exchanges: dict[int, _Exchange] = {}
         self._unsent: dict[int, bytes] = {}
         self._is_leaving = False

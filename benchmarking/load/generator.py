@@ -13,7 +13,7 @@ from typing import Any
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import MOST_ARRIVALS, MOST_REQUESTS, Requests
 from benchmarking.load.connections import MAX_DETAIL, RequestError, Target, client_of
-from benchmarking.load.traffic import Asked, Traffic, meets, slowed
+from benchmarking.load.traffic import PlannedRequest, Traffic, meets, slowed
 
 SPIN_S = 0.002
 """Time before a start during which the generator polls the clock instead of sleeping, since timers are up to 1 ms
@@ -144,36 +144,36 @@ class Generator:
 
     async def run(self, traffic: Traffic, level: Level) -> list[Sent]:
         """Send all requests of a level; returns them in the order of their scheduled starts once the last has ended."""
-        asked = traffic.requests()
+        planned = traffic.requests()
         if level.is_open:
-            found = await self._open(traffic, level, asked)
+            found = await self._open(traffic, level, planned)
         else:
-            found = await self._closed(traffic, level, asked)
+            found = await self._closed(traffic, level, planned)
         return sorted(found, key=lambda one: one.intended_s)
 
-    async def send(self, asked: Asked, sent: Sent, said: Sequence[str] = ()) -> None:
+    async def send(self, planned: PlannedRequest, sent: Sent, history: Sequence[str] = ()) -> None:
         """Send a request, after the previous messages of a conversation, and record the response; errors are recorded
         and never raised."""
         loop = asyncio.get_running_loop()
         sent.sent_s = loop.time()
         try:
             async with asyncio.timeout(self.target.timeout_s):
-                await self._stream(asked, sent, said)
+                await self._stream(planned, sent, history)
         except TimeoutError:
             sent.error, sent.detail = "timed_out", f"not finished within {self.target.timeout_s:g} s"
         except RequestError as error:
             sent.error, sent.detail = error.kind, _short(str(error))
         sent.end_s = loop.time()
 
-    async def _stream(self, asked: Asked, sent: Sent, said: Sequence[str]) -> None:
-        reply = _Reply(sent, asyncio.get_running_loop().time, asked.tokens_out)
-        await self._client.post(json.dumps(_body(self.target, asked, said)).encode(), reply)
+    async def _stream(self, planned: PlannedRequest, sent: Sent, history: Sequence[str]) -> None:
+        reply = _Reply(sent, asyncio.get_running_loop().time, planned.tokens_out)
+        await self._client.post(json.dumps(_body(self.target, planned, history)).encode(), reply)
         reply.check()
 
-    async def _open(self, traffic: Traffic, level: Level, asked: Iterator[Asked]) -> list[Sent]:
+    async def _open(self, traffic: Traffic, level: Level, planned: Iterator[PlannedRequest]) -> list[Sent]:
         """Send every request at its time, no matter how many are in flight."""
         assert level.rate is not None
-        chosen = list(islice(asked, level.requests))
+        chosen = list(islice(planned, level.requests))
         loop, found, tasks = asyncio.get_running_loop(), list[Sent](), set[asyncio.Task[None]]()
         if traffic.arrivals == "trace":
             offsets = slowed([one.offset_s or 0.0 for one in chosen], level.rate)
@@ -182,12 +182,12 @@ class Generator:
         start_s = loop.time()
         for place, (one, offset_s) in enumerate(zip(chosen, offsets, strict=True)):
             await _until(start_s + offset_s)
-            tasks.add(task := loop.create_task(self._talk(one, start_s + offset_s, place, traffic, found)))
+            tasks.add(task := loop.create_task(self._converse(one, start_s + offset_s, place, traffic, found)))
             task.add_done_callback(tasks.discard)
         await asyncio.gather(*tasks)
         return found
 
-    async def _closed(self, traffic: Traffic, level: Level, asked: Iterator[Asked]) -> list[Sent]:
+    async def _closed(self, traffic: Traffic, level: Level, planned: Iterator[PlannedRequest]) -> list[Sent]:
         """Keep a fixed number in flight: the next request starts when one has ended."""
         loop, found = asyncio.get_running_loop(), list[Sent]()
         places = iter(range(level.number or MOST_REQUESTS // traffic.turns))
@@ -195,25 +195,27 @@ class Generator:
 
         async def one_place() -> None:
             while level.number is not None or loop.time() < end_s:
-                place, one = next(places, None), next(asked, None)
+                place, one = next(places, None), next(planned, None)
                 if place is None or one is None:
                     return
-                await self._talk(one, loop.time(), place, traffic, found)
+                await self._converse(one, loop.time(), place, traffic, found)
 
         await asyncio.gather(*(one_place() for _ in range(level.concurrency or 1)))
         return found
 
-    async def _talk(self, asked: Asked, intended_s: float, place: int, traffic: Traffic, found: list[Sent]) -> None:
+    async def _converse(
+        self, planned: PlannedRequest, intended_s: float, place: int, traffic: Traffic, found: list[Sent]
+    ) -> None:
         """Send a request, or all turns of a conversation; a turn is scheduled for the end of the previous one."""
-        said: list[str] = []
+        history: list[str] = []
         for turn in range(traffic.turns):
             is_talk = traffic.turns > 1
             sent = Sent(intended_s, conversation=place if is_talk else None, turn=turn if is_talk else None)
             found.append(sent)
-            await self.send(asked, sent, said)
+            await self.send(planned, sent, history)
             if sent.error is not None or sent.end_s is None:
                 return
-            said += (str(asked.prompt), sent.text)
+            history += (str(planned.prompt), sent.text)
             intended_s, sent.text = sent.end_s, ""
 
 
@@ -284,19 +286,19 @@ async def _until(at_s: float) -> None:
         await asyncio.sleep(0)
 
 
-def _body(target: Target, asked: Asked, said: Sequence[str]) -> dict[str, Any]:
-    own: dict[str, Any]
+def _body(target: Target, planned: PlannedRequest, history: Sequence[str]) -> dict[str, Any]:
+    content: dict[str, Any]
     if target.endpoint == "chat":
-        turns = enumerate((*said, asked.prompt))
-        own = {"messages": [{"role": ROLES[place % 2], "content": text} for place, text in turns]}
-    elif isinstance(asked.prompt, str):
-        own = {"prompt": "\n".join((*said, asked.prompt))}
+        turns = enumerate((*history, planned.prompt))
+        content = {"messages": [{"role": ROLES[place % 2], "content": text} for place, text in turns]}
+    elif isinstance(planned.prompt, str):
+        content = {"prompt": "\n".join((*history, planned.prompt))}
     else:
-        own = {"prompt": list(asked.prompt)}
+        content = {"prompt": list(planned.prompt)}
     return {
         "model": target.model,
-        **own,
-        "max_tokens": asked.tokens_out,
+        **content,
+        "max_tokens": planned.tokens_out,
         "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},

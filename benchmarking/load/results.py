@@ -269,9 +269,9 @@ def _metrics(
     if all(one is None for one in requests.first_token_ms):
         missing |= dict.fromkeys(("output_tokens_per_sec", *OF_TOKENS), f"{NOT_APPLICABLE}: nothing is generated")
     for name in Series.__dataclass_fields__:
-        own, few = tails(name, getattr(series, name))
-        found |= own
-        missing |= few if getattr(series, name) else {}
+        percentiles, too_few = tails(name, getattr(series, name))
+        found |= percentiles
+        missing |= too_few if getattr(series, name) else {}
     return found, missing
 
 
@@ -343,10 +343,12 @@ def about(
         evidence = {"requests": len(unlike), "at_once": at_once, "chunks": unlike[0][0], "tokens": unlike[0][1]}
         is_whole = at_once >= MOST_AT_ONCE * sum(one is None for one in requests.error)
         found.append(doubt("whole_replies", **evidence) if is_whole else doubt("chunks_not_tokens", **evidence))
-    asked = traffic.lengths_out.fixed if traffic.file is None else None
-    short = [count for count in requests.tokens_out if count is not None and asked is not None and count != asked]
+    requested = traffic.lengths_out.fixed if traffic.file is None else None
+    short = [
+        count for count in requests.tokens_out if count is not None and requested is not None and count != requested
+    ]
     if short:
-        found.append(doubt("other_output_length", asked=asked, requests=len(short), tokens=short[0]))
+        found.append(doubt("other_output_length", asked=requested, requests=len(short), tokens=short[0]))
     return found
 
 

@@ -44,8 +44,8 @@ CACHE_COUNTERS: Mapping[str, str] = {
     "vllm:prefix_cache_hits_total": "vllm:prefix_cache_queries_total",
     "sglang:cached_tokens_total": "sglang:prompt_tokens_total",
 }
-"""Counter of the prompts' tokens that came from a prefix cache -> that of all, of servers whose replies do not say it
-unless they are started so."""
+"""Counter of prompt tokens from a prefix cache -> counter of all prompt tokens, for servers whose replies report cached
+tokens only with an option."""
 MAX_NAME = 200
 """Characters of a metric's name."""
 NO_METRICS = ("_bucket", "_created")
@@ -102,30 +102,32 @@ class ServerLoad:
                     )
                 )
             )
-        own, theirs = self.own_cpus, self.server_cpus
+        generator_cpus, server_cpus = self.own_cpus, self.server_cpus
         metrics = changes(before, scraped(self.target))
         return result_of(
             self.traffic,
             level,
             done,
             capacity_per_s=self.capacity_per_s,
-            shares_processors=None if own is None or theirs is None else bool(set(own) & set(theirs)),
+            shares_processors=None
+            if generator_cpus is None or server_cpus is None
+            else bool(set(generator_cpus) & set(server_cpus)),
             further={0: self._cached(done, metrics)},
             facts={
                 "url": self.target.url,
                 "generator_capacity_per_s": self.capacity_per_s,
-                "generator_cpu_list": _listed(own),
-                "server_cpu_list": _listed(theirs),
+                "generator_cpu_list": _listed(generator_cpus),
+                "server_cpu_list": _listed(server_cpus),
                 "server_metrics": dict[str, Json](metrics),
             },
         )
 
     def _cached(self, done: Sequence[Requests], metrics: Mapping[str, Mapping[str, float]]) -> Sequence[Doubt]:
-        """The doubt about prompts from a prefix cache by the server's own counters, where its replies do not say it."""
+        """The doubt about prompts from a prefix cache, by the server's counters if its replies do not report it."""
         from benchmarking.load.results import LEAST_REUSED
 
-        says_it = any(one is not None for requests in done for one in requests.cached_tokens)
-        if says_it or self.traffic.may_hit_a_prefix:
+        is_reported = any(one is not None for requests in done for one in requests.cached_tokens)
+        if is_reported or self.traffic.may_hit_a_prefix:
             return ()
         for hits, prompts in CACHE_COUNTERS.items():
             if hits in metrics and prompts in metrics:
@@ -151,7 +153,7 @@ class ServerLoad:
         device = Device(
             type="server", selector="server", found=True, name=self.hardware or (None if is_local else address.netloc)
         )
-        own = host_facts() if is_local else Readings(missing={"cpu_model": "not_applicable: another machine"})
+        host = host_facts() if is_local else Readings(missing={"cpu_model": "not_applicable: another machine"})
         failed = [one for one in results if one.status != "ok"]
         return Run(
             run_id=uuid7(),
@@ -180,7 +182,7 @@ class ServerLoad:
                 },
                 precision=self.precision,
             ),
-            hardware=hardware(device, own),
+            hardware=hardware(device, host),
             provenance=provenance,
             settings={
                 **settings,

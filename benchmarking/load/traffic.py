@@ -95,7 +95,7 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PlannedRequest:
     """A request to send."""
 
     prompt: str | tuple[int, ...]
@@ -175,7 +175,7 @@ class Traffic:
             times.append(now_s)
         return times
 
-    def requests(self) -> Iterator[Asked]:
+    def requests(self) -> Iterator[PlannedRequest]:
         """The requests: endless, except for a trace."""
         if self.arrivals == "trace":
             yield from self._of_trace()
@@ -187,7 +187,7 @@ class Traffic:
                 yield pool[chance.randrange(len(pool))]
             else:
                 words = self.lengths_in.draw(chance)
-                yield Asked(prompt=self.prompt(words, chance), tokens_out=self.lengths_out.draw(chance))
+                yield PlannedRequest(prompt=self.prompt(words, chance), tokens_out=self.lengths_out.draw(chance))
 
     def words(self, number: int) -> int:
         """The approximate total number of words or token ids in the prompts of this many requests; 0 for ShareGPT
@@ -204,25 +204,25 @@ class Traffic:
         if self.vocabulary is not None:
             ids = range(self.vocabulary)
             return (*common.choices(ids, k=same), *chance.choices(ids, k=words - same))
-        own = [str(chance.getrandbits(32)), *chance.choices(WORDS, k=max(0, words - same - 1))][: max(0, words - same)]
-        return " ".join([*common.choices(WORDS, k=same), *own])
+        rest = [str(chance.getrandbits(32)), *chance.choices(WORDS, k=max(0, words - same - 1))][: max(0, words - same)]
+        return " ".join([*common.choices(WORDS, k=same), *rest])
 
-    def _of_trace(self) -> Iterator[Asked]:
+    def _of_trace(self) -> Iterator[PlannedRequest]:
         rows = _trace_rows(self._read())
         first_s = rows[0][0]
         for number, (at_s, words, tokens_out) in enumerate(rows):
             chance = random.Random(f"{self.seed} {self.salt} request {number}")
-            yield Asked(
+            yield PlannedRequest(
                 prompt=self.prompt(max(1, words), chance), tokens_out=max(1, tokens_out), offset_s=at_s - first_s
             )
 
-    def _of_sharegpt(self) -> list[Asked]:
+    def _of_sharegpt(self) -> list[PlannedRequest]:
         """The first prompt of each conversation, with the length of its response in words."""
         try:
             data = json.loads(self._read())
             talks = [one["conversations"] for one in data if len(one.get("conversations") or ()) >= 2]
             found = [
-                Asked(prompt=one[0]["value"], tokens_out=max(1, len(one[1]["value"].split())))
+                PlannedRequest(prompt=one[0]["value"], tokens_out=max(1, len(one[1]["value"].split())))
                 for one in talks
                 if one[0]["from"] in ("human", "user")
             ]
