@@ -19,7 +19,7 @@ from benchmarking.runtimes.support.engines import options as common
 from benchmarking.runtimes.support.engines.checkpoint import (
     BEGIN,
     END,
-    rope_as_before,
+    legacy_rope_keys,
     token_text,
     torch_model,
     vocabulary_size,
@@ -124,7 +124,7 @@ def convert(workload: Workload, kind: str, folder: Path) -> None:
 
     loader = converters._MODEL_LOADERS[LOADERS[str(workload.config["model_type"])]]
     model = torch_model(workload)
-    rope = rope_as_before(model.config.to_dict())
+    rope = legacy_rope_keys(model.config.to_dict())
     scaling = rope.get("rope_scaling") or {}
     trained = scaling.get("original_max_position_embeddings", LLAMA3_TRAINED)
     if scaling.get("rope_type") == "llama3" and trained != LLAMA3_TRAINED:

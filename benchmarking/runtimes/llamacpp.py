@@ -116,10 +116,10 @@ class LlamaCpp(GenerativeEngine):
         file = path / FILE if path.is_dir() else path
         settings = EngineSettings.of(cell)
         draft = self._draft_file(cell)
-        knows_tokens = cell.workload.source != "file"
+        has_token_ids = cell.workload.source != "file"
         kind = InProcessServer if is_installed(MAIN) else PythonBinding
         with stage("to_device"):
-            return kind(file, settings, points, draft, knows_tokens=knows_tokens)
+            return kind(file, settings, points, draft, has_token_ids=has_token_ids)
 
     def _draft_file(self, cell: Cell) -> Path | None:
         draft = _draft_workload(cell)
@@ -218,12 +218,12 @@ class InProcessServer(_Model):
     """llama.cpp's server in this process, by xllamacpp."""
 
     def __init__(
-        self, file: Path, settings: EngineSettings, points: Sequence[Point], draft: Path | None, *, knows_tokens: bool
+        self, file: Path, settings: EngineSettings, points: Sequence[Point], draft: Path | None, *, has_token_ids: bool
     ) -> None:
         import xllamacpp
 
         super().__init__(file, settings, points)
-        self._knows_tokens = knows_tokens
+        self._has_token_ids = has_token_ids
         parameters = self._parameters(file, draft)
         try:
             self.server: Any = xllamacpp.Server(parameters)
@@ -247,7 +247,9 @@ class InProcessServer(_Model):
         }
 
     def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
-        return ServerRequest(self.server, prompts, new_tokens, context, self.settings, knows_tokens=self._knows_tokens)
+        return ServerRequest(
+            self.server, prompts, new_tokens, context, self.settings, has_token_ids=self._has_token_ids
+        )
 
     def close(self) -> None:
         """A server that never ran a request may wait forever for its own thread when destroyed, so it gets one."""
@@ -312,9 +314,9 @@ class ServerRequest(EngineRequest):
         context: np.ndarray | None,
         settings: EngineSettings,
         *,
-        knows_tokens: bool,
+        has_token_ids: bool,
     ) -> None:
-        self.knows_tokens = knows_tokens
+        self.has_token_ids = has_token_ids
         self._server = server
         self._settings = settings
         self._context = [] if context is None else context.tolist()
@@ -339,7 +341,7 @@ class ServerRequest(EngineRequest):
             "ignore_eos": True,
             "cache_prompt": reuses,
             "stream": True,
-            "timings_per_token": not self.knows_tokens,
+            "timings_per_token": not self.has_token_ids,
         }
 
     def reset(self) -> None:
@@ -361,7 +363,7 @@ class ServerRequest(EngineRequest):
             choice = chunk["choices"][0]
             if choice["finish_reason"] is not None:
                 ends.append(chunk)
-            elif self.knows_tokens:
+            elif self.has_token_ids:
                 arrived(choice["index"], (token_of(choice["text"]),) if choice["text"] else ())
             else:  # a chunk has several tokens if one alone is not a whole character
                 row, total = choice["index"], chunk["timings"]["predicted_n"]
@@ -381,7 +383,7 @@ class ServerRequest(EngineRequest):
                 error = end.get("error", end)
                 raise BenchhouseError(f"llama.cpp refused the request: {dict(error).get('message', error)}")
             row = end["choices"][0]["index"]
-            if not self.knows_tokens:
+            if not self.has_token_ids:
                 arrived(row, (UNKNOWN_TOKEN,) * (end["usage"]["completion_tokens"] - len(arrived.tokens[row])))
 
     def report(self) -> EngineReport:
@@ -411,7 +413,7 @@ class PythonBinding(_Model):
     """llama.cpp through llama-cpp-python."""
 
     def __init__(
-        self, file: Path, settings: EngineSettings, points: Sequence[Point], draft: Path | None, *, knows_tokens: bool
+        self, file: Path, settings: EngineSettings, points: Sequence[Point], draft: Path | None, *, has_token_ids: bool
     ) -> None:
         import llama_cpp
 
@@ -510,10 +512,10 @@ class BindingRequest(EngineRequest):
 
         took = llama_cpp.llama_perf_context(self._model.ctx)
         first_s, others_s = took.t_p_eval_ms / 1e3, took.t_eval_ms / 1e3
-        is_told = took.n_p_eval > 0
+        is_timed = took.n_p_eval > 0
         return EngineReport(
-            first_s=first_s if is_told else None,
-            per_token_s=others_s / max(1, self._new_tokens - 1) if is_told else None,
+            first_s=first_s if is_timed else None,
+            per_token_s=others_s / max(1, self._new_tokens - 1) if is_timed else None,
             total_s=first_s + others_s,
             prompt_tokens=len(self._prompt),
             reused_tokens=self._reused,

@@ -50,7 +50,7 @@ def eager(llama: Workload) -> Callable[[np.ndarray], list[list[int]]]:
 
 
 @pytest.mark.parametrize("flash_attention", ["auto", "off"])
-def test_tokens_are_eager_s_and_llama_cpp_s_own_times_are_within_ours(
+def test_tokens_equal_eagers_and_llama_cpps_own_times_are_within_the_wall_times(
     flash_attention: str, llama: Workload, eager: Callable[..., Any]
 ) -> None:
     marks: list[str] = []
@@ -76,7 +76,7 @@ def test_a_call_at_a_depth_goes_on_from_the_context_as_eager_does(llama: Workloa
 
 
 @pytest.mark.parametrize(("setting", "share"), [("on", 23 / 24 / 2), ("off", None)])
-def test_a_prefix_cache_gives_the_prompt_of_an_earlier_call_only_where_it_is_on(
+def test_prompts_of_earlier_calls_are_reused_only_with_a_prefix_cache(
     setting: str, share: float | None, llama: Workload, eager: Callable[..., Any]
 ) -> None:
     with opened(NAME, llama, prefix_cache=setting) as (_, operation):
@@ -91,7 +91,7 @@ def test_a_quantized_type_is_made_by_the_library_and_runs(llama: Workload) -> No
         assert 4.5 < session.verified["bits_per_weight"] < 8.6
 
 
-def test_a_batch_is_refused_and_a_single_row_beside_it_runs(llama: Workload) -> None:
+def test_a_batch_is_refused_and_a_single_row_runs(llama: Workload) -> None:
     with opened(NAME, llama) as (session, operation):
         with pytest.raises(UnsupportedError, match="one sequence at a time: use --batch-sizes 1"):
             session.operation(replace(POINT, batch_size=2))
@@ -104,8 +104,8 @@ def test_speculative_decoding_is_refused_with_the_reason(options: dict[str, str]
         llamacpp.PLUGIN.mode(CPU, llama, options)
 
 
-def test_what_llama_cpp_does_not_load_is_an_error_of_one_line(tmp_path: Path, llama: Workload) -> None:
+def test_a_file_that_llama_cpp_cannot_load_is_a_one_line_error(tmp_path: Path, llama: Workload) -> None:
     gguf_build(llama, "F32")[1](tmp_path)
     of_wide_heads = EngineSettings(kv_cache_type="q8_0")
     with pytest.raises(BenchhouseError, match=r"^llama\.cpp does not load model\.gguf with these settings: .+\Z"):
-        llamacpp.PythonBinding(tmp_path / "model.gguf", of_wide_heads, [POINT], None, knows_tokens=True)
+        llamacpp.PythonBinding(tmp_path / "model.gguf", of_wide_heads, [POINT], None, has_token_ids=True)

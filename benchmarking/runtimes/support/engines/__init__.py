@@ -1,1 +1,1 @@
-"""Shared base of runtimes on inference engines, which generate tokens by themselves, from files of their own."""
+"""Shared base of runtimes on inference engines, which have their own generation loops and file formats."""

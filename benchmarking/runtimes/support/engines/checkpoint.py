@@ -1,8 +1,8 @@
-"""A model's weights as a Hugging Face folder, from which converters of engines start.
+"""A model's weights as a Hugging Face folder, the input of the engines' converters.
 
-A model of the catalog has no tokenizer, and converters and engines want one. It gets a vocabulary of as many words as
-the model has embeddings, in which the text of an id names the id: `t17` is 17. So whatever an engine gives of a token,
-its id or its text, is its id, and every token is a whole text of its own.
+A catalog model has no tokenizer, but converters and engines need one. It gets a vocabulary with one word per embedding,
+whose text names its id: `t17` is 17. Whether an engine returns ids or text, the ids are known, and every token is
+complete text on its own.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from benchmarking.workloads.support.processing import HUB_FILES, present
 
 KIND = "checkpoint"
 VERSION = 2
-"""Raised when the same model is saved as other files."""
+"""Increased whenever the files saved for a model change."""
 BEGIN, END = 0, 1
-"""Ids that the vocabulary names as the first and last of a text. Calls ignore the second."""
+"""Ids of the begin and end tokens in the vocabulary. Calls ignore the end token."""
 
 
 def token_text(token: int) -> str:
-    """The text of a token in the vocabulary of a model without a tokenizer."""
+    """The text of a token in the vocabulary of ids."""
     return f"t{token}"
 
 
 def token_of(text: str) -> int:
-    """The token of a text of that vocabulary. Raises ValueError for any other text."""
+    """The token with a text in the vocabulary of ids. Raises ValueError for any other text."""
     if not text.startswith("t"):
-        raise ValueError(f"{text!r} is no token of the vocabulary of ids")
+        raise ValueError(f"{text!r} is not a token in the vocabulary of ids")
     return int(text[1:])
 
 
 def vocabulary_size(workload: Workload) -> int:
-    """How many embeddings the model has."""
+    """The number of embeddings of the model."""
     return int(str(workload.config["vocab_size"])) if workload.vocab_size is None else workload.vocab_size
 
 
 def torch_model(workload: Workload, precision: Precision = "float32") -> Any:
-    """The model that eager runs: the same weights, pretrained or seeded. Needs torch."""
+    """The model as runtime eager loads it, pretrained or seeded. Needs torch."""
     from benchmarking.runtimes.support.torch.model_loading import load_model
 
     return load_model(workload, precision, None)[0]
 
 
 def checkpoint(workload: Workload, precision: Precision = "float32") -> tuple[BuildKey, Make]:
-    """The key of a model's folder, and what makes it: config.json, safetensors and a tokenizer."""
+    """The key of a model's folder, and a function that creates it: config.json, safetensors and a tokenizer."""
     parts: dict[str, Json] = {
         **model_parts(workload),
         "precision": precision,
@@ -63,19 +63,19 @@ def checkpoint(workload: Workload, precision: Precision = "float32") -> tuple[Bu
         model.config.eos_token_id, model.config.bos_token_id = END, BEGIN
         model.generation_config.eos_token_id, model.generation_config.bos_token_id = END, BEGIN
         model.save_pretrained(folder)
-        _name_as_before(folder / "config.json")
+        _add_legacy_rope_keys(folder / "config.json")
         save_tokenizer(workload, folder)
         return {"parameters": sum(parameter.numel() for parameter in model.parameters())}
 
     return BuildKey(kind=KIND, parts=parts), make
 
 
-def rope_as_before(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The rotation of positions in a configuration's keys of before transformers 5, where engines look for it.
+def legacy_rope_keys(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The rotary embedding under the configuration keys used before transformers 5, which engines read.
 
-    transformers 5 keeps all of it under `rope_parameters`. An engine that knows only `rope_theta` and `rope_scaling`
-    takes its default base in place of the model's, and says nothing. Empty for a model without a rotation, or with one
-    per kind of layer.
+    transformers 5 stores it under `rope_parameters`. An engine that reads only `rope_theta` and `rope_scaling` would
+    silently use its default base instead of the model's. Empty for a model without rotary embeddings, or with separate
+    ones per kind of layer.
     """
     rope = config.get("rope_parameters")
     if not isinstance(rope, Mapping) or "rope_theta" not in rope:
@@ -85,14 +85,14 @@ def rope_as_before(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**found, "rope_scaling": None if kind == "default" else {**rope, "type": kind}}
 
 
-def _name_as_before(file: Path) -> None:
-    """Add a saved configuration's former keys of positions."""
+def _add_legacy_rope_keys(file: Path) -> None:
+    """Add the former keys of rotary embeddings to a saved configuration."""
     config = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps({**config, **rope_as_before(config)}, indent=2), encoding="utf-8")
+    file.write_text(json.dumps({**config, **legacy_rope_keys(config)}, indent=2), encoding="utf-8")
 
 
 def save_tokenizer(workload: Workload, folder: Path) -> None:
-    """The model's own tokenizer, or one of ids as text."""
+    """Save the model's own tokenizer, or one with the vocabulary of ids."""
     if workload.path is not None and present(Path(workload.path), "text"):
         for name in HUB_FILES:
             if (source := Path(workload.path) / name).is_file():

@@ -1,9 +1,8 @@
 """GGUF files (llama.cpp's format) made from a model's own weights, seeded or pretrained.
 
-The `gguf` package knows the names that llama.cpp gives to the tensors of each architecture. What differs besides the
-names is here: the order of the rows of Q and K, which llama.cpp rotates in pairs of neighbours where transformers
-rotates halves; norms of Gemma, which are stored without their one; layers that store their matrix transposed. It is
-what llama.cpp's convert_hf_to_gguf.py does, which is a script of its repository and in no package.
+The `gguf` package maps the tensor names of each architecture. The other differences are handled here: the row order of
+Q and K, since llama.cpp rotates adjacent pairs and transformers rotates halves; Gemma's norms, stored minus one; and
+layers with transposed matrices. llama.cpp's convert_hf_to_gguf.py does the same, but is not part of any package.
 
 Quantized types are made by llama.cpp's own function, which the installed library exports, in llama-quantize's mixtures.
 """
@@ -49,17 +48,17 @@ QUANTIZED: Mapping[str, Precision] = {
     "Q4_0": "int4",
     "IQ4_NL": "int4",
 }
-"""Types that are made here, with the precision that each stands under; a precision's default first."""
+"""Types made here, with the precision each belongs to; the default of a precision comes first."""
 K_MIXTURES: Mapping[str, tuple[str, str]] = {"Q4_K_M": ("Q4_K", "Q6_K"), "Q5_K_M": ("Q5_K", "Q6_K")}
-"""Mixture -> its type, and the type of what loses most."""
+"""Mixture -> its type, and the finer type of the most sensitive tensors."""
 NARROW_ROWS: Mapping[str, str] = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
-"""Type -> the one that llama-quantize takes for rows that are no multiple of 256."""
+"""Type -> the type llama-quantize uses instead if the row length is not a multiple of 256."""
 QUANTIZERS = (("xllamacpp", "xllamacpp.abi3.so"), ("llama_cpp", "lib/libggml-base.so"))
-"""Module and the file in its folder that exports ggml_quantize_chunk."""
+"""Module, and the library in its folder that exports ggml_quantize_chunk."""
 
 
 def why_not(workload: Workload) -> str | None:
-    """None, or why no GGUF file can be made of a model."""
+    """None, or why a model cannot be converted to GGUF."""
     config = workload.config
     kind = _rope(config).get("rope_type", "default")
     if kind not in ("default", "llama3"):
@@ -153,7 +152,7 @@ def _add_metadata(writer: Any, workload: Workload, config: Any, type_name: str) 
 
 
 def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The rotation's parameters, where transformers 5 or 4 keep them; empty for a model that rotates nothing."""
+    """The parameters of the rotary embedding, as in transformers 5 or 4; empty for a model without one."""
     found = config.get("rope_parameters") or config.get("rope_scaling") or {}
     theta = {"rope_theta": config["rope_theta"]} if "rope_theta" in config else {}
     partial = config.get("partial_rotary_factor")
@@ -162,11 +161,11 @@ def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _add_vocabulary(writer: Any, size: int, kind: Vocabulary) -> None:
-    """The ids as text: the prompts are ids, and a token's text names its id. A file without any crashes llama.cpp.
+    """Add the vocabulary of ids. A file without a vocabulary crashes llama.cpp.
 
-    By default of the kind of RWKV's, the one that has no end of a text: llama.cpp never chooses an end that it is told
-    to ignore, so a model whose most likely token it is would go on with another one than eager does. Other readers know
-    GPT-2's kind only, which has an end and merges.
+    The default kind is RWKV's, which has no end token: llama.cpp never chooses an end token that it should ignore, so
+    it would differ from eager whenever that token is the most likely one. Other readers support only GPT-2's kind,
+    which has an end token and merges.
     """
     import gguf
 
@@ -185,7 +184,7 @@ def _add_vocabulary(writer: Any, size: int, kind: Vocabulary) -> None:
 
 
 def _converted(config: Any, name: str, array: np.ndarray) -> np.ndarray:
-    """A tensor as llama.cpp wants it."""
+    """A tensor in llama.cpp's layout."""
     import numpy as np
 
     kind = str(config.model_type)
@@ -233,7 +232,7 @@ def _type_of(type_name: str, name: str, array: np.ndarray, layers: int, *, is_ti
 
 
 def _is_finer(layer: int, layers: int) -> bool:
-    """llama-quantize's `use_more_bits`: the first and last eighth of the layers, and every third between."""
+    """llama-quantize's `use_more_bits`: the first and last eighth of the layers, and every third in between."""
     return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
 
 
@@ -250,7 +249,7 @@ def _add(writer: Any, name: str, array: np.ndarray, type_name: str) -> None:
 
 
 def _quantized(array: np.ndarray, kind: int) -> np.ndarray:
-    """A matrix in one of ggml's types, by ggml's own function."""
+    """A matrix quantized to one of ggml's types by ggml itself."""
     import numpy as np
 
     rows, width = array.shape

@@ -29,22 +29,22 @@ NO_TOKENIZER: Mapping[Modality, str] = {
 
 
 class GenerativeEngine(Runtime):
-    """A runtime that generates text by an engine of its own."""
+    """A runtime that generates text with an inference engine."""
 
     prepares = True
     needs_no_torch = True
     modules: tuple[str, ...]
-    """Modules that it needs; the extra of the runtime's name installs them."""
+    """Required modules; the extra named after the runtime installs them."""
     reads: tuple[str, ...] = ()
-    """Formats of a user's own files that it reads as they are (`workloads.support.engine_file`)."""
+    """Formats of users' files that it reads directly (`workloads.support.engine_file`)."""
     model_types: frozenset[str]
-    """transformers' names of the models that it is built for from their weights."""
+    """transformers' model types that it can be built for."""
     float_precisions: tuple[Precision, ...]
     quantized: Mapping[str, Precision] = {}
-    """Its quantized types by their own names, with the precision that each belongs to; a precision's default first."""
+    """The names of its quantized types, with the precision each belongs to; the default of a precision comes first."""
     given_floats: tuple[Precision, ...] = ()
     given_types: Mapping[str, Precision] = {}
-    """Further floating-point precisions and quantized types of a user's own files, which are not made here."""
+    """Further floating-point precisions and quantized types, which only users' files have."""
     lacks: Mapping[str, str] = {}
     """Option -> why this engine does not have it: the end of a sentence that begins with the flag."""
 
@@ -53,7 +53,7 @@ class GenerativeEngine(Runtime):
         return f'not installed: {", ".join(absent)}: pip install "benchhouse[{self.name}]"' if absent else None
 
     def why_not_on(self, device: Device) -> str | None:
-        """None, or why it never runs on a device of this kind: by default on processors alone."""
+        """None, or why it does not run on this kind of device. By default it runs on CPUs only."""
         if has(device.type, lambda kind: kind.is_processor):
             return None
         return f"runtime {self.name} runs on the CPU, not on {device.type}"
@@ -100,7 +100,7 @@ class GenerativeEngine(Runtime):
         return EngineSession(cell, self.load(cell, self.located(cell), stage, points), processing)
 
     def located(self, cell: Cell) -> Path:
-        """What the engine loads: the user's own file or folder, checked again, or the folder of the build."""
+        """The path to load: the user's file or folder, checked again, or the folder of the build."""
         if cell.workload.source == "file":
             from benchmarking.workloads.support.engine_file import check_unchanged
 
@@ -109,10 +109,10 @@ class GenerativeEngine(Runtime):
 
     @abstractmethod
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
-        """The key of a cell's build, and what makes it from the model's weights, in the preparing process."""
+        """The key of a cell's build, and the function that creates it from the weights in the preparing process."""
 
     def further_builds(self, cell: Cell) -> Sequence[tuple[BuildKey, Make]]:
-        """Builds besides the model's own (a draft model's)."""
+        """Further builds, such as a draft model's."""
         return ()
 
     @abstractmethod

@@ -1,8 +1,9 @@
-"""A model in an inference engine: the session, and the call that is timed.
+"""A model in an inference engine: the session and the timed call.
 
-An engine generates by itself: it takes prompts and returns tokens. To be comparable with other runtimes, a call does
-the same work (the same prompt ids, a fixed number of new tokens, greedy, no stop token) and is timed by benchhouse's
-clock: a token's time is when it reaches this process. The times from the engine's own clock are stored separately.
+An engine has its own generation loop: it takes prompts and returns tokens. To be comparable with other runtimes, a
+call does the same work (the same prompt ids, a fixed number of new tokens, greedy, no stop token) and is timed by
+benchhouse's clock: a token's time is when it reaches this process. Times from the engine's own clock are stored
+separately.
 """
 
 from __future__ import annotations
@@ -27,34 +28,34 @@ if TYPE_CHECKING:
     from benchmarking.workloads.support.processing import Processing
 
 UNKNOWN_TOKEN = -1
-"""The id of a token that an engine gave as text only."""
+"""The id of a token of which the engine returned only the text."""
 ENGINE_FIRST, ENGINE_PER_TOKEN = "engine_time_to_first_token", "engine_time_per_output_token"
-"""Raw metrics by the engine's own clock; the medians are the metrics of these names with the unit."""
+"""Raw metrics by the engine's own clock; the medians are metrics named NAME_ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineReport:
-    """What an engine reports about its last call; None or 0 where it reports nothing."""
+    """The engine's report of its last call; None or 0 for values it does not report."""
 
     first_s: float | None = None
-    """To the first token."""
+    """Time to the first token."""
     per_token_s: float | None = None
-    """Per token after the first."""
+    """Time per token after the first."""
     total_s: float | None = None
     prompt_tokens: int = 0
     reused_tokens: int = 0
-    """Of those, taken from the prefix cache."""
+    """Prompt tokens taken from the prefix cache."""
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     verifications: int | None = None
-    """Passes of the model that checked proposed tokens; None where the engine does not count them."""
+    """Forward passes that verified proposed tokens; None if the engine does not count them."""
 
 
 class Arrivals:
     """The tokens of a call as they reach the host. A step is marked once every row has its token.
 
-    Speculative decoding brings several tokens at once: each is marked, so that time between tokens is what a reader of
-    the stream sees.
+    Speculative decoding yields several tokens at once. Each is marked, so the times between tokens are as a reader of
+    the stream would see them.
     """
 
     def __init__(self, rows: int, new_tokens: int, mark: Mark) -> None:
@@ -73,34 +74,34 @@ class Arrivals:
 class EngineRequest(ABC):
     """The calls of one point in an engine."""
 
-    knows_tokens: bool = True
-    """Whether the ids of the tokens are known, not only their text."""
+    has_token_ids: bool = True
+    """Whether the engine returns token ids rather than only text."""
 
     def reset(self) -> None:  # noqa: B027 - an engine without a cache between calls has nothing to do
-        """Leave the cache as a call is to find it: empty, or with the context in it. Called outside the timed region.
-        With a prefix cache, what an earlier call left stays."""
+        """Prepare the cache for a call: empty, or holding the context. Called outside the timed region. With a prefix
+        cache, entries of earlier calls stay."""
 
     @abstractmethod
     def generate(self, arrived: Arrivals) -> None:
-        """The timed call: greedy, until every row has its new tokens. `arrived(row, tokens)` as they arrive."""
+        """The timed call: greedy, until every row has its new tokens. Calls `arrived(row, tokens)` as they arrive."""
 
     @abstractmethod
     def report(self) -> EngineReport:
-        """What the engine says of the last call. Called outside the timed region."""
+        """The engine's report of the last call. Called outside the timed region."""
 
     def verified(self) -> Mapping[str, Json]:
-        """What the calls ran on, read back after them."""
+        """Facts read back from the engine after the calls."""
         return {}
 
     def close(self) -> None:  # noqa: B027
-        """Release what the calls of the point held."""
+        """Release the resources of the point's calls."""
 
 
 class EngineModel(ABC):
-    """A model that an engine has loaded."""
+    """A model loaded by an engine."""
 
     facts: Mapping[str, Json]
-    """Read back from the engine: `engine_system` (instruction sets, threads, ...), type of weights and cache, ...
+    """Facts read back from the engine: `engine_system` (instruction sets, threads, ...), weight and cache types, ...
     `weight_dtypes` is stored in a column."""
     weights_bytes: int | None = None
     parameter_count: int | None = None
@@ -122,7 +123,7 @@ class EngineOperation(Operation):
     has_runtime_clock = True
 
     def __init__(self, request: EngineRequest, point: Point, prepared: Any, settings: EngineSettings) -> None:
-        """`prepared` are the inputs as the model's tokenizer made them."""
+        """`prepared` are the inputs made by the model's tokenizer."""
         new_tokens = point.new_tokens or 0
         self.items_per_call = point.batch_size
         self.new_tokens = new_tokens
@@ -167,10 +168,10 @@ class EngineOperation(Operation):
         return Readings(missing=dict.fromkeys(("flops", "bytes_accessed"), why))
 
     def arrays(self, output: tuple[tuple[int, ...], ...]) -> Mapping[str, Any]:
-        """The tokens, where they can be compared: the reference has no context, and knows ids."""
+        """The tokens if they are comparable: the reference has no context, and compares ids."""
         import numpy as np
 
-        if self._settings.context_depth or self._settings.lora or not self._request.knows_tokens:
+        if self._settings.context_depth or self._settings.lora or not self._request.has_token_ids:
             return {}
         return {"tokens": np.array(output, dtype=np.int64)}
 
@@ -181,8 +182,8 @@ class EngineOperation(Operation):
         return {name: round(seconds * 1e9) for name, seconds in times.items() if seconds is not None}
 
     def metrics(self) -> Sequence[CustomMetric]:
-        """The engine's own times, how many proposed tokens were right, and how much of the prompts was reused."""
-        own = (
+        """The engine's own times, the acceptance of proposed tokens, and the reused share of the prompts."""
+        times = (
             CustomMetric(name=f"{name}_ms", value=1e9 / NS_PER_MS * median(values), unit="ms")
             for name, values in (
                 (ENGINE_FIRST, [one.first_s for one in self._reports if one.first_s is not None]),
@@ -190,7 +191,7 @@ class EngineOperation(Operation):
             )
             if values
         )
-        return (*own, *self._speculation(), *self._reuse())
+        return (*times, *self._speculation(), *self._reuse())
 
     def _speculation(self) -> tuple[CustomMetric, ...]:
         drafted = sum(one.drafted_tokens for one in self._reports)
@@ -244,13 +245,13 @@ class EngineSession(Session):
         self._model.close()
 
     def _bits(self) -> dict[str, Json]:
-        """`bits_per_weight`: all that the weights occupy, scales included, by parameter."""
+        """`bits_per_weight`: the size of the weights, including scales, per parameter."""
         if self.weights_bytes is None or not self.parameter_count:
             return {}
         return {"bits_per_weight": round(8 * self.weights_bytes / self.parameter_count, 3)}
 
     def _context(self, point: Point) -> np.ndarray | None:
-        """Other tokens than the prompt's, as many as the depth."""
+        """As many tokens as the depth, different from the prompt's."""
         depth = self._settings.context_depth
         if not depth:
             return None
