@@ -120,11 +120,11 @@ class BenchmarkReportExporter:
         if len(found) == 1:
             with text_output(request.output) as stream:
                 stream.writelines(map(_yaml, found.values()))
-            return request.made
+            return request.output_paths
         with folder_output(request.output) as folder:
             for result_id, report in found.items():
                 (folder / f"benchmark_report_v{VERSION}_{result_id}.yaml").write_text(_yaml(report), encoding="utf-8")
-        return request.made
+        return request.output_paths
 
 
 def _why_not(run: Run, result: Result) -> str | None:

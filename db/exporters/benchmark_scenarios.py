@@ -32,7 +32,7 @@ class ScenariosExporter:
         with text_output(request.output) as stream:
             json.dump(document, stream, indent=2, ensure_ascii=False, allow_nan=False)
             stream.write("\n")
-        return request.made
+        return request.output_paths
 
 
 def _why_not(run: Run, result: Result) -> str | None:

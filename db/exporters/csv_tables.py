@@ -44,7 +44,7 @@ class CsvExporter:
                 for view, name in (("all_results", "results.csv"), ("raw_samples", "samples.csv")):
                     with (folder / name).open("w", encoding="utf-8", newline="") as stream:
                         _write(scope, view, stream)
-        return request.made
+        return request.output_paths
 
 
 def _write(scope: Scope, view: str, stream: TextIO) -> None:

@@ -65,7 +65,7 @@ class LlamaBenchExporter:
         with text_output(request.output) as stream:
             stream.write(_table())
             stream.writelines(_insert(row) for row in rows)
-        return request.made
+        return request.output_paths
 
 
 def _why_not(run: Run, result: Result) -> str | None:

@@ -67,7 +67,7 @@ class MarkdownExporter:
         rows = [[row[name] for name in kept] for row in cells]
         with text_output(request.output) as stream:
             print(text.markdown_table([headings[name] for name in kept], rows, right=right), file=stream)
-        return request.made
+        return request.output_paths
 
 
 def _own_axes(row: Row) -> dict[str, Any]:

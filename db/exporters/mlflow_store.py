@@ -76,7 +76,7 @@ class MlflowExporter:
             raise StorageError(f"MLflow: {first_line(error)}") from error
         if present:
             request.notify(f"{present} run{'s' * (present > 1)} already exported: skipped")
-        return request.made
+        return request.output_paths
 
 
 def _package(name: str) -> Any:

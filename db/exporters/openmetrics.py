@@ -107,7 +107,7 @@ class OpenMetricsExporter:
                 meaning = columns[column].meaning if column in columns else f"{column}, which has no column."
                 stream.writelines(_lines(column, meaning, kept))
             stream.write("# EOF\n")
-        return request.made
+        return request.output_paths
 
 
 def family(column: str) -> Family:

@@ -70,7 +70,7 @@ class ParquetExporter:
                         _write(scope, table, condition, month, folder / table / f"{month:%Y-%m}.parquet")
             for table, condition in SHARED.items():
                 _write(scope, table, condition, None, folder / table / "all.parquet")
-        return request.made
+        return request.output_paths
 
 
 def _write(scope: Scope, table: str, condition: str, month: datetime | None, path: Path) -> None:

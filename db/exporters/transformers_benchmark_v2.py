@@ -45,7 +45,7 @@ class TransformersExporter:
         with text_output(request.output) as stream:
             json.dump(entries, stream, indent=2, ensure_ascii=False, allow_nan=False)
             stream.write("\n")
-        return request.made
+        return request.output_paths
 
 
 def _why_not(run: Run, result: Result) -> str | None:

@@ -66,7 +66,7 @@ def _is_results(file: ForeignFile) -> bool:
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     top_fields(file)  # refuses anything but an object
     top = Fields(file, file.parsed(str))
-    version = top.must(top.whole, "version")
+    version = top.must(top.integer, "version")
     if version != VERSION:
         top.refuse("version", f"expected {VERSION}, found {version}: convert the file with asv update")
     shared, environment = _shared(top)
@@ -196,7 +196,7 @@ def _timed(point: Point, fields: Fields, median_ms: float) -> Result:
     if samples_s:
         samples = [block(0, in_ms(samples_s), inner_loops=calls)]
         return foreign_result(point, metrics=metrics, samples=samples, kept=fields.rest())
-    repeats = fields.whole("stats_repeat")
+    repeats = fields.integer("stats_repeat")
     metrics |= _stated(fields, QUARTILES)
     return foreign_result(point, metrics=metrics, iterations=repeats, kept={**fields.rest(), "stats_number": calls})
 

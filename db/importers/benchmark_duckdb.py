@@ -86,7 +86,7 @@ def _run(row: Fields, run_id: str, held: Sequence[ResultRow], hardware: Fields) 
         "precision": precision_of(text_in(row, "precision", "dtype", "torch_dtype")),
         "host": text_in(row, "host", "hostname") or text_in(hardware, "host", "hostname"),
         "tool_version": text_in(row, "tool_version"),
-        "parameter_count": row.whole("parameter_count"),
+        "parameter_count": row.integer("parameter_count"),
         "git_commit": text_in(row, "git_commit", "commit"),
         "git_branch": text_in(row, "git_branch", "branch"),
         "error": text_in(row, "error", "error_message"),
@@ -110,7 +110,7 @@ def _device(row: Fields, hardware: Fields) -> dict[str, Any]:
     """Fields of the run about the machine."""
     machines, cpu = text_in(hardware, "device_type"), text_in(hardware, "cpu_model", "cpu_name", "cpu", "processor")
     kind = (text_in(row, "device", "device_type") or machines or "unknown").partition(":")[0].lower()
-    name, memory_bytes = text_in(hardware, "device_name", "gpu_name", "accelerator"), hardware.whole("memory_bytes")
+    name, memory_bytes = text_in(hardware, "device_name", "gpu_name", "accelerator"), hardware.integer("memory_bytes")
     is_host = kind == "cpu" and (machines or kind).lower() != kind  # the row describes the machine's other device
     return {
         "device_type": kind,
@@ -119,7 +119,7 @@ def _device(row: Fields, hardware: Fields) -> dict[str, Any]:
         "cpu_model": cpu,
         "cpu_cores": count_in(hardware, "cpu_cores", "num_cores", "physical_cores"),
         "cpu_threads": count_in(hardware, "cpu_threads", "logical_cores"),
-        "memory_bytes": hardware.whole("system_memory_bytes"),
+        "memory_bytes": hardware.integer("system_memory_bytes"),
     }
 
 

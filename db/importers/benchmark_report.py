@@ -118,7 +118,7 @@ def _device(engines: list[Fields]) -> dict[str, Any]:
     """The accelerators of all engines, by model name."""
     found = [one.section("accelerator") for one in engines]
     name = _joined(one.text("model") for one in found)
-    count = sum(one.whole("count") or 0 for one in found)
+    count = sum(one.integer("count") or 0 for one in found)
     kind = "cuda" if "nvidia" in name.lower() else "rocm" if name and is_amd(name) else "unknown"
     return {"device_type": kind, "device_name": name or None, "device_count": count or 1}
 
@@ -129,7 +129,7 @@ def _mode(engines: list[Fields], load: Fields) -> dict[str, Scalar]:
     for one in engines:
         parallelism = one.section("accelerator").section("parallelism")
         role = one.text("role") or "replica"
-        mode |= {f"{role}_{name}": value for name in PARALLELISM if (value := parallelism.whole(name)) is not None}
+        mode |= {f"{role}_{name}": value for name in PARALLELISM if (value := parallelism.integer(name)) is not None}
     if (workload := load.section("metadata").text("cfg_id")) is not None:
         mode["workload"] = workload
     return mode
@@ -147,8 +147,8 @@ def _result(top: Fields, settings: Fields) -> Result:
         if "mean" in rate and rate.text("units") != unit:
             rate.refuse("units", f"expected {unit}, found {rate.peek('units')!r:.40}")
         stated[metric] = rate.number("mean")
-    total, failures = requests.whole("total"), requests.whole("failures") or 0
-    incomplete = requests.whole("incomplete") or 0
+    total, failures = requests.integer("total"), requests.integer("failures") or 0
+    incomplete = requests.integer("incomplete") or 0
     inputs, outputs = requests.section("input_length"), requests.section("output_length")
     prompt_tokens, prompt_tokens_mean = _length(inputs, settings.section("input_seq_len"))
     new_tokens, new_tokens_mean = _length(outputs, settings.section("output_seq_len"))

@@ -77,7 +77,7 @@ def _run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
         },
         git_commit=metadata.text("commit_id"),
         tags={"scenario": scenario.text("scenario_name")},
-        settings={"iterations": config.whole("measurement_iterations")},
+        settings={"iterations": config.integer("measurement_iterations")},
         kept=scenario.rest(),
         error=result.error,
     )
@@ -138,8 +138,8 @@ def _result(scenario: Fields, config: Fields) -> Result:
             **{f"latency_{name}_ms": _ms(latency, name) for name in STATED},
             "stated_latency_population_std_ms": _ms(latency, "std"),
         },
-        iterations=config.whole("measurement_iterations"),
-        warmup_iterations=config.whole("warmup_iterations"),
+        iterations=config.integer("measurement_iterations"),
+        warmup_iterations=config.integer("warmup_iterations"),
         doubts=_doubts(point, samples, has_means=bool(means)),
     )
 

@@ -148,7 +148,7 @@ def _machine(context: Fields) -> dict[str, Any]:
 def _caches(context: Fields) -> str:
     """The sizes of the caches, which distinguish CPU models: the file does not name the CPU."""
     caches = Fields(context.file, {"caches": context.any("caches")}, context.path).objects("caches") or ()
-    sizes = [f"L{one.whole('level')} {one.text('type')} {(one.whole('size') or 0) // 1024} KiB" for one in caches]
+    sizes = [f"L{one.integer('level')} {one.text('type')} {(one.integer('size') or 0) // 1024} KiB" for one in caches]
     return f"; {', '.join(sizes)}" if sizes else ""
 
 
@@ -181,7 +181,7 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
     if not repetitions:  # written with --benchmark_report_aggregates_only
         found = {entry.text("aggregate_name"): entry for entry in aggregates}
         metrics = {column: _ms(found[name], "real_time") for name, column in AGGREGATES.items() if name in found}
-        return foreign_result(point, metrics=metrics, iterations=aggregates[0].whole("repetitions"), kept=kept)
+        return foreign_result(point, metrics=metrics, iterations=aggregates[0].integer("repetitions"), kept=kept)
     blocks = [entry.count("iterations") or 1 for entry in repetitions]
     values_ms, cpu_ms = ([_ms(entry, name) for entry in repetitions] for name in ("real_time", "cpu_time"))
     if len(set(blocks)) > 1:

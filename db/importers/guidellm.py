@@ -128,7 +128,7 @@ def _model(top: Fields, benchmark: Fields, config: Fields) -> str | None:
 def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
     distributions = benchmark.must(benchmark.fields, "metrics")
     totals = distributions.section("request_totals")
-    succeeded, failed = totals.whole("successful"), totals.number("errored", low=0)
+    succeeded, failed = totals.integer("successful"), totals.number("errored", low=0)
     samples, metrics = _samples(benchmark, succeeded), _metrics(distributions)
     first = next((one.values for one in samples if one.metric == "time_to_first_token"), None)
     variation = 0.0 if kind == "constant" else 1.0
@@ -154,7 +154,7 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
 
 def _sent(benchmark: Fields, succeeded: int | None, failed: float | None, *, is_open: bool) -> list[Sent]:
     """The requests; empty if the report has only some of them, or comes from a version without their times."""
-    lists = benchmark.section("requests").untaken()
+    lists = benchmark.section("requests").unread_copy()
     of_success, of_failure = (lists.objects(name) or () for name in ("successful", "errored"))
     if (len(of_success), len(of_failure)) != (succeeded, failed or 0):
         return []
@@ -165,7 +165,7 @@ def _sent(benchmark: Fields, succeeded: int | None, failed: float | None, *, is_
 
 def _request(request: Fields, *, error: str | None, is_open: bool) -> Sent | None:
     """A request; None without its times. In a closed loop the intended start is the actual one."""
-    info = request.section("info").untaken()
+    info = request.section("info").unread_copy()
     times = info.section("timings")
     start_s, end_s = times.number("request_start"), times.number("request_end")
     if start_s is None or end_s is None:
@@ -176,8 +176,8 @@ def _request(request: Fields, *, error: str | None, is_open: bool) -> Sent | Non
         sent_s=start_s,
         first_s=times.number("first_token_iteration"),
         end_s=end_s,
-        tokens_in=request.whole("prompt_tokens"),
-        tokens_out=None if error else request.whole("output_tokens"),
+        tokens_in=request.integer("prompt_tokens"),
+        tokens_out=None if error else request.integer("output_tokens"),
         error=error,
         detail=info.text("error") if error else None,
     )

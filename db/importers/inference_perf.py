@@ -91,7 +91,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     prompts = successes.section("prompt_tokens" if "prompt_tokens" in successes else "prompt_len")
     # At a concurrency, the stated rate only served to compute a deadline: no request waited for it.
     concurrency, rate = load.count("concurrency"), load.number("requested_rate", low=0)
-    succeeded, failed = successes.whole("count"), failures.whole("count")
+    succeeded, failed = successes.integer("count"), failures.integer("count")
     sent = _sent(file, stages, succeeded, failed)
     unknown = Doubt(kind="intended_start_not_stated", severity="info", evidence={"taken_for_it": "start_time"})
     kept: dict[str, Json] = {"requested_rate": rate} if concurrency and rate is not None else {}
@@ -186,8 +186,8 @@ def _request(request: Fields) -> Sent:
         first_s=tokens[0] if tokens else None,
         tokens_s=tuple(tokens),
         end_s=end,
-        tokens_in=None if words else info.whole("input_tokens"),
-        tokens_out=None if words else response.whole("output_tokens"),
+        tokens_in=None if words else info.integer("input_tokens"),
+        tokens_out=None if words else response.integer("output_tokens"),
         error=words and (f"http_{words.rpartition(' ')[2]}" if words.startswith("HTTP Error ") else "failed"),
         detail=words and (error.text("error_msg") or words),
     )
@@ -227,7 +227,7 @@ def _cached(file: ForeignFile, prompts: Fields) -> Sequence[Doubt]:
     """The doubt about prompts served from the prefix cache although, by the configuration, they share nothing."""
     if _configured(file, "data", "type") != SHARE_NOTHING:
         return ()
-    of_cache, all_tokens = (prompts.untaken().number(name, low=0) for name in ("cached", "total"))
+    of_cache, all_tokens = (prompts.unread_copy().number(name, low=0) for name in ("cached", "total"))
     return prefix_cache_hit(of_cache or 0.0, all_tokens or 0.0)
 
 

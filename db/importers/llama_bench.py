@@ -146,7 +146,7 @@ def _setup(row: Fields) -> dict[str, Any]:
         "model_id": _model_id(filename) or model_type or "unknown",
         "family": _family(model_type),
         "model_config": {"model_type": model_type} if model_type else {},
-        "parameter_count": row.whole("model_n_params"),
+        "parameter_count": row.integer("model_n_params"),
         **_device(row),
         "cpu_model": (row.text("cpu_info") or "").strip() or None,
         "runtime": "llama.cpp",
@@ -218,8 +218,8 @@ def _device(row: Fields) -> dict[str, Any]:
 
 def _result(row: Fields, started_at: datetime | None) -> Result:
     """The numbers of a row, from its raw values if the output has them."""
-    prompt, generated = row.whole("n_prompt") or 0, row.whole("n_gen") or 0
-    depth, size = row.whole("n_depth") or 0, row.whole("model_size")
+    prompt, generated = row.integer("n_prompt") or 0, row.integer("n_gen") or 0
+    depth, size = row.integer("n_depth") or 0, row.integer("model_size")
     if not prompt and not generated:
         row.refuse("n_prompt", "neither a prompt nor tokens to generate")
     point = Point(

@@ -126,7 +126,7 @@ def _run(evaluation: Fields, key: str) -> ForeignRun:
     return ForeignRun(
         key=key,
         model_id=_model(evaluation, nested),
-        parameter_count=evaluation.whole("parameters") if "parameters" in evaluation else evaluation.whole("params"),
+        parameter_count=evaluation.integer("parameters" if "parameters" in evaluation else "params"),
         task=evaluation.text("task") or "benchmark",
         model_revision=evaluation.text("hash"),
         started_at=evaluation.time("timestamp"),
@@ -178,7 +178,7 @@ def _results(evaluation: Fields, errors: Json) -> list[Result]:
     names = (*NUMBERS, *TOKENS)
     values = {name: evaluation.any(name) for name in names if name in evaluation}
     prompts = max((len(value) for value in values.values() if isinstance(value, list)), default=1)
-    common = {name: evaluation.whole(name) for name in ("iterations", "warmup_iterations")}
+    common = {name: evaluation.integer(name) for name in ("iterations", "warmup_iterations")}
     each = []
     for index in range(prompts):
         own = {name: value[index : index + 1] if isinstance(value, list) else [value] for name, value in values.items()}

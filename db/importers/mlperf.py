@@ -152,7 +152,7 @@ def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]])
         file.without_results("compliance test: a repetition under changed conditions, whose times are not results")
     scenario = (place.scenario or events.text("effective_scenario") or "unknown").lower()
     system = systems.system_fields(file, place.system_file())
-    queries = events.whole("result_query_count")
+    queries = events.integer("result_query_count")
     samples = None if scenario == "offline" else events.count("effective_samples_per_query")
     metrics, missing = logs.log_metrics(events, scenario)
     if not metrics:
@@ -194,7 +194,7 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
         path = place.system_file(_word(fields, "Platform"))
         if path not in described:
             described[path] = systems.system_fields(file, path)
-        yield _of_row(row, division, submitter, described[path].untaken())
+        yield _of_row(row, division, submitter, described[path].unread_copy())
 
 
 def _of_row(row: Row, division: str | None, submitter: str | None, system: Fields) -> ForeignRun:
@@ -256,7 +256,7 @@ def _round(fields: Fields) -> float:
 
 
 def _row_doubts(fields: Fields) -> Iterator[Doubt]:
-    if (errors := fields.whole("errors")) is not None and errors > 0:
+    if (errors := fields.integer("errors")) is not None and errors > 0:
         yield Doubt(kind="checker_errors", severity="invalid", evidence={"errors": errors})
     if _word(fields, "inferred") in ("1", "True", "true"):
         yield Doubt(kind="inferred_scenario", severity="info", evidence={"inferred": True})

@@ -81,9 +81,9 @@ def _is_record(record: Any) -> bool:
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is None:
-        beside = file.path.with_suffix(".json")
-        if beside != file.path and beside.is_file():
-            file.without_results(f"all its numbers are in {beside.name}")
+        sibling = file.path.with_suffix(".json")
+        if sibling != file.path and sibling.is_file():
+            file.without_results(f"all its numbers are in {sibling.name}")
     cells: dict[tuple[str, ...], list[Record]] = {}
     for record in map(_record, _records(file)):
         cells.setdefault(record.cell, []).append(record)

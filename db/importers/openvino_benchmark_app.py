@@ -50,7 +50,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     options, setup, results = found[OPTIONS], found[SETUP], found[RESULTS]
     point, doubts = _point(options, setup, setup.count("nireq") or 1)
     error = results.text("error")
-    iterations = results.whole("iterations_num")
+    iterations = results.integer("iterations_num")
     metrics, missing = _metrics(results)
     result = foreign_result(
         point,
@@ -67,7 +67,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         results=[result],
         **_cell(options, setup),
         command=("benchmark_app", *_command(options)),
-        settings={"iterations": setup.whole("iterations_num"), "duration_ms": setup.number("duration")},
+        settings={"iterations": setup.integer("iterations_num"), "duration_ms": setup.number("duration")},
         kept={name: rest for name in (SETUP, RESULTS, "others") if (rest := found[name].rest())},
         error=error,
     )
@@ -169,7 +169,7 @@ def _metrics(results: Fields) -> tuple[dict[str, float], dict[str, str]]:
     for name, (column, factor) in TIMES.items():
         if (value := results.number(name, low=0)) is not None:
             metrics[column] = value * factor
-    boundary = results.whole("percentile_boundary", high=100)
+    boundary = results.integer("percentile_boundary", high=100)
     middle = results.number("latency_median")
     if middle is None:
         return metrics, {}

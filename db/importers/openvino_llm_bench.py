@@ -68,9 +68,9 @@ def _is_report(file: ForeignFile) -> bool:
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is None:
-        beside = file.path.with_suffix(".json")
-        if beside != file.path and beside.is_file():
-            file.without_results(f"all its numbers are in {beside.name}")
+        sibling = file.path.with_suffix(".json")
+        if sibling != file.path and sibling.is_file():
+            file.without_results(f"all its numbers are in {sibling.name}")
         top = Fields(file, _from_csv(file))
     else:
         top = top_fields(file)
@@ -124,14 +124,14 @@ def _numbers(file: ForeignFile, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _number(iteration: Fields) -> int:
     """The number of an iteration; 0 is a warm-up."""
-    return iteration.must(iteration.whole, "iteration")
+    return iteration.must(iteration.integer, "iteration")
 
 
 def _by_shape(iterations: Sequence[Fields]) -> list[list[Fields]]:
     """The iterations, grouped by numbers of input and output tokens."""
     shapes: dict[tuple[int | None, int | None], list[Fields]] = {}
     for one in iterations:
-        unread = one.untaken()
+        unread = one.unread_copy()
         shapes.setdefault((_tokens(unread, "input_size"), _tokens(unread, "output_size")), []).append(one)
     return list(shapes.values())
 
@@ -178,7 +178,7 @@ def _times(iterations: Sequence[Fields], name: str) -> list[float]:
 
 def _tokens(iteration: Fields, name: str) -> int | None:
     """Tokens of the whole batch; None where they are not given."""
-    return None if iteration.peek(name) in ABSENT else iteration.whole(name)
+    return None if iteration.peek(name) in ABSENT else iteration.integer(name)
 
 
 def _each(iteration: Fields, name: str, batch_size: int) -> int | None:

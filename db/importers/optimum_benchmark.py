@@ -83,13 +83,13 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
         report,
         _sizes(report, scenario, setup["task"], setup["family"]),
         is_rocm=setup["device_type"] == "rocm",
-        warmup_calls=scenario.whole("warmup_runs"),
+        warmup_calls=scenario.integer("warmup_runs"),
         doubts=_doubts(config, setup),
     )
     return ForeignRun(
         key=key,
         results=[result],
-        settings={"iterations": scenario.whole("iterations"), "duration_s": scenario.number("duration", low=0)},
+        settings={"iterations": scenario.integer("iterations"), "duration_s": scenario.number("duration", low=0)},
         kept={**benchmark.rest(), **({"config": config.rest()} if sibling is not None else {})},
         **setup,
     )
@@ -131,7 +131,7 @@ def _sizes_from(report: Fields) -> tuple[int | None, int | None]:
 def _volume(report: Fields, name: str) -> int | None:
     """Samples or tokens of a call of the target: throughput times mean latency, if only one whole number is possible
     within the rounding of both; otherwise None."""
-    target = report.untaken().fields(name)
+    target = report.unread_copy().fields(name)
     throughput = None if target is None else target.fields("throughput")
     value = None if throughput is None else throughput.number("value", low=0)
     mean_s = None if target is None else _mean_s(target)

@@ -93,7 +93,7 @@ def _result(benchmark: Fields, point: Point) -> Result:
         samples=[block(0, in_ms(values), inner_loops=calls)] if values else [],
         metrics={"calls_per_sec": stats.number("ops", low=0)},
         stated={column: value * MS_PER_S for column, value in stated.items() if value is not None},
-        iterations=stats.whole("rounds"),
+        iterations=stats.integer("rounds"),
         kept={**benchmark.rest(), "inner_loops": calls},
     )
 

@@ -84,7 +84,7 @@ def _run(key: str, entry: Fields) -> ForeignRun:
         versions={"torch": hardware.text("torch_version"), "python": hardware.text("python_version")},
         git_commit=metadata.text("commit_id"),
         git_branch=metadata.text("branch_name"),
-        settings={"iterations": config.whole("measurement_iterations")},
+        settings={"iterations": config.integer("measurement_iterations")},
         kept=entry.rest(),
         error=result.error,
     )
@@ -142,7 +142,7 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
         samples=[block(0, latencies), *samples],
         metrics=metrics | _rates(latencies, point) | _memory(entry.file, gpu),
         missing=missing,
-        warmup_iterations=config.whole("warmup_iterations"),
+        warmup_iterations=config.integer("warmup_iterations"),
         doubts=_doubts(point, is_newest=is_newest, samples=samples, latencies=latencies),
         kept={"gpu_metrics": gpu} if gpu else {},
     )

@@ -89,7 +89,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
         device_count=world.count("world_size") or 1,
         device_memory_bytes=None if memory_gib is None else round(memory_gib * BYTES_PER_GIB),
         runtime="tensorrt-llm",
-        runtime_mode=_mode(engine, world, top.section("decoding_stats").untaken()),
+        runtime_mode=_mode(engine, world, top.section("decoding_stats").unread_copy()),
         precision=precision_of(word),
         versions={"tensorrt_llm": engine.text("version")},
         kept=top.rest(),
@@ -101,7 +101,7 @@ def _mode(engine: Fields, world: Fields, decoding: Fields) -> dict[str, Scalar]:
     mode: dict[str, Scalar] = {name: word for name, word in words.items() if word}
     if (speculation := decoding.text("mode")) is not None:
         mode["speculation"] = speculation
-    mode |= {name: size for name in PARALLEL if (size := world.whole(name)) is not None and size > 1}
+    mode |= {name: size for name in PARALLEL if (size := world.integer(name)) is not None and size > 1}
     for name in LIMITS:
         value = world.any(name)
         if isinstance(value, str | int):
@@ -113,14 +113,14 @@ def _report(top: Fields) -> Result:
     requests, performance, streaming = (
         top.section(name) for name in ("request_info", "performance", "streaming_metrics")
     )
-    dataset = top.section("dataset").untaken()
+    dataset = top.section("dataset").unread_copy()
     total_ms = performance.number("total_latency_ms", low=0)
     stated: dict[str, float | None] = {
         "duration_s": None if total_ms is None else total_ms / MS_PER_S,
         "concurrency_mean": requests.number("avg_num_concurrent_requests", low=0),
         "output_tokens_mean": requests.number("avg_output_length", low=0),
         **{metric: performance.number(name, low=0) for name, metric in RATES.items()},
-        **{metric: top.section("energy").untaken().number(name, low=0) for name, metric in ENERGY.items()},
+        **{metric: top.section("energy").unread_copy().number(name, low=0) for name, metric in ENERGY.items()},
     }
     for metric, fields, name in (
         ("request_latency", performance, "request_latency_percentiles_ms"),
@@ -133,10 +133,10 @@ def _report(top: Fields) -> Result:
         prompt_tokens=_common(dataset.section("isl_stats")),
         prompt_tokens_mean=requests.number("avg_input_length", low=0),
         new_tokens=_common(dataset.section("osl_stats")),
-        requests=requests.whole("num_requests"),
+        requests=requests.integer("num_requests"),
         failed=None,
         metrics={},
-        stated={**stated, **_speculation(top.section("decoding_stats").untaken())},
+        stated={**stated, **_speculation(top.section("decoding_stats").unread_copy())},
     )
 
 
@@ -182,9 +182,9 @@ def _of_requests(requests: list[Fields]) -> Result:
     failed, sent = 0, []
     for one in requests:
         start, first, end = (one.must(_ns(one), f"{name}_timestamp") for name in ("start", "first_token", "end"))
-        tokens_in, tokens_out = one.must(one.whole, "num_input_tokens"), one.whole("num_output_tokens") or 0
+        tokens_in, tokens_out = one.must(one.integer, "num_input_tokens"), one.integer("num_output_tokens") or 0
         starts.append(start)
-        is_failed = bool(one.whole("error_tokens")) or end < start
+        is_failed = bool(one.integer("error_tokens")) or end < start
         sent.append(
             Sent(
                 intended_s=start / NS_PER_S,
@@ -228,7 +228,7 @@ def _of_requests(requests: list[Fields]) -> Result:
 
 
 def _ns(one: Fields) -> Any:
-    return lambda name: one.whole(name, low=-1)
+    return lambda name: one.integer(name, low=-1)
 
 
 PLUGIN = Format(

@@ -49,9 +49,9 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
     data = _data(file)
     if data is None:
         top_fields(file)
-    beside = file.path.with_suffix(".pytorch.json")
-    if isinstance(file.json, dict) and beside.is_file():
-        file.without_results(f"all its numbers are in {beside.name}")
+    sibling = file.path.with_suffix(".pytorch.json")
+    if isinstance(file.json, dict) and sibling.is_file():
+        file.without_results(f"all its numbers are in {sibling.name}")
     fields = Fields(file, data or {})
     arguments = fields.section("arguments")
     mode: dict[str, Scalar] = {"engine": "offline"}
@@ -84,14 +84,14 @@ def _latency(fields: Fields, arguments: Fields) -> Result:
         ),
         metrics={},
         samples=[block(0, in_ms(seconds))] if seconds else [],
-        warmup_iterations=arguments.whole("num_iters_warmup"),
+        warmup_iterations=arguments.integer("num_iters_warmup"),
         doubts=() if batch else (unknown,),
         kept={"stated": {name: value for name, value in stated.items() if value is not None}},
     )
 
 
 def _throughput(fields: Fields, arguments: Fields) -> Result:
-    requests = fields.whole("num_requests")
+    requests = fields.integer("num_requests")
     return load_result(
         concurrency=None,
         request_rate=None,

@@ -156,7 +156,7 @@ def _sweep_words(varied: Mapping[str, Any]) -> tuple[dict[str, int | float], dic
 def _run(load: Fields, index: int, varied: Mapping[str, Any]) -> ForeignRun:
     date, backend = load.text("date"), load.text("backend") or load.text("endpoint_type")
     finished_at = None if date is None else _date(load, date)
-    sent, completed = load.must(load.count, "num_prompts"), load.whole("completed")
+    sent, completed = load.must(load.count, "num_prompts"), load.integer("completed")
     failed = load.number("failed", low=0) if "failed" in load else sent - (sent if completed is None else completed)
     requests = _requests(load)
     axes, mode = _sweep_words(varied)
@@ -191,7 +191,7 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
     In a closed loop the client submits all requests at once, and they wait in its queue: the intended start of a
     request is the actual one. In an open loop the intended start is the arrival, before that wait.
     """
-    fields = load.untaken()
+    fields = load.unread_copy()
     names = ("start_times", "ttfts", "latencies", "input_lens", "output_lens")
     columns = {name: list(fields.numbers(name) or ()) for name in names}
     gaps, errors, sent = fields.each("itls"), fields.items("errors"), columns["start_times"]

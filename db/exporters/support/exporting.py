@@ -41,7 +41,7 @@ class ExportRequest:
     """Receives a line about what was left out."""
 
     @property
-    def made(self) -> tuple[Path, ...]:
+    def output_paths(self) -> tuple[Path, ...]:
         """The path of the output; empty for stdout."""
         return () if self.output is None else (self.output,)
 

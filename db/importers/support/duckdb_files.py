@@ -325,7 +325,7 @@ def raw_values(fields: Fields) -> RawValues | None:
         fields.refuse(column, "no unit: expected one in the column's name or in a column unit")
     values = fields.numbers(column) if listed else (fields.must(fields.number, column),)
     order, launch = first(fields, RAW_ORDER), first(fields, RAW_LAUNCH)
-    launched, ordered, phase = launch and fields.whole(launch), order and fields.number(order), _phase(fields)
+    launched, ordered, phase = launch and fields.integer(launch), order and fields.number(order), _phase(fields)
     return RawValues(
         launch=launched or 0,
         phase=phase,

@@ -193,7 +193,7 @@ def log_doubts(events: Fields) -> tuple[Doubt, ...]:
     if validity is not None and validity.upper() != "VALID":
         evidence: dict[str, Json] = {"result_validity": validity, "reason": events.any("result_invalid_reason")}
         found.append(Doubt(kind="mlperf_invalid", severity="invalid", evidence=evidence))
-    if (errors := events.whole("num_errors")) is not None and errors > 0:
+    if (errors := events.integer("num_errors")) is not None and errors > 0:
         found.append(Doubt(kind="request_errors", severity="noisy", evidence={"errors": errors}))
     return tuple(found)
 

@@ -103,17 +103,17 @@ class Fields:
 
     def text(self, name: str) -> str | None:
         """A text, unchanged; it may be empty."""
-        value = self._taken(name)
+        value = self._take(name)
         if value is not None and not isinstance(value, str):
             self.refuse(name, f"expected text, found {short(value)}")
         return None if value is None else str(storable(self.file, value, self.place(name)))
 
     def number(self, name: str, *, low: float = -math.inf) -> float | None:
         """A finite number, not below `low`."""
-        value = self._taken(name)
+        value = self._take(name)
         return None if value is None else self._number(value, self.place(name), low)
 
-    def whole(self, name: str, *, low: int = 0, high: int = INT64_MAX) -> int | None:
+    def integer(self, name: str, *, low: int = 0, high: int = INT64_MAX) -> int | None:
         """A whole number from `low` to `high`; 12.0 is one."""
         value = self.number(name)
         if value is None:
@@ -125,11 +125,11 @@ class Fields:
 
     def count(self, name: str) -> int | None:
         """A whole number from 1 that fits into a column of the warehouse: a batch size, tokens, threads."""
-        return self.whole(name, low=1, high=INT32_MAX)
+        return self.integer(name, low=1, high=INT32_MAX)
 
     def flag(self, name: str) -> bool | None:
         """True or false."""
-        value = self._taken(name)
+        value = self._take(name)
         if value is None or isinstance(value, bool):
             return value
         word = value.strip().lower() if isinstance(value, str) and self._numbers_are_text else None
@@ -159,7 +159,7 @@ class Fields:
 
     def numbers(self, name: str, *, low: float = -math.inf) -> Sequence[float] | None:
         """A list of finite numbers, none below `low`: a tuple, or an array if there are many."""
-        values = self._taken(name)
+        values = self._take(name)
         if values is None:
             return None
         if not isinstance(values, list | array):
@@ -180,7 +180,7 @@ class Fields:
 
     def each(self, name: str) -> Sequence[Any]:
         """A list of anything, whose values the caller checks; empty if absent."""
-        value = self._taken(name)
+        value = self._take(name)
         if value is not None and not isinstance(value, list | array):
             self.refuse(name, f"expected a list, found {short(value)}")
         return () if value is None else value
@@ -218,13 +218,13 @@ class Fields:
         """The value, which still counts as unread."""
         return self._values.get(name)
 
-    def untaken(self) -> Fields:
+    def unread_copy(self) -> Fields:
         """The same object with no field read yet: reading it leaves this object's rest unchanged."""
         return Fields(self.file, self._values, self.path, numbers_are_text=self._numbers_are_text)
 
     def any(self, name: str) -> Json:
         """The value, unchanged."""
-        return storable(self.file, self._taken(name), self.place(name))
+        return storable(self.file, self._take(name), self.place(name))
 
     def must(self, getter: Callable[[str], Value | None], name: str) -> Value:
         """The value from the getter (`fields.text`, ...). Raises FormatError if it is absent."""
@@ -251,7 +251,7 @@ class Fields:
         """The field's path in the file."""
         return f"{self.path}.{short_name(name)}" if self.path else short_name(name)
 
-    def _taken(self, name: str) -> Any:
+    def _take(self, name: str) -> Any:
         self._read[name] = lambda: None
         value = self._values.get(name)
         return None if self._numbers_are_text and value == "" else value

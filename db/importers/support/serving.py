@@ -295,7 +295,7 @@ def client_result(
 ) -> Result:
     """The result of a load in the format of the vLLM and SGLang clients. `numbers` are the tool's numbers in addition
     to `CLIENT_NUMBERS`; `variation` is as in `load_result`."""
-    completed, concurrency = load.whole("completed"), load.count("max_concurrency")
+    completed, concurrency = load.integer("completed"), load.count("max_concurrency")
     rate = None if load.peek("request_rate") in ("inf", "trace") else load.number("request_rate", low=0)
     inputs, outputs = load.number("total_input_tokens", low=0), load.number("total_output_tokens", low=0)
     metrics, missing = _client_metrics(load, {**CLIENT_NUMBERS, **numbers})

@@ -45,8 +45,8 @@ def test_a_getter_gives_none_for_an_absent_field():
         ("number", True, "expected a number, found True"),
         ("number", 10**400, "expected a number, found 1000"),
         ("number", float("inf"), "expected a number, found inf"),
-        ("whole", 1.5, "expected a whole number from 0 to"),
-        ("whole", -1, "expected a whole number from 0 to"),
+        ("integer", 1.5, "expected a whole number from 0 to"),
+        ("integer", -1, "expected a whole number from 0 to"),
         ("count", 0, "expected a whole number from 1 to 2147483647, found 0"),
         ("flag", 1, "expected true or false, found 1"),
         ("time", "yesterday", "expected a time in ISO 8601, found 'yesterday'"),
@@ -76,7 +76,7 @@ def test_a_missing_required_field_is_refused():
 
 def test_numbers_may_be_text_where_the_format_writes_them_so():
     found = fields({"a": "1.5", "b": "", "c": "true", "d": "7"}, numbers_are_text=True)
-    assert (found.number("a"), found.number("b"), found.flag("c"), found.whole("d")) == (1.5, None, True, 7)
+    assert (found.number("a"), found.number("b"), found.flag("c"), found.integer("d")) == (1.5, None, True, 7)
 
 
 def test_times_are_naive_utc():
@@ -93,7 +93,7 @@ def test_the_rest_is_the_unread_fields_down_to_objects_in_lists():
     for name in ("in", "all"):
         found.fields(name).number("read")
     found.objects("list")[0].number("a")
-    found.untaken().number("left")
+    found.unread_copy().number("left")
     assert found.rest() == {"left": None, "in": {"left": 2}, "list": [{"b": 2}]}
 
 
