@@ -23,13 +23,13 @@ from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, Interrupted
 from benchmarking.core.live_status import (
     READINGS,
     CellProgress,
-    Course,
     CurrentPoint,
+    DeviceReadings,
     LiveSnapshot,
     LiveStatus,
-    Meter,
     PointResult,
-    Watched,
+    ReadingHistory,
+    WatchedCommand,
 )
 from benchmarking.core.records import to_json
 from benchmarking.core.tables import Column, table_of, table_text
@@ -60,7 +60,7 @@ BAR_WIDTH = 30
 FULL, REST = "\N{BOX DRAWINGS HEAVY HORIZONTAL}", "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 STYLES = {f"{FULL}+": "green", r"\d+ failed|failed: .*|crashed": "red", r"(?m)^\S.*: \d+ points?\b.*$": "bold"}
 """Regular expression -> style of the matching text on a terminal."""
-COURSE_WIDTH = 24
+HISTORY_WIDTH = 24
 SECONDS_A_BAR = 5
 MOST_RESULTS = 6
 HOW_TO_START = (
@@ -133,8 +133,8 @@ def _with_samples(watch: Watch) -> LiveSnapshot:
         time.sleep(POLL_S)
 
 
-def _is_ready(meter: Meter) -> bool:
-    return meter.trouble is not None or max((len(course.values) for course in meter.courses), default=0) > 1
+def _is_ready(meter: DeviceReadings) -> bool:
+    return meter.trouble is not None or max((len(history.values) for history in meter.histories), default=0) > 1
 
 
 def _redraw(watch: Watch, interval_s: float) -> None:
@@ -182,7 +182,7 @@ def display_text(snapshot: LiveSnapshot, page: Page) -> str:
     return "\n\n".join(parts)
 
 
-def _sweep(one: Watched, page: Page, now_s: float) -> str:
+def _sweep(one: WatchedCommand, page: Page, now_s: float) -> str:
     status = one.status
     lines = [
         wrapped(status.words, page.text_width),
@@ -200,7 +200,7 @@ def _sweep(one: Watched, page: Page, now_s: float) -> str:
     return "\n\n".join(["\n".join(lines), *filter(None, tables)])
 
 
-def _bar(one: Watched, page: Page) -> str:
+def _bar(one: WatchedCommand, page: Page) -> str:
     """A progress bar, then the progress in words."""
     share = one.status.done / one.status.total if one.status.total else 0.0
     full, rest = ("#", "-") if page.is_ascii else (FULL, REST)
@@ -208,7 +208,7 @@ def _bar(one: Watched, page: Page) -> str:
     return f"{full * filled}{rest * (BAR_WIDTH - filled)}  {_progress_words(one)}"
 
 
-def _progress_words(one: Watched) -> str:
+def _progress_words(one: WatchedCommand) -> str:
     """ "3/8 points, 1 failed, about 2 min left" """
     status = one.status
     words = [f"{status.done}/{status.total} points"]
@@ -242,7 +242,7 @@ def point_words(current: CurrentPoint) -> str:
     return "  ".join(words)
 
 
-def _ended_words(one: Watched, now_s: float) -> str:
+def _ended_words(one: WatchedCommand, now_s: float) -> str:
     status = one.status
     ago = duration(max(0.0, now_s - status.updated_s))
     words = f"{status.words}: {_progress_words(one)}, {ago} ago"
@@ -259,7 +259,7 @@ class Gauged:
     """A row of the table of devices."""
 
     device: str
-    course: Course
+    history: ReadingHistory
 
 
 CELLS = (
@@ -300,32 +300,32 @@ def _table(columns: Sequence[Column[Thing]], things: Sequence[Thing], page: Page
     return "\n".join(filter(None, (head, table_text(table, page))))
 
 
-def _meters(meters: Sequence[Meter], page: Page) -> str:
+def _meters(meters: Sequence[DeviceReadings], page: Page) -> str:
     """The use of each device, and the readings that are not available."""
-    rows = [Gauged(device=meter.selector, course=course) for meter in meters for course in meter.courses]
+    rows = [Gauged(device=meter.selector, history=history) for meter in meters for history in meter.histories]
     bars = bars_for(sys.stdout.encoding)
     columns = (
         Column[Gauged](heading="device", text=lambda one: one.device, is_key=True),
-        Column[Gauged](heading="reading", text=lambda one: one.course.reading.title, is_key=True),
-        Column[Gauged](heading="now", text=lambda one: number(one.course.values[-1], 3), is_number=True),
-        Column[Gauged](heading="", text=lambda one: one.course.reading.unit),
-        Column[Gauged](heading="least", text=lambda one: number(min(one.course.values), 3), is_number=True, spare=1),
-        Column[Gauged](heading="most", text=lambda one: number(max(one.course.values), 3), is_number=True, spare=1),
-        Column[Gauged](heading="course", text=lambda one: _course(one.course, bars), spare=2),
+        Column[Gauged](heading="reading", text=lambda one: one.history.reading.title, is_key=True),
+        Column[Gauged](heading="now", text=lambda one: number(one.history.values[-1], 3), is_number=True),
+        Column[Gauged](heading="", text=lambda one: one.history.reading.unit),
+        Column[Gauged](heading="least", text=lambda one: number(min(one.history.values), 3), is_number=True, spare=1),
+        Column[Gauged](heading="most", text=lambda one: number(max(one.history.values), 3), is_number=True, spare=1),
+        Column[Gauged](heading="history", text=lambda one: _history_bars(one.history, bars), spare=2),
     )
     notes = [wrapped(note, page.text_width) for meter in meters if (note := _meter_note(meter))]
     return "\n".join(filter(None, (_table(columns, rows, page), *notes)))
 
 
-def _course(course: Course, bars: str) -> str:
-    newest = course.values[-COURSE_WIDTH * SECONDS_A_BAR :]
-    return sparkline(newest, COURSE_WIDTH, bars, scale=course.reading.scale)
+def _history_bars(history: ReadingHistory, bars: str) -> str:
+    newest = history.values[-HISTORY_WIDTH * SECONDS_A_BAR :]
+    return sparkline(newest, HISTORY_WIDTH, bars, scale=history.reading.scale)
 
 
-def _meter_note(meter: Meter) -> str:
+def _meter_note(meter: DeviceReadings) -> str:
     if meter.trouble is not None:
         return f"{meter.selector}: not sampled: {meter.trouble}"
-    if not meter.courses:
+    if not meter.histories:
         return f"{meter.selector}: waiting for the first sample"
     titles = [READINGS[name].title for name in meter.missing]
     return f"{meter.selector}: not available on this machine: {', '.join(titles)}" if titles else ""

@@ -189,7 +189,7 @@ READINGS: Mapping[str, Reading] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class ReadingHistory:
     """A reading over time, in the unit of `Reading`."""
 
     name: str
@@ -203,12 +203,12 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meter:
+class DeviceReadings:
     """The sampled use of a device of a running command."""
 
     selector: str
     name: str
-    courses: tuple[Course, ...] = ()
+    histories: tuple[ReadingHistory, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
     """Name of a reading -> why it has no value."""
     trouble: str | None = None
@@ -216,12 +216,12 @@ class Meter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchedCommand:
     """A command and its devices."""
 
     status: LiveStatus
     state: State
-    meters: tuple[Meter, ...] = ()
+    meters: tuple[DeviceReadings, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,8 +229,8 @@ class LiveSnapshot:
     """The commands of this user on this machine."""
 
     at_s: float
-    running: tuple[Watched, ...]
-    ended: tuple[Watched, ...]
+    running: tuple[WatchedCommand, ...]
+    ended: tuple[WatchedCommand, ...]
     """The newest, the newest first."""
     ignored: tuple[str, ...]
     """Why a file is not shown, one line per file."""

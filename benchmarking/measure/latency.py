@@ -37,7 +37,7 @@ class LatencyPass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class PassStart:
     """The start of a latency pass: already timed calls, and the counters from before them."""
 
     started_at: str
@@ -47,7 +47,7 @@ class Begun:
     """Compilations before the calls."""
 
     @classmethod
-    def now(cls, bench: Bench, inner_loops: int) -> Begun:
+    def now(cls, bench: Bench, inner_loops: int) -> PassStart:
         """The start of a pass without calls yet."""
         return cls(
             compiles=bench.compiles(),
@@ -61,15 +61,15 @@ def _noise_window(bench: Bench) -> noise.Window:
     return noise.Window(bench.handle, processes=bench.operation.process_ids())
 
 
-def latency_pass(bench: Bench, inner_loops: int, begun: Begun | None = None) -> LatencyPass:
-    """Time calls until the stopping rule ends the pass, including those of `begun`.
+def latency_pass(bench: Bench, inner_loops: int, pass_start: PassStart | None = None) -> LatencyPass:
+    """Time calls until the stopping rule ends the pass, including those of `pass_start`.
 
     Raises BenchhouseError for a call with the wrong number of tokens.
     """
     bench.live("measure")
     rule = StoppingRule(bench.settings, is_accelerator=bench.handle.is_accelerator)
-    begun = begun or Begun.now(bench, inner_loops)
-    watch, window = begun.watch, begun.window
+    pass_start = pass_start or PassStart.now(bench, inner_loops)
+    watch, window = pass_start.watch, pass_start.window
     reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns)) if len(watch) else None
     while reason is None:
         watch.run(rule.next_count(len(watch)) - len(watch), rule.limit_s * NS_PER_S, bench.settings.min_calls)
@@ -78,11 +78,11 @@ def latency_pass(bench: Bench, inner_loops: int, begun: Begun | None = None) -> 
         bench.live("measure", watch.calls_ms)
     check_tokens(watch, bench.operation.new_tokens, streams=bench.operation.streams)
     return LatencyPass(
-        started_at=begun.started_at,
+        started_at=pass_start.started_at,
         watch=watch,
         stop_reason=reason,
         relative_half_width=rule.relative_half_width,
-        window={**window.close(), "compiles": bench.compiles() - begun.compiles},
+        window={**window.close(), "compiles": bench.compiles() - pass_start.compiles},
     )
 
 
@@ -188,7 +188,7 @@ class WarmUp:
     next_inner_loops: int
     """Calls per block for the latency pass."""
     extra: dict[str, Json]
-    begun: Begun | None = None
+    pass_start: PassStart | None = None
     """The steady windows if they count as timed calls; they are not included in the calls above."""
 
 
@@ -209,10 +209,10 @@ def warm_up(bench: Bench, *, may_block: bool, first_call_ns: int) -> WarmUp:
         search = SteadySearch(bench, inner_loops)
     steady = search.run(call_ns)
     next_inner_loops = _next_inner_loops(search.watch.calls_ms, may_block)
-    begun = search.steady_windows() if steady and next_inner_loops <= inner_loops else None
+    pass_start = search.steady_windows() if steady and next_inner_loops <= inner_loops else None
     watch = search.watch
-    if begun is not None:
-        extra["warmup_samples_counted"] = len(begun.watch)
+    if pass_start is not None:
+        extra["warmup_samples_counted"] = len(pass_start.watch)
     return WarmUp(
         calls=calibration + len(watch) * inner_loops,
         steady=steady,
@@ -221,7 +221,7 @@ def warm_up(bench: Bench, *, may_block: bool, first_call_ns: int) -> WarmUp:
         inner_loops=inner_loops,
         next_inner_loops=next_inner_loops,
         extra=extra,
-        begun=begun,
+        pass_start=pass_start,
     )
 
 
@@ -311,14 +311,14 @@ class SteadySearch:
             self._start_window()
         return False if len(watch) >= 2 * window else None
 
-    def steady_windows(self) -> Begun | None:
+    def steady_windows(self) -> PassStart | None:
         """The last two windows, or as many calls as a fixed number allows, moved out of the warm-up."""
         fixed = self._bench.settings.fixed_iterations
         least = 0 if fixed is None else len(self.watch) - fixed
         start = next((one for one in self._starts[-2:] if one.count >= least), None)
         if start is None:
             return None
-        return Begun(
+        return PassStart(
             started_at=start.started_at,
             watch=self.watch.split(start.count, start.spent_ns),
             window=start.noise,

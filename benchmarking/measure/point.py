@@ -266,7 +266,7 @@ def _may_block(bench: Bench, first: FirstCall) -> bool:
 
 def _latency_passes(bench: Bench, warm: WarmUp) -> list[LatencyPass]:
     """The latency pass, and a second one after a pause if heat or power throttled the first."""
-    first = latency_pass(bench, warm.next_inner_loops, warm.begun)
+    first = latency_pass(bench, warm.next_inner_loops, warm.pass_start)
     if not COOLDOWN_CURES & {doubt.kind for doubt in _doubts(bench, first)}:
         return [first]
     bench.live("cooldown")

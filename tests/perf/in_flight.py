@@ -99,7 +99,7 @@ def rate(operation: Operation, rounds: int, *, kept: bool) -> float:
         operation.keep_in_flight(rounds * requests, time.perf_counter_ns)
     elif isinstance(operation, WorkersOperation):
         for _ in range(rounds):  # one request each: left to themselves, one worker may take two of a short round
-            operation._crew.run([partial(each.run, no_mark) for each in operation._operations])
+            operation._threads.run([partial(each.run, no_mark) for each in operation._operations])
     else:
         for _ in range(rounds):
             operation.keep_in_flight(requests, time.perf_counter_ns)

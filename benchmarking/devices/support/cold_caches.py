@@ -34,14 +34,14 @@ def cold_processor_caches(cache_bytes: int | None, processors: Sequence[int]) ->
     # More threads than the CPU quota allows would exhaust it, and the timed call would wait for the next period.
     count = max(1, min(len(processors) or os.cpu_count() or 1, math.floor(usable_processors(os.getpid()))))
     share = max(LEAST_SHARE_BYTES, math.ceil(wanted / count))
-    crew = Crew([(share, processors[index] if processors else None) for index in range(count)])
+    flushers = FlushThreads([(share, processors[index] if processors else None) for index in range(count)])
     try:
-        yield ColdCache(flush=crew.flush, size_bytes=share * count)
+        yield ColdCache(flush=flushers.flush, size_bytes=share * count)
     finally:
-        crew.end()
+        flushers.end()
 
 
-class Crew:
+class FlushThreads:
     """Threads that sleep until a flush and then walk through their memory."""
 
     def __init__(self, shares: Sequence[tuple[int, int | None]]) -> None:

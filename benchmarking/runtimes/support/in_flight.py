@@ -10,7 +10,7 @@ from typing import Any
 from benchmarking.core.contracts import Completion, Mark, Operation
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.records import Json, Readings
-from benchmarking.runtimes.support.torch.several_devices import Crew
+from benchmarking.runtimes.support.torch.several_devices import ReplicaThreads
 
 
 class WorkersOperation(Operation):
@@ -22,7 +22,7 @@ class WorkersOperation(Operation):
         self._operations = tuple(operations)
         self._first = first = self._operations[0]
         self._last: list[Any] = [None] * len(operations)
-        self._crew = Crew(len(operations))
+        self._threads = ReplicaThreads(len(operations))
         self.requests_in_flight = len(operations)
         self.items_per_call = first.items_per_call
         self.tokens_per_call = first.tokens_per_call
@@ -50,7 +50,7 @@ class WorkersOperation(Operation):
                 done.append(Completion(submitted_ns=submitted, completed_ns=now_ns(), marks=tuple(marks)))
             return done
 
-        by_worker = self._crew.run([_of_worker(work, number) for number in range(self.requests_in_flight)])
+        by_worker = self._threads.run([_of_worker(work, number) for number in range(self.requests_in_flight)])
         return sorted((one for done in by_worker for one in done), key=lambda one: one.completed_ns)
 
     def problem(self, output: Any) -> str | None:
@@ -77,7 +77,7 @@ class WorkersOperation(Operation):
         return {**self._first.verified(), "requests": self.requests_in_flight, "requests_agree": same}
 
     def close(self) -> None:
-        self._crew.close()
+        self._threads.close()
         for operation in self._operations:
             operation.close()
 

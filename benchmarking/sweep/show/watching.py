@@ -10,7 +10,15 @@ import time
 from collections.abc import Sequence
 
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.live_status import READINGS, Course, LiveSnapshot, LiveStatus, Meter, Watched, read_all
+from benchmarking.core.live_status import (
+    READINGS,
+    DeviceReadings,
+    LiveSnapshot,
+    LiveStatus,
+    ReadingHistory,
+    WatchedCommand,
+    read_all,
+)
 from benchmarking.core.metrics import ns_to_s
 from benchmarking.core.records import NOT_APPLICABLE, Device
 from benchmarking.devices.support.kinds import kind_of, processor
@@ -39,7 +47,7 @@ class Watch:
         with self._lock:
             self._meter(running)
             seen = [
-                Watched(status=status, state=state, meters=self._meters_of(status) if state == "running" else ())
+                WatchedCommand(status=status, state=state, meters=self._meters_of(status) if state == "running" else ())
                 for status, state in states
             ]
             self._end_when_idle()
@@ -74,7 +82,7 @@ class Watch:
                 status, device = wanted[key]
                 self._meters[key] = Metering(status, device, self._sample_interval, self._keep)
 
-    def _meters_of(self, status: LiveStatus) -> tuple[Meter, ...]:
+    def _meters_of(self, status: LiveStatus) -> tuple[DeviceReadings, ...]:
         return tuple(meter.seen() for (key, _), meter in self._meters.items() if key == status.key)
 
     def _end_when_idle(self) -> None:
@@ -112,16 +120,16 @@ class Metering:
         # In a thread, since opening a vendor's library may take seconds.
         threading.Thread(target=self._run, daemon=True, name="metering").start()
 
-    def seen(self) -> Meter:
+    def seen(self) -> DeviceReadings:
         """All samples so far."""
         usage, device = self._monitor.usage, self._monitor.device()
-        courses = tuple(course for name in READINGS if (course := _course(usage, name)) is not None)
+        histories = tuple(history for name in READINGS if (history := _history(usage, name)) is not None)
         last = usage.samples[-1].missing if usage.samples else {}
-        shown = {course.name for course in courses}
-        return Meter(
+        shown = {history.name for history in histories}
+        return DeviceReadings(
             selector=device.selector,
             name=device.name or device.type,
-            courses=courses,
+            histories=histories,
             missing={
                 name: last[name]
                 for name in READINGS
@@ -143,10 +151,12 @@ class Metering:
             self._trouble = str(error)
 
 
-def _course(usage: Usage, name: str) -> Course | None:
+def _history(usage: Usage, name: str) -> ReadingHistory | None:
     now_ns = time.monotonic_ns()
     pairs = [(one.values[name], ns_to_s(now_ns - one.at_ns)) for one in usage.samples if name in one.values]
     if not pairs:
         return None
     factor = READINGS[name].factor
-    return Course(name=name, values=tuple(value * factor for value, _ in pairs), ages_s=tuple(age for _, age in pairs))
+    return ReadingHistory(
+        name=name, values=tuple(value * factor for value, _ in pairs), ages_s=tuple(age for _, age in pairs)
+    )

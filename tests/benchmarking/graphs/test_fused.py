@@ -29,7 +29,7 @@ def test_the_optimizer_has_every_pattern():
 
 
 @pytest.mark.parametrize("model_id", OPERATORS)
-def test_what_was_fused_is_in_the_facts_and_inputs_stay(exported, build_cache, model_id):
+def test_fused_patterns_are_in_the_facts_and_inputs_stay(exported, build_cache, model_id):
     found = exported(model_id)
     facts = ensure_fused(found.cell, (found.point,), BuildStore(build_cache), "if_needed")
     assert facts["fused_operators"] == OPERATORS[model_id]

@@ -61,7 +61,7 @@ def test_a_file_is_described_by_its_graph(tmp_path):
         ({"domain": "com.microsoft", "op": "EPContext"}, "a vendor's compiled engine"),
     ],
 )
-def test_what_a_strangers_file_may_not_do_is_refused(tmp_path, fields, why):
+def test_an_untrusted_files_violations_are_refused(tmp_path, fields, why):
     with pytest.raises(BenchhouseError, match=why):
         described(write_model(tmp_path, **fields))
 
@@ -146,7 +146,7 @@ def test_free_dimensions_are_named_after_what_they_are(name, shape, expected):
         ["--batch-sizes", "4"],
     ],
 )
-def test_what_a_file_cannot_do_is_refused_with_the_reason(tmp_path, capsys, words):
+def test_unsupported_requests_of_a_file_are_refused_with_the_reason(tmp_path, capsys, words):
     path = write_model(tmp_path, batch=2)
     assert run_hardware_benchmark.main(["--model-id", str(path), "--device", "cpu", *words]) in (1, 2)
     assert "model.onnx" in capsys.readouterr().err

@@ -44,7 +44,7 @@ def test_a_fused_node_belongs_to_the_module_of_the_name_that_its_own_begins_with
     assert kinds["BertModel"] == "other"
 
 
-def test_a_node_that_says_nothing_of_modules_belongs_where_its_results_are_used(tmp_path):
+def test_a_node_without_module_information_belongs_to_the_consumers_of_its_results(tmp_path):
     layer, dense = ("layer.0", "own.Layer"), ("layer.0.dense", "torch.nn.modules.linear.Linear")
     outside = ("_empty_nn_module_stack", "_empty_nn_module_stack")
 

@@ -138,7 +138,7 @@ def test_quantized_bundles_depend_on_the_quantizer_and_others_do_not():
     assert "diffusers" in bundle_key(cell_of("tiny-unet"), Point(batch_size=1)).parts["versions"]
 
 
-def test_a_bundle_that_is_not_there_is_named(tmp_path):
+def test_a_missing_bundle_is_named(tmp_path):
     with pytest.raises(BenchhouseError, match=r"no onnx build of tiny-bert at b1 s8 .* run it again"):
         find_bundle(cell_of(), Point(batch_size=1, sequence_length=8), store=BuildStore(tmp_path))
 

@@ -82,7 +82,7 @@ def bundle_of(path):
     return bundle
 
 
-def test_a_manifest_comes_back_as_it_was(tmp_path):
+def test_a_manifest_survives_a_round_trip(tmp_path):
     bundle = bundle_of(saved(tmp_path))
     assert read_bundle(tmp_path) == bundle
 

@@ -120,9 +120,7 @@ def test_the_generators_capacity_its_processors_and_the_servers_metrics_are_stor
 @pytest.mark.parametrize(
     ("flags", "shares"), [((), [0.1]), (("--endpoint", "chat"), []), (("--shared-prefix", "0.5"), [])]
 )
-def test_a_prefix_cache_is_found_by_the_servers_counters_where_its_replies_say_nothing_of_it(
-    flags, shares, monkeypatch
-):
+def test_a_prefix_cache_is_detected_from_server_counters_if_replies_do_not_report_it(flags, shares, monkeypatch):
     said = []
     monkeypatch.setattr(load_server, "_print", lambda run, as_json: said.append(run))
     with serving(Script(ttft_s=0, itl_s=0, metrics=COUNTERS)) as url:
@@ -194,7 +192,7 @@ def test_a_rate_that_is_not_confirmed_is_searched_below(stored):
     assert min(rate for rate, times in met.items() if times == 2 and rate > 5) < 5.5
 
 
-def test_a_search_is_stored_and_no_level_of_the_curve(stored):
+def test_a_search_is_stored_but_is_not_a_level_of_the_curve(stored):
     with Warehouse.open(stored[2] / "a.duckdb", read_only=True) as warehouse:
         assert verify(warehouse) == []
         curve = warehouse.query("SELECT * FROM load_curve WHERE slo = 'ttft:20000ms'").dicts()

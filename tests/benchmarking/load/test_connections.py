@@ -141,7 +141,7 @@ def test_a_server_without_http2_is_an_error_of_its_own(scheme, tmp_path):
         (b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", "http_302"),
     ],
 )
-def test_what_a_server_sends_over_http_1_1_is_read_to_its_end_or_is_an_error(reply, expected):
+def test_an_http_1_1_response_is_read_to_its_end_or_is_an_error(reply, expected):
     async def answer(reader, writer):
         await reader.readuntil(b"{}")
         writer.write(reply)
@@ -166,7 +166,7 @@ def test_what_a_server_sends_over_http_1_1_is_read_to_its_end_or_is_an_error(rep
         (1, ((":status", "200"), ("content-encoding", "gzip")), "transfer"),
     ],
 )
-def test_what_a_server_sends_over_http_2_is_read_to_its_end_or_is_an_error(most_streams, headers, expected, caplog):
+def test_an_http_2_response_is_read_to_its_end_or_is_an_error(most_streams, headers, expected, caplog):
     pytest.importorskip("h2")
     from hpack import Encoder
     from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
@@ -210,7 +210,7 @@ def test_what_a_server_sends_over_http_2_is_read_to_its_end_or_is_an_error(most_
         (None, {}),
     ],
 )
-def test_what_a_server_shows_as_its_metrics_is_read_in_time_or_left_out(reply, expected, monkeypatch):
+def test_server_metrics_are_read_in_time_or_left_out(reply, expected, monkeypatch):
     pytest.importorskip("prometheus_client")
     monkeypatch.setattr(server, "METRICS_S", 0.3)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
@@ -285,6 +285,6 @@ def test_a_request_over_a_connection_that_the_server_was_just_ending_is_sent_ove
 
 
 @pytest.mark.parametrize("named", [{"headers": {"authorization": "Bearer a\r\nx: y"}}, {"url": "http://x/v1?é"}])
-def test_what_no_head_of_a_request_can_hold_is_refused(named):
+def test_characters_invalid_in_a_request_head_are_refused(named):
     with pytest.raises(UsageError, match="characters that are invalid in an HTTP header"):
         client_of(Target(**{"url": "http://x/v1", "model": "m", **named}))

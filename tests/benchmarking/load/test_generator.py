@@ -91,7 +91,7 @@ def test_a_stall_of_a_second_is_in_the_p99_from_the_intended_start_and_not_in_on
     assert quantile(in_turn.time_to_first_token, 0.99) < 100  # what a closed loop hides: one request in 400 waited
 
 
-def test_a_generator_that_is_too_slow_says_so_and_its_result_is_invalid():
+def test_a_result_of_a_generator_that_is_too_slow_is_invalid():
     level = Level(rate=100.0, number=200)
     slow = result_of(TRAFFIC, level, [loaded(Script(ttft_s=0.2), level, busy_s=0.02)])
     assert "late_generator" in kinds(slow)
@@ -123,7 +123,7 @@ def test_a_closed_loop_keeps_its_number_in_flight_until_its_time_is_over():
     assert result.metrics["in_flight_mean"] == pytest.approx(4, rel=0.01)
 
 
-def test_a_closed_loop_that_is_full_before_its_time_is_over_says_so(monkeypatch):
+def test_a_closed_loop_that_ends_before_its_duration_is_reported(monkeypatch):
     level = Level(concurrency=2, duration_s=100.0)
     for module in (generator, results):
         monkeypatch.setattr(module, "MOST_REQUESTS", 10)
@@ -134,7 +134,7 @@ def test_a_closed_loop_that_is_full_before_its_time_is_over_says_so(monkeypatch)
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_each_request_that_breaks_is_counted_with_its_reason_and_the_rest_goes_on(fault):
+def test_each_broken_request_is_counted_with_its_reason_and_the_others_continue(fault):
     level = Level(rate=10.0, number=30)
     found = loaded(Script(fault=lambda number: fault if number % 3 == 0 else None), level)
     assert Counter(found.error) == {None: 20, BROKEN[fault]: 10}
@@ -197,7 +197,7 @@ def test_tokens_are_the_servers_count_and_not_the_chunks():
     assert "time_per_output_token_ms" in uncounted.missing
 
 
-def test_replies_that_come_at_once_are_invalid_since_they_say_nothing_of_single_tokens():
+def test_replies_in_a_single_chunk_are_invalid_since_token_times_are_unknown():
     level = Level(rate=10.0, number=30)
     at_once = result_of(TRAFFIC, level, [loaded(Script(tokens_a_chunk=8), level)])
     assert (at_once.validity, kinds(at_once)) == ("invalid", {"whole_replies"})

@@ -144,7 +144,7 @@ def test_every_response_has_the_requested_tokens(server: tuple[str, str, str], t
         assert level["metrics"]["goodput_share"] == 1.0
 
 
-def test_vllms_counters_are_of_the_measured_requests_and_betray_prompts_from_its_cache(
+def test_vllms_counters_cover_the_measured_requests_and_reveal_cached_prompts(
     server: tuple[str, str, str], tmp_path: Path
 ) -> None:
     if server[0] != "vllm":

@@ -61,7 +61,7 @@ def test_prompts_of_token_ids_have_their_exact_length():
     ],
     ids=["mooncake", "azure"],
 )
-def test_a_trace_brings_its_times_and_lengths(text, tmp_path):
+def test_a_trace_defines_times_and_lengths(text, tmp_path):
     (tmp_path / "trace").write_text(text)
     found = list(Traffic(arrivals="trace", file=tmp_path / "trace", **DRAWN).requests())
     assert [(one.offset_s, len(one.prompt.split()), one.tokens_out) for one in found] == [(0.0, 5, 2), (2.0, 7, 3)]
@@ -105,7 +105,7 @@ def test_a_file_that_is_no_trace_is_refused(content, words, tmp_path):
         next(Traffic(arrivals="trace", file=tmp_path / "trace", **DRAWN).requests())
 
 
-def test_the_knee_is_where_throughput_stops_to_follow_the_load():
+def test_the_knee_is_the_last_level_at_which_throughput_follows_the_load():
     assert knee([1, 2, 4, 8, 16, 32], [1, 2, 4, 7.9, 8.1, 8.2]) == 3
     assert knee([1, 2, 4, 8, 16], [1, 2, 4, 8, 16]) is None
     assert knee([1, 2, 4], [1, 2, 2]) is None

@@ -128,7 +128,7 @@ def test_work_without_tokens_has_no_token_throughput():
     assert result.missing["throughput_tokens_per_sec"].startswith("not_applicable")
 
 
-def test_device_time_by_events_is_a_median_and_says_nothing_of_the_hosts_gap():
+def test_device_time_by_events_is_a_median_and_gives_no_host_gap():
     series = {"latency_device": [8, 19, 25]}
     result = summarise("id", POINT, [measured(0, [10, 20, 30], series=series)], [])
     assert result.metrics["latency_device_median_ms"] == 19.0

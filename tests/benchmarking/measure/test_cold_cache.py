@@ -75,10 +75,10 @@ def test_the_flush_goes_through_all_memory_each_time(monkeypatch):
     seen = []
     real = np.add
     monkeypatch.setattr(np, "add", lambda memory, one, out: seen.append(real(memory, one, out=out)))
-    crew = cold_caches.Crew([(4096, None), (8192, None)])
-    crew.flush()
-    crew.flush()
-    crew.end()
+    flushers = cold_caches.FlushThreads([(4096, None), (8192, None)])
+    flushers.flush()
+    flushers.flush()
+    flushers.end()
     assert sorted(memory.nbytes for memory in seen) == [4096, 4096, 8192, 8192]
     assert all((memory == 2).all() for memory in seen)
 

@@ -236,7 +236,7 @@ def test_a_low_clock_is_throttling_on_an_accelerator_only(clock, is_doubt):
 @pytest.mark.parametrize(
     ("peak", "weights", "is_doubt"), [(99, 100, True), (100, 100, False), (None, 100, False), (1, None, False)]
 )
-def test_weights_that_do_not_fit_under_the_peak_were_not_there(peak, weights, is_doubt):
+def test_weights_larger_than_the_peak_were_not_resident(peak, weights, is_doubt):
     found = doubts.about_device_memory(peak, weights)
     assert kinds(found) == ([("peak_below_weights", "invalid")] if is_doubt else [])
 

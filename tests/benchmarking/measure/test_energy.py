@@ -26,7 +26,7 @@ def test_joules_per_call_gross_and_net_by_hand():
     assert result.extra["energy_calls_per_s"] == [2.0, 2.0]
 
 
-def test_mean_power_and_the_joules_of_each_window_are_beside_those_of_a_call():
+def test_mean_power_and_energy_per_window_are_stored_with_the_energy_per_call():
     """500 J and 540 J in 5 s each are 100 W and 108 W."""
     result = summarise_windows(window(0, 5.0, 100.0), [window(10, 5.0, 500.0), window(10, 5.0, 540.0)], COUNTER)
     assert result.metrics["power_mean_w"] == pytest.approx(104.0)

@@ -108,7 +108,7 @@ def test_this_machine_can_be_captured_without_anything_heavy():
 
 
 @pytest.mark.parametrize("module", ["aggregate", "doubts", "memory", "noise", "settings"])
-def test_what_the_supervisor_imports_is_light(module):
+def test_the_supervisor_imports_nothing_heavy(module):
     code = f"import sys, benchmarking.measure.{module}\nassert not {{'numpy', 'scipy', 'torch'}} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

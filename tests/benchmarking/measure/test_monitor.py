@@ -168,7 +168,7 @@ def test_memory_is_measured_where_use_is_not(cpu):
         ({"fixed_iterations": 3}, 30e6, "not_run: the 3 requested calls take less than the 0.6 s"),
     ],
 )
-def test_a_pass_that_was_not_wanted_starts_nothing_and_says_why(cpu, settings, timed_ns, why):
+def test_a_pass_that_is_switched_off_starts_nothing_and_has_a_reason(cpu, settings, timed_ns, why):
     operation = Spin(busy=True)
     wanted = bench(operation)
     found = usage_pass(
@@ -179,13 +179,13 @@ def test_a_pass_that_was_not_wanted_starts_nothing_and_says_why(cpu, settings, t
     assert found.samples == ()
 
 
-def test_a_device_that_tells_nothing_has_that_reason(cpu):
+def test_a_device_that_reports_nothing_has_a_reason(cpu):
     silent = dataclasses.replace(cpu, type="null", selector="null")
     found = usage_pass(bench(Spin(busy=True)), silent, 0, TIMED_NS)
     assert found.result.missing["utilization_mean_percent"] == "not_supported: the use of null cannot be read"
 
 
-def test_a_device_that_is_gone_is_the_reason_in_place_of_a_number(cpu):
+def test_a_lost_device_is_the_reason_for_a_missing_number(cpu):
     gone = dataclasses.replace(cpu, type="cuda", selector="cuda:3", facts=cpu.facts)
     found = usage_pass(bench(Spin(busy=True)), gone, 0, TIMED_NS)
     why = found.result.missing["utilization_max_percent"]
@@ -193,7 +193,7 @@ def test_a_device_that_is_gone_is_the_reason_in_place_of_a_number(cpu):
     assert monitors() == []
 
 
-def test_anybodys_code_can_be_watched_inside_with(cpu):
+def test_arbitrary_code_is_monitored_inside_a_with_block(cpu):
     with DeviceMonitor(cpu, sample_interval=0.02) as monitor:
         begin = time.monotonic()
         while time.monotonic() < begin + 0.4:
@@ -206,7 +206,7 @@ def test_anybodys_code_can_be_watched_inside_with(cpu):
     assert monitor.usage == usage
 
 
-def test_a_monitor_that_lost_its_process_says_so(cpu):
+def test_a_monitor_reports_the_loss_of_its_process(cpu):
     monitor = DeviceMonitor(cpu, sample_interval=0.02).start()
     (child,) = monitors()
     child.send_signal(signal.SIGKILL)
@@ -248,7 +248,7 @@ def test_the_processors_monitor_has_conditions_of_the_machine_and_the_children(t
 
 
 @pytest.mark.skipif(any(map(os.path.exists, GPU_FILES)) or sys.platform != "linux", reason="there may be a GPU")
-def test_a_machine_without_a_gpu_says_so_when_the_monitor_starts():
+def test_a_machine_without_a_gpu_is_reported_when_the_monitor_starts():
     monitor = GPUMonitor(sample_interval=0.2)
     with pytest.raises(MonitorError, match=r"^no GPU to monitor: .*cuda: .*; .*rocm: "):
         monitor.start()

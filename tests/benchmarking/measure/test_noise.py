@@ -211,7 +211,7 @@ def test_states_are_combined_by_hand():
     assert joined.missing == {"power_w": "no_permission"}
 
 
-def test_what_others_did_before_the_pass_is_not_of_the_pass():
+def test_activity_of_other_processes_before_the_pass_is_excluded():
     use = {"pid": 9, "busy_percent": 80, "memory_bytes": 1}
     busy, quiet = (
         Readings(values={"foreign_pids": pids, "foreign_use": found}) for pids, found in (([9], [use]), ([], []))

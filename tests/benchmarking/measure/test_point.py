@@ -124,7 +124,7 @@ def test_a_streaming_call_gives_its_token_metrics(fake):
     assert (result.extra["prompt_tokens_per_call"], result.extra["new_tokens"]) == (16, 3)
 
 
-def test_a_call_that_does_not_stream_says_why_it_has_no_time_between_tokens(fake):
+def test_a_call_that_does_not_stream_has_a_reason_for_missing_inter_token_times(fake):
     handle = fake.handle()
     operation = fake.operation(handle, [[("token", 5), ("token", 6)]], new_tokens=4)
     operation.streams = False

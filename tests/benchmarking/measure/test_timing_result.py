@@ -43,7 +43,7 @@ def test_of_calls_timed_in_blocks_there_are_no_raw_values():
 
 
 @pytest.mark.parametrize("values", [[], [-1.0], [float("nan")], [1.0, float("inf")]])
-def test_what_is_no_time_is_refused(values):
+def test_an_invalid_time_is_refused(values):
     with pytest.raises(UsageError, match="TimingResult"):
         TimingResult(values)
 

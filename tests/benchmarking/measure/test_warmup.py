@@ -119,7 +119,7 @@ def test_steady_windows_are_the_first_timed_calls_where_they_count(fake):
     result = warm(bench)
     assert (result.calls, result.steady, result.extra["warmup_samples_counted"]) == (10, True, 20)
     assert result.values_ms == tuple(74.0 - i for i in range(10))
-    timed = latency_pass(bench, result.next_inner_loops, result.begun)
+    timed = latency_pass(bench, result.next_inner_loops, result.pass_start)
     assert (timed.watch.calls_ms, timed.stop_reason) == ([pytest.approx(value) for value in settled * 2], "target")
     assert timed.watch.spent_ns == sum(timed.watch.block_ns)
     assert bench.operation.calls == 30
@@ -127,7 +127,7 @@ def test_steady_windows_are_the_first_timed_calls_where_they_count(fake):
 
 def test_steady_windows_of_other_profiles_are_warm_up_only(fake):
     result = warm(fake.bench([50 * factor for factor in JITTER]))
-    assert (result.begun, result.calls) == (None, 20)
+    assert (result.pass_start, result.calls) == (None, 20)
 
 
 def test_windows_that_count_are_shorter_for_slow_calls(fake):
@@ -137,13 +137,13 @@ def test_windows_that_count_are_shorter_for_slow_calls(fake):
 def test_calls_too_slow_for_windows_that_count_are_warmed_up_once(fake):
     bench = counting(fake, [2_000])
     result = warm(bench)
-    assert (result.calls, result.steady, result.begun) == (1, None, None)
-    assert len(latency_pass(bench, 1, result.begun).watch) == 3
+    assert (result.calls, result.steady, result.pass_start) == (1, None, None)
+    assert len(latency_pass(bench, 1, result.pass_start).watch) == 3
 
 
 def test_calls_that_never_become_steady_count_none_of_their_windows(fake):
     result = warm(counting(fake, [100, 200]))
-    assert (result.steady, result.begun) == (False, None)
+    assert (result.steady, result.pass_start) == (False, None)
 
 
 @pytest.mark.parametrize(("iterations", "counted"), [(30, 20), (20, 20), (15, 10), (9, None)])
@@ -151,13 +151,13 @@ def test_windows_that_count_are_never_more_than_a_fixed_number_of_calls(fake, it
     bench = counting(fake, [50], fixed_iterations=iterations)
     result = warm(bench, may_block=False)
     assert result.extra.get("warmup_samples_counted") == counted
-    timed = latency_pass(bench, 1, result.begun)
+    timed = latency_pass(bench, 1, result.pass_start)
     assert (len(timed.watch), timed.stop_reason) == (iterations, "fixed")
 
 
 def test_short_calls_count_in_whole_blocks(fake):
     bench = counting(fake, [0.1 * factor for factor in JITTER])
     result = warm(bench)
-    assert result.begun.watch.inner_loops == result.inner_loops == 10
+    assert result.pass_start.watch.inner_loops == result.inner_loops == 10
     assert result.calls == 3 + 10 * len(result.values_ms)
-    assert latency_pass(bench, result.next_inner_loops, result.begun).watch.inner_loops == 10
+    assert latency_pass(bench, result.next_inner_loops, result.pass_start).watch.inner_loops == 10

@@ -136,7 +136,7 @@ def test_an_adapter_of_mlx_lm_makes_it_choose_the_tokens_of_merged_weights(
         assert called(operation) == expected
 
 
-def test_what_is_no_adapter_of_the_engine_is_refused_with_what_it_is(
+def test_a_file_that_is_not_an_adapter_is_refused_with_its_kind(
     llama: Workload, adapter: Adapter, tmp_path: Path
 ) -> None:
     gguf_build(llama, "F32")[1](tmp_path)

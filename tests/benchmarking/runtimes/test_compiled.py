@@ -62,7 +62,7 @@ def test_mode_is_complete_with_its_defaults():
         ("cuda", {"compile_mode": "max-autotune"}, UnsupportedError, "use --cache static"),
     ],
 )
-def test_modes_that_would_be_another_under_their_name_are_refused(kind, options, error, message):
+def test_modes_that_the_library_would_replace_silently_are_refused(kind, options, error, message):
     with pytest.raises(error, match=message):
         PLUGIN.mode(device(kind), resolve("tiny-gpt2"), options)
 
@@ -195,7 +195,7 @@ def test_each_call_of_cuda_graphs_begins_a_step(monkeypatch):
     assert events == ["step", "run", "step", "run"]
 
 
-def test_a_mode_of_cuda_graphs_without_one_is_told():
+def test_a_cuda_graph_mode_without_a_graph_is_reported():
     told = operation_with(2, 2, []).verified()
     assert told["not_as_requested"] == "no graph became a CUDA graph: mutated inputs"
     told = operation_with(1, 2, []).verified()

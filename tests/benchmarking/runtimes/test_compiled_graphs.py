@@ -122,7 +122,7 @@ def test_other_devices_and_precisions_are_refused_with_the_reason():
     assert tensorrt.PLUGIN.supports(GPU, bert, "int8") == "runtime tensorrt supports float32, tf32, float16, not int8"
 
 
-def test_a_performance_mode_that_qnn_would_only_warn_of_is_refused():
+def test_a_performance_mode_that_qnn_would_ignore_with_a_warning_is_refused():
     bert = resolve("tiny-bert")
     assert qnn.PLUGIN.mode(NPU, bert, {}) == BURST
     balanced = qnn.PLUGIN.mode(NPU, bert, {"performance_mode": "balanced"})
@@ -240,7 +240,7 @@ def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
 
 
 @pytest.mark.parametrize("runtime", ["tensorrt", "qnn"])
-def test_on_a_device_that_a_runtime_never_runs_on_nothing_to_install_is_named(monkeypatch, runtime):
+def test_no_install_command_is_given_on_a_device_that_the_runtime_never_supports(monkeypatch, runtime):
     plugin = {"tensorrt": tensorrt.PLUGIN, "qnn": qnn.PLUGIN}[runtime]
     monkeypatch.setattr(type(plugin), "missing", lambda self: "not installed: pip install something")
     cpu = Device(type="cpu", selector="cpu", found=True, precisions=("float32",))

@@ -77,7 +77,7 @@ def test_mode_is_complete_with_its_defaults():
         ("cuda", {"attention": "flash_attention_2"}, UnsupportedError, "pip install flash-attn"),
     ],
 )
-def test_modes_that_cannot_be_are_refused(monkeypatch, kind, options, error, message):
+def test_unsupported_modes_are_refused(monkeypatch, kind, options, error, message):
     monkeypatch.setattr(attention_kernels, "version_of", lambda name: None)
     with pytest.raises(error, match=message):
         PLUGIN.mode(device(kind), resolve("tiny-gpt2"), options)
@@ -171,7 +171,7 @@ def test_calls_run_in_inference_mode_and_do_not_leak_it(open_eager):
     assert not torch.is_inference_mode_enabled()
 
 
-def test_a_point_that_cannot_be_is_refused(open_eager):
+def test_an_impossible_point_is_refused(open_eager):
     with pytest.raises(UsageError, match="takes at most 512"):
         open_eager("tiny-bert").operation(Point(batch_size=1, sequence_length=513))
 

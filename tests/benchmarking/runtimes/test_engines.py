@@ -70,7 +70,7 @@ def metrics_of(operation: Operation) -> Mapping[str, float]:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_tokens_of_a_batch_are_eager_s_and_a_mark_is_made_for_each_step(
+def test_a_batchs_tokens_equal_eagers_and_each_step_is_marked(
     name: str, llama: Workload, eager: Callable[..., Any]
 ) -> None:
     needs_xllamacpp(name)
@@ -102,7 +102,7 @@ def test_a_call_at_a_depth_goes_on_from_the_context_as_eager_does(
 
 
 @pytest.mark.parametrize("name", [name for name in ENGINES if name != "onnxruntime-genai"])
-def test_a_prefix_cache_leaves_the_tokens_as_they_are_and_says_how_much_it_gave(
+def test_a_prefix_cache_keeps_the_tokens_and_reports_its_hits(
     name: str, llama: Workload, eager: Callable[..., Any]
 ) -> None:
     with opened(name, llama, prefix_cache="on") as (_, operation):
@@ -125,7 +125,7 @@ def test_a_model_that_proposes_for_itself_is_always_right(
     assert 3.0 < found["mean_accepted_length"] <= 4.0
 
 
-def test_a_pipeline_s_tokens_are_eager_s_and_its_own_times_stand_beside_ours(
+def test_a_pipelines_tokens_equal_eagers_and_its_own_times_are_stored_too(
     llama: Workload, eager: Callable[..., Any]
 ) -> None:
     marks: list[str] = []
@@ -178,7 +178,7 @@ def test_tokens_proposed_from_the_text_so_far_are_counted_and_change_nothing(
         ("openvino-genai", "int8", "Q8_0", (8.5, 8.7)),
     ],
 )
-def test_a_quantized_type_stands_under_its_own_name_with_its_true_bits(
+def test_a_quantized_type_is_stored_by_its_name_with_its_true_bits(
     name: str, precision: str, kind: str, bits: tuple[float, float], llama: Workload
 ) -> None:
     with opened(name, llama, precision=precision) as (session, operation):
@@ -268,7 +268,7 @@ TRAINED = {"rope_theta": 500.0, "original_max_position_embeddings": 8192}
         ("qwen3", {"head_dim": 32}, ENGINES[1:]),
     ],
 )
-def test_each_kind_of_model_gives_eager_s_tokens_with_positions_of_its_own(
+def test_each_model_kind_gives_eagers_tokens_with_its_own_positions(
     kind: str, own: dict[str, Any] | None, names: tuple[str, ...]
 ) -> None:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -342,7 +342,7 @@ def given(tmp_path_factory: pytest.TempPathFactory, llama: Workload) -> Path:
     return path
 
 
-def test_a_user_s_gguf_file_is_measured_through_the_command_and_says_what_ran(given: Path, tmp_path: Path) -> None:
+def test_a_users_gguf_file_is_measured_by_the_command_and_its_facts_are_stored(given: Path, tmp_path: Path) -> None:
     words = [
         "--model-id",
         given,
@@ -371,9 +371,7 @@ def test_a_user_s_gguf_file_is_measured_through_the_command_and_says_what_ran(gi
     assert "CPU" in str(load.verified["engine_system"])
 
 
-def test_a_user_s_folder_of_packed_weights_gives_the_tokens_of_the_build_that_it_is(
-    llama: Workload, tmp_path: Path
-) -> None:
+def test_a_users_folder_of_packed_weights_gives_the_same_tokens_as_the_build(llama: Workload, tmp_path: Path) -> None:
     with opened("mlx", llama, precision="int4") as (_, operation):
         built = called(operation)
     (folder,) = (path.parent for path in BuildStore().root.glob("mlx-quantized/*/config.json"))
@@ -436,7 +434,7 @@ def tensor(name: str, offset: int, size: int = 8) -> bytes:
         ),
     ],
 )
-def test_a_gguf_file_that_does_not_hold_what_it_says_is_refused(content: bytes, why: str, tmp_path: Path) -> None:
+def test_a_gguf_file_that_contradicts_its_header_is_refused(content: bytes, why: str, tmp_path: Path) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(content)
     with pytest.raises(FormatError, match=why):
@@ -476,7 +474,7 @@ def test_a_converted_folder_of_ctranslate2_is_a_model_and_a_torn_one_is_refused(
         resolve(str(tmp_path))
 
 
-def test_a_folder_of_openvino_gives_the_tokens_of_the_weights_that_it_was_made_of(
+def test_an_openvino_folder_gives_the_tokens_of_its_original_weights(
     llama: Workload, tmp_path: Path, eager: Callable[..., Any]
 ) -> None:
     installed("openvino-genai")
@@ -514,7 +512,7 @@ def test_a_folder_of_openvino_gives_the_tokens_of_the_weights_that_it_was_made_o
         resolve(str(tmp_path))
 
 
-def test_a_folder_of_onnxruntime_genai_gives_the_tokens_of_the_build_that_it_is(
+def test_an_onnxruntime_genai_folder_gives_the_same_tokens_as_the_build(
     llama: Workload, tmp_path: Path, eager: Callable[..., Any]
 ) -> None:
     with opened("onnxruntime-genai", llama):
@@ -546,14 +544,14 @@ def test_a_folder_of_onnxruntime_genai_gives_the_tokens_of_the_build_that_it_is(
         ("llamacpp", {"kv_cache_type": "q8_0", "flash_attention": "off"}, "with flash attention only"),
     ],
 )
-def test_what_an_engine_has_not_is_refused_with_the_reason(
+def test_options_and_models_that_an_engine_lacks_are_refused_with_the_reason(
     name: str, options: dict[str, Any], why: str, llama: Workload
 ) -> None:
     with pytest.raises(UsageError, match=why):
         plugins.load("benchmarking.runtimes", name).mode(CPU, llama, options)
 
 
-def test_defaults_that_are_named_make_no_other_series(llama: Workload) -> None:
+def test_naming_defaults_does_not_start_another_series(llama: Workload) -> None:
     runtime = plugins.load("benchmarking.runtimes", "llamacpp")
     named = {"context_depth": "0", "prefix_cache": "off", "flash_attention": "auto", "ngram_lookup": 0}
     assert runtime.mode(CPU, llama, named) == runtime.mode(CPU, llama, {}) == {}

@@ -192,6 +192,6 @@ def test_an_invalid_kernel_repository_is_refused(tmp_path, source, message):
         PLUGIN.mode(device(), resolve("tiny-bert"), {"kernel_repo": source.format(folder=tmp_path)})
 
 
-def test_it_does_not_quantize():
+def test_runtime_does_not_quantize():
     found = PLUGIN.supports(device(), resolve("tiny-bert"), "int8")
     assert found == "runtime kernelized does not quantize: use --runtime eager or compiled for int8"

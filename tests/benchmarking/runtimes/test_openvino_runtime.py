@@ -77,7 +77,7 @@ def test_modes_are_complete_and_shapes_are_fixed_where_the_device_asks_for_it(be
         ({"dynamic": "false"}, "the cache grows with every generated token"),
     ],
 )
-def test_options_that_cannot_be_are_refused(gpt2, options, problem):
+def test_unsupported_options_are_refused(gpt2, options, problem):
     with pytest.raises(UsageError, match=problem):
         PLUGIN.mode(processor(), gpt2, options)
 

@@ -56,12 +56,12 @@ def test_the_tensor_processor_is_taken_first_and_every_backend_by_name(bert):
         ({"performance_mode": "fast"}, UsageError, "performance_mode 'fast': runtime qnn has burst"),
     ],
 )
-def test_a_backend_or_mode_that_is_not_there_is_refused(bert, options, kind, problem):
+def test_a_missing_backend_or_mode_is_refused(bert, options, kind, problem):
     with pytest.raises(kind, match=problem):
         PLUGIN.mode(device("htp", "gpu"), bert, options)
 
 
-def test_a_precision_is_a_backend_s_own():
+def test_each_backend_has_its_own_precisions():
     assert PLUGIN.mode_at("float16", BURST) == BURST
     assert PLUGIN.mode_at("float32", {"qnn_backend": "gpu"}) == {"qnn_backend": "gpu"}
     with pytest.raises(UnsupportedError, match=r"QNN's htp supports float16, int8, not float32: use .* gpu or cpu"):

@@ -80,7 +80,7 @@ def test_shapes_that_grow_are_refused():
     )
 
 
-def test_a_browser_that_cannot_is_known_before_anything_is_planned(bert, answer):
+def test_an_unsuitable_browser_is_refused_before_planning(bert, answer):
     answer({"whyNot": "WebNN is not supported on this platform."})
     assert PLUGIN.supports(CPU, bert, "float32") == (
         "the browser runs no neural networks on cpu: WebNN is not supported on this platform."
@@ -107,7 +107,7 @@ def test_a_browser_that_does_not_answer_is_a_reason(monkeypatch, program, told):
     assert runtime.query_browser.__wrapped__("cpu") == told
 
 
-def test_it_has_no_options(bert):
+def test_runtime_has_no_options(bert):
     assert PLUGIN.mode(CPU, bert, {}) == {}
     with pytest.raises(UsageError, match="runtime webnn has no option 'io_mode'; it has none"):
         PLUGIN.mode(CPU, bert, {"io_mode": "host"})

@@ -231,7 +231,7 @@ def test_nan_is_a_problem():
         (TINY_DIT, {"image_size": 64, "steps": 2, "top_k": 3}, "has no top-k"),
     ],
 )
-def test_points_that_cannot_be_say_why(config, axes, why):
+def test_impossible_points_are_refused_with_the_reason(config, axes, why):
     said = PLUGIN.check(workload_of(config), Point(batch_size=1, axes=axes))
     assert said is None if why is None else re.search(why, said)
 

@@ -89,7 +89,7 @@ def test_placeholders_are_as_many_as_the_vision_part_gives():
         ("tiny-llava", 64, 28, None, "missing number of new tokens"),
     ],
 )
-def test_points_that_cannot_be_say_why(name, length, size, new_tokens, why):
+def test_impossible_points_are_refused_with_the_reason(name, length, size, new_tokens, why):
     point = Point(batch_size=1, sequence_length=length, new_tokens=new_tokens, axes={"image_size": size})
     said = PLUGIN.check(resolve(name, weights="random"), point)
     assert said is None if why is None else re.search(why, said)

@@ -156,7 +156,7 @@ def library_tokens(loaded, count):
 
 @GENERATING
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_tokens_are_those_of_generate(loaded, cache):
+def test_generated_tokens_equal_those_of_transformers_generate(loaded, cache):
     point = point_of(loaded)
     output = run(loaded.operation(point, cache=cache))
     expected = library_tokens(loaded, 8)

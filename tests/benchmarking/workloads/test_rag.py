@@ -85,7 +85,7 @@ def test_corpus_is_seeded_normalised_and_of_the_generators_vocabulary():
 
 
 @torch.inference_mode()
-def test_what_is_read_is_each_passage_found_and_then_the_question(loaded):
+def test_the_reader_gets_each_passage_found_followed_by_the_question(loaded):
     inputs, operation = operation_of(*loaded)
     found = operation.retrieve()
     vectors = loaded[1].rag.question_encoder(inputs["input_ids"])[0].numpy()
@@ -98,7 +98,7 @@ def test_what_is_read_is_each_passage_found_and_then_the_question(loaded):
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_tokens_are_those_of_generate(attention):
+def test_generated_tokens_equal_those_of_transformers_generate(attention):
     _, model = loaded = make(attention)
     _, operation = operation_of(*loaded)
     with torch.inference_mode():
@@ -186,7 +186,7 @@ def test_attention_that_a_part_does_not_have_is_refused():
         ({"new_tokens": 513}, "generates at most 512"),
     ],
 )
-def test_points_that_cannot_be_are_refused(changes, why):
+def test_impossible_points_are_refused(changes, why):
     workload = resolve("tiny-rag")
     assert PLUGIN.check(workload, POINT) is None
     assert why in PLUGIN.check(workload, dataclasses.replace(POINT, **changes))

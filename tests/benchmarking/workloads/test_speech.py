@@ -78,7 +78,7 @@ def test_window_of_half_seconds_stays_a_fraction():
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("seconds", [2, 0.7])
-def test_transcriptions_are_those_of_generate(whisper, cache, seconds):
+def test_transcriptions_equal_those_of_transformers_generate(whisper, cache, seconds):
     point, marks = heard(seconds, new_tokens=9), []
     operation = whisper.operation(point, cache=cache)
     output = whisper.run(operation, marks)

@@ -81,7 +81,7 @@ def test_catalog_has_the_published_models():
 
 
 @torch.inference_mode()
-def test_tokens_are_those_of_generate(loaded):
+def test_generated_tokens_equal_those_of_transformers_generate(loaded):
     _, model = loaded
     ids, operation = operation_of(*loaded)
     marks: list[str] = []
@@ -189,7 +189,7 @@ def test_time_steps_are_seeded_and_between_their_bounds(model_type, name):
     assert 0.001 * 0.999 <= float(steps.min()) < float(steps.max()) <= 0.1 * 1.001
 
 
-def test_no_length_is_too_long_but_both_lengths_are_needed():
+def test_any_length_is_valid_but_both_lengths_are_required():
     for name in PUBLISHED:
         workload = resolve(name, weights="random")
         assert workload.max_sequence_length is None

@@ -128,7 +128,7 @@ def test_nan_in_either_tower_is_a_problem(small_model):
 
 
 @pytest.mark.parametrize("size", [32, 48])
-def test_captions_are_those_of_generate(small_model, size):
+def test_captions_equal_those_of_transformers_generate(small_model, size):
     small = small_model(PLUGIN, CONFIGS["blip"], deviation=0.6)
     point = pair(size=size, length=4, new_tokens=9)
     operation, inputs, marks = small.operation(point), small.inputs(point), []

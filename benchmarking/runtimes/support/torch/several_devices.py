@@ -137,7 +137,7 @@ class ReplicatedOperation(Operation):
         self._operations = operations
         self._names = names
         self._preparation = preparation
-        self._crew = Crew(len(operations))
+        self._threads = ReplicaThreads(len(operations))
 
     def reset(self) -> None:
         for each in self._operations:
@@ -146,7 +146,7 @@ class ReplicatedOperation(Operation):
     def run(self, mark: Mark) -> list[Any]:
         """The replicas' outputs, in batch order."""
         marks = JoinedMarks(mark, len(self._operations))
-        return self._crew.run([self._task(index, marks) for index in range(len(self._operations))])
+        return self._threads.run([self._task(index, marks) for index in range(len(self._operations))])
 
     def problem(self, output: list[Any]) -> str | None:
         found = (
@@ -180,7 +180,7 @@ class ReplicatedOperation(Operation):
         return {**self._operations[0].verified(), "batch_by_device": batch}
 
     def close(self) -> None:
-        self._crew.close()
+        self._threads.close()
 
     def _task(self, index: int, marks: JoinedMarks) -> Callable[[], Any]:
         """The replica's call. It makes its device the thread's current one, which is otherwise the first."""
@@ -300,7 +300,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 Task = Callable[[], Any]
 
 
-class Crew:
+class ReplicaThreads:
     """Waiting threads, one per replica. With threads instead of processes the weights are read once; the GIL's cost is
     part of the cost of data parallelism in one process."""
 

@@ -293,7 +293,7 @@ def test_a_setting_leaves_the_gpus_that_the_runtime_would_see(setting, left):
     assert [device.selector for device in visible(gpus("A", "A", "A"), setting)] == left
 
 
-def test_numbers_hide_nothing_among_unlike_models():
+def test_numeric_visibility_variables_hide_nothing_among_unlike_models():
     """CUDA counts the fastest first, NVML by PCI address: which one 0 is shows only when it is opened."""
     assert len(visible(gpus("A", "B"), "0")) == 2
     assert visible(gpus("A", "B"), "-1") == ()

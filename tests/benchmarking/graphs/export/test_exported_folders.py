@@ -176,7 +176,7 @@ def of_no_known_kind(folder: Path) -> None:
         ),
     ],
 )
-def test_a_folder_that_is_not_as_it_was_exported_is_refused_in_one_line(
+def test_a_modified_export_folder_is_refused_in_one_line(
     folder: Path, change: Callable[[Path], object], why: str
 ) -> None:
     change(folder)

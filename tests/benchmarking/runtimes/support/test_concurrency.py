@@ -87,7 +87,7 @@ def test_a_runtime_that_runs_one_request_at_a_time_refuses_more():
     assert why_not_requests(cell(mode=THROUGHPUT), FOUR) is None
 
 
-def test_a_number_is_asked_for_where_several_run_and_only_there():
+def test_a_device_number_is_required_only_if_there_are_several_devices():
     check_numbers(OPENVINO, THROUGHPUT, (1, 2))
     check_numbers(OPENVINO, LATENCY, None)
     check_numbers(ONNXRUNTIME, {}, None)

@@ -31,7 +31,7 @@ def test_a_layer_is_the_path_up_to_the_first_number(path, layer):
     assert in_layer(path) == layer
 
 
-def test_the_innermost_module_that_says_so_decides():
+def test_the_innermost_module_with_a_known_kind_decides():
     found = kinds(
         embeddings="BertEmbeddings",
         embeddings__word_embeddings="Embedding is_lookup has_weights",
@@ -51,7 +51,7 @@ def test_the_innermost_module_that_says_so_decides():
     assert found["pooler"] == found["pooler.dense"] == "head"
 
 
-def test_weights_in_a_layer_beside_its_attention_are_the_feed_forward_network():
+def test_weights_of_a_layer_outside_its_attention_are_the_feed_forward_network():
     found = kinds(
         encoder__layer__0="BertLayer has_weights",
         encoder__layer__0__attention="BertAttention has_weights",
@@ -98,7 +98,7 @@ def test_a_block_that_holds_attention_is_not_attention_and_lookups_of_positions_
     assert found["lm_head"] == "head"
 
 
-def test_what_neither_type_nor_name_nor_place_says_is_other():
+def test_modules_without_a_known_type_name_or_place_are_other():
     assert kinds(projector="Projector has_weights", layers__0="Layer", layers__0__drop="Dropout") == {
         "projector": "other",
         "layers.0": "other",

@@ -92,10 +92,10 @@ def test_a_running_sweep_shows_progress_and_a_killed_one_is_crashed(folder):
         (one,) = sight.running
         assert one.status.owner.pid == process.pid
         assert one.status.folder == str(folder / "benchmark_results")
-        (meter,) = wait_for(lambda: (ms := watch.look().running[0].meters) and len(ms[0].courses) > 2 and ms)
-        names = {course.name for course in meter.courses}
+        (meter,) = wait_for(lambda: (ms := watch.look().running[0].meters) and len(ms[0].histories) > 2 and ms)
+        names = {history.name for history in meter.histories}
         assert {"utilization_percent", "resident_bytes", "machine_percent"} <= names
-        memory_mb = next(course.values[-1] for course in meter.courses if course.name == "resident_bytes")
+        memory_mb = next(history.values[-1] for history in meter.histories if history.name == "resident_bytes")
         whole = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
         assert memory_mb == pytest.approx(sum(one.memory_info().rss for one in whole) / 1e6, rel=0.3)
         calls = one.status.current.calls
@@ -121,7 +121,7 @@ def test_sampling_starts_with_the_first_look_and_ends_when_idle(folder):
     watch = Watch(sample_interval=0.05, idle_s=0.5)
     assert monitors() == []
     watch.look()
-    wait_for(lambda: watch.look().running[0].meters[0].courses)
+    wait_for(lambda: watch.look().running[0].meters[0].histories)
     assert len(monitors()) == 1
     time.sleep(0.6)
     wait_for(lambda: not monitors())

@@ -138,7 +138,7 @@ OPTIONS = ("model", "decoder", "session_options")
         (lambda folder: (folder / "model.onnx").write_bytes(b"torn"), "is not an ONNX file"),
     ],
 )
-def test_what_a_strangers_folder_may_not_say_is_refused_in_one_line(
+def test_an_untrusted_folders_invalid_configuration_is_refused_in_one_line(
     folder: Path, change: Callable[[Path], object], why: str
 ) -> None:
     change(folder)
@@ -175,7 +175,7 @@ def test_weights_of_a_type_that_is_no_precision_are_refused() -> None:
         engine_folder._of_weights({"values": {"nf4": 5, "float16": 9}, "bytes": 5})
 
 
-def test_a_folder_of_weights_stays_one_beside_openvino_s_files(tmp_path: Path) -> None:
+def test_a_weights_folder_with_openvino_files_is_still_a_weights_folder(tmp_path: Path) -> None:
     (tmp_path / "openvino_model.xml").touch()
     assert engine_folder.is_ir_folder(tmp_path)
     (tmp_path / "model.safetensors").touch()

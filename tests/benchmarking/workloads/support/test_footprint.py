@@ -125,7 +125,7 @@ def test_pictures_go_in_and_through_the_vision_part_as_patches():
     )
 
 
-def test_text_and_pictures_are_not_there_at_the_same_time():
+def test_text_and_pictures_are_not_in_memory_at_the_same_time():
     vision = {"hidden_size": 8, "intermediate_size": 32, "patch_size": 16}
     config = {"text_config": DECODER, "vision_config": vision}
     point = Point(batch_size=2, sequence_length=4, axes={"image_size": 64})
@@ -245,7 +245,7 @@ def test_all_memory_of_a_gpu_is_the_limit_where_the_free_is_not_known(free):
     assert "4.0 GB for weights + 0.0 MB for b2 s4 n3 at float32, 0.0 MB in all on cpu: use" in why_not
 
 
-def test_what_is_not_known_is_not_checked_and_its_reason_is_kept(free):
+def test_unknown_facts_are_not_checked_and_their_reason_is_kept(free):
     free(1)
     unknown = Fit.of(cell(DECODER, parameter_count=None))
     assert unknown.why_not(GENERATE) is None

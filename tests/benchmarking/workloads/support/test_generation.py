@@ -59,7 +59,7 @@ def library_tokens(loaded, point, **options):
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_tokens_are_those_of_generate(loaded, cache):
+def test_generated_tokens_equal_those_of_transformers_generate(loaded, cache):
     output = run(loaded.operation(cache=cache))
     expected = library_tokens(loaded, POINT)
     assert len({token for row in expected for token in row}) > 5, "a model that repeats itself proves nothing"

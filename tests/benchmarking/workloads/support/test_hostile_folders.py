@@ -118,7 +118,7 @@ FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_c
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "dangling link", "link to a device"])
-def test_what_is_no_regular_file_is_refused_and_never_opened(folder, name, kind):
+def test_a_special_file_is_refused_and_never_opened(folder, name, kind):
     path = folder / name
     path.unlink(missing_ok=True)
     if kind == "pipe":

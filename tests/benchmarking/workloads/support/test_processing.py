@@ -106,7 +106,7 @@ def test_the_same_ids_come_every_time(minilm, opened):
     assert (first == second).all()
 
 
-def test_what_is_there_is_verified_and_its_loading_is_a_stage(minilm, opened, stages):
+def test_an_existing_tokenizer_is_verified_and_its_loading_is_a_stage(minilm, opened, stages):
     assert opened(workload(minilm)).verified == {"tokenizer": "BertTokenizer", "text_source": SOURCE}
     assert stages == ["tokenizer"]
 
@@ -212,7 +212,7 @@ def test_another_models_tokenizer_is_an_error(minilm, opened):
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
-def test_a_broken_tokenizer_is_an_error_and_no_silent_fallback(minilm, opened, name):
+def test_a_broken_tokenizer_is_an_error_rather_than_a_silent_fallback(minilm, opened, name):
     (minilm / name).write_text("{")
     with pytest.raises(BenchhouseError, match=rf"cannot load the tokenizer in {minilm}: JSONDecodeError"):
         opened(workload(minilm))

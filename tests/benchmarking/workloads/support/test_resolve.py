@@ -73,7 +73,7 @@ def test_near_names_are_found_without_the_owner():
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "a/b/c", "two words", "-x"])
-def test_what_cannot_be_a_hub_name_is_a_missing_folder(name):
+def test_an_invalid_hub_name_is_reported_as_a_missing_folder(name):
     with pytest.raises(UsageError, match="no such folder"):
         resolve(name)
 
@@ -153,7 +153,7 @@ def test_values_are_counted_from_the_headers(tmp_path, save_tiny):
     assert sum(value_count(path) for path in weight_files(folder)) == 202_688
 
 
-def test_random_weights_do_not_mind_broken_files(tmp_path):
+def test_random_weights_are_made_despite_broken_files(tmp_path):
     folder = write_config(tmp_path / "m", TINY)
     (folder / "model.safetensors").write_bytes(b"")
     assert resolve(str(folder), weights="random").weights == "random"
@@ -180,7 +180,7 @@ def test_broken_off_weights_are_found_from_the_header(tmp_path):
         (struct.pack("<Q", 13) + b'{"w": {"a":1}}', "invalid header"),
     ],
 )
-def test_what_is_not_safetensors_is_refused(tmp_path, content, message):
+def test_files_that_are_not_safetensors_are_refused(tmp_path, content, message):
     folder = write_config(tmp_path / "m", TINY)
     (folder / "model.safetensors").write_bytes(content)
     with pytest.raises(FormatError, match=message):

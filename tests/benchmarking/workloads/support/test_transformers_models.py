@@ -98,7 +98,7 @@ def test_loading_leaves_the_librarys_logging_as_it_was(tmp_path, save_tiny, capf
     assert capfd.readouterr().err == ""
 
 
-def test_attention_that_cannot_be_had_is_an_error(tmp_path, save_tiny):
+def test_unavailable_attention_is_an_error(tmp_path, save_tiny):
     with pytest.raises(UnsupportedError, match=r"attention flex_attention for .*GPT2LMHeadModel"):
         load(save_tiny(tmp_path / "m", "tiny-gpt2"), attention="flex_attention")
     workload = resolve("tiny-bert", weights="random")
@@ -120,7 +120,7 @@ def test_task_without_a_model_class_is_unsupported(tmp_path):
         transformers_models.model_class(replace(resolve("tiny-bert"), task="text2text-generation"))
 
 
-def test_parameters_kept_in_float32_beside_float16_are_the_librarys(tmp_path, save_tiny):
+def test_parameters_kept_in_float32_at_float16_match_the_librarys(tmp_path, save_tiny):
     loaded, _ = load(save_tiny(tmp_path / "m", "tiny-t5"), dtype=torch.float16)
     built = transformers_models.build(resolve("tiny-t5"), dtype=torch.float16)
     dtypes = {name: parameter.dtype for name, parameter in loaded.named_parameters()}

@@ -29,7 +29,7 @@ def file(tmp_path):
     ("share", "word"),
     [(1.0, "warm"), (0.99, "warm"), (0.98, "mixed"), (0.5, "mixed"), (0.02, "mixed"), (0.01, "cold"), (0.0, "cold")],
 )
-def test_words_of_shares(share, word):
+def test_the_cache_state_follows_from_the_share(share, word):
     assert weights.state_of(share) == word
 
 
@@ -55,7 +55,7 @@ def test_the_share_is_of_all_files_together(file, monkeypatch):
     assert weights.page_cache([file, file]) == {"page_cache": "mixed", "page_cache_share": 0.25}
 
 
-def test_mincore_is_not_believed_about_other_peoples_files(file, monkeypatch):
+def test_mincore_is_not_trusted_for_files_of_other_users(file, monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(weights, "_cachestat", lambda descriptor, size: None)
     monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1, raising=False)
@@ -75,7 +75,7 @@ def test_a_file_that_goes_away_is_unknown(file, monkeypatch):
     assert weights.page_cache([file])["page_cache_reason"].startswith("failed: ")
 
 
-def test_other_systems_say_that_they_do_not_tell(file, monkeypatch):
+def test_other_systems_have_a_reason_for_the_missing_reading(file, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     assert weights.page_cache([file]) == {
         "page_cache": "unknown",

@@ -83,7 +83,7 @@ def test_software_is_never_taken_for_a_gpu():
         check_adapter(SWIFTSHADER, device("cuda", "cuda:0"))
 
 
-def test_on_the_processor_only_software_will_do():
+def test_on_the_processor_only_software_adapters_are_used():
     assert check_adapter(SWIFTSHADER, device("cpu")) is SWIFTSHADER
     with pytest.raises(BenchhouseError, match="requested WebGPU on the CPU, but the browser's adapter is nvidia"):
         check_adapter(NVIDIA, device("cpu"))

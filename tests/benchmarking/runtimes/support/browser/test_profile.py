@@ -64,7 +64,7 @@ def test_floating_point_on_the_processor_is_fallback_and_masks_and_shapes_are_no
     }
 
 
-def test_where_the_processor_was_asked_for_nothing_is_fallback():
+def test_on_a_requested_processor_no_node_counts_as_fallback():
     told = page_placement(kernels(CONSOLE), CPU)
     assert (told["nodes_on_cpu_unasked"], told["nodes_of_whole_numbers_on_cpu"]) == (0, 0)
 

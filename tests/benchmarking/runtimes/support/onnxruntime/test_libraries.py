@@ -132,7 +132,7 @@ def test_versions_stand_in_elf_files_and_dlls(tmp_path, content, expected, packa
 
 
 @pytest.mark.parametrize(("version", "is_usable"), [("10.13.3.9", True), ("11.4.0.106", False), (None, False)])
-def test_tensorrt_of_another_major_is_missing_as_none_is(version, is_usable):
+def test_another_major_version_of_tensorrt_counts_as_missing(version, is_usable):
     why_not = tensorrt._why_not_installed(version, libraries.Linked(cuda=13, tensorrt=10))
     assert (why_not is None) == is_usable
     if why_not is not None:

@@ -91,7 +91,7 @@ def test_a_graph_that_was_taken_whole_leaves_nothing_to_the_cpu():
     assert (told["nodes_on_cpu_unasked"], told["operators_on_cpu_unasked"]) == (0, {})
 
 
-def test_on_the_cpu_nothing_is_unasked():
+def test_on_the_cpu_every_node_is_expected():
     told = placement(read_profile(RECORDED / "qnn_named_first_all_on_cpu.json", "model"), CPU)
     assert (told["nodes"], told["nodes_on_cpu_unasked"], told["nodes_of_shapes_on_cpu"]) == (3, 0, 0)
     assert told["compute_types"] == {"float": 1}

@@ -208,7 +208,7 @@ def session_that(providers, nodes):
     return SimpleNamespace(get_providers=lambda: providers, get_provider_graph_assignment_info=lambda: parts)
 
 
-def test_a_provider_that_is_named_first_and_takes_nothing_is_refused():
+def test_a_provider_named_first_that_runs_no_node_is_refused():
     named = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     with pytest.raises(
         UnsupportedError, match="took no node of the graph in ONNX Runtime: all nodes run on CPUExecutionProvider"

@@ -246,7 +246,7 @@ def test_weights_in_fewer_bits_are_read_back_from_the_files(core, forward, tmp_p
     assert (stored["parameters_by_dtype"], weights_bytes) == (facts["weight_dtypes"], facts["weights_bytes"])
 
 
-def test_4_bits_that_come_to_nothing_are_refused(decoder, tmp_path):
+def test_4_bit_quantization_without_effect_is_refused(decoder, tmp_path):
     pytest.importorskip("nncf")
     with pytest.raises(
         UnsupportedError, match=r"by-hand has no weights that can become int4; its weights are .* uint8"

@@ -99,7 +99,7 @@ def test_the_times_of_runs_add_up_whether_counters_tell_the_last_run_or_the_mean
     assert operator.exclusive_ms == pytest.approx(3.6, rel=1e-3)
 
 
-def test_what_openvino_makes_of_operations_belongs_to_their_modules_and_fits_in_the_call(tmp_path):
+def test_openvino_nodes_belong_to_the_modules_of_their_operations_and_fit_in_the_call(tmp_path):
     path = graph_in_modules(tmp_path)
     origins = Origins.of({"model": path})
     core = openvino.Core()

@@ -124,7 +124,7 @@ def test_switches_hold_for_a_session_and_are_put_back(open_eager):
     assert attention_kernels.allowed() == before
 
 
-def test_a_kernel_that_cannot_run_raises_and_no_other_one_takes_its_place(open_eager):
+def test_a_kernel_that_cannot_run_raises_and_is_not_replaced(open_eager):
     """A mask that wants gradients is beyond the flash kernel."""
     session = open_eager("tiny-bert", attention="sdpa:flash")
     query = torch.randn(1, 2, 4, 8)
@@ -156,7 +156,7 @@ def ran(operators=(), on_gpu=(), gpu_events=0):
         ("flash_attention_3", {"flash_attention_2": 4}, False, "but flash_attention_2 4 times ran"),
     ],
 )
-def test_another_kernel_than_the_one_named_is_told(attention, operators, is_compiled, message):
+def test_a_kernel_other_than_the_requested_one_is_reported(attention, operators, is_compiled, message):
     told = attention_kernels.verdict(attention, ran(operators), is_compiled=is_compiled, is_replayed=False)
     assert list(told) == ([] if message is None else ["not_as_requested"])
     assert message is None or message in told["not_as_requested"]

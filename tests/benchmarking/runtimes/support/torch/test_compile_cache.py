@@ -90,7 +90,7 @@ def test_each_launch_has_a_reason_for_the_reading_it_lacks(at_launch, cell):
             assert CompileCache.open(cell, POINT, cleanup).absent() == reasons
 
 
-def test_whatever_changes_the_code_has_another_folder(cell):
+def test_everything_that_changes_the_code_has_its_own_folder(cell):
     same, digest = cache_key(cell, POINT).digest, lambda **changed: cache_key(replace(cell, **changed), POINT).digest
     others = {
         cache_key(cell, replace(POINT, batch_size=2)).digest,

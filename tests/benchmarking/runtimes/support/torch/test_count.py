@@ -90,7 +90,7 @@ def test_a_broadcast_dimension_counts_once():
     assert bytes_of(lambda: a + 1) == F32 * (10 + 500)
 
 
-def test_a_lookup_reads_the_selected_rows_and_not_the_table():
+def test_a_lookup_counts_the_selected_rows_rather_than_the_table():
     table, ids = torch.ones(1000, 8), torch.tensor([3, 5])
     assert bytes_of(lambda: torch.nn.functional.embedding(ids, table)) == 2 * 8 + 2 * F32 * 2 * 8
 

@@ -18,7 +18,7 @@ from benchmarking.devices.support.handles import combined
 from benchmarking.runtimes import compiled
 from benchmarking.runtimes.eager import PLUGIN
 from benchmarking.runtimes.support.torch import several_devices
-from benchmarking.runtimes.support.torch.several_devices import Crew, JoinedMarks
+from benchmarking.runtimes.support.torch.several_devices import JoinedMarks, ReplicaThreads
 from benchmarking.workloads.support.resolve import resolve
 
 GPUS = [
@@ -161,7 +161,7 @@ def test_a_spread_model_computes_what_the_whole_one_does(open_on):
 
 
 @pytest.mark.parametrize(("batch_size", "expected"), [(2, [1, 1]), (5, [3, 2]), (7, [4, 3]), (1, [1, 0])])
-def test_a_batch_is_shared_as_evenly_as_can_be(batch_size, expected):
+def test_a_batch_is_shared_as_evenly_as_possible(batch_size, expected):
     assert several_devices.shares(batch_size, 2) == expected
 
 
@@ -206,12 +206,12 @@ def test_numbers_of_a_call_are_added_and_others_are_averaged():
     assert together.missing == {"only_here": "failed"}
 
 
-def test_a_crew_works_at_the_same_time_and_gives_results_in_order():
+def test_replica_threads_run_concurrently_and_return_results_in_order():
     """Each task waits for the other one: one after the other they would never end."""
-    crew, barrier = Crew(2), threading.Barrier(2, timeout=30)
-    assert crew.run([lambda: barrier.wait() * 0 + 1, lambda: barrier.wait() * 0 + 2]) == [1, 2]
-    assert crew.run([lambda: "a", lambda: "b"]) == ["a", "b"]
-    crew.close()
+    threads, barrier = ReplicaThreads(2), threading.Barrier(2, timeout=30)
+    assert threads.run([lambda: barrier.wait() * 0 + 1, lambda: barrier.wait() * 0 + 2]) == [1, 2]
+    assert threads.run([lambda: "a", lambda: "b"]) == ["a", "b"]
+    threads.close()
 
 
 def test_each_replica_runs_with_its_own_gpu_current(monkeypatch):
@@ -239,7 +239,7 @@ def test_each_replica_runs_with_its_own_gpu_current(monkeypatch):
 
 
 def test_a_replica_that_fails_is_raised_and_the_others_are_not_left_waiting():
-    crew, marks = Crew(2), JoinedMarks(lambda name: None, 2)
+    threads, marks = ReplicaThreads(2), JoinedMarks(lambda name: None, 2)
 
     def fail():
         try:
@@ -248,9 +248,9 @@ def test_a_replica_that_fails_is_raised_and_the_others_are_not_left_waiting():
             marks.abort()
 
     with pytest.raises(ValueError, match="device-side assert"):
-        crew.run([lambda: marks.of(0)("encode"), fail])
-    assert crew.run([lambda: 1, lambda: 2]) == [1, 2]
-    crew.close()
+        threads.run([lambda: marks.of(0)("encode"), fail])
+    assert threads.run([lambda: 1, lambda: 2]) == [1, 2]
+    threads.close()
 
 
 def test_a_phase_ends_with_the_last_replica_and_a_token_counts_when_all_have_it():

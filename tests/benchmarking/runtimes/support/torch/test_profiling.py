@@ -159,7 +159,7 @@ def test_operators_belong_to_the_modules_that_call_them(profiles):
     assert sum(layer.inclusive_samples_ms) / CALLS == pytest.approx(layer.inclusive_ms)
 
 
-def test_flops_and_bytes_are_counted_by_module_and_say_what_limits_an_operator(profiles):
+def test_flops_and_bytes_are_counted_by_module_and_determine_an_operators_limit(profiles):
     breakdown = profiles[0].call.breakdown
     by_place = {(one.module, one.operator): one for one in breakdown.operators}
     wide = by_place["layers.0.network.wide", "aten::addmm"]
@@ -196,7 +196,7 @@ def test_advice_states_its_evidence_and_nothing_is_advised_without(profiles):
     assert "nothing stands out" in profile_text(bare)
 
 
-def test_what_is_not_seen_of_modules_is_said(profiles):
+def test_modules_that_cannot_be_observed_are_reported(profiles):
     breakdown = profiles[0].call.breakdown
 
     def text(**fields):
@@ -301,7 +301,7 @@ def test_compare_names_the_planted_slow_layer_and_the_module_in_it(database, cap
     assert all(name.startswith(f"layers.{SLOW}.network") for name in inner)
 
 
-def test_a_selection_without_a_profile_says_how_to_make_one(database, capsys):
+def test_a_selection_without_a_profile_is_refused_with_the_command_that_makes_one(database, capsys):
     arguments = ["--profile", "model=other", "latest", "--db-path", str(database)]
     assert compare.main(arguments) == 2
     assert "no profile: make one with benchhouse profile" in capsys.readouterr().err

@@ -20,7 +20,7 @@ RAG = Point(batch_size=1, sequence_length=8, new_tokens=4, axes={"documents": 20
 
 
 @pytest.mark.parametrize("plugin", [PLUGIN, COMPILED, KERNELIZED], ids=lambda plugin: plugin.name)
-def test_a_default_that_is_named_is_no_other_series(plugin):
+def test_naming_a_default_does_not_start_another_series(plugin):
     source = {"kernel_repo": "owner/name@1"} if plugin is KERNELIZED else {}
     plain = plugin.mode(CPU, resolve("tiny-gpt2"), source)
     assert "token_sync" not in plain

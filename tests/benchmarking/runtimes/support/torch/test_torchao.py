@@ -139,7 +139,7 @@ def test_float8_without_the_hardware_gives_torchaos_reason(open_eager):
 
 
 @pytest.mark.parametrize("name", ["mxfp4", "nvfp4"])
-def test_precisions_that_cannot_be_had_are_refused_with_the_reason(name, capsys):
+def test_unsupported_precisions_are_refused_with_the_reason(name, capsys):
     assert main(["--model-id", "tiny-bert", "--precision", name, "--dry-run"]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert f"precision {name}: torchao has its kernels as a prototype only" in error
