@@ -217,6 +217,7 @@ def test_filters_work_without_javascript(browser, server):
         page.goto("/results")
         page.get_by_label("Runtime").select_option("onnxruntime")
         page.get_by_role("button", name="Filter").click()
+        page.wait_for_url("**/results?**")  # until it is loaded: a click does not wait for that
         assert parse_qs(urlsplit(page.url).query) == {"runtime": ["onnxruntime"]}
         assert set(page.locator("#found tbody tr td:nth-child(3)").all_text_contents()) == {"onnxruntime"}
 
