@@ -43,7 +43,7 @@ DETAILS = ("weights", "runtime_mode", "num_threads", "hardware_id")
 LEAST_SHARE = 0.002
 """Minimum share of a call; narrower parts would be invisible."""
 NOTABLE = 1.25
-"""The slowest layer is a finding from this multiple of the median layer on."""
+"""From this multiple on layers differ: the slowest one is a finding if it takes that much of the median layer."""
 WORDS = {"feed_forward": "feed-forward", "mixer": "mixer (state space)", OTHER: "other"}
 NO_LAYER = "outside layers"
 CALL = "the call"
@@ -228,10 +228,9 @@ def slowest(row: Row) -> str:
         return f"{row['model_id']}: layer {name} takes {number(times[name])} ms of a call"
     if times[name] >= NOTABLE * middle:
         return f"{row['model_id']}: layer {name} takes {times[name] / middle:.1f} times as long as the median layer"
-    return (
-        f"{row['model_id']}: {len(times)} layers take about the same time, "
-        f"{number(min(times.values()))} to {number(times[name])} ms each"
-    )
+    fastest = min(times.values())
+    alike = "about the same time, " if times[name] < NOTABLE * fastest else ""
+    return f"{row['model_id']}: {len(times)} layers take {alike}{number(fastest)} to {number(times[name])} ms each"
 
 
 def notes(row: Row) -> tuple[str, ...]:

@@ -79,6 +79,8 @@ def test_the_slowest_layer_is_the_title_of_the_layer_chart(drawn_of, see):
     assert profiles.slowest({**row, "modules": row["modules"][:1]}).endswith("layer layers.0 takes 1 ms of a call")
     _, (alike,) = drawn_of("layer_times", make_profile())
     assert see.texts(alike.figure)[0] == "bert-base-uncased: 2 layers take about the same time, 1 to 1 ms each"
+    _, (unlike,) = drawn_of("layer_times", make_profile(1.4))  # 1.17 times the median of the two
+    assert see.texts(unlike.figure)[0] == "bert-base-uncased: 2 layers take 1 to 1.4 ms each"
 
 
 def test_the_newest_profile_of_a_series_is_drawn_and_one_without_layers_is_not(drawn_of):
