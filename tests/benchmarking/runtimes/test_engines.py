@@ -513,14 +513,17 @@ def test_an_openvino_folder_gives_the_tokens_of_its_original_weights(
 
 
 def test_an_onnxruntime_genai_folder_gives_the_same_tokens_as_the_build(
-    llama: Workload, tmp_path: Path, eager: Callable[..., Any]
+    llama: Workload, tmp_path: Path, eager: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))  # without other tests' builds
     with opened("onnxruntime-genai", llama):
         pass
     (built,) = (path.parent for path in BuildStore().root.glob("onnxruntime-genai/*/genai_config.json"))
+    given = tmp_path / "given"
+    given.mkdir()
     for name in ("genai_config.json", "model.onnx", "model.onnx.data"):
-        shutil.copyfile(built / name, tmp_path / name)
-    workload = resolve(str(tmp_path))
+        shutil.copyfile(built / name, given / name)
+    workload = resolve(str(given))
     assert [workload.config[name] for name in ("format", "precision")] == ["ort-genai", "float32"]
     with opened("onnxruntime-genai", workload, PAIR) as (session, operation):
         assert called(operation) == eager(prompts_at(workload, PAIR), POINT.new_tokens)
