@@ -20,7 +20,7 @@ from benchmarking.builds.store import BuildKey, Make, model_parts
 from benchmarking.core.child_process import run_module
 from benchmarking.core.contracts import Stage
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
-from benchmarking.core.plugins import is_installed, version_of
+from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Workload
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.runtimes.support.engines import options as common
@@ -33,6 +33,9 @@ from benchmarking.workloads.support.weights import weight_files
 if TYPE_CHECKING:
     import numpy as np
 
+PACKAGES, BELOW = ("onnxruntime-genai", "onnxruntime-genai-cuda"), ("onnxruntime", "onnxruntime-gpu")
+"""Distributions of the engine, and of the ONNX Runtime that each requires. The CUDA build also runs on a CPU; both
+builds install into the same folder."""
 BUILDER = "onnxruntime_genai.models.builder"
 TYPES: Mapping[Precision, str] = {"float32": "fp32", "int8": "int8", "int4": "int4"}
 """The builder's names for precisions that run on a CPU."""
@@ -64,7 +67,7 @@ class OnnxRuntimeGenai(GenerativeEngine):
     name = "onnxruntime-genai"
     aliases = ("ort-genai",)
     modules = ("onnxruntime_genai",)
-    packages: tuple[str, ...] = ("onnxruntime-genai", "onnxruntime")
+    packages: tuple[str, ...] = (*PACKAGES, *BELOW)
     # As of the builder in 0.18. Its graphs of OLMo and Phi generate different tokens than the models, its graph of
     # Gemma 2 needs a cache as long as the window, and it cannot build Phi-3 without long positions.
     model_types = frozenset({"gemma", "granite", "llama", "mistral", "qwen2", "qwen3", "smollm3"})
@@ -88,12 +91,6 @@ class OnnxRuntimeGenai(GenerativeEngine):
         "weights",
     }
 
-    def missing(self) -> str | None:
-        # No extra installs it: it requires the package `onnxruntime`, whose files clash with those of GPU builds.
-        if is_installed(*self.modules):
-            return None
-        return f"not installed: {self.name}: pip install --no-deps {self.name} (keeps the installed ONNX Runtime)"
-
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
         workload, kind = cell.workload, TYPES[cell.precision]
         source, make_source = checkpoint(workload)
@@ -101,7 +98,7 @@ class OnnxRuntimeGenai(GenerativeEngine):
             **model_parts(workload),
             "type": kind,
             "source": source.digest,
-            "versions": {name: version_of(name) for name in ("onnxruntime-genai", "onnx-ir")},
+            "versions": {"onnxruntime-genai": installed_version(PACKAGES), "onnx-ir": version_of("onnx-ir")},
         }
 
         def make(folder: Path) -> Mapping[str, Json]:
@@ -182,6 +179,11 @@ def weights_of(graph: Path) -> dict[str, Any]:
     return {"bytes": size, "values": values}
 
 
+def installed_version(distributions: Sequence[str]) -> str | None:
+    """The version of the first of these distributions that is installed; None if none is."""
+    return next((version for name in distributions if (version := version_of(name)) is not None), None)
+
+
 class GenaiModel(EngineModel):
     """A graph written by the builder."""
 
@@ -203,9 +205,8 @@ class GenaiModel(EngineModel):
             self.model: Any = engine.Model(config)
         except RuntimeError as error:
             raise BenchhouseError(f"onnxruntime-genai cannot load {folder}: {first_line(error)}") from error
-        below = version_of("onnxruntime") or version_of("onnxruntime-gpu")
         self.facts: Mapping[str, Json] = {
-            "engine": f"onnxruntime-genai {version_of('onnxruntime-genai')}, onnxruntime {below}",
+            "engine": f"onnxruntime-genai {installed_version(PACKAGES)}, onnxruntime {installed_version(BELOW)}",
             "engine_system": {"device": str(self.model.device_type), "model_type": str(self.model.type)},
             "num_threads": settings.threads,
             "parameters_by_dtype": weights["values"],
