@@ -1,6 +1,6 @@
-"""Measures one model in PyTorch (eager), ONNX Runtime and OpenVINO, and shows the speed-up of each over eager.
+"""Measures one model in PyTorch (eager), ONNX Runtime and OpenVINO, and shows the speedup of each over eager.
 
-Of these three, runtimes that cannot run here are left out, with the reason; --runtimes selects others. A speed-up is
+Of these three, runtimes that cannot run here are left out, with the reason; --runtimes selects others. A speedup is
 the ratio of median latencies at a point; the summary shows its geometric mean over all points, the best and the worst.
 """
 

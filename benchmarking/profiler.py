@@ -142,7 +142,7 @@ def save_comparison(profiles: Sequence[Profile], folder: Path) -> Path:
 
 
 def comparison(profiles: Sequence[Profile]) -> dict[str, Json]:
-    """Profiles of one model on several runtimes: medians without the profiler, the speed-up over the first, and the
+    """Profiles of one model on several runtimes: medians without the profiler, the speedup over the first, and the
     share of each part of the model."""
     first = median(profiles[0].call.latency_ms)
     rows: list[Json] = [
@@ -164,7 +164,7 @@ def comparison_text(profiles: Sequence[Profile], page: Page = PLAIN) -> str:
     kinds = list(dict.fromkeys(kind for row in rows for kind in row["shares"]))
     return table_text(
         Table(
-            headings=("runtime", "median ms", "speed-up", *(WORDS.get(kind, kind) for kind in kinds)),
+            headings=("runtime", "median ms", "speedup", *(WORDS.get(kind, kind) for kind in kinds)),
             rows=tuple(
                 (
                     row["runtime"],
@@ -241,7 +241,7 @@ class MLRuntimeProfiler:
         return paths
 
     def compare_onnx(self) -> dict[str, Json]:
-        """Profile the last point on the runtimes of exported graphs too: medians, speed-ups, and the share of each part
+        """Profile the last point on the runtimes of exported graphs too: medians, speedups, and the share of each part
         of the model. Raises UsageError before the first profile, BenchhouseError when none of them runs here."""
         request, runs = self._request, self._num_runs
         if request is None:

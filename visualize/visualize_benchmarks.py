@@ -161,7 +161,7 @@ def _parser() -> Parser:
     charts.add_argument(
         "--baseline",
         metavar="NAME",
-        help="baseline of the hardware speed-up chart: a device, device type or name (default: the slowest)",
+        help="baseline of the hardware speedup chart: a device, device type or name (default: the slowest)",
     )
     charts.add_argument(
         "--metric",

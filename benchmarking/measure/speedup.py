@@ -1,8 +1,8 @@
-"""Speed-up of one runtime over another at the same point, with a confidence interval.
+"""Speedup of one runtime over another at the same point, with a confidence interval.
 
 With b the baseline's median latency and o the other's:
 
-    speed-up      b / o
+    speedup       b / o
     between       with 3 or more common launches: launches with the same number ran close together, so slow drift of
                   the machine affects both. With r(k) = b(k) / o(k) for the n launches' medians, the 95 % interval is
                   exp(mean ln r -+ t(0.975, n - 1) sd(ln r) / sqrt(n))
@@ -27,7 +27,7 @@ from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, betwee
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedUp:
+class Speedup:
     """A ratio of medians: 2 means twice as fast as the baseline."""
 
     ratio: float
@@ -38,8 +38,8 @@ class SpeedUp:
     """Whether the interval covers the spread between launches or only within them."""
 
 
-def speed_up(baseline: Result, other: Result) -> SpeedUp | None:
-    """The speed-up of `other` over `baseline`; None if either has no median above 0."""
+def speedup(baseline: Result, other: Result) -> Speedup | None:
+    """The speedup of `other` over `baseline`; None if either has no median above 0."""
     base_ms, other_ms = (result.metrics.get("latency_median_ms", 0.0) for result in (baseline, other))
     if base_ms <= 0 or other_ms <= 0:
         return None
@@ -47,7 +47,7 @@ def speed_up(baseline: Result, other: Result) -> SpeedUp | None:
     ratios = [base_medians[k] / other_medians[k] for k in sorted(base_medians.keys() & other_medians.keys())]
     if len(ratios) >= MIN_LAUNCHES_FOR_BETWEEN:
         low, high = between_launches_interval(ratios)
-        return SpeedUp(ratio=base_ms / other_ms, low=low, high=high, scope="between")
+        return Speedup(ratio=base_ms / other_ms, low=low, high=high, scope="between")
     return _from_intervals(baseline, other, base_ms / other_ms)
 
 
@@ -68,13 +68,13 @@ def geometric_mean(ratios: Sequence[float]) -> float:
     return exp(fsum(map(log, ratios)) / len(ratios))
 
 
-def _from_intervals(baseline: Result, other: Result, ratio: float) -> SpeedUp:
+def _from_intervals(baseline: Result, other: Result, ratio: float) -> Speedup:
     """The ratio, with an interval from the two medians' own intervals."""
     base, own = _distances(baseline), _distances(other)
     if base is None or own is None:
-        return SpeedUp(ratio=ratio)
+        return Speedup(ratio=ratio)
     down, up = hypot(base[0], own[1]), hypot(base[1], own[0])
-    return SpeedUp(ratio=ratio, low=ratio * exp(-down), high=ratio * exp(up), scope="within")
+    return Speedup(ratio=ratio, low=ratio * exp(-down), high=ratio * exp(up), scope="within")
 
 
 def _distances(result: Result) -> tuple[float, float] | None:

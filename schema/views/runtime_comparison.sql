@@ -1,10 +1,10 @@
--- Compares each runtime of a model on one device with eager at float32: speed-up, and difference of the outputs.
+-- Compares each runtime of a model on one device with eager at float32: speedup, and difference of the outputs.
 --
 -- One device is one hardware_id, except for a CPU, which is the same device under torch, ONNX Runtime and OpenVINO:
 -- there it is the machine. If a point has several eager float32 series (attention, cache), valid ones are preferred,
 -- then the default attention and cache of most models, then the newest.
 --
--- Invalid and simulated results are shown but have no speed-up, since they are never ranked. The interval of a ratio of
+-- Invalid and simulated results are shown but have no speedup, since they are never ranked. The interval of a ratio of
 -- medians follows from their intervals: on a log scale, each half-width is the square root of the sum of squares of the
 -- two half-widths that point the same way (Zou and Donner 2008, "MOVER").
 CREATE OR REPLACE VIEW runtime_comparison AS

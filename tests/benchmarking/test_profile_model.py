@@ -107,7 +107,7 @@ def test_exported_graphs_are_compared_with_the_model_and_those_that_cannot_run_a
     assert profile_model.main([*ARGUMENTS, "--compare-onnx", "--output", "out"]) == 0
     out, err = capsys.readouterr()
     table = [line.split() for line in out.splitlines()[-4:]]
-    assert table[0] == ["runtime", "median", "ms", "speed-up", "feed-forward", "attention", "other"]
+    assert table[0] == ["runtime", "median", "ms", "speedup", "feed-forward", "attention", "other"]
     assert table[2:] == [
         ["null", "8", "1.00x", "50%", "25%", "25%"],
         ["onnxruntime", "4", "2.00x", "50%", "25%", "25%"],

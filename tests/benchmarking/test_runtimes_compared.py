@@ -35,7 +35,7 @@ def test_what_is_skipped_is_a_line_of_the_comparison(capsys):
     assert main([*RUN, "--runtime", "null,eager", "--skip-unsupported"]) == 0
     shown = capsys.readouterr().out
     comparison = shown[shown.index("runtimes compared") :].splitlines()
-    assert comparison[0].endswith("speed-up over null")
+    assert comparison[0].endswith("speedup over null")
     assert [line.split()[:4] for line in comparison[3:5]] == [["b1", "s32", "null", "4"], ["b2", "s32", "null", "6"]]
     _, reason = " ".join(" ".join(comparison).split()).split("eager: not measured: ")
     assert "eager runs on cpu, cuda, rocm, mps, not on null" in reason

@@ -78,7 +78,7 @@ def test_a_model_s_charts_are_drawn_from_the_database_and_their_paths_printed(da
         f"throughput_vs_batch_size_{cell}",
     ]
     assert code == 0
-    assert any(line.startswith("not drawn: Speed-up by runtime") for line in err)
+    assert any(line.startswith("not drawn: Speedup by runtime") for line in err)
     assert err[-1].startswith("no data for energy_per_input, ")
     assert err[-1].endswith("see visualize_benchmarks --list")
     assert [path for path in out if "temporal" not in path and "memory_by" not in path] == [
@@ -171,11 +171,11 @@ def test_charts_that_are_not_drawn_are_noted_unless_quiet(database, draw, make_r
     code, out, notes = draw(*base)
     assert (code, len(out) > 4) == (0, True)
     architecture, runtimes = [
-        note for note in notes if "Models by architecture" in note or "Speed-up by runtime" in note
+        note for note in notes if "Models by architecture" in note or "Speedup by runtime" in note
     ]
     assert architecture.startswith("not drawn: Models by architecture family on Test CPU (cpu)")
     assert architecture.endswith("bert-base-uncased is the only model measured there")
-    assert runtimes.startswith("not drawn: Speed-up by runtime: bert-base-uncased: measured by eager at float32 only")
+    assert runtimes.startswith("not drawn: Speedup by runtime: bert-base-uncased: measured by eager at float32 only")
     assert draw(*base, "--quiet")[2] == []
 
 

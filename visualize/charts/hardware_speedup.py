@@ -55,9 +55,9 @@ ORDER BY {order}
 SUBJECT = ("model_id", *MODEL_COLUMNS)
 PANEL_IN, MOST_PANELS = 2.9, 3
 ROOM = 1.45
-"""Length of the axis relative to the largest speed-up, which leaves room for the number."""
+"""Length of the axis relative to the largest speedup, which leaves room for the number."""
 LOG_ROOM = 0.6
-"""The same of a log scale, as a share of the distance between the smallest and the largest speed-up."""
+"""The same of a log scale, as a share of the distance between the smallest and the largest speedup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Baseline:
 
 class HardwareSpeedup(ChartPlugin):
     name = "hardware_speedup"
-    title = "Speed-up by hardware"
+    title = "Speedup by hardware"
     needs = "a model measured at the same point on two devices"
     sql = SQL
 
@@ -178,7 +178,7 @@ def _figure_text(
     skipped_sizes = [size for size in sizes if size not in batches]
     reading = (
         f"Baseline: the best configuration of its device, {baseline.line.label}.",
-        words.interval(shown, "Whisker").replace("median", "speed-up"),
+        words.interval(shown, "Whisker").replace("median", "speedup"),
         cut,
         found.note if found else None,
     )

@@ -1,4 +1,4 @@
-"""One model in all runtimes on one device: the speed-up over the baseline, and the error of the output."""
+"""One model in all runtimes on one device: the speedup over the baseline, and the error of the output."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Bars:
 
 class RuntimeComparison(ChartPlugin):
     name = "runtime_comparison"
-    title = "Speed-up by runtime"
+    title = "Speedup by runtime"
     needs = f"a model measured at the same points by {BASELINE} and by another runtime or precision"
     sql = SQL
 
@@ -111,7 +111,7 @@ def _baseline(compared: Sequence[Row]) -> str:
 
 
 def _ratio(row: Row) -> float:
-    """The speed-up over the baseline, which is the length of the bar; also for unranked results."""
+    """The speedup over the baseline, which is the length of the bar; also for unranked results."""
     return float(row["baseline_latency_ms"] / row["latency_median_ms"])
 
 
@@ -179,14 +179,14 @@ def _modes(keys: Sequence[Row]) -> list[tuple[str, ...]]:
 
 
 def _standing(rows: Sequence[Row]) -> tuple[bool, float]:
-    """The sort key of a bar: ranked ones first, then by the mean speed-up."""
+    """The sort key of a bar: ranked ones first, then by the mean speedup."""
     ranked = [row for row in rows if row["is_ranked"]]
     ratios = [_ratio(row) for row in ranked or rows]
     return (not ranked, -exp(fsum(map(log, ratios)) / len(ratios)))
 
 
 def _draw_panel(axes: Axes, rows: Sequence[Row], bars: Bars, edge: float) -> None:
-    """A bar per row, with its interval as a whisker up to the edge, and the speed-up and the error at its end."""
+    """A bar per row, with its interval as a whisker up to the edge, and the speedup and the error at its end."""
     axes.axvline(1, color=look().grey, linewidth=1, linestyle="--", zorder=1, label="_baseline")
     rows = sorted(rows, key=bars.place)
     _draw_bars(axes, rows, bars)
@@ -214,7 +214,7 @@ def _draw_bars(axes: Axes, rows: Sequence[Row], bars: Bars) -> None:
 
 
 def _draw_whisker(axes: Axes, row: Row, bars: Bars) -> None:
-    """The interval of the speed-up."""
+    """The interval of the speedup."""
     place = bars.place(row)
     axes.plot(
         [row["low"], row["high"]], [place, place], color=look().ink, marker="|", markersize=6, linewidth=1.1, zorder=3,
@@ -241,7 +241,7 @@ def _bar_style(row: Row) -> dict[str, Any]:
 
 
 def _remark(row: Row) -> str:
-    """The speed-up and the error of a ranked row, else why it is not ranked."""
+    """The speedup and the error of a ranked row, else why it is not ranked."""
     error = "" if row["output_error"] is None else f"error {_error(row['output_error'])}"
     if row["simulated"]:
         return ", ".join(filter(None, ("simulated", error)))

@@ -44,7 +44,7 @@ ORDER BY {order}
 POINT = ("batch_size", *FURTHER)
 PLACEMENT = "placement"
 """The setting of how a model is spread over several GPUs; on one there is none."""
-INTERVAL = "Band or whisker: 95 % confidence interval of the speed-up over launches."
+INTERVAL = "Band or whisker: 95 % confidence interval of the speedup over launches."
 WIDTH_IN, HEIGHT_IN = 6.4, 3.8
 
 
@@ -141,7 +141,7 @@ def _first(resource: Resource, found: Sequence[Row]) -> Row:
 
 
 def _scaled(resource: Resource, found: Sequence[Row]) -> tuple[Row, ...]:
-    """The results with their speed-up over the one with the fewest in the place of their latency."""
+    """The results with their speedup over the one with the fewest in the place of their latency."""
     first = _first(resource, found)
     ratios = [(row, speedup(first, row)) for row in found]
     return tuple({**row, "value": ratio.value, "low": ratio.low, "high": ratio.high} for row, ratio in ratios)

@@ -1,4 +1,4 @@
-"""Configurations compared: what tells them apart, their speed-ups, and a row of marks for each.
+"""Configurations compared: what tells them apart, their speedups, and a row of marks for each.
 
 A configuration is how one model was run: device, runtime, precision, settings, threads.
 """

@@ -38,7 +38,7 @@ class Selection:
     profiles: tuple[str, ...] | None = None
     """Ids of the profiles to choose from, for charts of profiles."""
     baseline: str | None = None
-    """Device, device type or device name that charts of speed-ups take as 1; it selects nothing."""
+    """Device, device type or device name that charts of speedups take as 1; it selects nothing."""
     metric: str | None = None
     """Column that charts of any metric draw, None for their own; it selects nothing."""
 

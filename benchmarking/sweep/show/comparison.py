@@ -1,4 +1,4 @@
-"""Compares runs of one model by several runtimes: latency, output error and memory at each point, then speed-ups.
+"""Compares runs of one model by several runtimes: latency, output error and memory at each point, then speedups.
 
 Invalid results and those of emulators are shown but never ranked.
 """
@@ -14,7 +14,7 @@ from benchmarking.core.records import Result, Run, Samples, Status, Validity, ca
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, wrapped
-from benchmarking.measure.speedup import SpeedUp, geometric_mean, launch_medians_ms, speed_up
+from benchmarking.measure.speedup import Speedup, geometric_mean, launch_medians_ms, speedup
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.run.reference import is_reference
 from benchmarking.sweep.show.report import left_out
@@ -34,8 +34,8 @@ class Entry:
     doubts: tuple[str, ...]
     """Kinds of doubt above severity info."""
     median_ms: float | None
-    speed_up: SpeedUp | None
-    """Speed-up over the baseline; None if one of the two is not ranked."""
+    speedup: Speedup | None
+    """Speedup over the baseline; None if one of the two is not ranked."""
     output_error: float | None
     """Relative L2 distance from the reference output."""
     equal_token_share: float | None
@@ -56,7 +56,7 @@ class PointComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The speed-ups of a runtime over all points."""
+    """The speedups of a runtime over all points."""
 
     runtime: str
     points: int
@@ -77,7 +77,7 @@ class Comparison:
     device_name: str | None
     precision: str
     baseline: str
-    """The baseline of speed-ups: the default runtime, or the first if that was not measured."""
+    """The baseline of speedups: the default runtime, or the first if that was not measured."""
     points: tuple[PointComparison, ...]
     summaries: tuple[Summary, ...]
     not_measured: Mapping[str, str] = field(default_factory=dict)
@@ -172,13 +172,13 @@ def _fastest(results: Sequence[Result]) -> set[str]:
 
 
 def _is_tied(slower: Result, best: Result) -> bool:
-    ratio = speed_up(slower, best)
+    ratio = speedup(slower, best)
     return ratio is not None and ratio.low is not None and ratio.low <= 1
 
 
 def _entry(run: Run, result: Result, base: Result | None, *, is_fastest: bool) -> Entry:
     metrics = result.metrics
-    has_speed_up = base is not None and _is_ranked(run, result)
+    has_speedup = base is not None and _is_ranked(run, result)
     return Entry(
         runtime=run.cell.runtime,
         status=result.status,
@@ -186,7 +186,7 @@ def _entry(run: Run, result: Result, base: Result | None, *, is_fastest: bool) -
         validity=result.validity,
         doubts=_doubts(result),
         median_ms=metrics.get("latency_median_ms"),
-        speed_up=speed_up(base, result) if base is not None and base is not result and has_speed_up else None,
+        speedup=speedup(base, result) if base is not None and base is not result and has_speedup else None,
         output_error=metrics.get("output_error"),
         equal_token_share=metrics.get("output_equal_token_share"),
         is_reference=result.status == "ok" and _is_reference(run),
@@ -205,8 +205,8 @@ def _summaries(points: Sequence[PointComparison], baseline: str) -> tuple[Summar
     found: dict[str, list[tuple[float, str]]] = {}
     for point in points:
         for entry in point.entries:
-            if entry.speed_up is not None and entry.runtime != baseline:
-                found.setdefault(entry.runtime, []).append((entry.speed_up.ratio, point.point))
+            if entry.speedup is not None and entry.runtime != baseline:
+                found.setdefault(entry.runtime, []).append((entry.speedup.ratio, point.point))
     return tuple(_summary(runtime, ratios) for runtime, ratios in found.items())
 
 
@@ -243,7 +243,7 @@ def title(comparison: Comparison) -> str:
     where = comparison.device_name or comparison.device
     return (
         f"{comparison.model_id} ({comparison.task}) on {where}, {comparison.precision}: "
-        f"runtimes compared, speed-up over {comparison.baseline}"
+        f"runtimes compared, speedup over {comparison.baseline}"
     )
 
 
@@ -280,20 +280,20 @@ def remarks(comparison: Comparison) -> list[str]:
     ]
     if any(entry.is_fastest for entry in entries):
         lines.append("* fastest, or not significantly slower; invalid results and emulators are never ranked")
-    if any(entry.speed_up is not None and entry.speed_up.scope == "within" for entry in entries):
+    if any(entry.speedup is not None and entry.speedup.scope == "within" for entry in entries):
         lines.append("(calls): fewer than 3 launches, so the interval covers only the variation between calls")
     return lines
 
 
-def _speed_up(row: _Row) -> str | None:
+def _speedup(row: _Row) -> str | None:
     if row.is_baseline and row.entry.median_ms is not None:
         return "1"
-    return None if row.entry.speed_up is None else _times(row.entry.speed_up.ratio)
+    return None if row.entry.speedup is None else _times(row.entry.speedup.ratio)
 
 
 def _interval(row: _Row) -> str | None:
     """The interval, followed by "(calls)" if it covers only the calls within the launches."""
-    ratio = row.entry.speed_up
+    ratio = row.entry.speedup
     if ratio is None or ratio.low is None or ratio.high is None:
         return None
     return f"{_times(ratio.low)} .. {_times(ratio.high)}" + (" (calls)" if ratio.scope == "within" else "")
@@ -331,7 +331,7 @@ _COLUMNS: tuple[Column[_Row], ...] = (
         text=lambda row: None if row.entry.median_ms is None else number(row.entry.median_ms),
         is_number=True,
     ),
-    Column(heading="speed-up", text=_speed_up, is_number=True),
+    Column(heading="speedup", text=_speedup, is_number=True),
     Column(heading="95 % interval", text=_interval, is_number=True),
     Column(heading="error", text=_error, is_number=True),
     Column(heading="equal tokens", text=_equal_tokens, is_number=True, spare=1),

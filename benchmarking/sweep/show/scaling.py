@@ -1,4 +1,4 @@
-"""Thread scaling: the speed-up of each number of threads over the fewest."""
+"""Thread scaling: the speedup of each number of threads over the fewest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarking.core.records import Result, Run, Status, canonical_hash, to_js
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, wrapped
-from benchmarking.measure.speedup import SpeedUp, speed_up
+from benchmarking.measure.speedup import Speedup, speedup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +23,10 @@ class Scaled:
     threads: int
     status: Status
     median_ms: float | None
-    speed_up: SpeedUp | None
-    """Speed-up over the fewest threads that measured the point; None for these, and if one is not ranked."""
+    speedup: Speedup | None
+    """Speedup over the fewest threads that measured the point; None for these, and if one is not ranked."""
     efficiency: float | None
-    """The speed-up as a share of perfect scaling, where twice the threads take half the time; None without a
-    speed-up."""
+    """Speedup as a share of perfect scaling, where twice the threads take half the time; None without a speedup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +71,8 @@ def scaling_table(scaling: Scaling, page: Page = PLAIN) -> Table:
 
 def remarks(scaling: Scaling) -> list[str]:
     """Explanations of the terms in the table."""
-    notes = ["efficiency: speed-up as a share of perfect scaling, where twice the threads take half the time"]
-    if any(one.speed_up is not None and one.speed_up.scope == "within" for one in scaling.points):
+    notes = ["efficiency: speedup as a share of perfect scaling, where twice the threads take half the time"]
+    if any(one.speedup is not None and one.speedup.scope == "within" for one in scaling.points):
         notes.append("(calls): fewer than 3 launches, so the interval covers only the variation between calls")
     return notes
 
@@ -116,20 +115,20 @@ def _is_ranked(run: Run, result: Result) -> bool:
 def _scaled(run: Run, result: Result, base: tuple[Run, Result] | None) -> Scaled:
     ratio = None
     if base is not None and base[1] is not result and _is_ranked(run, result):
-        ratio = speed_up(base[1], result)
+        ratio = speedup(base[1], result)
     more = _threads(run) / _threads(base[0]) if base is not None else 1.0
     return Scaled(
         point=result.point.label,
         threads=_threads(run),
         status=result.status,
         median_ms=result.metrics.get("latency_median_ms"),
-        speed_up=ratio,
+        speedup=ratio,
         efficiency=None if ratio is None else ratio.ratio / more,
     )
 
 
 def _interval(one: Scaled) -> str | None:
-    ratio = one.speed_up
+    ratio = one.speedup
     if ratio is None or ratio.low is None or ratio.high is None:
         return None
     return f"{ratio.low:#.3g} .. {ratio.high:#.3g}" + (" (calls)" if ratio.scope == "within" else "")
@@ -147,7 +146,7 @@ _COLUMNS: tuple[Column[Scaled], ...] = (
         heading=METRICS["latency_median_ms"].heading,
         text=lambda one: None if one.median_ms is None else number(one.median_ms),
     ),
-    _number(heading="speed-up", text=lambda one: None if one.speed_up is None else f"{one.speed_up.ratio:#.3g}"),
+    _number(heading="speedup", text=lambda one: None if one.speedup is None else f"{one.speedup.ratio:#.3g}"),
     _number(heading="95 % interval", text=_interval),
     _number(heading="efficiency", text=lambda one: None if one.efficiency is None else f"{one.efficiency:.0%}"),
     Column(heading="state", text=_state, is_state=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarking.core.records import Point, Result, Samples
-from benchmarking.measure.speedup import SpeedUp, geometric_mean, launch_medians_ms, speed_up
+from benchmarking.measure.speedup import Speedup, geometric_mean, launch_medians_ms, speedup
 
 
 def result(medians_ms, interval=None, metric="latency_wall"):
@@ -31,15 +31,15 @@ def result(medians_ms, interval=None, metric="latency_wall"):
 def test_launches_with_the_same_number_are_paired():
     """Ratios 2, 2.5, 2.4: logs 0.693147 0.916291 0.875469, mean 0.828302, sd 0.118820; t(0.975, 2) = 4.302653, so the
     half-width is 4.302653 x 0.118820 / sqrt(3) = 0.295165."""
-    found = speed_up(result({0: 8.0, 1: 10.0, 2: 12.0}), result({0: 4.0, 1: 4.0, 2: 5.0}))
-    assert found == SpeedUp(
+    found = speedup(result({0: 8.0, 1: 10.0, 2: 12.0}), result({0: 4.0, 1: 4.0, 2: 5.0}))
+    assert found == Speedup(
         ratio=2.5, low=pytest.approx(1.7042, abs=1e-4), high=pytest.approx(3.0755, abs=1e-4), scope="between"
     )
 
 
 def test_a_common_drift_does_not_widen_the_interval():
-    found = speed_up(result({0: 10.0, 1: 20.0, 2: 30.0}), result({0: 5.0, 1: 10.0, 2: 15.0}))
-    assert found == SpeedUp(
+    found = speedup(result({0: 10.0, 1: 20.0, 2: 30.0}), result({0: 5.0, 1: 10.0, 2: 15.0}))
+    assert found == Speedup(
         ratio=2.0, low=pytest.approx(2.0, abs=1e-12), high=pytest.approx(2.0, abs=1e-12), scope="between"
     )
 
@@ -49,8 +49,8 @@ def test_two_common_launches_use_the_medians_own_intervals():
     2 x exp(-+0.315573) = 1.4587 .. 2.7421."""
     base = result({0: 10.0, 1: 10.0, 2: 10.0}, (8.0, 12.5))
     other = result({0: 5.0, 2: 5.0}, (4.0, 6.25))
-    found = speed_up(base, other)
-    assert found == SpeedUp(
+    found = speedup(base, other)
+    assert found == Speedup(
         ratio=2.0, low=pytest.approx(1.4587, abs=1e-4), high=pytest.approx(2.7421, abs=1e-4), scope="within"
     )
 
@@ -58,19 +58,19 @@ def test_two_common_launches_use_the_medians_own_intervals():
 def test_distances_in_the_same_direction_are_combined():
     """The ratio is lowest where the baseline is at its low end and the other at its high end: with no distance there
     the lower end is the ratio itself."""
-    found = speed_up(result({0: 10.0}, (10.0, 20.0)), result({0: 5.0}, (2.5, 5.0)))
+    found = speedup(result({0: 10.0}, (10.0, 20.0)), result({0: 5.0}, (2.5, 5.0)))
     assert found is not None
     assert found.low == pytest.approx(2.0)
     assert found.high == pytest.approx(2.0 * 2 ** (2**0.5))
 
 
 def test_without_intervals_there_is_only_a_ratio():
-    assert speed_up(result({0: 10.0}), result({0: 5.0}, (4.0, 6.0))) == SpeedUp(ratio=2.0)
+    assert speedup(result({0: 10.0}), result({0: 5.0}, (4.0, 6.0))) == Speedup(ratio=2.0)
 
 
 @pytest.mark.parametrize(("base", "other"), [({}, {0: 1.0}), ({0: 1.0}, {}), ({0: 0.0}, {0: 1.0})])
 def test_without_a_median_above_zero_there_is_no_ratio(base, other):
-    assert speed_up(result(base), result(other)) is None
+    assert speedup(result(base), result(other)) is None
 
 
 def test_only_timed_calls_count_for_a_launch():

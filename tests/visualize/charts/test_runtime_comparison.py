@@ -1,4 +1,4 @@
-"""Every runtime compared with eager at float32: bars are speed-ups, and no invalid result looks like a winner."""
+"""Every runtime compared with eager at float32: bars are speedups, and no invalid result looks like a winner."""
 
 from dataclasses import replace
 
@@ -115,10 +115,10 @@ def test_the_title_is_the_finding_only_if_the_interval_supports_it(eager, fast, 
     finding = see.texts(figure)[0]
     assert finding.startswith("bert-base-uncased: onnxruntime is ")
     assert finding.endswith(" times as fast as eager at float32 at batch 1")
-    assert see.texts(figure)[1].startswith("Speed-up by runtime · ")
+    assert see.texts(figure)[1].startswith("Speedup by runtime · ")
     for doubted in (alter.results(fast, alter.noisy), alter.results(fast, alter.invalid)):
         (figure,) = figures(NAME, eager, doubted)
-        assert see.texts(figure)[0] == "Speed-up by runtime: bert-base-uncased"
+        assert see.texts(figure)[0] == "Speedup by runtime: bert-base-uncased"
 
 
 def test_differing_settings_distinguish_two_bars_of_one_runtime(eager, fast, figures, alter):
@@ -144,7 +144,7 @@ def test_other_lengths_and_models_have_separate_pictures(make_run, outcomes):
 
 
 def test_without_a_baseline_or_another_result_there_is_a_reason_instead_of_a_picture(eager, fast, outcomes):
-    what = "Speed-up by runtime: bert-base-uncased"
+    what = "Speedup by runtime: bert-base-uncased"
     why = "measured by eager at float32 only: there is nothing to compare it with"
     assert outcomes(NAME, eager) == [NotDrawn(what=what, why=why)]
     why = "nothing to draw: 2 points without the baseline, unmodified PyTorch at float32, to compare with"

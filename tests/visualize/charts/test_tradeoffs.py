@@ -53,7 +53,7 @@ def test_of_many_configurations_the_front_and_the_fastest_are_shown_and_the_rest
     assert len(see.legend(figure)) == 12
 
 
-def test_speed_ups_are_over_the_best_of_the_slowest_device_with_their_intervals(at_128, on_card, figures, see):
+def test_speedups_are_over_the_best_of_the_slowest_device_with_their_intervals(at_128, on_card, figures, see):
     (figure,) = figures("hardware_speedup", at_128(), at_128(runtime="openvino", slowdown=0.5), on_card(slowdown=0.125))
     first, second = figure.axes
     name = f"{CARD} · eager · float32"
@@ -99,12 +99,12 @@ def test_the_baseline_can_be_chosen(at_128, on_card, figures, see):
 @pytest.mark.parametrize("change", ["noisy", "invalid"])
 def test_a_title_names_no_winner_that_is_in_doubt(at_128, on_card, figures, see, alter, change):
     (figure,) = figures("hardware_speedup", at_128(), alter.results(on_card(slowdown=0.125), getattr(alter, change)))
-    assert see.texts(figure)[0] == "Speed-up by hardware: bert-base-uncased"
+    assert see.texts(figure)[0] == "Speedup by hardware: bert-base-uncased"
 
 
 def test_a_title_names_no_winner_without_intervals(at_128, on_card, figures, see):
     (figure,) = figures("hardware_speedup", at_128(launches=2), on_card(slowdown=0.125, launches=2))
-    assert see.texts(figure)[0] == "Speed-up by hardware: bert-base-uncased"
+    assert see.texts(figure)[0] == "Speedup by hardware: bert-base-uncased"
 
 
 def test_a_device_has_one_colour_in_every_chart_whatever_else_is_drawn(at_128, on_card, figures, see, alter):
@@ -183,7 +183,7 @@ def test_several_gpus_are_counted_by_the_device_s_selector(at_128, figures, see,
     ]
 
 
-def test_scaling_is_the_speed_up_over_the_fewest_threads(at_128, figures, see, alter):
+def test_scaling_is_the_speedup_over_the_fewest_threads(at_128, figures, see, alter):
     runs = [threads(at_128(slowdown=slowdown), count) for count, slowdown in ((1, 1.0), (2, 0.5), (4, 0.4))]
     (figure,) = figures("scaling", *(alter.only(run, lambda point: point.batch_size == 1) for run in runs))
     (axes,) = figure.axes

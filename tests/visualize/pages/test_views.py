@@ -264,7 +264,7 @@ def test_an_unknown_model_or_workload_is_not_found(data, given):
         page_of(data, "recommend", **given)
 
 
-def test_speed_ups_are_over_the_chosen_baseline(data):
+def test_speedups_are_over_the_chosen_baseline(data):
     page = page_of(data, "hardware", model="bert-base-uncased", point="b1 s32")
     assert "onnxruntime" in page.baselines[0]
     by_default = [row[1].text for row in page.grid.rows]

@@ -198,7 +198,7 @@ def _grid(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str |
     return Grid(
         headings=(
             Heading(text="setup"),
-            Heading(text="speed-up", is_number=True),
+            Heading(text="speedup", is_number=True),
             *head,
             Heading(text="started (UTC)"),
         ),

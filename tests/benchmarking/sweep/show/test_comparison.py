@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from benchmarking.core.records import Device, Doubt, LaunchLoad, Result, to_json
-from benchmarking.measure.speedup import SpeedUp
+from benchmarking.measure.speedup import Speedup
 from benchmarking.sweep.show.comparison import Summary, compare, comparison_text, comparisons, condensed
 
 DIFFERS = Doubt(kind="output_differs", severity="invalid", evidence={"relative_l2": 0.5})
@@ -39,14 +39,14 @@ def faster(make_run):
     return changed(changed(run, 0, metrics={"output_error": 2e-7}), 1, metrics={"latency_median_ms": 8.0})
 
 
-def test_speed_up_is_over_eager_in_any_row(eager, faster):
+def test_speedup_is_over_eager_in_any_row(eager, faster):
     comparison = compare([faster, eager])
     assert comparison.baseline == "eager"
     entry = of(comparison, "b1 s32", "onnxruntime")
-    assert entry.speed_up == SpeedUp(ratio=2.0, low=pytest.approx(2.0), high=pytest.approx(2.0), scope="between")
+    assert entry.speedup == Speedup(ratio=2.0, low=pytest.approx(2.0), high=pytest.approx(2.0), scope="between")
     assert (entry.output_error, entry.peak_memory_mb, entry.is_fastest) == (2e-7, 910.0, True)
     base = of(comparison, "b1 s32", "eager")
-    assert (base.speed_up, base.is_reference, base.is_fastest) == (None, True, False)
+    assert (base.speedup, base.is_reference, base.is_fastest) == (None, True, False)
 
 
 def test_mean_best_and_worst_are_over_the_points(eager, faster):
@@ -65,14 +65,14 @@ def test_mean_best_and_worst_are_over_the_points(eager, faster):
 def test_without_eager_the_first_runtime_is_the_baseline(make_run, faster):
     slower = make_run(batch_sizes=(1,), runtime="openvino")
     assert compare([faster, slower]).baseline == "onnxruntime"
-    assert of(compare([faster, slower]), "b1 s32", "openvino").speed_up.ratio == 0.5
+    assert of(compare([faster, slower]), "b1 s32", "openvino").speedup.ratio == 0.5
 
 
-def test_an_invalid_result_is_shown_and_neither_a_speed_up_nor_the_fastest(eager, faster):
+def test_an_invalid_result_is_shown_and_neither_a_speedup_nor_the_fastest(eager, faster):
     wrong = changed(faster, 0, validity="invalid", doubts=(DIFFERS,))
     comparison = compare([eager, wrong])
     entry = of(comparison, "b1 s32", "onnxruntime")
-    assert (entry.median_ms, entry.speed_up, entry.is_fastest, entry.doubts) == (4.0, None, False, ("output_differs",))
+    assert (entry.median_ms, entry.speedup, entry.is_fastest, entry.doubts) == (4.0, None, False, ("output_differs",))
     assert of(comparison, "b1 s32", "eager").is_fastest
     assert comparison.summaries[0].points == 1
     text = comparison_text(comparison)
@@ -80,10 +80,10 @@ def test_an_invalid_result_is_shown_and_neither_a_speed_up_nor_the_fastest(eager
     assert text.count("eager *") == 1
 
 
-def test_an_invalid_baseline_gives_no_speed_up(eager, faster):
+def test_an_invalid_baseline_gives_no_speedup(eager, faster):
     comparison = compare([changed(eager, 0, validity="invalid", doubts=(DIFFERS,)), faster])
-    assert of(comparison, "b1 s32", "onnxruntime").speed_up is None
-    assert of(comparison, "b1 s128", "onnxruntime").speed_up is not None
+    assert of(comparison, "b1 s32", "onnxruntime").speedup is None
+    assert of(comparison, "b1 s128", "onnxruntime").speedup is not None
 
 
 @pytest.mark.parametrize("seen", ["before", "read back"])
@@ -95,7 +95,7 @@ def test_an_emulator_is_never_ranked(eager, faster, seen):
         load = LaunchLoad(launch=0, stages_s={}, verified={"is_simulated": True})
         emulated = dataclasses.replace(faster, loads=(load,))
     entry = of(compare([eager, emulated]), "b1 s32", "onnxruntime")
-    assert (entry.speed_up, entry.is_fastest) == (None, False)
+    assert (entry.speedup, entry.is_fastest) == (None, False)
 
 
 def test_runtimes_as_fast_as_the_fastest_are_marked_too(eager, make_run):
@@ -151,10 +151,10 @@ def test_a_condensed_run_compares_as_the_whole_one(eager, faster):
     assert all(len(samples.values) == 1 for run in runs for one in run.results for samples in one.samples)
 
 
-def test_the_table_has_speed_ups_over_eager_and_their_mean(eager, faster):
+def test_the_table_has_speedups_over_eager_and_their_mean(eager, faster):
     lines = comparison_text(compare([eager, faster])).splitlines()
     assert lines[0] == (
-        "bert-base-uncased (feature-extraction) on Test CPU, float32: runtimes compared, speed-up over eager"
+        "bert-base-uncased (feature-extraction) on Test CPU, float32: runtimes compared, speedup over eager"
     )
     assert lines[1].split("  ")[0] == "point"
     assert [line.split() for line in lines[3:5]] == [
@@ -177,7 +177,7 @@ def test_an_interval_of_calls_is_marked(make_run):
 
 def test_a_comparison_is_json(eager, faster):
     document = to_json(compare([eager, faster]))
-    assert document["points"][0]["entries"][1]["speed_up"]["ratio"] == 2.0
+    assert document["points"][0]["entries"][1]["speedup"]["ratio"] == 2.0
     assert document["summaries"][0]["best_point"] == "b1 s128"
 
 

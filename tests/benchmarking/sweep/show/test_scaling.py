@@ -18,13 +18,13 @@ def with_threads(run, count):
     return replace(run, cell=replace(run.cell, num_threads=count))
 
 
-def test_the_speed_up_is_over_the_fewest_threads_and_efficiency_over_perfect_scaling(make_run):
+def test_the_speedup_is_over_the_fewest_threads_and_efficiency_over_perfect_scaling(make_run):
     one_point = partial(make_run, batch_sizes=(1,), sequence_lengths=(32,))
     runs = [with_threads(one_point(slowdown=times), count) for count, times in ((4, 4.0), (1, 10.0), (2, 5.0))]
     (found,) = scalings([*runs, one_point()])
     assert [one.threads for one in found.points] == [1, 2, 4]
-    assert found.points[0].speed_up is None
-    assert [one.speed_up.ratio for one in found.points[1:]] == pytest.approx([2.0, 2.5])
+    assert found.points[0].speedup is None
+    assert [one.speedup.ratio for one in found.points[1:]] == pytest.approx([2.0, 2.5])
     assert [one.efficiency for one in found.points[1:]] == pytest.approx([1.0, 0.625])
     text = scaling_text(found)
     assert "scaling over threads" in text
