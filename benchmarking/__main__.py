@@ -1,7 +1,8 @@
-"""`python -m benchmarking` is the front door."""
+"""`python -m benchmarking` is the command `benchhouse`."""
 
 import sys
 
-from benchmarking.cli import main
+from benchmarking.console_scripts import benchhouse
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(benchhouse())

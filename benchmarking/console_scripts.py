@@ -1,0 +1,56 @@
+"""The entry points of the installed commands. They import a command only when it runs, so that Ctrl-C during its imports
+ends it with exit code 130 and one line instead of a traceback."""
+
+import sys
+
+INTERRUPTED = 130
+
+
+def run(name: str, module: str) -> int:
+    """Import the command's module and run its `main`."""
+    try:
+        __import__(module)
+        return int(sys.modules[module].main())
+    except KeyboardInterrupt:  # not yet, or no longer, in `run_command`
+        sys.stderr.write(f"{name}: interrupted\n")
+        return INTERRUPTED
+
+
+def benchhouse() -> int:
+    return run("benchhouse", "benchmarking.cli")
+
+
+def batch_benchmark() -> int:
+    return run("batch_benchmark", "benchmarking.batch_benchmark")
+
+
+def benchit() -> int:
+    return run("benchit", "benchmarking.benchit")
+
+
+def compare_onnx() -> int:
+    return run("compare_onnx", "benchmarking.compare_onnx")
+
+
+def export_to_onnx() -> int:
+    return run("export_to_onnx", "benchmarking.export_to_onnx")
+
+
+def manage_cache() -> int:
+    return run("manage_cache", "benchmarking.manage_cache")
+
+
+def profile_model() -> int:
+    return run("profile_model", "benchmarking.profile_model")
+
+
+def run_hardware_benchmark() -> int:
+    return run("run_hardware_benchmark", "benchmarking.run_hardware_benchmark")
+
+
+def setup_benchmark_db() -> int:
+    return run("setup_benchmark_db", "db.setup_benchmark_db")
+
+
+def visualize_benchmarks() -> int:
+    return run("visualize_benchmarks", "visualize.visualize_benchmarks")
