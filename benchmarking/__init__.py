@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's, without importing it: nothing is imported before Ctrl-C is handled
 if TYPE_CHECKING:
+    from typing import Any
+
     from benchmarking.api import benchmark_model, benchmark_script, measure_file
     from benchmarking.benches import BenchmarkConfig, CustomMetric, ModelBenchmark, create_config_variants
     from benchmarking.benches.runner import BenchmarkRunner
@@ -56,4 +56,6 @@ def __getattr__(name: str) -> Any:
     """The public names, imported on first use, so that commands start without them."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(HOMES[name]), name)

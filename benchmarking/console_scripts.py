@@ -1,5 +1,5 @@
-"""The entry points of the installed commands. They import a command only when it runs, so that Ctrl-C during its imports
-ends it with exit code 130 and one line instead of a traceback."""
+"""The entry points of the installed commands. They import a command only when it runs, so that Ctrl-C during the
+imports ends it with exit code 130 and one line instead of a traceback."""
 
 import sys
 

@@ -17,6 +17,7 @@ import os
 import random
 import re
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from benchmarking.core.errors import FormatError, LockedError, StorageError
 from benchmarking.core.provenance import uuid7
+from benchmarking.core.signals import signals_deferred
 from benchmarking.core.temporary import held_folder, temporary_name
 
 if TYPE_CHECKING:
@@ -106,12 +108,20 @@ RETRY_FIRST_S = 0.02
 RETRY_MOST_S = 0.5
 
 
+def import_driver() -> None:
+    """Import duckdb for the first time. An interrupted import would end in a crash when the process exits."""
+    if "duckdb" not in sys.modules:
+        with signals_deferred():
+            import duckdb  # noqa: F401
+
+
 def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float, locked: bool = True) -> DuckDB:
     """Open the file, confined to it; retries while another process has it open.
 
     The settings are locked, unless the caller does that with `lock` after an upgrade, which changes one temporarily.
     Raises LockedError, FormatError, StorageError.
     """
+    import_driver()
     import duckdb
 
     file = path if path == MEMORY else _database_file(path)
@@ -197,10 +207,12 @@ def connect_attaching(attach: Callable[[DuckDB], Sequence[str]], config: Config)
 
     For catalogs other than a DuckDB file. The caller locks the settings and translates errors.
     """
+    import_driver()
     import duckdb
 
     connection = duckdb.connect(config=config | NO_EXTENSIONS)
     try:
+        _import_optional_packages(connection)
         folders = attach(connection)
         _confine(connection, directories=[*folders, _private_path(MEMORY)])
     except BaseException:
@@ -212,6 +224,7 @@ def connect_attaching(attach: Callable[[DuckDB], Sequence[str]], config: Config)
 
 def duckdb_version() -> str:
     """The version of DuckDB."""
+    import_driver()
     import duckdb
 
     return str(duckdb.__version__)
@@ -280,6 +293,7 @@ def lock(connection: DuckDB) -> None:
 
 def _open(path: str, config: Config, read_only: bool, locked: bool) -> DuckDB:
     """A confined connection."""
+    import_driver()
     import duckdb
 
     with OPENING:
@@ -290,10 +304,18 @@ def _open(path: str, config: Config, read_only: bool, locked: bool) -> DuckDB:
                 _confine(connection, directories=[] if "errors_as_json" in config else [_private_path(path)])
                 if locked:
                     lock(connection)
+            _import_optional_packages(connection)
         except BaseException:
             connection.close()
             raise
     return connection
+
+
+def _import_optional_packages(connection: DuckDB) -> None:
+    """Let the driver import pandas, which it would do at the first bound value. It ignores an interruption of that
+    import, and the process would continue with a part of pandas."""
+    with signals_deferred():
+        connection.execute("SELECT ?", [""])
 
 
 OPENING = threading.Lock()
@@ -399,6 +421,7 @@ def retrying(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
 @contextmanager
 def translate_errors(path: str, waited_s: float = 0.0) -> Iterator[None]:
     """Translate DuckDB's errors into ours, of one line each, and its error for a signal into KeyboardInterrupt."""
+    import_driver()
     import duckdb
 
     try:

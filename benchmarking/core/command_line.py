@@ -8,14 +8,12 @@ import math
 import os
 import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from typing import NoReturn
 
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, Interrupted, UsageError
+from benchmarking.core.signals import signals_interrupt
 from benchmarking.core.terminal import guarded_streams
 from benchmarking.core.text import visible
 
@@ -38,12 +36,6 @@ MAX_MESSAGE_LENGTH = 10_000
 
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
-ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
-"""Signals that end a command like Ctrl-C: sent by `kill`, a service manager, or a closing terminal."""
-REPEAT_S = 2.0
-"""A service manager or terminal may send several signals to every process. Within this time only the first one counts,
-so that cleanup can finish. A later one interrupts the cleanup too."""
-
 
 class Parser(argparse.ArgumentParser):
     """An argument parser that reports a usage error in one line."""
@@ -61,7 +53,7 @@ def run_command(
     about what was saved and how to continue, for commands that do not print their own. Any other exception is a bug and
     keeps its traceback; BENCHHOUSE_TRACEBACK=1 shows the tracebacks of expected errors too.
     """
-    with guarded_streams(), _signals_interrupt() as received:
+    with guarded_streams(), signals_interrupt() as received:
         try:
             return _exit_code(name, command, sys.argv[1:] if argv is None else argv)
         except KeyboardInterrupt as stop:
@@ -102,46 +94,6 @@ def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequenc
             raise
         print(f"{name}: error: {clipped(one_line(str(error)))}: choose another path", file=sys.stderr)
         return EXIT_FAILED
-
-
-@contextmanager
-def _signals_interrupt() -> Iterator[list[int]]:
-    """Inside, the first signal that ends a command raises Interrupted in the main thread; yields the received signals.
-
-    Signals that are ignored (nohup) or handled by a caller are left alone. Windows has none of these signals.
-    """
-    received: list[int] = []
-    last_s = -REPEAT_S
-
-    def interrupt(number: int, frame: object) -> None:
-        nonlocal last_s
-        is_repeated = time.monotonic() - last_s < REPEAT_S
-        if is_repeated:
-            return
-        last_s = time.monotonic()
-        received.append(number)
-        _leave_closed_terminal()
-        raise Interrupted(number)
-
-    numbers = [getattr(signal, one) for one in ENDING_SIGNALS if os.name == "posix"]
-    is_main = threading.current_thread() is threading.main_thread()
-    taken = [number for number in numbers if is_main and signal.getsignal(number) is signal.SIG_DFL]
-    for number in taken:
-        signal.signal(number, interrupt)
-    try:
-        yield received
-    finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _leave_closed_terminal() -> None:
-    """Discard further output to a closed terminal, where writing would raise an error."""
-    for descriptor in (1, 2):
-        try:
-            os.write(descriptor, b"")
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def leave_out(package: str) -> None:

@@ -99,3 +99,30 @@ def test_a_signal_ends_a_long_statement_in_one_line(database, number):
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (128 + number, "benchhouse query: interrupted\n")
+
+
+INTERRUPTED_IMPORT = """
+import signal, sys
+class CtrlC:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, CtrlC())
+from db.connection import confined
+try:
+    with confined():
+        print("not interrupted")
+except KeyboardInterrupt:
+    package, name = sys.argv[2:]
+    print("interrupted", hasattr(sys.modules[package], name))
+"""
+
+
+@pytest.mark.parametrize(
+    ("importing", "whole"), [("_duckdb", ("duckdb", "connect")), ("pandas._libs", ("pandas", "NaT"))]
+)
+def test_ctrl_c_waits_until_the_driver_has_imported_its_packages(importing, whole):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT, importing, *whole], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("interrupted True\n", "")

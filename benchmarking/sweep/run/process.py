@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import Any
 
 from benchmarking.core.child_process import module_command, start
-from benchmarking.core.command_line import ENDING_SIGNALS
 from benchmarking.core.errors import FormatError
 from benchmarking.core.profiles import CallProfile, ProfileSettings
 from benchmarking.core.records import (
@@ -36,6 +35,7 @@ from benchmarking.core.records import (
     dumps,
     from_json,
 )
+from benchmarking.core.signals import ENDING_SIGNALS
 from benchmarking.measure.bench import Live
 from benchmarking.measure.loadgen import ScenarioSettings
 from benchmarking.measure.settings import Settings

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.core.child_process import environment, module_command
-from benchmarking.core.command_line import ENDING_SIGNALS
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, Interrupted, UsageError
+from benchmarking.core.signals import ENDING_SIGNALS
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import bound_command, spool
 from benchmarking.sweep.run.session import finish_run, finished_before

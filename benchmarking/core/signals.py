@@ -1,0 +1,83 @@
+"""Signals that end a command: how they interrupt it, and how long they wait during an import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from benchmarking.core.errors import Interrupted
+
+ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
+"""Signals that end a command like Ctrl-C: sent by `kill`, a service manager, or a closing terminal."""
+REPEAT_S = 2.0
+"""A service manager or terminal may send several signals to every process. Within this time only the first one counts,
+so that cleanup can finish. A later one interrupts the cleanup too."""
+
+
+@contextmanager
+def signals_interrupt() -> Iterator[list[int]]:
+    """Inside, the first signal that ends a command raises Interrupted in the main thread; yields the received signals.
+
+    Signals that are ignored (nohup) or handled by a caller are left alone. Windows has none of these signals.
+    """
+    received: list[int] = []
+    last_s = -REPEAT_S
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal last_s
+        is_repeated = time.monotonic() - last_s < REPEAT_S
+        if is_repeated:
+            return
+        last_s = time.monotonic()
+        received.append(number)
+        _leave_closed_terminal()
+        raise Interrupted(number)
+
+    numbers = [getattr(signal, one) for one in ENDING_SIGNALS if os.name == "posix"]
+    taken = [number for number in numbers if _is_main() and signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, interrupt)
+    try:
+        yield received
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def signals_deferred() -> Iterator[None]:
+    """Inside, signals that Python handles wait until the end.
+
+    For compiled packages that import others: they take KeyboardInterrupt for a package that is missing.
+    """
+    received: list[tuple[int, FrameType | None]] = []
+    numbers = [getattr(signal, one, None) for one in ("SIGINT", *ENDING_SIGNALS) if _is_main()]
+    handlers = {number: signal.getsignal(number) for number in numbers if number is not None}
+    taken = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in taken:
+        signal.signal(number, lambda number, frame: received.append((number, frame)))
+    try:
+        yield
+    finally:
+        for number, handler in taken.items():
+            signal.signal(number, handler)
+        for number, frame in received[:1]:
+            taken[number](number, frame)
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _leave_closed_terminal() -> None:
+    """Discard further output to a closed terminal, where writing would raise an error."""
+    for descriptor in (1, 2):
+        try:
+            os.write(descriptor, b"")
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
