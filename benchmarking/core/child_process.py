@@ -11,6 +11,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -102,6 +104,8 @@ class Finished:
     stdout: str
     stderr: str
     """Empty when it went to this process's stderr."""
+    is_too_long: bool = False
+    """Whether it was killed because it wrote more than the caller accepts; the output is cut."""
 
     @property
     def last_line(self) -> str:
@@ -201,6 +205,39 @@ def hand_over(
                 if not is_terminal or isinstance(stop, Interrupted):
                     process.kill()
                     raise
+
+
+def run_module_within(module: str, *arguments: str, limit_s: float, max_bytes: int) -> Finished:
+    """Run one of our modules, and kill it at the time limit, or when it has written more than `max_bytes` to its stdout
+    or stderr."""
+    outputs = {"stdout": b"", "stderr": b""}
+    deadline_s = time.monotonic() + limit_s
+    with start(module_command(module, *arguments)) as process:
+
+        def read(name: str, pipe: IO[bytes]) -> None:
+            with pipe:
+                outputs[name] = pipe.read(max_bytes + 1)
+            if len(outputs[name]) > max_bytes:
+                process.kill()
+
+        # Each thread owns its end of a pipe, which a grandchild may keep open after the child has been killed.
+        pipes = {name: os.fdopen(os.dup(getattr(process, name).fileno()), "rb") for name in outputs}
+        readers = [threading.Thread(target=read, args=each, daemon=True) for each in pipes.items()]
+        try:
+            for reader in readers:
+                reader.start()
+            for reader in readers:
+                reader.join(max(0.0, deadline_s - time.monotonic()))
+            process.wait(max(0.0, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return Finished(exit_code=None, stdout="", stderr="")
+        except BaseException:
+            process.kill()
+            raise
+    texts = {name: _text(output[:max_bytes]) for name, output in outputs.items()}
+    is_too_long = any(len(output) > max_bytes for output in outputs.values())
+    return Finished(exit_code=process.returncode, is_too_long=is_too_long, **texts)
 
 
 def _limit_memory(pid: int, memory_bytes: int) -> None:

@@ -6,16 +6,17 @@ returns the JSON that the command prints.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.child_process import Finished, run_module
+from benchmarking.core.child_process import Finished, run_module_within
 from benchmarking.core.command_line import Parser, positive_seconds, run_command
 from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
@@ -23,7 +24,10 @@ from benchmarking.core.metrics import DEFAULT_METRIC
 from db.commands.arguments import add_database, command_parser
 
 if TYPE_CHECKING:
+    from anyio import AsyncFile
     from mcp.server.mcpserver import MCPServer
+    from mcp.shared.message import SessionMessage
+    from mcp.types import JSONRPCError
 
 NAME = "benchhouse mcp"
 EXAMPLES = """
@@ -47,8 +51,8 @@ SELECT model_id, architecture_type, device_type, device_name, device, runtime, p
 FROM all_results GROUP BY ALL
 ORDER BY newest_at DESC, model_id, device, runtime, precision LIMIT 500
 """
-MAX_LETTERS = 400_000
-"""Maximum characters of an answer; more would fill an assistant's context."""
+MAX_BYTES = 400_000
+"""Maximum size of an answer; more would fill an assistant's context."""
 DEFAULT_TIMEOUT_S = 60.0
 GRACE_S = 5.0
 """Extra time for a query to stop by itself at the time limit, before its process is killed."""
@@ -86,18 +90,20 @@ def _parser() -> Parser:
 
 def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[Any]:
     """The server with its tools, not running yet."""
-    from mcp.server.mcpserver import MCPServer
     from mcp.types import ToolAnnotations
 
     from benchmarking import __version__
 
-    made = MCPServer[Any]("benchhouse", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
+    made = _answering_faulty_requests()(
+        "benchhouse", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
+    )
     reading = made.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
     where = (f"--db-path={database}", f"--lock-timeout={lock_timeout_s}")
 
     def answer(command: str, *words: str, also: int = EXIT_OK) -> dict[str, Any]:
         """The answer of a command; `also` is a further exit code that counts as an answer."""
-        done = run_module(f"db.commands.{command}", *where, *words, limit_s=timeout_s + GRACE_S)
+        module, limit_s = f"db.commands.{command}", timeout_s + GRACE_S
+        done = run_module_within(module, *where, *words, limit_s=limit_s, max_bytes=MAX_BYTES)
         return _answer(done, (EXIT_OK, also), timeout_s)
 
     @reading
@@ -153,16 +159,74 @@ def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[
     return made
 
 
+def _answering_faulty_requests() -> type[MCPServer[Any]]:
+    """The server's class. The SDK drops a message that it cannot parse, such as one with half of a surrogate pair, and
+    its sender would wait forever."""
+    from mcp.server.mcpserver import MCPServer
+    from mcp.server.stdio import stdio_server
+
+    class Server(MCPServer[Any]):
+        async def run_stdio_async(self) -> None:
+            requests = _Requests()
+            async with stdio_server(stdin=cast("AsyncFile[str]", requests)) as (reading, writing):
+                requests.refuse = writing.send
+                served = self._lowlevel_server
+                await served.run(reading, writing, served.create_initialization_options())
+
+    return Server
+
+
+class _Requests:
+    """The lines of stdin that are messages; the others are refused."""
+
+    refuse: Callable[[SessionMessage], Awaitable[None]]
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        import anyio
+        from mcp.shared.message import SessionMessage
+
+        async for line in anyio.wrap_file(io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="replace")):
+            error = _fault(line)
+            if error is None:
+                yield line
+            else:
+                await self.refuse(SessionMessage(error))
+
+
+def _fault(line: str) -> JSONRPCError | None:
+    """The reply to a line that is not a message of the protocol."""
+    from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+    from pydantic import ValidationError
+
+    try:
+        jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError as error:
+        why = error.errors()[0]["msg"]
+    else:
+        return None
+    try:
+        message = json.loads(line)
+    except ValueError:
+        message = None
+    number = message.get("id") if isinstance(message, dict) else None
+    is_id = isinstance(number, int | str) and not isinstance(number, bool)
+    return JSONRPCError(
+        jsonrpc="2.0",
+        id=number if is_id else None,
+        error=ErrorData(code=PARSE_ERROR if message is None else INVALID_REQUEST, message=f"invalid request: {why}"),
+    )
+
+
 def _answer(done: Finished, answered: Sequence[int], timeout_s: float) -> dict[str, Any]:
     """The JSON that a command printed, with its notes. Raises ToolError, which the assistant sees, with its error."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     if done.exit_code is None:
         raise ToolError(f"no answer within {timeout_s:g} s: narrow the request, or raise --timeout of benchhouse mcp")
+    if done.is_too_long:
+        raise ToolError(f"the answer has more than {MAX_BYTES} bytes, the limit: narrow the request")
     if done.exit_code not in answered or not done.stdout.strip():
         raise ToolError(done.stderr.strip() or f"exit code {done.exit_code}")
-    if len(done.stdout) > MAX_LETTERS:
-        raise ToolError(f"the answer has {len(done.stdout)} characters, the limit is {MAX_LETTERS}: narrow the request")
     return {"answer": json.loads(done.stdout), "notes": done.stderr.strip().splitlines()}
 
 

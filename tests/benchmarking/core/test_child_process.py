@@ -95,6 +95,19 @@ def test_without_the_helper_such_a_file_would_run(hostile_folder):
     assert (hostile_folder / "mark").exists()
 
 
+@pytest.mark.parametrize(("max_bytes", "is_too_long"), [(10, True), (10_000, False)])
+def test_a_child_that_writes_too_much_is_killed(max_bytes, is_too_long):
+    done = child_process.run_module_within("this", limit_s=60.0, max_bytes=max_bytes)
+    assert done.is_too_long is is_too_long
+    assert done.stdout.startswith("The Zen of"[:max_bytes])
+    assert (len(done.stdout) == max_bytes) is is_too_long
+
+
+def test_a_child_that_writes_nothing_is_killed_at_its_time_limit():
+    done = child_process.run_module_within("http.server", "0", "--bind", "127.0.0.1", limit_s=0.5, max_bytes=1000)
+    assert (done.exit_code, done.is_too_long) == (None, False)
+
+
 def test_a_whole_run_imports_nothing_from_the_working_folder(hostile_folder):
     grid = ("--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1", "--sequence-lengths", "32")
     where = ("--save", "--db-path", "own.duckdb")

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from benchmarking.core.child_process import module_command
+from benchmarking.core.child_process import module_command, run_program
 from benchmarking.core.errors import EXIT_USAGE
 from db.commands import mcp as command
 from db.commands.query import main as query_main
@@ -35,7 +35,7 @@ CALLS = {
     "writing": ("query", {"sql": "DELETE FROM benchmark_runs"}),
     "file": ("query", {"sql": "SELECT * FROM read_text('/etc/hostname')"}),
     "flag": ("query", {"sql": "--file=/etc/hostname"}),
-    "large": ("query", {"sql": "SELECT repeat('x', 500000) AS x"}),
+    "large": ("query", {"sql": "SELECT repeat('x', 1000) AS x FROM range(1000000)"}),
     "compare": ("compare", {"before": "runtime=eager", "after": "runtime=onnxruntime"}),
     "unknown": ("compare", {"before": "nosuch=1", "after": "latest"}),
     "history": ("history", {"selection": "model=gpt2"}),
@@ -104,7 +104,7 @@ def test_a_recommendation_that_nothing_meets_is_an_answer(answers):
         ("writing", "DELETE is not read-only"),
         ("file", "Cannot access file"),
         ("flag", "expected a statement"),
-        ("large", "the limit is 400000: narrow the request"),
+        ("large", "more than 400000 bytes, the limit: narrow the request"),
         ("unknown", "nosuch"),
     ],
 )
@@ -113,6 +113,30 @@ def test_faulty_questions_have_the_commands_error(answers, question, words):
     assert is_error
     assert words in text
     assert "Traceback" not in text
+
+
+INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+
+
+def test_messages_that_are_not_of_the_protocol_get_an_error(asked_database):
+    """Half of a surrogate pair, which JSON can spell but no text can contain; and a line that is not JSON."""
+    query = {"name": "query", "arguments": {"sql": "SELECT '\ud800'"}}
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}),
+        json.dumps({"jsonrpc": "2.0", "id": "half", "method": "tools/call", "params": query}),
+        "no JSON",
+        json.dumps({"jsonrpc": "2.0", "id": 3, "method": "ping"}),
+    ]
+    done = run_program(
+        module_command("db.commands.mcp", "--db-path", str(asked_database)),
+        question="\n".join(lines) + "\n",
+        limit_s=60,
+    )
+    answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}
+    assert set(answers) == {1, "half", None, 3}
+    assert answers["half"]["error"]["message"].startswith("invalid request: Invalid JSON")
+    assert answers[None]["error"]["code"] == -32700
+    assert "result" in answers[3]
 
 
 def test_an_endless_question_ends_at_the_time_limit(asked_database):
