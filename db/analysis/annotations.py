@@ -34,11 +34,11 @@ INSERT INTO annotations BY NAME SELECT
     $created_at AS created_at
 WHERE $annotation_id NOT IN (SELECT annotation_id FROM annotations)
 """
-LISTED = """
+LIST = """
 SELECT annotation_id, target_kind, target_id, author, note, created_at FROM annotations
 WHERE $ids IS NULL OR list_contains($ids, target_id) ORDER BY created_at, annotation_id
 """
-OWN = "SELECT annotation_id FROM annotations WHERE starts_with(annotation_id, $id) LIMIT 2"
+FIND_ANNOTATION = "SELECT annotation_id FROM annotations WHERE starts_with(annotation_id, $id) LIMIT 2"
 DELETE = "DELETE FROM annotations WHERE annotation_id = $id"
 
 
@@ -65,7 +65,7 @@ def annotate(warehouse: Warehouse, target: str, note: str, author: str | None = 
     if not text or len(text) > MAX_LENGTH:
         raise UsageError(f"expected a note of 1 to {MAX_LENGTH} characters: got {len(text)}")
     kind, target_id = _target(warehouse, target)
-    made = Annotation(
+    annotation = Annotation(
         annotation_id=uuid7(),
         target_kind=kind,
         target_id=target_id,
@@ -73,39 +73,39 @@ def annotate(warehouse: Warehouse, target: str, note: str, author: str | None = 
         note=text,
         created_at=datetime.now(UTC).replace(tzinfo=None),
     )
-    row = {name: getattr(made, name) for name in ("annotation_id", "target_id", "author", "note", "created_at")}
+    row = {name: getattr(annotation, name) for name in ("annotation_id", "target_id", "author", "note", "created_at")}
     warehouse.change(lambda connection: connection.execute(INSERT, {**row, "kind": kind}))
-    return made
+    return annotation
 
 
-def list_annotations(warehouse: Warehouse, about: Collection[str] | None = None) -> tuple[Annotation, ...]:
+def list_annotations(warehouse: Warehouse, target_ids: Collection[str] | None = None) -> tuple[Annotation, ...]:
     """The notes about these ids, or all of them, oldest first."""
-    rows = warehouse.query(LISTED, {"ids": None if about is None else list(about)}).dicts()
+    rows = warehouse.query(LIST, {"ids": None if target_ids is None else list(target_ids)}).dicts()
     return tuple(Annotation(**row) for row in rows)
 
 
 def remove_annotation(warehouse: Warehouse, annotation_id: str) -> str:
     """Delete a note by its id or a unique prefix; returns its id. Raises UsageError."""
     _check_prefix(annotation_id)
-    found = [row["annotation_id"] for row in warehouse.query(OWN, {"id": annotation_id}).dicts()]
-    if len(found) != 1:
+    ids = [row["annotation_id"] for row in warehouse.query(FIND_ANNOTATION, {"id": annotation_id}).dicts()]
+    if len(ids) != 1:
         raise UsageError(
-            f"{'several notes have' if found else 'no note has'} an id that begins with {annotation_id!r}: "
+            f"{'several notes have' if ids else 'no note has'} an id that begins with {annotation_id!r}: "
             "see benchhouse annotate list"
         )
-    warehouse.change(lambda connection: connection.execute(DELETE, {"id": found[0]}))
-    return str(found[0])
+    warehouse.change(lambda connection: connection.execute(DELETE, {"id": ids[0]}))
+    return str(ids[0])
 
 
 def _target(warehouse: Warehouse, text: str) -> tuple[Kind, str]:
     _check_prefix(text)
-    found = [(row["kind"], row["id"]) for row in warehouse.query(FIND, {"id": text}).dicts()]
-    if not found:
+    matches = [(row["kind"], row["id"]) for row in warehouse.query(FIND, {"id": text}).dicts()]
+    if not matches:
         raise UsageError(f"no run, result, series, machine or alert has an id that begins with {text!r}")
-    if len(found) > 1 and found[0][1] != text:
-        named = ", ".join(f"{kind} {name}" for kind, name in found)
-        raise UsageError(f"several ids begin with {text!r} ({named}): give a longer prefix")
-    return found[0]
+    if len(matches) > 1 and matches[0][1] != text:
+        names = ", ".join(f"{kind} {name}" for kind, name in matches)
+        raise UsageError(f"several ids begin with {text!r} ({names}): give a longer prefix")
+    return matches[0]
 
 
 def _check_prefix(text: str) -> None:

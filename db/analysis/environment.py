@@ -64,12 +64,12 @@ class CommonShift:
         )
 
 
-def moved_together(shifts: Iterable[Shift]) -> CommonShift | None:
+def common_shift(shifts: Iterable[Shift]) -> CommonShift | None:
     """The common change of the series of one machine and session, by the rules above. None if there is none, or if
     there are no findings to explain."""
-    known = tuple(shifts)
-    findings = [shift for shift in known if shift.is_finding]
-    ratios = _by_group(known)
+    all_shifts = tuple(shifts)
+    findings = [shift for shift in all_shifts if shift.is_finding]
+    ratios = _by_group(all_shifts)
     if len(ratios) < MIN_GROUPS or not findings:
         return None
     middle = median(ratios)

@@ -133,11 +133,11 @@ def _findings(
 ) -> tuple[tuple[Finding, ...], tuple[FlaggedRun, ...]]:
     """The findings, and the runs that contain a regression."""
     from db.analysis.gate.candidates import Scope, candidates
-    from db.analysis.gate.findings import flagged_runs, found, with_commands
+    from db.analysis.gate.findings import flagged_runs, judge_candidates, with_commands
 
     scope = Scope(run=arguments.run, session=arguments.session)
     with open_to_read(arguments) as warehouse:
-        findings = found(candidates(warehouse, selection, scope, metrics))
+        findings = judge_candidates(candidates(warehouse, selection, scope, metrics))
         flagged = flagged_runs(warehouse, findings)
     return with_commands(findings, flagged, _command), flagged
 
@@ -160,7 +160,7 @@ def _no_findings(arguments: argparse.Namespace) -> int:
 
 
 def _write_empty_comment(path: Path) -> None:
-    from db.analysis.gate.github import github_note
+    from db.analysis.gate.text import github_note
 
     body = github_note("benchhouse check: not enough data: the warehouse has no results")
     if path == STDOUT:
@@ -221,8 +221,7 @@ def _print(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
 def _print_for_github(path: Path, findings: Sequence[Finding]) -> None:
     """Write the comment's body and the annotations. No line of the text may act as a workflow command."""
     from db.analysis.gate.gate import DEFAULTS
-    from db.analysis.gate.github import github_comment, without_commands, workflow_annotations
-    from db.analysis.gate.text import gate_text
+    from db.analysis.gate.text import gate_text, github_comment, without_commands, workflow_annotations
 
     body, lines = github_comment(findings, DEFAULTS), workflow_annotations(findings)
     if path == STDOUT:

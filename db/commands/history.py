@@ -69,9 +69,9 @@ def _run(argv: Sequence[str]) -> int:
         unfit = results_without_history(warehouse, selection, metric)
     _show(found, metric, arguments)
     if unfit:
-        from db.analysis.history.text import results_words
+        from db.analysis.history.text import excluded_results_text
 
-        note(f"{NAME}: series without a history: {results_words(unfit)}")
+        note(f"{NAME}: series without a history: {excluded_results_text(unfit)}")
     if not found:
         note(f"{NAME}: no series has {metric.column} in {arguments.selection or 'this database'}")
         return EXIT_NOT_ENOUGH_DATA

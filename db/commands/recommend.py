@@ -230,7 +230,7 @@ def _servers(arguments: argparse.Namespace, selection: Selection) -> int:
     if arguments.json:
         print_json(_servers_document(arguments.model, found, demand, currency))
     else:
-        from db.analysis.recommend.serving_text import servers_text
+        from db.analysis.recommend.text import servers_text
 
         texts = [servers_text(traffic, each, demand, currency, stdout_page()) for traffic, each in found.items()]
         print(f"{arguments.model}\n\n" + "\n\n".join(texts))

@@ -105,9 +105,11 @@ def _when(arguments: argparse.Namespace) -> str:
 def _json(one: Regression) -> dict[str, Any]:
     from dataclasses import asdict
 
-    fields = plain_values({name: value for name, value in asdict(one).items() if name not in ("metric", "together")})
-    together = None if one.together is None else {**asdict(one.together), "text": one.together.text}
-    return {"metric": one.metric.column, "unit": one.metric.unit, **fields, "together": together}
+    fields = plain_values(
+        {name: value for name, value in asdict(one).items() if name not in ("metric", "common_shift")}
+    )
+    shift = None if one.common_shift is None else {**asdict(one.common_shift), "text": one.common_shift.text}
+    return {"metric": one.metric.column, "unit": one.metric.unit, **fields, "together": shift}
 
 
 if __name__ == "__main__":

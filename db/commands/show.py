@@ -65,7 +65,7 @@ def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     (metric,) = chosen_metrics(arguments, [arguments.metric])
     selection = selection_in(arguments, arguments.selection)
-    from db.analysis.history.newest import newest_results
+    from db.analysis.history.histories import newest_results
 
     with open_to_read(arguments) as warehouse:
         rows, count = newest_results(warehouse, selection, metric, limit=arguments.limit)
@@ -111,7 +111,7 @@ def _text(rows: Sequence[Row], metric: Metric) -> str:
 
 
 def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
-    from db.analysis.history.newest import RATES, SUBJECTS
+    from db.analysis.history.histories import NEWEST_SUBJECTS, RATES
     from db.analysis.settings import SETTINGS
 
     now = datetime.now(UTC).replace(tzinfo=None)
@@ -122,7 +122,7 @@ def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
     return (
         *(
             key(heading=heading(name), text=partial(_subject, name=name), spare=2 * (name == "device_name"))
-            for name in SUBJECTS
+            for name in NEWEST_SUBJECTS
         ),
         key(heading=SETTINGS, text=lambda row: row[SETTINGS]),
         key(heading="point", text=_point),

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.metrics import METRICS
-from db.analysis.compare.reading import launch_values
+from db.analysis.compare.stored_results import launch_values
 from db.run_faults import faults
 from db.run_records import stored_runs
 from db.upkeep.merge import merge

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from benchmarking.ab import DEFAULT_ROUNDS, MAX_ROUNDS, planned_looks
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from db.analysis.compare.judging import MIN_CHANGE, Judgement, Pair, Session, judge
-from db.analysis.compare.session_scatter import session_scatter
+from db.analysis.compare.series_sessions import session_scatter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -221,7 +221,7 @@ def replay_history(
 
 
 def _session(launches: Sequence[float], place: int) -> Session:
-    return Session(value=median(launches), launches=tuple(launches), place=place)
+    return Session(value=median(launches), launches=tuple(launches), position=place)
 
 
 def _until_decided(rounds: Sequence[tuple[float, float]], looks: Sequence[int]) -> tuple[Judgement, int]:

@@ -6,21 +6,20 @@ launches of a round began before those of the next round), rounds are compared; 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
-from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from benchmarking.core.metrics import Metric
-from db.analysis.compare import judging, reading
+from db.analysis.compare import judging
 from db.analysis.compare.judging import Judgement, Pair, Session
 from db.analysis.compare.matching import Matched, Measured, Representative, allowed_across, differences, match
-from db.analysis.compare.session_scatter import SessionScatter, session_scatter
-from db.analysis.environment import Shift, moved_together
+from db.analysis.compare.series_sessions import SessionScatter, session_mean, session_scatter
+from db.analysis.compare.stored_results import Details, read_details, read_results
+from db.analysis.environment import Shift, common_shift
 from db.analysis.selection import Selection
 from db.analysis.settings import SETTINGS
 
@@ -110,8 +109,8 @@ def compare(
     warehouse: Warehouse, before: Selection, after: Selection, metric: Metric, across: Collection[str] = ()
 ) -> Comparison:
     """Compare the selections. Columns for which they name different values may differ, and those in `across`."""
-    earlier, later = reading.measured(warehouse, (before, after), metric)
-    matched = match(earlier, later, allowed_across({*across, *meant_to_differ(before, after)}))
+    earlier, later = read_results(warehouse, (before, after), metric)
+    matched = match(earlier, later, allowed_across({*across, *contrasted_columns(before, after)}))
     return _comparison(warehouse, matched, metric, before.text, after.text)
 
 
@@ -126,36 +125,48 @@ def compare_within(
 ) -> Comparison:
     """Compare each value of the column with the baseline, by default the first that was measured."""
     groups: dict[str, list[Measured]] = {}
-    (results,) = reading.measured(warehouse, (selection,), metric)
+    (results,) = read_results(warehouse, (selection,), metric)
     for result in sorted(results, key=lambda one: (one.started_at, one.run_id)):
-        groups.setdefault(str(result.about[column]), []).append(result)
-    base = next(iter(groups), "") if baseline is None else baseline
+        groups.setdefault(str(result.columns[column]), []).append(result)
+    baseline_value = next(iter(groups), "") if baseline is None else baseline
     may_differ = allowed_across({column, *across})
-    each = [match(groups.get(base, ()), group, may_differ) for value, group in groups.items() if value != base]
+    matches = [
+        match(groups.get(baseline_value, ()), group, may_differ)
+        for value, group in groups.items()
+        if value != baseline_value
+    ]
     matched = Matched(
-        pairs=tuple(pair for one in each for pair in one.pairs),
-        refused=tuple(pair for one in each for pair in one.refused),
-        only_after=tuple(single for one in each for single in one.only_after),
+        pairs=tuple(pair for one in matches for pair in one.pairs),
+        refused=tuple(pair for one in matches for pair in one.refused),
+        only_after=tuple(single for one in matches for single in one.only_after),
     )
-    others = ", ".join(value for value in groups if value != base)
-    return _comparison(warehouse, matched, metric, base, others)
+    others = ", ".join(value for value in groups if value != baseline_value)
+    return _comparison(warehouse, matched, metric, baseline_value, others)
 
 
-def meant_to_differ(before: Selection, after: Selection) -> frozenset[str]:
+def contrasted_columns(before: Selection, after: Selection) -> frozenset[str]:
     """The columns for which the selections name different values: batch=1 on both sides is no difference."""
-    one, other = ({word.strip() for word in each.text.partition("sql:")[0].split(",")} for each in (before, after))
-    named = [{name for word in words for name in Selection.parse(word).named} for words in (one - other, other - one)]
-    return frozenset(named[0] & named[1])
+    words_before, words_after = (
+        {word.strip() for word in selection.text.partition("sql:")[0].split(",")} for selection in (before, after)
+    )
+    columns = [
+        {name for word in words for name in Selection.parse(word).named}
+        for words in (words_before - words_after, words_after - words_before)
+    ]
+    return frozenset(columns[0] & columns[1])
 
 
 def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: str, after: str) -> Comparison:
     all_pairs = [*matched.pairs, *matched.refused]
     compared = {one.result_id: one for pair in matched.pairs for side in pair for one in side.comparable}
     overlapping = [_overlapping(*pair) for pair in matched.pairs]
-    at_once = {one.result_id: one for pairs in overlapping for both in pairs for one in both}
-    details = reading.details(warehouse, list(compared.values()), list(at_once.values()), metric)
-    pairs = [_pair(*pair, found, details) for pair, found in zip(matched.pairs, overlapping, strict=True)]
-    pairs += [Pair(why_not=_differing(differences(base.result.keys, one.result.keys))) for base, one in matched.refused]
+    simultaneous = {one.result_id: one for pairs in overlapping for both in pairs for one in both}
+    details = read_details(warehouse, list(compared.values()), list(simultaneous.values()), metric)
+    pairs = [_pair(*pair, overlap, details) for pair, overlap in zip(matched.pairs, overlapping, strict=True)]
+    pairs += [
+        Pair(why_not_comparable=_differing(differences(base.result.keys, one.result.keys)))
+        for base, one in matched.refused
+    ]
     judgements = judging.judge(pairs, metric)
     findings = [
         _finding(base, one, judgement, details) for (base, one), judgement in zip(all_pairs, judgements, strict=True)
@@ -166,12 +177,12 @@ def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: 
         metric=metric.column,
         title=metric.words,
         unit=metric.unit,
-        findings=tuple(sorted(findings, key=lambda one: _badness(one, metric), reverse=True)),
+        findings=tuple(sorted(findings, key=lambda one: _severity(one, metric), reverse=True)),
         only_before=tuple(map(_single, matched.only_before)),
         only_after=tuple(map(_single, matched.only_after)),
         counts=Counter(one.verdict for one in judgements),
         provenance=_provenance(matched.pairs),
-        moved_together=_moved_together(findings, metric),
+        moved_together=_common_shift(findings, metric),
     )
 
 
@@ -181,43 +192,41 @@ def _overlapping(before: Representative, after: Representative) -> list[tuple[Me
         (one, other)
         for one in before.comparable
         for other in after.comparable
-        if one.started_at <= other.finished_at
-        and other.started_at <= one.finished_at
-        and _are_of_one_machine(one, other)
+        if one.started_at <= other.finished_at and other.started_at <= one.finished_at and _on_one_machine(one, other)
     ]
 
 
-def _are_of_one_machine(one: Measured, other: Measured) -> bool:
+def _on_one_machine(one: Measured, other: Measured) -> bool:
     """Compares the host, which --anonymous omits, or the command that measured both."""
-    places = ((each.about["host"], each.ab, each.session_id) for each in (one, other))
-    return any(here and here == there for here, there in zip(*places, strict=True))
+    identities = ((result.columns["host"], result.ab, result.session_id) for result in (one, other))
+    return any(first and first == second for first, second in zip(*identities, strict=True))
 
 
 def _pair(
     before: Representative,
     after: Representative,
     overlapping: Sequence[tuple[Measured, Measured]],
-    details: reading.Details,
+    details: Details,
 ) -> Pair:
-    if (why_not := _why_not(before, after)) is not None:
-        return Pair(why_not=why_not)
-    each = [(one.ab, found) for one, other in overlapping if (found := _rounds(one, other, details))]
-    looks = Counter(ab for ab, _ in each if ab is not None)
+    if (reason := _why_not_comparable(before, after)) is not None:
+        return Pair(why_not_comparable=reason)
+    interleaved = [(one.ab, rounds) for one, other in overlapping if (rounds := _rounds(one, other, details))]
+    looks = Counter(ab for ab, _ in interleaved if ab is not None)
     sides = before.comparable, after.comparable
-    places = _places(sides, details)
-    sessions = [_sessions(side, places, details) for side in sides]
-    scatter = [_scatter(side, own, details) for side, own in zip(sides, sessions, strict=True)]
-    known = [one for one in scatter if one is not None]
+    positions = _session_positions(sides, details)
+    sessions = [_sessions(side, positions, details) for side in sides]
+    scatter = [_scatter(side, side_sessions, details) for side, side_sessions in zip(sides, sessions, strict=True)]
+    estimates = [one for one in scatter if one is not None]
     return Pair(
         before=sessions[0],
         after=sessions[1],
-        rounds=tuple(one for _, found in each for one in found),
+        rounds=tuple(one for _, rounds in interleaved for one in rounds),
         looks=max(looks.values(), default=1),
-        scatter=(known[0], known[1]) if len(known) == 2 else None,
+        scatter=(estimates[0], estimates[1]) if len(estimates) == 2 else None,
     )
 
 
-def _rounds(before: Measured, after: Measured, details: reading.Details) -> list[tuple[float, float]]:
+def _rounds(before: Measured, after: Measured, details: Details) -> list[tuple[float, float]]:
     """Both values of each round; empty if the launches did not alternate."""
     values = [details.values.get(one.result_id, {}) for one in (before, after)]
     starts = [details.starts.get(one.result_id, {}) for one in (before, after)]
@@ -229,47 +238,40 @@ def _rounds(before: Measured, after: Measured, details: reading.Details) -> list
     return [(values[0][number], values[1][number]) for number in in_order]
 
 
-def _places(sides: Iterable[Sequence[Measured]], details: reading.Details) -> dict[str, int]:
+def _session_positions(sides: Iterable[Sequence[Measured]], details: Details) -> dict[str, int]:
     """session_id -> its index in the time line of all sessions of both sides' series."""
     results = [one for side in sides for one in side]
     times: dict[str, datetime] = {}
     for series_id in {one.series_id for one in results}:
-        times |= {one.session_id: one.time for one in details.others.get(series_id, ())}
+        times |= {one.session_id: one.time for one in details.other_sessions.get(series_id, ())}
     for one in results:
         times[one.session_id] = max(one.history_time, times.get(one.session_id, one.history_time))
     in_order = sorted(times, key=lambda session_id: (times[session_id], session_id))
-    return {session_id: place for place, session_id in enumerate(in_order)}
+    return {session_id: position for position, session_id in enumerate(in_order)}
 
 
-def _sessions(side: Sequence[Measured], places: Mapping[str, int], details: reading.Details) -> tuple[Session, ...]:
+def _sessions(side: Sequence[Measured], positions: Mapping[str, int], details: Details) -> tuple[Session, ...]:
     """The side's sessions, oldest first."""
     groups: dict[str, list[Measured]] = {}
     for one in side:
         groups.setdefault(one.session_id, []).append(one)
     return tuple(
         Session(
-            value=_mean([one.value for one in own if one.value is not None and one.value > 0]),
-            launches=tuple(value for one in own for value in details.values.get(one.result_id, {}).values()),
-            place=places[session_id],
+            value=session_mean([one.value for one in members if one.value is not None and one.value > 0]),
+            launches=tuple(value for one in members for value in details.values.get(one.result_id, {}).values()),
+            position=positions[session_id],
         )
-        for session_id, own in sorted(groups.items(), key=lambda item: places[item[0]])
+        for session_id, members in sorted(groups.items(), key=lambda item: positions[item[0]])
     )
 
 
-def _mean(values: Sequence[float]) -> float:
-    """The geometric mean, 0 if empty. Most sessions measured a point once, so one value has a fast path."""
-    if not values:
-        return 0.0
-    return math.exp(math.log(values[0])) if len(values) == 1 else geometric_mean(values)
-
-
-def _scatter(side: Sequence[Measured], sessions: Sequence[Session], details: reading.Details) -> SessionScatter | None:
+def _scatter(side: Sequence[Measured], sessions: Sequence[Session], details: Details) -> SessionScatter | None:
     """The variation between sessions of the side's series: of the sessions not compared, and of the side's own."""
-    others = details.others.get(side[0].series_id, ())
-    return session_scatter([[one.value for one in others], [one.value for one in sessions]])
+    other_sessions = details.other_sessions.get(side[0].series_id, ())
+    return session_scatter([[one.value for one in other_sessions], [one.value for one in sessions]])
 
 
-def _why_not(before: Representative, after: Representative) -> str | None:
+def _why_not_comparable(before: Representative, after: Representative) -> str | None:
     """Why two sides are not comparable, or None."""
     if {one.result_id for one in before.comparable} & {one.result_id for one in after.comparable}:
         return SAME_RESULT
@@ -286,11 +288,11 @@ def _text(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _finding(before: Representative, after: Representative, judgement: Judgement, details: reading.Details) -> Finding:
+def _finding(before: Representative, after: Representative, judgement: Judgement, details: Details) -> Finding:
     one, other = before.result, after.result
     return Finding(
         point=other.point if one.point == other.point else f"{one.point} / {other.point}",
-        subject={name: (one.about[name], other.about[name]) for name in SUBJECT},
+        subject={name: (one.columns[name], other.columns[name]) for name in SUBJECT},
         differs=differences(one.keys, other.keys),
         is_simulated=bool(one.keys["simulated"] or other.keys["simulated"]),
         before=_side(before, details),
@@ -299,7 +301,7 @@ def _finding(before: Representative, after: Representative, judgement: Judgement
     )
 
 
-def _side(representative: Representative, details: reading.Details) -> Side:
+def _side(representative: Representative, details: Details) -> Side:
     result = representative.result
     return Side(
         result_id=result.result_id,
@@ -315,11 +317,11 @@ def _side(representative: Representative, details: reading.Details) -> Side:
 
 def _single(representative: Representative) -> Single:
     result = representative.result
-    subject = {name: result.about[name] for name in SUBJECT}
+    subject = {name: result.columns[name] for name in SUBJECT}
     return Single(point=result.point, subject=subject, result_id=result.result_id)
 
 
-def _badness(finding: Finding, metric: Metric) -> tuple[int, float]:
+def _severity(finding: Finding, metric: Metric) -> tuple[int, float]:
     """A sort key: changes for the worse, then other compared results, then results that are not comparable."""
     judgement = finding.judgement
     if judgement.change is None:
@@ -330,15 +332,19 @@ def _badness(finding: Finding, metric: Metric) -> tuple[int, float]:
 
 def _provenance(pairs: Sequence[tuple[Representative, Representative]]) -> Mapping[str, tuple[object, object]]:
     """The differences of code, host and versions that all pairs share."""
-    each = [differences(_surroundings(before.result), _surroundings(after.result)) for before, after in pairs]
-    return {name: both for name, both in each[0].items() if all(one.get(name) == both for one in each)} if each else {}
+    per_pair = [differences(_environment(before.result), _environment(after.result)) for before, after in pairs]
+    return (
+        {name: both for name, both in per_pair[0].items() if all(differs.get(name) == both for differs in per_pair)}
+        if per_pair
+        else {}
+    )
 
 
-def _surroundings(result: Measured) -> dict[str, str | None]:
-    return {**{name: result.about[name] for name in PROVENANCE}, **result.versions}
+def _environment(result: Measured) -> dict[str, str | None]:
+    return {**{name: result.columns[name] for name in PROVENANCE}, **result.versions}
 
 
-def _moved_together(findings: Sequence[Finding], metric: Metric) -> str | None:
+def _common_shift(findings: Sequence[Finding], metric: Metric) -> str | None:
     """Description of the common change; None without one.
 
     Only for sides that differ in no key and were not interleaved: interleaving cancels the state of the machine.
@@ -346,7 +352,7 @@ def _moved_together(findings: Sequence[Finding], metric: Metric) -> str | None:
     judged = [(one, one.judgement.change) for one in findings if one.judgement.change is not None]
     if any(one.differs or one.judgement.scope == "in turns" for one, _ in judged):
         return None
-    together = moved_together(
+    shift = common_shift(
         Shift(
             group=" ".join(str(one.subject[name]) for name in ("model_id", "runtime", "precision")),
             ratio=1 + change if metric.better == "lower" else 1 / (1 + change),
@@ -354,4 +360,4 @@ def _moved_together(findings: Sequence[Finding], metric: Metric) -> str | None:
         )
         for one, change in judged
     )
-    return None if together is None else together.text
+    return None if shift is None else shift.text

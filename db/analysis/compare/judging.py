@@ -34,7 +34,7 @@ from typing import Literal
 
 from benchmarking.core.metrics import Metric
 from benchmarking.core.student_t import cumulative, quantile
-from db.analysis.compare.session_scatter import MIN_SESSIONS, SessionScatter
+from db.analysis.compare.series_sessions import MIN_SESSIONS, SessionScatter
 
 MAX_Q = 0.004
 """Keeps the false positive rate of equal sides at 0.6 %, even with several looks and non-normal noise."""
@@ -48,7 +48,7 @@ MIN_LAUNCHES = 3
 """Minimum launches of a session, so that one disturbed launch cannot become the session's value."""
 SMALL = f"the change is significant, but may be smaller than {MIN_CHANGE:.0%}"
 WIDE = f"the interval is too wide to tell a change of {MIN_CHANGE:.0%} from none"
-DECIDES = "`benchhouse ab` decides"
+AB_HINT = "`benchhouse ab` decides"
 Word = Literal[
     "faster", "slower", "better", "worse", "more", "less", "equivalent", "inconclusive", "not judged", "not comparable"
 ]
@@ -65,7 +65,7 @@ class Session:
     """Value of the result, in the metric's unit."""
     launches: tuple[float, ...]
     """Value of each launch."""
-    place: int = 0
+    position: int = 0
     """Index in the time line of all sessions of both sides' series."""
 
 
@@ -75,7 +75,7 @@ class Pair:
 
     before: tuple[Session, ...] = ()
     after: tuple[Session, ...] = ()
-    why_not: str | None = None
+    why_not_comparable: str | None = None
     """Why they are not comparable; None if they are."""
     rounds: tuple[tuple[float, float], ...] = ()
     """Values of the launches of each round, if the sides were interleaved."""
@@ -123,11 +123,12 @@ class _Estimate:
 
 def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:
     """Judge all pairs as one comparison, with the false discovery rate controlled over all of them."""
-    compared = [_compared(pair) for pair in pairs]
-    found = [one.p_value for one in compared if one.p_value is not None]
-    q_values = iter(false_discovery_rates(found))
+    judgements = [_judgement(pair) for pair in pairs]
+    p_values = [one.p_value for one in judgements if one.p_value is not None]
+    q_values = iter(false_discovery_rates(p_values))
     return tuple(
-        one if one.p_value is None else _with_verdict(replace(one, q_value=next(q_values)), metric) for one in compared
+        one if one.p_value is None else _with_verdict(replace(one, q_value=next(q_values)), metric)
+        for one in judgements
     )
 
 
@@ -140,13 +141,13 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
     q_values = [0.0] * len(p_values)
     least = 1.0
     for rank in range(len(order), 0, -1):
-        place = order[rank - 1]
-        least = min(least, p_values[place] * len(order) / rank)
-        q_values[place] = least
+        index = order[rank - 1]
+        least = min(least, p_values[index] * len(order) / rank)
+        q_values[index] = least
     return q_values
 
 
-def word(change: float, metric: Metric) -> Word:
+def change_word(change: float, metric: Metric) -> Word:
     """The word for a change of the metric."""
     if metric.unit in WORDS:
         rise, fall = WORDS[metric.unit]
@@ -156,10 +157,10 @@ def word(change: float, metric: Metric) -> Word:
     return "slower" if metric.is_worse(change) else "faster"
 
 
-def _compared(pair: Pair) -> Judgement:
+def _judgement(pair: Pair) -> Judgement:
     """The change and, if it can be judged, its interval; without the final verdict."""
-    if pair.why_not is not None:
-        return Judgement(verdict="not comparable", reason=pair.why_not)
+    if pair.why_not_comparable is not None:
+        return Judgement(verdict="not comparable", reason=pair.why_not_comparable)
     sides = ([one for one, _ in pair.rounds], [other for _, other in pair.rounds])
     is_in_turns = len(pair.rounds) >= MIN_ROUNDS
     if not is_in_turns:
@@ -168,15 +169,15 @@ def _compared(pair: Pair) -> Judgement:
         return Judgement(verdict="not comparable", reason="a value is not positive, so there is no ratio")
     before, after = ([math.log(value) for value in side] for side in sides)
     change = math.expm1(fmean(after) - fmean(before))
-    plain = Judgement(
+    unjudged = Judgement(
         verdict="inconclusive", before=math.exp(fmean(before)), after=math.exp(fmean(after)), change=change
     )
     if is_in_turns:
-        return _with_interval(plain, _of_rounds(before, after, pair.looks), "in turns")
-    if (why_not := _why_not_judged(pair)) is not None or pair.scatter is None:
-        described = f"differs by {change:+.1%} between these sessions: {why_not}; {DECIDES}"
-        return replace(plain, verdict="not judged", reason=described)
-    return _with_interval(plain, _of_sessions(pair, before, after, pair.scatter), "between sessions")
+        return _with_interval(unjudged, _round_estimate(before, after, pair.looks), "in turns")
+    if (obstacle := _why_not_judged(pair)) is not None or pair.scatter is None:
+        reason = f"differs by {change:+.1%} between these sessions: {obstacle}; {AB_HINT}"
+        return replace(unjudged, verdict="not judged", reason=reason)
+    return _with_interval(unjudged, _session_estimate(pair, before, after, pair.scatter), "between sessions")
 
 
 def _why_not_judged(pair: Pair) -> str | None:
@@ -189,31 +190,33 @@ def _why_not_judged(pair: Pair) -> str | None:
     return None
 
 
-def _of_rounds(before: Sequence[float], after: Sequence[float], looks: int) -> _Estimate:
+def _round_estimate(before: Sequence[float], after: Sequence[float], looks: int) -> _Estimate:
     differences = [b - a for a, b in zip(before, after, strict=True)]
     count = len(differences)
     return _Estimate(fmean(differences), math.sqrt(_variance(differences) / count), count - 1.0, looks)
 
 
-def _of_sessions(
+def _session_estimate(
     pair: Pair, before: Sequence[float], after: Sequence[float], scatter: tuple[SessionScatter, SessionScatter]
 ) -> _Estimate:
     """The Welch-Satterthwaite combination of the terms, each with its own degrees of freedom."""
     terms: list[tuple[float, float]] = []
-    usual: dict[SessionScatter, float] = {}
-    for side, own in zip((pair.before, pair.after), scatter, strict=True):
+    shared_terms: dict[SessionScatter, float] = {}
+    for side, series_scatter in zip((pair.before, pair.after), scatter, strict=True):
         for session in side:
             variance, degrees = _launch_variance(session)
-            if variance > own.variance:
+            if variance > series_scatter.variance:
                 terms.append((variance / len(side) ** 2, degrees))
             else:
-                usual[own] = usual.get(own, 0.0) + own.variance / len(side) ** 2
-    walk = max(scatter, key=lambda own: own.walk)
-    usual[walk] = usual.get(walk, 0.0) + walk.walk * _distance(pair)
+                shared_terms[series_scatter] = (
+                    shared_terms.get(series_scatter, 0.0) + series_scatter.variance / len(side) ** 2
+                )
+    walk = max(scatter, key=lambda one: one.walk)
+    shared_terms[walk] = shared_terms.get(walk, 0.0) + walk.walk * _distance(pair)
     # All that comes from one estimate is one term: its error does not average out over the sessions.
-    terms += [(term, own.degrees) for own, term in usual.items()]
+    terms += [(term, series_scatter.degrees) for series_scatter, term in shared_terms.items()]
     squared = math.fsum(term for term, _ in terms)
-    degrees = squared**2 / sum(term**2 / own for term, own in terms) if squared > 0 else 1.0
+    degrees = squared**2 / sum(term**2 / series_scatter for term, series_scatter in terms) if squared > 0 else 1.0
     return _Estimate(fmean(after) - fmean(before), math.sqrt(squared), degrees)
 
 
@@ -226,30 +229,32 @@ def _launch_variance(session: Session) -> tuple[float, float]:
 def _distance(pair: Pair) -> float:
     """Variance of the difference between two averages of a random walk, relative to one step: the integral of the
     squared running sum of the weights, 1/m for each session of one side and -1/m for the other. Neighbours have 1."""
-    weights = [(one.place, -1 / len(pair.before)) for one in pair.before]
-    weights += [(one.place, 1 / len(pair.after)) for one in pair.after]
+    weights = [(session.position, -1 / len(pair.before)) for session in pair.before]
+    weights += [(session.position, 1 / len(pair.after)) for session in pair.after]
     weights.sort()
-    total, running, last = 0.0, 0.0, weights[0][0]
-    for place, weight in weights:
-        total += running**2 * (place - last)
-        running, last = running + weight, place
+    total, running, previous = 0.0, 0.0, weights[0][0]
+    for position, weight in weights:
+        total += running**2 * (position - previous)
+        running, previous = running + weight, position
     return total
 
 
-def _with_interval(one: Judgement, found: _Estimate, scope: Scope) -> Judgement:
+def _with_interval(judgement: Judgement, estimate: _Estimate, scope: Scope) -> Judgement:
     """The judgement with its interval and p. Without any variation the change is exact."""
-    halved = 2 ** (found.looks - 1)
-    if found.error == 0:
-        p_value = 1.0 if found.difference == 0 else 0.0
-        return replace(one, low=one.change, high=one.change, detectable=MIN_CHANGE, p_value=p_value, scope=scope)
-    half = quantile(1 - (1 - CONFIDENCE) / 2 / halved, found.degrees) * found.error
-    reach = quantile(1 - MAX_Q / 2 / halved, found.degrees) + quantile(POWER, found.degrees)
+    halved = 2 ** (estimate.looks - 1)
+    if estimate.error == 0:
+        p_value = 1.0 if estimate.difference == 0 else 0.0
+        return replace(
+            judgement, low=judgement.change, high=judgement.change, detectable=MIN_CHANGE, p_value=p_value, scope=scope
+        )
+    half = quantile(1 - (1 - CONFIDENCE) / 2 / halved, estimate.degrees) * estimate.error
+    reach = quantile(1 - MAX_Q / 2 / halved, estimate.degrees) + quantile(POWER, estimate.degrees)
     return replace(
-        one,
-        low=math.expm1(found.difference - half),
-        high=math.expm1(found.difference + half),
-        detectable=max(MIN_CHANGE, math.expm1(reach * found.error)),
-        p_value=min(1.0, 2 * halved * cumulative(-abs(found.difference) / found.error, found.degrees)),
+        judgement,
+        low=math.expm1(estimate.difference - half),
+        high=math.expm1(estimate.difference + half),
+        detectable=max(MIN_CHANGE, math.expm1(reach * estimate.error)),
+        p_value=min(1.0, 2 * halved * cumulative(-abs(estimate.difference) / estimate.error, estimate.degrees)),
         scope=scope,
     )
 
@@ -260,15 +265,15 @@ def _variance(values: Sequence[float]) -> float:
     return math.fsum([(value - mean) ** 2 for value in values]) / (len(values) - 1)
 
 
-def _with_verdict(one: Judgement, metric: Metric) -> Judgement:
-    assert one.change is not None
-    assert one.low is not None
-    assert one.high is not None
-    assert one.q_value is not None
-    if one.q_value <= MAX_Q and abs(one.change) >= MIN_CHANGE:
-        is_clear = max(one.low, -one.high) >= MIN_CHANGE
-        found = word(one.change, metric)
-        return replace(one, verdict=found, is_worse=metric.is_worse(one.change), is_decided=is_clear)
-    if max(-one.low, one.high) <= MIN_CHANGE:
-        return replace(one, verdict="equivalent", is_decided=True)
-    return replace(one, reason=SMALL if one.q_value <= MAX_Q else WIDE)
+def _with_verdict(judgement: Judgement, metric: Metric) -> Judgement:
+    assert judgement.change is not None
+    assert judgement.low is not None
+    assert judgement.high is not None
+    assert judgement.q_value is not None
+    if judgement.q_value <= MAX_Q and abs(judgement.change) >= MIN_CHANGE:
+        is_clear = max(judgement.low, -judgement.high) >= MIN_CHANGE
+        verdict = change_word(judgement.change, metric)
+        return replace(judgement, verdict=verdict, is_worse=metric.is_worse(judgement.change), is_decided=is_clear)
+    if max(-judgement.low, judgement.high) <= MIN_CHANGE:
+        return replace(judgement, verdict="equivalent", is_decided=True)
+    return replace(judgement, reason=SMALL if judgement.q_value <= MAX_Q else WIDE)

@@ -21,15 +21,15 @@ from db.analysis.selection import FIELDS
 Keys = Mapping[str, Json]
 MayDiffer = Callable[[str], bool]
 """Whether a key may differ."""
-POINT = (*POINT_FIELDS, "axes *")
+POINT_KEYS = (*POINT_FIELDS, "axes *")
 """Keys of a result's grid point."""
-MODEL = ("model_id", "model_revision", "config_hash", "weights", "architecture_type", "task")
-ALWAYS = ("metric_definition", "definition", "simulated", f"runtime_mode {LOOP}", f"runtime_mode {SCENARIO}")
+MODEL_KEYS = ("model_id", "model_revision", "config_hash", "weights", "architecture_type", "task")
+ALWAYS_EQUAL = ("metric_definition", "definition", "simulated", f"runtime_mode {LOOP}", f"runtime_mode {SCENARIO}")
 """Keys that must always be equal: numbers with different definitions, from a device and its emulator, from open and
 closed loops, or from different MLPerf scenarios are not comparable."""
 MAX_RESULTS = 40
 ALL = "all"
-LET_DIFFER: Mapping[str, tuple[str, ...]] = MappingProxyType(
+KEYS_OF_COLUMN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys(
             ("device", "device_type", "device_name", "hardware_id"), ("hardware *", "runtime_mode provider")
@@ -37,8 +37,8 @@ LET_DIFFER: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "runtime": ("runtime", "runtime_mode *"),
         "runtime_mode": ("runtime_mode *",),
         "precision": ("precision", "runtime_mode quantization"),
-        "model_id": MODEL,
-        "architecture_type": MODEL,
+        "model_id": MODEL_KEYS,
+        "architecture_type": MODEL_KEYS,
         "model_revision": ("model_revision",),
         "weights": ("weights", "model_revision"),
         "task": ("task",),
@@ -51,7 +51,7 @@ LET_DIFFER: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Column -> patterns of the keys that may differ if two selections differ in it; "*" is all but the point. Other
 columns (run_id, git_commit, tags, ...) do not distinguish series."""
-ACROSS = (*(word for word, column in FIELDS.items() if column in LET_DIFFER), "runtime_mode", "cpu_list", ALL)
+ACROSS = (*(word for word, column in FIELDS.items() if column in KEYS_OF_COLUMN), "runtime_mode", "cpu_list", ALL)
 """Values of --across."""
 
 
@@ -71,7 +71,7 @@ class Measured:
     history_time: datetime
     keys: Keys
     """Results with the same keys are comparable."""
-    kind: str
+    keys_hash: str
     """The hash of the keys."""
     value: float | None
     """In the metric's unit; None if it was not measured."""
@@ -80,7 +80,7 @@ class Measured:
     """Why it may not be compared; None if it may."""
     doubts: tuple[str, ...]
     """Kinds of doubt, without those of severity info."""
-    about: Mapping[str, str | None]
+    columns: Mapping[str, str | None]
     """Columns to show: model_id, device, runtime, ..., host, git_commit."""
     versions: Mapping[str, str]
 
@@ -123,7 +123,7 @@ def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: May
     groups: dict[str, list[Representative]] = {}
     for one in earlier:
         groups.setdefault(_shared(one, may_differ), []).append(one)
-    pairs = [(base, one) for one in later for base in _bases(one, groups.get(_shared(one, may_differ), ()))]
+    pairs = [(base, one) for one in later for base in _baselines(one, groups.get(_shared(one, may_differ), ()))]
     used = {id(one) for pair in pairs for one in pair}
     left_before, left_after = ([one for one in side if id(one) not in used] for side in (earlier, later))
     # Unrelated models are not reported as refused pairs.
@@ -142,7 +142,7 @@ def representatives(results: Iterable[Measured]) -> list[Representative]:
     """One representative per set of keys, in the order of their first results."""
     groups: dict[str, list[Measured]] = {}
     for result in results:
-        groups.setdefault(result.kind, []).append(result)
+        groups.setdefault(result.keys_hash, []).append(result)
     return [_representative(sorted(group, key=_rank)) for group in groups.values()]
 
 
@@ -160,7 +160,7 @@ def _shared(one: Representative, may_differ: MayDiffer) -> str:
     return canonical_hash({name: value for name, value in one.result.keys.items() if not may_differ(name)})
 
 
-def _bases(one: Representative, group: Sequence[Representative]) -> Sequence[Representative]:
+def _baselines(one: Representative, group: Sequence[Representative]) -> Sequence[Representative]:
     """The results to compare one with: those with the same keys, or else the whole group."""
     same = [base for base in group if base.result.keys == one.result.keys]
     return same or group
@@ -170,30 +170,30 @@ def _nearest(
     before: Sequence[Representative], after: Sequence[Representative], *, may_be_other_model: bool
 ) -> list[RepresentativePair]:
     """Pairs at the same point that differ in the fewest keys; each result is used once."""
-    places: dict[str, tuple[list[Representative], list[Representative]]] = {}
-    for which, side in enumerate((before, after)):
+    groups: dict[str, tuple[list[Representative], list[Representative]]] = {}
+    for index, side in enumerate((before, after)):
         for one in side:
-            places.setdefault(_place(one, with_model=not may_be_other_model), ([], []))[which].append(one)
-    return [pair for earlier, later in places.values() for pair in _nearest_of(earlier, later)]
+            groups.setdefault(_point_key(one, with_model=not may_be_other_model), ([], []))[index].append(one)
+    return [pair for earlier, later in groups.values() for pair in _nearest_pairs(earlier, later)]
 
 
-def _nearest_of(before: Sequence[Representative], after: Sequence[Representative]) -> list[RepresentativePair]:
+def _nearest_pairs(before: Sequence[Representative], after: Sequence[Representative]) -> list[RepresentativePair]:
     distances = sorted(
-        (len(differences(base.result.keys, one.result.keys)), place, other)
-        for place, base in enumerate(before)
-        for other, one in enumerate(after)
+        (len(differences(base.result.keys, candidate.result.keys)), earlier, later)
+        for earlier, base in enumerate(before)
+        for later, candidate in enumerate(after)
     )
     used: tuple[set[int], set[int]] = (set(), set())
     pairs: list[RepresentativePair] = []
-    for _, place, other in distances:
-        if place not in used[0] and other not in used[1]:
-            used[0].add(place)
-            used[1].add(other)
-            pairs.append((before[place], after[other]))
+    for _, earlier, later in distances:
+        if earlier not in used[0] and later not in used[1]:
+            used[0].add(earlier)
+            used[1].add(later)
+            pairs.append((before[earlier], after[later]))
     return pairs
 
 
-def _place(one: Representative, *, with_model: bool) -> str:
+def _point_key(one: Representative, *, with_model: bool) -> str:
     """The hash of the point, and of the model with `with_model`."""
     keys = one.result.keys
     return canonical_hash([point_of(keys), keys.get("model_id") if with_model else None])
@@ -209,7 +209,7 @@ def keys_of(series_keys: Keys, hardware_keys: Keys, *, is_simulated: bool) -> di
     keys: dict[str, Json] = {"simulated": is_simulated}
     for name, value in series_keys.items():
         if isinstance(value, dict):
-            keys |= {f"{name} {inner}": each for inner, each in value.items()}
+            keys |= {f"{name} {subkey}": subvalue for subkey, subvalue in value.items()}
         elif name != "hardware_id":
             keys[name] = value
     keys |= {f"hardware {name}": value for name, value in hardware_keys.items()}
@@ -218,13 +218,13 @@ def keys_of(series_keys: Keys, hardware_keys: Keys, *, is_simulated: bool) -> di
 
 def allowed_across(columns: Iterable[str]) -> Callable[[str], bool]:
     """A predicate: whether a key may differ if these columns do."""
-    patterns = tuple(pattern for column in columns for pattern in LET_DIFFER.get(column, ()))
-    named = tuple(pattern for pattern in patterns if pattern != "*")
+    patterns = tuple(pattern for column in columns for pattern in KEYS_OF_COLUMN.get(column, ()))
+    specific = tuple(pattern for pattern in patterns if pattern != "*")
 
     def may_differ(key: str) -> bool:
-        if _is_any(key, ALWAYS):
+        if _matches_any(key, ALWAYS_EQUAL):
             return False
-        return _is_any(key, named) or ("*" in patterns and not _is_any(key, POINT))
+        return _matches_any(key, specific) or ("*" in patterns and not _matches_any(key, POINT_KEYS))
 
     return may_differ
 
@@ -236,7 +236,7 @@ def across_column(word: str) -> str:
 
 def point_of(keys: Keys) -> Keys:
     """The keys of the grid point."""
-    return {name: value for name, value in keys.items() if _is_any(name, POINT)}
+    return {name: value for name, value in keys.items() if _matches_any(name, POINT_KEYS)}
 
 
 def differences(before: Keys, after: Keys) -> dict[str, tuple[Json, Json]]:
@@ -248,9 +248,9 @@ def differences(before: Keys, after: Keys) -> dict[str, tuple[Json, Json]]:
 def label(keys: Keys) -> str:
     """The label of the point: "b1 s128 n16"."""
     axes = {name.removeprefix("axes "): value for name, value in keys.items() if name.startswith("axes ")}
-    own = {name: keys.get(name) or AXES[name].implied for name in POINT_FIELDS}
-    return Point(**own, axes=axes).label  # type: ignore[arg-type]
+    fields = {name: keys.get(name) or AXES[name].implied for name in POINT_FIELDS}
+    return Point(**fields, axes=axes).label  # type: ignore[arg-type]
 
 
-def _is_any(key: str, patterns: Iterable[str]) -> bool:
+def _matches_any(key: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(key, pattern) for pattern in patterns)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 MOST_LAYERS, MOST_OPERATORS = 12, 8
-STANDS_OUT = 0.1
+MIN_DEVIATION = 0.1
 """Minimum difference from the median change of all layers for a layer to stand out."""
 IDENTITY = ("model_id", "device", "runtime", "precision", "batch_size", "sequence_length", "new_tokens", "git_commit")
 Verdict = Literal["slower", "faster", "unclear", "equal"]
@@ -87,7 +87,7 @@ class ProfileComparison:
             one
             for one in self.layers
             if usual and one.ratio is not None and one.verdict in (None, "slower", "faster")
-            if abs(one.ratio / usual - 1) >= STANDS_OUT
+            if abs(one.ratio / usual - 1) >= MIN_DEVIATION
         )
 
 
@@ -95,15 +95,17 @@ def compare_profiles(warehouse: Warehouse, before: Selection, after: Selection) 
     """The newest profile of each selection, compared. Raises UsageError for a selection without profiles."""
     first, second = chosen_profile(warehouse, before), chosen_profile(warehouse, after)
     ids = first["profile_id"], second["profile_id"]
-    modules, operators = ([parts_of(warehouse, t, i) for i in ids] for t in ("profile_modules", "profile_ops"))
+    modules, operators = (
+        [parts_of(warehouse, table, profile_id) for profile_id in ids] for table in ("profile_modules", "profile_ops")
+    )
     layers = [_layers(rows) for rows in modules]
     return ProfileComparison(
-        before=_shown(first),
-        after=_shown(second),
+        before=_summary(first),
+        after=_summary(second),
         differs=_differences(first, second),
-        parts=_changes(*(_sums(rows, lambda row: row["kind"], _own_ms) for rows in modules)),
+        parts=_changes(*(_sums(rows, lambda row: row["kind"], _self_ms) for rows in modules)),
         layers=_layer_changes(*layers),
-        modules=_changes(*(_sums(rows, lambda row: row["module"], _own_ms) for rows in modules)),
+        modules=_changes(*(_sums(rows, lambda row: row["module"], _self_ms) for rows in modules)),
         operators=_changes(*(_sums(rows, lambda row: row["operator"], _operator_ms) for rows in operators)),
         only_before=tuple(name for name in layers[0] if name not in layers[1]),
         only_after=tuple(name for name in layers[1] if name not in layers[0]),
@@ -118,7 +120,7 @@ def comparison_text(comparison: ProfileComparison, page: Page = PLAIN) -> str:
         _table("part", comparison.parts, page),
         _table("layer", layers, page) if layers else "",
         _table("operator", comparison.operators[:MOST_OPERATORS], page),
-        wrapped("\n".join(_words(comparison)), page.text_width),
+        wrapped("\n".join(_sentences(comparison)), page.text_width),
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -141,18 +143,27 @@ def _table(heading: str, changes: Sequence[Change], page: Page) -> str:
 
 def _head(comparison: ProfileComparison) -> list[str]:
     sides = (("A", comparison.before), ("B", comparison.after))
-    lines = [visible(f"{side}: {shown['subject']}, profile {shown['profile_id']}") for side, shown in sides]
-    differs = (f"{name} {both[0]} -> {both[1]}" for name, both in comparison.differs.items())
+    lines = [visible(f"{side}: {profile['subject']}, profile {profile['profile_id']}") for side, profile in sides]
+    differs = (f"{name} {values[0]} -> {values[1]}" for name, values in comparison.differs.items())
     return [*lines, *([visible("differs: " + "; ".join(differs))] if comparison.differs else [])]
 
 
-def _words(comparison: ProfileComparison) -> list[str]:
+def _sentences(comparison: ProfileComparison) -> list[str]:
     lines = []
     for one in comparison.outstanding[:3]:
-        inner = next((m for m in comparison.modules if m.name == one.name or m.name.startswith(f"{one.name}.")), None)
-        where = f", most of it in {inner.name} ({inner.difference_ms:+.3g} ms of its own)" if inner is not None else ""
+        module = next(
+            (
+                module_change
+                for module_change in comparison.modules
+                if module_change.name == one.name or module_change.name.startswith(f"{one.name}.")
+            ),
+            None,
+        )
+        location = (
+            f", most of it in {module.name} ({module.difference_ms:+.3g} ms of its own)" if module is not None else ""
+        )
         lines.append(
-            f"{one.name} changed by {one.difference_ms:+.3g} ms, {percent_change((one.ratio or 1) - 1)}{where}; "
+            f"{one.name} changed by {one.difference_ms:+.3g} ms, {percent_change((one.ratio or 1) - 1)}{location}; "
             f"the median layer by {percent_change((comparison.usual_ratio or 1) - 1)}."
         )
     if not lines and comparison.layers:
@@ -164,7 +175,7 @@ def _words(comparison: ProfileComparison) -> list[str]:
     return list(map(visible, lines))
 
 
-def _shown(row: Row) -> dict[str, Json]:
+def _summary(row: Row) -> dict[str, Json]:
     """What identifies a profile."""
     point = f"b{row['batch_size']}" + (f" s{row['sequence_length']}" if row["sequence_length"] else "")
     subject = f"{row['model_id']} on {row['device']}, {row['runtime']} {row['precision']}, {point}"
@@ -178,21 +189,21 @@ def _shown(row: Row) -> dict[str, Json]:
 
 
 def _differences(first: Row, second: Row) -> dict[str, list[Json]]:
-    found: dict[str, list[Json]] = {
+    differs: dict[str, list[Json]] = {
         name: [first[name], second[name]] for name in IDENTITY if first[name] != second[name]
     }
     if first["hardware_id"] != second["hardware_id"]:
-        found["hardware"] = [first["hardware_id"], second["hardware_id"]]
+        differs["hardware"] = [first["hardware_id"], second["hardware_id"]]
     modes = [json.loads(row["runtime_mode"]) for row in (first, second)]
     versions = [row["versions"] for row in (first, second)]
     for before, after in (modes, versions):
         for name in sorted({*before, *after}):
             if before.get(name) != after.get(name):
-                found[name] = [before.get(name), after.get(name)]
-    return found
+                differs[name] = [before.get(name), after.get(name)]
+    return differs
 
 
-def _own_ms(row: Row) -> float:
+def _self_ms(row: Row) -> float:
     return float(row["exclusive_ms"] if row["device_exclusive_ms"] is None else row["device_exclusive_ms"])
 
 
@@ -201,38 +212,38 @@ def _operator_ms(row: Row) -> float:
 
 
 def _sums(rows: Iterable[Row], key: Callable[[Row], str], value: Callable[[Row], float]) -> dict[str, float]:
-    found: dict[str, float] = defaultdict(float)
+    sums: dict[str, float] = defaultdict(float)
     for row in rows:
-        found[key(row)] += value(row)
-    return found
+        sums[key(row)] += value(row)
+    return sums
 
 
 def _changes(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Change, ...]:
     """The changes of everything in either, largest difference first."""
     names = dict.fromkeys([*before, *after])
-    found = [Change(name=name, before_ms=before.get(name, 0.0), after_ms=after.get(name, 0.0)) for name in names]
-    return tuple(sorted(found, key=lambda one: -abs(one.difference_ms)))
+    changes = [Change(name=name, before_ms=before.get(name, 0.0), after_ms=after.get(name, 0.0)) for name in names]
+    return tuple(sorted(changes, key=lambda one: -abs(one.difference_ms)))
 
 
 def _layers(rows: Sequence[Row]) -> dict[str, list[float]]:
     """The times of each layer: of every call if its module was profiled as a whole, otherwise the sum of its parts."""
-    whole = {row["module"]: list(row["inclusive_samples_ms"]) for row in rows if row["module"] == row["layer"]}
-    sums = _sums([row for row in rows if row["layer"]], lambda row: row["layer"], _own_ms)
-    return {name: whole.get(name) or [spent] for name, spent in sums.items()}
+    calls = {row["module"]: list(row["inclusive_samples_ms"]) for row in rows if row["module"] == row["layer"]}
+    sums = _sums([row for row in rows if row["layer"]], lambda row: row["layer"], _self_ms)
+    return {name: calls.get(name) or [total] for name, total in sums.items()}
 
 
 def _layer_changes(before: Mapping[str, list[float]], after: Mapping[str, list[float]]) -> tuple[Change, ...]:
-    both = [name for name in before if name in after]
-    found = [
+    names = [name for name in before if name in after]
+    changes = [
         Change(
             name=name,
             before_ms=median(before[name]),
             after_ms=median(after[name]),
             verdict=_verdict(before[name], after[name]),
         )
-        for name in both
+        for name in names
     ]
-    return tuple(sorted(found, key=lambda one: -abs(one.difference_ms)))
+    return tuple(sorted(changes, key=lambda one: -abs(one.difference_ms)))
 
 
 def _verdict(before: Sequence[float], after: Sequence[float]) -> Verdict | None:

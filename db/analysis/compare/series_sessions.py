@@ -1,34 +1,57 @@
-"""Reads the other sessions of a series: two sessions are judged by the variation between them.
+"""The sessions of a series and the variation between them: the error term of sides that are not interleaved.
 
-The newest sessions of each series are used. To keep years of history from slowing down a comparison, the newest
-sessions of its cell (model, hardware, runtime and precision) are read first, and older ones only for series that those
-did not measure.
+The newest sessions of a series are used. To keep years of history from slowing down a comparison, the newest sessions
+of a cell (model, hardware, runtime and precision) are read first, and older ones only for series that those did not
+measure.
+
+A session's value is x(t) = level + e(t) + walk(t): e has the variance s^2, which includes that of the launches, and the
+random walk adds a step of variance w^2 from each session to the next, since machines drift. For m consecutive sessions,
+the m - 1 differences have a tridiagonal Toeplitz covariance matrix, whose eigenvectors are sines: with u the sine
+transform of the differences, u(j) is normal with the variance w^2 + 4 s^2 sin^2(pi j / 2 m). s^2 and w^2 / s^2 are
+maximum likelihood estimates, except that the ratio is the largest one whose log-likelihood is at most 1 below the
+maximum. This allows for a walk that a short history cannot exclude, which matters for sessions far apart.
+
+The history is cut where its level changed (`history.detector`), since a change is not noise. Otherwise at most one
+difference in ten is clipped, to 4 robust standard deviations: a disturbed session, or the change under test. More
+outliers are a property of the series; clipping them would report a change for a third of all equal sides.
+
+The degrees of freedom, found by simulation (`tests/perf/verdicts.py`), are fewer than the differences, since two values
+are estimated and noise is not normal.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from itertools import pairwise
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from benchmarking.core.metrics import Metric
 from db.analysis.compare.matching import Measured
+from db.analysis.history.detector import change_indices
 from db.analysis.selection import judged_value
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
     from db.warehouse import Warehouse
 
 MAX_SESSIONS = 40
 """Machine and program change too much over more sessions."""
 CELL = ("model_id", "hardware_id", "runtime", "precision")
-MEMBERS = """
+SERIES_MEMBERS = """
 SELECT s.series_id AS own_id, coalesce(alias.canonical_series_id, s.series_id) AS series_id
 FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id
 WHERE coalesce(alias.canonical_series_id, s.series_id) IN (SELECT unnest($series))
 """
-RUNS = f"""
+SERIES_RUNS = f"""
 SELECT run_id, session_id, coalesce(git_commit_time, started_at) AS time, {", ".join(CELL)}
 FROM benchmark_runs
 WHERE ({", ".join(CELL)}) IN (
@@ -36,7 +59,7 @@ WHERE ({", ".join(CELL)}) IN (
     )
     AND time <= $until AND run_id NOT IN (SELECT unnest($compared))
 """
-VALUES = """
+SESSION_VALUES = """
 SELECT series_id AS own_id, run_id, {value} AS value
 FROM {source}
 WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {value} > 0
@@ -44,8 +67,8 @@ WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)
 """
 """Reads few columns, and only one table if it has the metric, since there are many results."""
 WITH_LOADS = "benchmark_results JOIN (SELECT run_id, load_time_s FROM benchmark_runs) USING (run_id)"
-Run = Mapping[str, Any]
-Found = dict[str, list[tuple[datetime, float]]]
+RunRow = Mapping[str, Any]
+SessionResults = dict[str, list[tuple[datetime, float]]]
 """session_id -> time and value of each of its results of one series."""
 
 
@@ -64,68 +87,171 @@ SeriesSessions = tuple[SessionValue, ...]
 """Oldest first."""
 
 
-def sessions_of(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> dict[str, SeriesSessions]:
+def read_series_sessions(
+    warehouse: Warehouse, results: Sequence[Measured], metric: Metric
+) -> dict[str, SeriesSessions]:
     """series_id -> its newest sessions without the results' own runs."""
     if not results:
         return {}
-    members = warehouse.query(MEMBERS, {"series": sorted({result.series_id for result in results})}).dicts()
+    members = warehouse.query(SERIES_MEMBERS, {"series": sorted({result.series_id for result in results})}).dicts()
     canonical = {row["own_id"]: row["series_id"] for row in members}
     parameters = {
         "members": list(canonical),
         "compared": sorted({result.run_id for result in results}),
         "until": max(result.history_time for result in results),
     }
-    newest, older = _by_age(warehouse.query(RUNS, parameters).dicts())
-    found: dict[str, Found] = {}
-    _add(found, warehouse, newest, canonical, metric)
-    lacking = {own: series for own, series in canonical.items() if len(found.get(series, ())) < MAX_SESSIONS}
-    _add(found, warehouse, older, lacking, metric)
-    return {series_id: _in_order(sessions) for series_id, sessions in found.items()}
+    newest, older = _split_by_age(warehouse.query(SERIES_RUNS, parameters).dicts())
+    by_series: dict[str, SessionResults] = {}
+    _add_values(by_series, warehouse, newest, canonical, metric)
+    incomplete = {
+        member: series for member, series in canonical.items() if len(by_series.get(series, ())) < MAX_SESSIONS
+    }
+    _add_values(by_series, warehouse, older, incomplete, metric)
+    return {series_id: _newest_sessions(sessions) for series_id, sessions in by_series.items()}
 
 
-def _by_age(runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:
+def _split_by_age(runs: Iterable[RunRow]) -> tuple[list[RunRow], list[RunRow]]:
     """The runs of each cell's newest sessions, and the rest. A session is as old as its newest run."""
-    cells: dict[tuple[str, ...], dict[str, list[Run]]] = {}
+    cells: dict[tuple[str, ...], dict[str, list[RunRow]]] = {}
     for run in runs:
         sessions = cells.setdefault(tuple(run[name] for name in CELL), {})
         sessions.setdefault(run["session_id"], []).append(run)
     newest, older = [], []
     for sessions in cells.values():
-        in_order = sorted(sessions.values(), key=lambda own: max((run["time"], run["run_id"]) for run in own))
-        newest += [run for own in in_order[-MAX_SESSIONS:] for run in own]
-        older += [run for own in in_order[:-MAX_SESSIONS] for run in own]
+        in_order = sorted(
+            sessions.values(), key=lambda session_runs: max((run["time"], run["run_id"]) for run in session_runs)
+        )
+        newest += [run for session_runs in in_order[-MAX_SESSIONS:] for run in session_runs]
+        older += [run for session_runs in in_order[:-MAX_SESSIONS] for run in session_runs]
     return newest, older
 
 
-def _add(
-    found: dict[str, Found],
+def _add_values(
+    by_series: dict[str, SessionResults],
     warehouse: Warehouse,
-    runs: Sequence[Run],
+    runs: Sequence[RunRow],
     canonical: Mapping[str, str],
     metric: Metric,
 ) -> None:
     """Add the values of those series in the runs."""
     if not runs or not canonical:
         return
-    known = {run["run_id"]: run for run in runs}
+    runs_by_id = {run["run_id"]: run for run in runs}
     source = WITH_LOADS if metric.source == "load_time" else "benchmark_results"
-    sql = VALUES.format(value=judged_value(metric), source=source)
-    parameters = {"runs": list(known), "members": list(canonical)}
+    sql = SESSION_VALUES.format(value=judged_value(metric), source=source)
+    parameters = {"runs": list(runs_by_id), "members": list(canonical)}
     for row in warehouse.query(sql, parameters).dicts():
-        run = known[row["run_id"]]
-        sessions = found.setdefault(canonical[row["own_id"]], {})
+        run = runs_by_id[row["run_id"]]
+        sessions = by_series.setdefault(canonical[row["own_id"]], {})
         sessions.setdefault(run["session_id"], []).append((run["time"], row["value"]))
 
 
-def _in_order(sessions: Found) -> SeriesSessions:
+def _newest_sessions(sessions: SessionResults) -> SeriesSessions:
     """The newest sessions, oldest first."""
-    each = [
-        SessionValue(max(time for time, _ in own), session_id, _mean([value for _, value in own]))
-        for session_id, own in sessions.items()
+    values = [
+        SessionValue(max(time for time, _ in results), session_id, session_mean([value for _, value in results]))
+        for session_id, results in sessions.items()
     ]
-    return tuple(sorted(each, key=lambda one: (one.time, one.session_id))[-MAX_SESSIONS:])
+    return tuple(sorted(values, key=lambda one: (one.time, one.session_id))[-MAX_SESSIONS:])
 
 
-def _mean(values: Sequence[float]) -> float:
-    """The geometric mean; most sessions measure a point once."""
+def session_mean(values: Sequence[float]) -> float:
+    """The geometric mean; 0 without values. Most sessions measure a point once, which needs no mean."""
+    if not values:
+        return 0.0
     return values[0] if len(values) == 1 else geometric_mean(values)
+
+
+MIN_SESSIONS = 5
+"""With 4 differences, the interval is about ten times as wide as the scatter; with fewer it is useless."""
+RATIOS = (0.0, *np.geomspace(0.002, 10.0, 40).tolist())
+"""Ratios of w^2 to s^2 to try."""
+LIKELIHOOD_DROP = 1.0
+DEGREES_A_DIFFERENCE = 0.65
+DEGREES_LESS = 0.5
+CLIP_SD = 4.0
+MAX_CLIPPED = 0.1
+SD_OF_MEDIAN_ABSOLUTE = 1.4826
+"""Standard deviation over the median absolute value, for normal values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionScatter:
+    """The variation between sessions of a series, of logarithms of values: 0.0001 is a standard deviation of 1 %."""
+
+    variance: float
+    """s^2: variance of a single session."""
+    walk: float
+    """w^2: variance of the step from one session to the next."""
+    degrees: float
+    """Degrees of freedom of both."""
+    sessions: int
+    """Number of sessions it was estimated from."""
+
+
+def session_scatter(histories: Iterable[Sequence[float]]) -> SessionScatter | None:
+    """The variation between sessions, from stretches of consecutive sessions, oldest first, with positive values.
+
+    None if the stretches have fewer than 4 differences between neighbours in total.
+    """
+    stretches = [part for history in histories for part in _levels([value for value in history if value > 0])]
+    differences = [np.diff(np.log(np.asarray(part))) for part in stretches if len(part) > 1]
+    count = sum(map(len, differences))
+    if count < MIN_SESSIONS - 1:
+        return None
+    ratio, variance = _fit(_clipped(differences))
+    return SessionScatter(
+        variance=variance,
+        walk=ratio * variance,
+        degrees=DEGREES_A_DIFFERENCE * count - DEGREES_LESS,
+        sessions=count + len(differences),
+    )
+
+
+def _levels(history: Sequence[float]) -> list[Sequence[float]]:
+    """The history, cut where its level changed. The detector runs only if there is a large step."""
+    if len(history) < MIN_SESSIONS:
+        return [history]
+    steps = np.abs(np.diff(np.log(np.asarray(history))))
+    if steps.max() <= CLIP_SD * SD_OF_MEDIAN_ABSOLUTE * float(np.median(steps)):
+        return [history]
+    cuts = [0, *change_indices(history), len(history)]
+    return [history[start:end] for start, end in pairwise(cuts)]
+
+
+def _clipped(differences: Sequence[Floats]) -> list[Floats]:
+    """The differences, with a few outliers clipped."""
+    sizes = np.abs(np.concatenate(differences))
+    limit = CLIP_SD * SD_OF_MEDIAN_ABSOLUTE * float(np.median(sizes))
+    outliers = int((sizes > limit).sum())
+    if outliers > max(1.0, MAX_CLIPPED * len(sizes)) or limit == 0:
+        return list(differences)
+    return [np.clip(each, -limit, limit) for each in differences]
+
+
+def _fit(differences: Sequence[Floats]) -> tuple[float, float]:
+    """w^2 / s^2 and s^2."""
+    squares = np.concatenate([(each @ _sines(len(each))) ** 2 for each in differences])
+    waves = np.concatenate([_waves(len(each)) for each in differences])
+    if not squares.any():
+        return 0.0, 0.0
+    scales = np.asarray(RATIOS)[:, None] + waves
+    variances = (squares / scales).mean(axis=1)
+    likelihoods = -0.5 * (len(squares) * np.log(variances) + np.log(scales).sum(axis=1))
+    index = int(np.flatnonzero(likelihoods >= likelihoods.max() - LIKELIHOOD_DROP)[-1])
+    return RATIOS[index], float(variances[index])
+
+
+@cache
+def _sines(count: int) -> Floats:
+    """The eigenvectors, as columns, of the covariance of `count` differences."""
+    index = np.arange(1, count + 1)
+    vectors: Floats = math.sqrt(2 / (count + 1)) * np.sin(np.pi * np.outer(index, index) / (count + 1))
+    return vectors
+
+
+@cache
+def _waves(count: int) -> Floats:
+    """4 sin^2(pi j / 2 m): the eigenvalues of the differences of independent values of variance 1."""
+    waves: Floats = 4 * np.sin(np.pi * np.arange(1, count + 1) / (2 * (count + 1))) ** 2
+    return waves

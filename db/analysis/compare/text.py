@@ -50,7 +50,7 @@ def comparison_words(comparison: Comparison, *, only_changes: bool = False) -> C
         summary=_summary(comparison),
         head=tuple(_head(comparison)),
         table=_table(comparison, only_changes=only_changes),
-        findings=tuple(_shown(comparison, only_changes=only_changes)),
+        findings=tuple(_listed_findings(comparison, only_changes=only_changes)),
         notes=tuple(_notes(comparison)),
     )
 
@@ -79,13 +79,17 @@ def _head(comparison: Comparison) -> list[str]:
     shared = {name: values[0] for name, values in _subjects(comparison).items() if len(set(values)) == 1}
     lines += [", ".join(f"{heading(name)} {value}" for name, value in shared.items() if value != NOTHING)]
     differs = {**_common_differences(comparison), **comparison.provenance}
-    lines += ["differs: " + "; ".join(f"{name}: {_both(*both)}" for name, both in differs.items())] if differs else []
+    lines += (
+        ["differs: " + "; ".join(f"{name}: {_pair_text(*values)}" for name, values in differs.items())]
+        if differs
+        else []
+    )
     return [line for line in lines if line]
 
 
 def _table(comparison: Comparison, *, only_changes: bool, page: Page = PLAIN) -> Table:
     """A row per comparable finding, without the subjects that all of them share."""
-    findings = _shown(comparison, only_changes=only_changes)
+    findings = _listed_findings(comparison, only_changes=only_changes)
     several = [name for name, values in _subjects(comparison).items() if len(set(values)) > 1]
     unit = comparison.unit
     number_column = partial(Column[Finding], is_number=True)
@@ -104,14 +108,14 @@ def _table(comparison: Comparison, *, only_changes: bool, page: Page = PLAIN) ->
     return table_of(columns, findings, page)
 
 
-def _shown(comparison: Comparison, *, only_changes: bool) -> list[Finding]:
+def _listed_findings(comparison: Comparison, *, only_changes: bool) -> list[Finding]:
     """The findings that have a row."""
     findings = [one for one in comparison.findings if one.judgement.change is not None]
     return [one for one in findings if not only_changes or one.judgement.verdict in CHANGED]
 
 
 def _subject(name: str, finding: Finding) -> str:
-    return _both(*finding.subject[name])
+    return _pair_text(*finding.subject[name])
 
 
 def _percent(change: float | None) -> str | None:
@@ -168,10 +172,12 @@ def _notes(comparison: Comparison) -> list[str]:
         )
     lines += _reasons(findings)
     lines += _doubt_notes(findings)
-    lines += _counted("A", [one.before for one in findings]) + _counted("B", [one.after for one in findings])
+    lines += _result_counts("A", [one.before for one in findings]) + _result_counts(
+        "B", [one.after for one in findings]
+    )
     if any(one.is_simulated for one in findings):
         lines.append("simulated: the numbers come from a script or an emulator, not from a device")
-    lines += _alone("A", comparison.only_before) + _alone("B", comparison.only_after)
+    lines += _only_in("A", comparison.only_before) + _only_in("B", comparison.only_after)
     return lines
 
 
@@ -180,22 +186,22 @@ def _reasons(findings: Iterable[Finding]) -> list[str]:
     points: dict[tuple[str, str], list[str]] = {}
     for one in findings:
         if one.judgement.reason is not None:
-            points.setdefault((one.judgement.verdict, one.judgement.reason), []).append(_place(one))
+            points.setdefault((one.judgement.verdict, one.judgement.reason), []).append(_label(one))
     return [f"{verdict}: {reason} ({listed(names, MAX_NAMES)})" for (verdict, reason), names in points.items()]
 
 
-def _counted(name: str, sides: Sequence[Side]) -> list[str]:
+def _result_counts(name: str, sides: Sequence[Side]) -> list[str]:
     most = max((side.results for side in sides), default=1)
     return [f"{name}: up to {most} comparable results per point"] if most > 1 else []
 
 
-def _alone(name: str, singles: Sequence[Single]) -> list[str]:
+def _only_in(name: str, singles: Sequence[Single]) -> list[str]:
     """Points that only one side has, by subject."""
-    places: dict[str, list[str]] = {}
+    points_by_subject: dict[str, list[str]] = {}
     for one in singles:
         subject = ", ".join(_named_value(name, value) for name, value in one.subject.items() if value is not None)
-        places.setdefault(subject, []).append(one.point)
-    return [f"only in {name}: {subject}: {listed(points, MAX_NAMES)}" for subject, points in places.items()]
+        points_by_subject.setdefault(subject, []).append(one.point)
+    return [f"only in {name}: {subject}: {listed(points, MAX_NAMES)}" for subject, points in points_by_subject.items()]
 
 
 def _named_value(name: str, value: str) -> str:
@@ -203,15 +209,15 @@ def _named_value(name: str, value: str) -> str:
     return f"{heading(name)} {value}" if value.isdigit() else value
 
 
-def _place(finding: Finding) -> str:
-    model = _both(*finding.subject["model_id"])
+def _label(finding: Finding) -> str:
+    model = _pair_text(*finding.subject["model_id"])
     return f"{model} {finding.point}"
 
 
 def _subjects(comparison: Comparison) -> dict[str, list[str]]:
     """Column -> its value in each finding."""
     names = comparison.findings[0].subject if comparison.findings else ()
-    return {name: [_both(*one.subject[name]) for one in comparison.findings] for name in names}
+    return {name: [_pair_text(*one.subject[name]) for one in comparison.findings] for name in names}
 
 
 def _common_differences(comparison: Comparison) -> dict[str, tuple[object, object]]:
@@ -220,13 +226,13 @@ def _common_differences(comparison: Comparison) -> dict[str, tuple[object, objec
     shown = comparison.findings[0].subject if comparison.findings else {}
     first = differs[0] if differs else {}
     return {
-        name: both
-        for name, both in first.items()
-        if name not in shown and all(each.get(name) == both for each in differs)
+        name: values
+        for name, values in first.items()
+        if name not in shown and all(other.get(name) == values for other in differs)
     }
 
 
-def _both(one: object, other: object) -> str:
+def _pair_text(one: object, other: object) -> str:
     """The values of both sides: "cpu", or "1 / 2"."""
     texts = [NOTHING if value is None else str(value) for value in (one, other)]
     return texts[0] if texts[0] == texts[1] else " / ".join(texts)

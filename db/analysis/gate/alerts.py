@@ -28,7 +28,7 @@ OPEN: tuple[Triage, ...] = ("new", "regression")
 """Triages of open alerts, whose results are excluded from the gate's segments."""
 MIN_PREFIX = 4
 """Minimum characters of an alert id prefix."""
-OPEN_OF = """
+OPEN_ALERTS = """
 SELECT alert_id, series_id, first_commit, result_id, parameters FROM alerts
 WHERE metric = $metric AND detector = $detector AND series_id IN (SELECT unnest($series))
     AND triage IN (SELECT unnest($open))
@@ -81,20 +81,20 @@ def store_alerts(warehouse: Warehouse, findings: Iterable[Finding], parameters: 
     An alert is about the same regression if series, metric and last good commit (without commits, the run) are equal;
     the finding's results are then added to it. Alerts of one session share a group. All or nothing.
     """
-    regressed = [(finding, _row(finding, parameters)) for finding in findings if finding.verdict == "regressed"]
+    regressed = [(finding, _gate_alert(finding, parameters)) for finding in findings if finding.verdict == "regressed"]
 
-    def stored(connection: Connection) -> StoredAlerts:
-        found = []
+    def store(connection: Connection) -> StoredAlerts:
+        alert_ids = []
         for finding, row in regressed:
-            alert = _same(_open(connection, finding), finding)
+            alert = _matching_alert(_open_alerts(connection, finding), finding)
             if alert is None:
                 connection.execute(INSERT, row)
             else:
-                connection.execute(EXTEND, _extended(alert, finding))
-            found.append(row["alert_id"] if alert is None else alert["alert_id"])
-        return _stored([row for _, row in regressed], found)
+                connection.execute(EXTEND, _extension(alert, finding))
+            alert_ids.append(row["alert_id"] if alert is None else alert["alert_id"])
+        return _stored_alerts([row for _, row in regressed], alert_ids)
 
-    return warehouse.change(stored)
+    return warehouse.change(store)
 
 
 def list_alerts(warehouse: Warehouse, selection: Selection, triages: Sequence[str] = TRIAGES) -> list[dict[str, Any]]:
@@ -120,18 +120,18 @@ def set_triage(warehouse: Warehouse, prefixes: Sequence[str], triage: Triage, no
 
     Raises UsageError, and changes nothing, for a prefix that matches no id or several.
     """
-    alert_ids = tuple(dict.fromkeys(_found(warehouse, prefix) for prefix in prefixes))
+    alert_ids = tuple(dict.fromkeys(_alert_id(warehouse, prefix) for prefix in prefixes))
     now = datetime.now(UTC).replace(tzinfo=None)
 
-    def triaged(connection: Connection) -> None:
+    def update(connection: Connection) -> None:
         for alert_id in alert_ids:
             connection.execute(SET_TRIAGE, {"alert_id": alert_id, "triage": triage, "note": note, "now": now})
 
-    warehouse.change(triaged)
+    warehouse.change(update)
     return alert_ids
 
 
-def _found(warehouse: Warehouse, prefix: str) -> str:
+def _alert_id(warehouse: Warehouse, prefix: str) -> str:
     if len(prefix) < MIN_PREFIX:
         raise UsageError(f"{prefix!r}: expected an alert id or at least its first {MIN_PREFIX} characters")
     ids = [row["alert_id"] for row in warehouse.query(FIND, [prefix]).dicts()]
@@ -142,16 +142,16 @@ def _found(warehouse: Warehouse, prefix: str) -> str:
     raise UsageError(f"{len(ids)} alerts have an id that begins with {prefix!r}: give a longer prefix")
 
 
-def _open(connection: Any, finding: Finding) -> list[dict[str, Any]]:
+def _open_alerts(connection: Any, finding: Finding) -> list[dict[str, Any]]:
     """The open alerts of the finding's series and metric, oldest first."""
     candidate = finding.candidate
-    which = {"metric": candidate.metric.column, "detector": DETECTOR, "series": [candidate.series_id]}
-    rows = connection.execute(OPEN_OF, {**which, "open": list(OPEN)}).fetchall()
+    filters = {"metric": candidate.metric.column, "detector": DETECTOR, "series": [candidate.series_id]}
+    rows = connection.execute(OPEN_ALERTS, {**filters, "open": list(OPEN)}).fetchall()
     names = ("alert_id", "series_id", "first_commit", "result_id", "parameters")
     return [dict(zip(names, (*row[:-1], json.loads(row[-1])), strict=True)) for row in rows]
 
 
-def _same(alerts: Sequence[dict[str, Any]], finding: Finding) -> dict[str, Any] | None:
+def _matching_alert(alerts: Sequence[dict[str, Any]], finding: Finding) -> dict[str, Any] | None:
     """The alert about the same regression as the finding, if any."""
     last_good = finding.candidate.segment[-1]
     for alert in alerts:
@@ -164,17 +164,17 @@ def _same(alerts: Sequence[dict[str, Any]], finding: Finding) -> dict[str, Any] 
     return None
 
 
-def _row(finding: Finding, parameters: Parameters) -> dict[str, Any]:
+def _gate_alert(finding: Finding, parameters: Parameters) -> dict[str, Any]:
     candidate, judgement = finding.candidate, finding.judgement
     assert judgement is not None
     last_good = candidate.segment[-1]
-    kept = {
+    evidence = {
         "confidence": parameters.confidence,
         "min_change": parameters.min_change,
         **{name: getattr(judgement, name) for name in ("n", "centre", "low", "high", "value")},
         "last_good": last_good.result_id,
-        "results": _results(finding),
-        "environment": None if finding.together is None else finding.together.text,
+        "results": _result_ids(finding),
+        "environment": None if finding.common_shift is None else finding.common_shift.text,
     }
     return _new_alert(
         series_id=candidate.series_id,
@@ -185,9 +185,9 @@ def _row(finding: Finding, parameters: Parameters) -> dict[str, Any]:
         relative_change=judgement.relative_change,
         detector=DETECTOR,
         detector_version=DETECTOR_VERSION,
-        parameters=json.dumps(kept),
+        parameters=json.dumps(evidence),
         result_id=candidate.result_id,
-        confirmed_by=finding.again_result_id,
+        confirmed_by=finding.confirmation_result_id,
     )
 
 
@@ -201,23 +201,23 @@ def _new_alert(**columns: Any) -> dict[str, Any]:
     }
 
 
-def _extended(alert: Mapping[str, Any], finding: Finding) -> dict[str, Any]:
+def _extension(alert: Mapping[str, Any], finding: Finding) -> dict[str, Any]:
     parameters = alert["parameters"]
-    results = list(dict.fromkeys((*parameters["results"], *_results(finding))))
+    results = list(dict.fromkeys((*parameters["results"], *_result_ids(finding))))
     return {
         "alert_id": alert["alert_id"],
         "parameters": json.dumps({**parameters, "results": results}),
-        "confirmed_by": finding.again_result_id,
+        "confirmed_by": finding.confirmation_result_id,
     }
 
 
-def _results(finding: Finding) -> list[str]:
+def _result_ids(finding: Finding) -> list[str]:
     """The results that show the regression."""
-    ids = (finding.candidate.result_id, finding.again_result_id)
+    ids = (finding.candidate.result_id, finding.confirmation_result_id)
     return [result_id for result_id in ids if result_id is not None]
 
 
-SAME_CHANGE = """
+ALERT_OF_CHANGE = """
 SELECT alert_id FROM alerts
 WHERE metric = $metric AND (
     change_point_id = $change_point_id
@@ -226,53 +226,56 @@ WHERE metric = $metric AND (
 ORDER BY created_at, alert_id LIMIT 1
 """
 """The alert about the change, with any triage: a change triaged as noise is not raised again."""
-LINK = "UPDATE alerts SET change_point_id = coalesce(change_point_id, $change_point_id) WHERE alert_id = $alert_id"
+LINK_CHANGE = (
+    "UPDATE alerts SET change_point_id = coalesce(change_point_id, $change_point_id) WHERE alert_id = $alert_id"
+)
 
 
 def raise_alerts(warehouse: Warehouse, regressions: Iterable[Regression]) -> StoredAlerts:
     """Raise an alert for each confirmed regression without one. Alerts of one session share a group. All or nothing."""
-    rows = [_alert_row(regression) for regression in regressions if regression.state == "confirmed"]
+    rows = [_history_alert(regression) for regression in regressions if regression.state == "confirmed"]
 
-    def stored(connection: Connection) -> StoredAlerts:
-        found = []
+    def store(connection: Connection) -> StoredAlerts:
+        alert_ids = []
         for row in rows:
             key = ("metric", "change_point_id", "series_id", "result_id", "first_commit")
-            same = connection.execute(SAME_CHANGE, {name: row[name] for name in key}).fetchall()
-            if same:
-                alert_id = str(same[0][0])
-                connection.execute(LINK, {"alert_id": alert_id, "change_point_id": row["change_point_id"]})
-                found.append(alert_id)
+            matches = connection.execute(ALERT_OF_CHANGE, {name: row[name] for name in key}).fetchall()
+            if matches:
+                alert_id = str(matches[0][0])
+                connection.execute(LINK_CHANGE, {"alert_id": alert_id, "change_point_id": row["change_point_id"]})
+                alert_ids.append(alert_id)
             else:
                 connection.execute(INSERT, row)
-                found.append(row["alert_id"])
-        return _stored(rows, found)
+                alert_ids.append(row["alert_id"])
+        return _stored_alerts(rows, alert_ids)
 
-    return warehouse.change(stored)
+    return warehouse.change(store)
 
 
-def _stored(rows: Sequence[Mapping[str, Any]], found: Sequence[str]) -> StoredAlerts:
+def _stored_alerts(rows: Sequence[Mapping[str, Any]], alert_ids: Sequence[str]) -> StoredAlerts:
     """The alerts found for rows: new if it is the row's own, even if an earlier attempt stored it."""
-    pairs = [(row["alert_id"], one) for row, one in zip(rows, found, strict=True)]
+    pairs = [(row["alert_id"], stored_id) for row, stored_id in zip(rows, alert_ids, strict=True)]
     return StoredAlerts(
-        new=tuple(one for own, one in pairs if one == own), known=tuple(one for own, one in pairs if one != own)
+        new=tuple(stored_id for new_id, stored_id in pairs if stored_id == new_id),
+        known=tuple(stored_id for new_id, stored_id in pairs if stored_id != new_id),
     )
 
 
-def _alert_row(regression: Regression) -> dict[str, Any]:
-    kept = {
+def _history_alert(regression: Regression) -> dict[str, Any]:
+    evidence = {
         "value_before": regression.value_before,
         "value_after": regression.value_after,
         "p_value": regression.p_value,
         "last_good": regression.last_good_result_id,
         "results": [regression.result_id],
-        "environment": None if regression.together is None else regression.together.text,
+        "environment": None if regression.common_shift is None else regression.common_shift.text,
     }
-    same = ("series_id", "relative_change", "detector", "detector_version", "result_id", "change_point_id")
+    columns = ("series_id", "relative_change", "detector", "detector_version", "result_id", "change_point_id")
     return _new_alert(
         metric=regression.metric.column,
         first_commit=regression.last_good_commit,
         last_commit=regression.first_bad_commit,
         group_id=regression.session_id,
-        parameters=json.dumps(kept),
-        **{name: getattr(regression, name) for name in same},
+        parameters=json.dumps(evidence),
+        **{name: getattr(regression, name) for name in columns},
     )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 FIT = ("valid", "noisy")
 """Validities of results that are judged, and that count in a segment."""
-REACH = 200
+MAX_RUNS = 200
 """Runs to read per series: enough for a full segment after exclusions."""
 COLUMNS = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "started_at", "history_time", "git_commit"),
@@ -64,14 +64,14 @@ WINDOW newest_first AS (PARTITION BY judged_id ORDER BY r.history_time DESC, r.s
 QUALIFY row_number() OVER newest_first <= {reach}
 ORDER BY judged_id, r.history_time, r.started_at, r.result_id
 """
-ALERTED = """
+OPEN_ALERTS = """
 SELECT result_id, confirmed_by, parameters, triage FROM alerts
 WHERE metric = $metric AND detector = $detector AND triage IN ('new', 'regression')
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
+class SegmentRun:
     """A run of the segment."""
 
     result_id: str
@@ -79,7 +79,7 @@ class Earlier:
     value: float
 
 
-Segments = tuple[tuple[Earlier, ...], ...]
+Segments = tuple[tuple[SegmentRun, ...], ...]
 """Oldest first; the last one is the result's own."""
 
 
@@ -111,9 +111,9 @@ class Candidate:
     """In the metric's unit; None if it was not measured."""
     missing: str | None
     """Why it was not measured."""
-    segment: tuple[Earlier, ...]
+    segment: tuple[SegmentRun, ...]
     """Its segment, oldest first."""
-    earlier: tuple[tuple[Earlier, ...], ...]
+    earlier_segments: tuple[tuple[SegmentRun, ...], ...]
     """The segments before it, oldest first."""
 
     @property
@@ -126,12 +126,12 @@ class Candidate:
     @property
     def values(self) -> tuple[float, ...]:
         """The segment's values, oldest first."""
-        return tuple(earlier.value for earlier in self.segment)
+        return tuple(run.value for run in self.segment)
 
     @property
     def earlier_values(self) -> tuple[tuple[float, ...], ...]:
         """The values of the segments before it."""
-        return tuple(tuple(earlier.value for earlier in segment) for segment in self.earlier)
+        return tuple(tuple(run.value for run in segment) for segment in self.earlier_segments)
 
     @property
     def subject(self) -> str:
@@ -140,7 +140,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Alerted:
+class _OpenAlert:
     """An open alert about a result."""
 
     last_good: str
@@ -164,7 +164,7 @@ def candidates(
     return tuple(candidate for metric in metrics for candidate in _of_metric(warehouse, selection, scope, metric))
 
 
-def repeated(warehouse: Warehouse, run_id: str, since: datetime, metric: Metric) -> dict[str, Candidate]:
+def confirming_results(warehouse: Warehouse, run_id: str, since: datetime, metric: Metric) -> dict[str, Candidate]:
     """The results, by series, of the newest run since `since` that confirms `run_id`; without segments."""
     condition = (
         "run_id = (SELECT run_id FROM all_results WHERE tags['confirms'] = ? AND started_at >= ? "
@@ -182,12 +182,12 @@ def _of_metric(warehouse: Warehouse, selection: Selection, scope: Scope, metric:
 
 
 def _condition(selection: Selection, scope: Scope) -> tuple[str, tuple[object, ...]]:
-    chosen = f"({selection.condition})"
+    condition = f"({selection.condition})"
     if scope.run is not None:
-        return f"{chosen} AND starts_with(run_id, ?)", (*selection.values, scope.run)
+        return f"{condition} AND starts_with(run_id, ?)", (*selection.values, scope.run)
     if scope.session is not None:
-        return f"{chosen} AND starts_with(session_id, ?)", (*selection.values, scope.session)
-    return f"{chosen} AND {NEWEST_SESSION.format(condition=chosen)}", selection.values * 2
+        return f"{condition} AND starts_with(session_id, ?)", (*selection.values, scope.session)
+    return f"{condition} AND {NEWEST_SESSION.format(condition=condition)}", selection.values * 2
 
 
 def _results(warehouse: Warehouse, condition: str, values: Sequence[object], metric: Metric) -> list[dict[str, Any]]:
@@ -198,42 +198,44 @@ def _results(warehouse: Warehouse, condition: str, values: Sequence[object], met
 
 def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -> dict[str, Segments]:
     """The segments of each result that has earlier ones."""
-    alerted = _alerted(warehouse, metric)
+    open_alerts = _open_alerts(warehouse, metric)
     parameters = {
         "results": list(result_ids),
         "metric": metric.column,
         "fit": list(FIT),
-        "new_alerts": [result_id for result_id, alert in alerted.items() if alert.is_new],
+        "new_alerts": [result_id for result_id, alert in open_alerts.items() if alert.is_new],
     }
-    found: dict[str, list[list[Earlier]]] = {}
-    for row in warehouse.query(SEGMENTS.format(value=judged_value(metric), reach=REACH), parameters).dicts():
-        segments = found.setdefault(row["judged_id"], [[]])
+    by_result: dict[str, list[list[SegmentRun]]] = {}
+    for row in warehouse.query(SEGMENTS.format(value=judged_value(metric), reach=MAX_RUNS), parameters).dicts():
+        segments = by_result.setdefault(row["judged_id"], [[]])
         if row["begins"]:
             segments.append([])
         if row["counts"]:
-            segments[-1].append(Earlier(result_id=row["result_id"], git_commit=row["git_commit"], value=row["value"]))
+            segments[-1].append(
+                SegmentRun(result_id=row["result_id"], git_commit=row["git_commit"], value=row["value"])
+            )
     return {
-        result_id: tuple(_without_alerted(segment, alerted) for segment in segments)
-        for result_id, segments in found.items()
+        result_id: tuple(_without_alerted(segment, open_alerts) for segment in segments)
+        for result_id, segments in by_result.items()
     }
 
 
-def _alerted(warehouse: Warehouse, metric: Metric) -> dict[str, _Alerted]:
+def _open_alerts(warehouse: Warehouse, metric: Metric) -> dict[str, _OpenAlert]:
     """The open alerts by result."""
-    found: dict[str, _Alerted] = {}
-    for row in warehouse.query(ALERTED, {"metric": metric.column, "detector": DETECTOR}).dicts():
+    alerts: dict[str, _OpenAlert] = {}
+    for row in warehouse.query(OPEN_ALERTS, {"metric": metric.column, "detector": DETECTOR}).dicts():
         parameters = json.loads(row["parameters"])
-        alert = _Alerted(last_good=parameters["last_good"], is_new=row["triage"] == "new")
-        named = (row["result_id"], row["confirmed_by"], *parameters["results"])
-        found |= dict.fromkeys((result_id for result_id in named if result_id is not None), alert)
-    return found
+        alert = _OpenAlert(last_good=parameters["last_good"], is_new=row["triage"] == "new")
+        result_ids = (row["result_id"], row["confirmed_by"], *parameters["results"])
+        alerts |= dict.fromkeys((result_id for result_id in result_ids if result_id is not None), alert)
+    return alerts
 
 
-def _without_alerted(segment: Sequence[Earlier], alerted: Mapping[str, _Alerted]) -> tuple[Earlier, ...]:
+def _without_alerted(segment: Sequence[SegmentRun], open_alerts: Mapping[str, _OpenAlert]) -> tuple[SegmentRun, ...]:
     """The segment without the results of alerts raised in it. An earlier alert concerns another level."""
-    here = {earlier.result_id for earlier in segment}
-    left_out = {result_id for result_id, alert in alerted.items() if alert.last_good in here}
-    return tuple(earlier for earlier in segment if earlier.result_id not in left_out)
+    result_ids = {run.result_id for run in segment}
+    excluded = {result_id for result_id, alert in open_alerts.items() if alert.last_good in result_ids}
+    return tuple(run for run in segment if run.result_id not in excluded)
 
 
 def _candidate(row: Row, metric: Metric, segments: Segments) -> Candidate:
@@ -243,10 +245,10 @@ def _candidate(row: Row, metric: Metric, segments: Segments) -> Candidate:
         "doubts": doubt_kinds(row["extra"]),
         "missing": POOLED if metric.column in row["pooled_quantiles"] else (row["missing"] or {}).get(metric.column),
         "segment": segments[-1],
-        "earlier": segments[:-1],
+        "earlier_segments": segments[:-1],
     }
     return Candidate(
-        **{each.name: row[each.name] for each in fields(Candidate) if each.name not in computed}, **computed
+        **{field.name: row[field.name] for field in fields(Candidate) if field.name not in computed}, **computed
     )
 
 

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Point
-from db.analysis.environment import CommonShift, Shift, moved_together
-from db.analysis.gate.candidates import Candidate, repeated
+from db.analysis.environment import CommonShift, Shift, common_shift
+from db.analysis.gate.candidates import Candidate, confirming_results
 from db.analysis.gate.gate import DEFAULTS, Judgement, Outcome, Parameters, judge
 from db.run_records import measured_runs
 
@@ -52,16 +52,16 @@ class Finding:
 
     candidate: Candidate
     verdict: Verdict
-    why: str | None = None
+    reason: str | None = None
     """Why it failed, is unfit or has no verdict; why a regression could not be measured again."""
     judgement: Judgement | None = None
     """None for a failed or unfit candidate."""
-    again: Judgement | None = None
+    confirmation: Judgement | None = None
     """Judgement of the same point in a fresh session, by the same segment; None if it was not measured again."""
-    again_result_id: str | None = None
-    together: CommonShift | None = None
+    confirmation_result_id: str | None = None
+    common_shift: CommonShift | None = None
     """The common change of its session, which suggests the environment rather than the code; or None."""
-    repeat: str | None = None
+    repeat_command: str | None = None
     """The command that measures it again, or why there is none; None if it is not needed."""
 
     @property
@@ -73,22 +73,28 @@ class Finding:
         return 1 + change if self.candidate.metric.better == "lower" else 1 / (1 + change)
 
 
-def found(candidates: Iterable[Candidate], parameters: Parameters = DEFAULTS) -> tuple[Finding, ...]:
+def judge_candidates(candidates: Iterable[Candidate], parameters: Parameters = DEFAULTS) -> tuple[Finding, ...]:
     """One finding per candidate, worst first."""
     return worst_first(_with_environment([_finding(candidate, parameters) for candidate in candidates]))
 
 
-def confirmed(finding: Finding, again: Candidate | None, why_not: str | None, parameters: Parameters) -> Finding:
-    """The finding after its point was measured again; if that failed, `again` is None and `why_not` the reason.
+def with_confirmation(
+    finding: Finding, candidate: Candidate | None, failure: str | None, parameters: Parameters
+) -> Finding:
+    """The finding after its point was measured again; if that failed, `candidate` is None and `failure` the reason.
 
     A regression is confirmed if the new value is worse too. Without a value the verdict stays, with the reason.
     """
-    if again is None or again.value is None or again.unfit is not None:
-        reason = why_not or (again and (again.error or again.unfit or again.missing)) or "its series was not measured"
-        return replace(finding, why=f"could not be measured again: {reason}")
-    judgement = _judged(finding.candidate, again.value, parameters)
-    measured = replace(finding, again=judgement, again_result_id=again.result_id)
-    return measured if judgement.outcome == "worse" else replace(measured, verdict="not confirmed", together=None)
+    if candidate is None or candidate.value is None or candidate.unfit is not None:
+        reason = (
+            failure
+            or (candidate and (candidate.error or candidate.unfit or candidate.missing))
+            or "its series was not measured"
+        )
+        return replace(finding, reason=f"could not be measured again: {reason}")
+    judgement = _judgement(finding.candidate, candidate.value, parameters)
+    measured = replace(finding, confirmation=judgement, confirmation_result_id=candidate.result_id)
+    return measured if judgement.outcome == "worse" else replace(measured, verdict="not confirmed", common_shift=None)
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -114,26 +120,26 @@ def _finding(candidate: Candidate, parameters: Parameters) -> Finding:
     if candidate.status != "ok":
         return _unmeasured(candidate)
     if candidate.unfit is not None:
-        return Finding(candidate=candidate, verdict="unfit", why=candidate.unfit)
+        return Finding(candidate=candidate, verdict="unfit", reason=candidate.unfit)
     if candidate.value is None:
-        why = f"no {candidate.metric.column}: {candidate.missing or 'not measured'}"
-        return Finding(candidate=candidate, verdict="not enough data", why=why)
-    judgement = _judged(candidate, candidate.value, parameters)
-    return Finding(candidate=candidate, verdict=OUTCOMES[judgement.outcome], why=judgement.why, judgement=judgement)
+        reason = f"no {candidate.metric.column}: {candidate.missing or 'not measured'}"
+        return Finding(candidate=candidate, verdict="not enough data", reason=reason)
+    judgement = _judgement(candidate, candidate.value, parameters)
+    return Finding(candidate=candidate, verdict=OUTCOMES[judgement.outcome], reason=judgement.why, judgement=judgement)
 
 
-def _judged(candidate: Candidate, value: float, parameters: Parameters) -> Judgement:
+def _judgement(candidate: Candidate, value: float, parameters: Parameters) -> Judgement:
     return judge(candidate.values, value, candidate.metric, parameters, candidate.earlier_values)
 
 
 def _unmeasured(candidate: Candidate) -> Finding:
     """A point without numbers: failed if it had numbers before, otherwise not enough data."""
-    why = f"{candidate.status.replace('_', ' ')}: {candidate.error}"
+    reason = f"{candidate.status.replace('_', ' ')}: {candidate.error}"
     runs = len(candidate.segment)
     if candidate.status == "skipped" or not runs:
-        return Finding(candidate=candidate, verdict="not enough data", why=why)
-    why += f" (worked in {runs} earlier run{'s' * (runs > 1)})"
-    return Finding(candidate=candidate, verdict="failed", why=why)
+        return Finding(candidate=candidate, verdict="not enough data", reason=reason)
+    reason += f" (worked in {runs} earlier run{'s' * (runs > 1)})"
+    return Finding(candidate=candidate, verdict="failed", reason=reason)
 
 
 def _with_environment(findings: Sequence[Finding]) -> list[Finding]:
@@ -141,16 +147,16 @@ def _with_environment(findings: Sequence[Finding]) -> list[Finding]:
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
         if finding.verdict in ("regressed", "improved", "fine"):
-            groups.setdefault(_place(finding), []).append(finding)
-    together = {place: moved_together(map(_shift, members)) for place, members in groups.items()}
+            groups.setdefault(_session_key(finding), []).append(finding)
+    shifts = {key: common_shift(map(_shift, members)) for key, members in groups.items()}
     moved: tuple[Verdict, ...] = ("regressed", "improved")
     return [
-        replace(finding, together=together[_place(finding)]) if finding.verdict in moved else finding
+        replace(finding, common_shift=shifts[_session_key(finding)]) if finding.verdict in moved else finding
         for finding in findings
     ]
 
 
-def _place(finding: Finding) -> tuple[str, str, str]:
+def _session_key(finding: Finding) -> tuple[str, str, str]:
     return finding.candidate.hardware_id, finding.candidate.session_id, finding.candidate.metric.column
 
 
@@ -195,9 +201,9 @@ def with_commands(
     findings: Iterable[Finding], flagged: Iterable[FlaggedRun], command: Callable[[FlaggedRun], str]
 ) -> tuple[Finding, ...]:
     """The findings; each regression has the command that measures it again, or why there is none."""
-    texts = {one.run.run_id: _command_text(one, command) for one in flagged}
+    texts = {flagged_run.run.run_id: _command_text(flagged_run, command) for flagged_run in flagged}
     return tuple(
-        replace(finding, repeat=texts[finding.candidate.run_id]) if finding.verdict == "regressed" else finding
+        replace(finding, repeat_command=texts[finding.candidate.run_id]) if finding.verdict == "regressed" else finding
         for finding in findings
     )
 
@@ -210,34 +216,37 @@ def confirm(
 ) -> tuple[Finding, ...]:
     """The findings after measuring each flagged run again, worst first. The caller must not hold the database open."""
     since = datetime.now(UTC).replace(tzinfo=None)
-    why_not = {one.run.run_id: one.run.why_not_repeatable or measure_again(one) for one in flagged}
+    failures = {
+        flagged_run.run.run_id: flagged_run.run.why_not_repeatable or measure_again(flagged_run)
+        for flagged_run in flagged
+    }
     with open_warehouse() as warehouse:
-        return _compared_again(warehouse, findings, why_not, since)
+        return _with_confirmations(warehouse, findings, failures, since)
 
 
 def _command_text(flagged: FlaggedRun, command: Callable[[FlaggedRun], str]) -> str:
-    if (why_not := flagged.run.why_not_repeatable) is not None:
-        return f"{NOT_POSSIBLE}{why_not}"
+    if (reason := flagged.run.why_not_repeatable) is not None:
+        return f"{NOT_POSSIBLE}{reason}"
     try:
         return command(flagged)
     except UsageError as error:  # stored by a version with other settings
         return f"{NOT_POSSIBLE}{error}"
 
 
-def _compared_again(
-    warehouse: Warehouse, findings: Sequence[Finding], why_not: Mapping[str, str | None], since: datetime
+def _with_confirmations(
+    warehouse: Warehouse, findings: Sequence[Finding], failures: Mapping[str, str | None], since: datetime
 ) -> tuple[Finding, ...]:
-    """`why_not`: run -> why measuring it again failed. A point of such a run that was measured still counts."""
-    again: dict[tuple[str, str], dict[str, Candidate]] = {}
-    compared = []
+    """`failures`: run id -> why measuring it again failed. A point of such a run that was measured still counts."""
+    confirming: dict[tuple[str, str], dict[str, Candidate]] = {}
+    confirmed = []
     for finding in findings:
         candidate = finding.candidate
         if finding.verdict != "regressed":
-            compared.append(finding)
+            confirmed.append(finding)
             continue
         key = (candidate.run_id, candidate.metric.column)
-        if key not in again:
-            again[key] = repeated(warehouse, candidate.run_id, since, candidate.metric)
-        reason = why_not.get(candidate.run_id)
-        compared.append(confirmed(finding, again[key].get(candidate.series_id), reason, Parameters()))
-    return worst_first(compared)
+        if key not in confirming:
+            confirming[key] = confirming_results(warehouse, candidate.run_id, since, candidate.metric)
+        reason = failures.get(candidate.run_id)
+        confirmed.append(with_confirmation(finding, confirming[key].get(candidate.series_id), reason, Parameters()))
+    return worst_first(confirmed)

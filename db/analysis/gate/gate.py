@@ -96,8 +96,8 @@ def judge(
     """
     used = before[-parameters.max_points :]
     borrowed = _borrowed(used, earlier, parameters)
-    if (why := _why_not(used, borrowed, value, parameters)) is not None:
-        return Judgement(outcome="not_enough_data", value=value, n=len(used), why=why)
+    if (reason := _why_not(used, borrowed, value, parameters)) is not None:
+        return Judgement(outcome="not_enough_data", value=value, n=len(used), why=reason)
     centre, low, high = prediction_interval([used, *borrowed], parameters)
     change = value / centre - 1
     is_beyond = not low <= value <= high and abs(change) > parameters.min_change
@@ -126,8 +126,8 @@ def prediction_interval(
 
     logs = [_winsorised(np.log(np.asarray(segment, dtype=np.float64)), parameters) for segment in segments]
     centre, n = float(logs[0].mean()), len(logs[0])
-    degrees = sum(len(each) - 1 for each in logs)
-    squares = sum(float(((each - each.mean()) ** 2).sum()) for each in logs)
+    degrees = sum(len(values) - 1 for values in logs)
+    squares = sum(float(((values - values.mean()) ** 2).sum()) for values in logs)
     reach = quantile(parameters.confidence, degrees) * math.sqrt(squares / degrees * (1 + 1 / n))
     return math.exp(centre), math.exp(centre - reach), math.exp(centre + reach)
 
@@ -152,14 +152,14 @@ def _borrowed(
     """The newest runs of the earlier segments, up to `max_points` in total, if the segment itself is short."""
     if not parameters.min_points_after_change <= len(used) < parameters.min_points:
         return []
-    found: list[Sequence[float]] = []
-    left = parameters.max_points - len(used)
+    borrowed: list[Sequence[float]] = []
+    remaining = parameters.max_points - len(used)
     for segment in reversed(earlier):
-        own = [value for value in segment if value > 0][-left:] if left > 1 else []
-        if len(own) > 1:
-            found.append(own)
-            left -= len(own)
-    return found
+        values = [value for value in segment if value > 0][-remaining:] if remaining > 1 else []
+        if len(values) > 1:
+            borrowed.append(values)
+            remaining -= len(values)
+    return borrowed
 
 
 def _why_not(

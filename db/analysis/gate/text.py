@@ -1,8 +1,14 @@
-"""The gate's findings as text, Markdown, JSON, and JUnit XML for CI servers, with a test case per series and metric."""
+"""The gate's findings as text, Markdown, JSON, JUnit XML for CI servers, and comments and annotations for GitHub.
+
+Text from a warehouse is untrusted. In a comment its markup is escaped, and what GitHub would still turn into links
+(@names, #numbers, addresses) is broken up with a zero-width space. In a workflow log a line may be a command
+(`::error::`, `##[add-path]`), so text that is not an annotation is printed with commands disabled.
+"""
 
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -41,7 +47,7 @@ def gate_text(findings: Sequence[Finding], parameters: Parameters, page: Page = 
     notes = wrapped("\n".join([summary(findings), *_notes(findings, parameters)]), page.text_width)
     commands = [
         (wrapped if text.startswith(NOT_POSSIBLE) else command_lines)(f"measure again: {text}", page.text_width)
-        for text in _repeats(findings)
+        for text in _repeat_commands(findings)
     ]
     parts.append("\n".join([notes, *commands]))
     return "\n\n".join(parts)
@@ -52,7 +58,7 @@ def gate_markdown(findings: Sequence[Finding], parameters: Parameters) -> str:
     table = _table(findings)
     parts = [f"**{markdown_escaped(summary(findings))}**", markdown_escaped(_head(findings))]
     parts += [markdown_table(table.headings, table.rows, right=table.numbers)] if table.rows else []
-    lines = [*_notes(findings, parameters), *(f"measure again: {text}" for text in _repeats(findings))]
+    lines = [*_notes(findings, parameters), *(f"measure again: {text}" for text in _repeat_commands(findings))]
     parts.append("\n".join(f"- {markdown_escaped(line)}" for line in lines))
     return "\n\n".join(parts) + "\n"
 
@@ -61,7 +67,7 @@ def summary(findings: Iterable[Finding]) -> str:
     """One line of counts: "1 regressed, 7 fine: environment, not code?"."""
     known = tuple(findings)
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts(known).items())
-    environment = any(finding.together is not None and finding.verdict in BAD for finding in known)
+    environment = any(finding.common_shift is not None and finding.verdict in BAD for finding in known)
     return f"{text}: environment, not code?" if environment else text
 
 
@@ -74,7 +80,7 @@ def sentence(finding: Finding) -> str:
     """A finding in a sentence."""
     judgement = finding.judgement
     if judgement is None or judgement.relative_change is None:
-        return finding.why or finding.verdict
+        return finding.reason or finding.verdict
     assert judgement.centre is not None
     unit = finding.candidate.metric.unit
     text = (
@@ -82,9 +88,9 @@ def sentence(finding: Finding) -> str:
         f"{percent_change(judgement.relative_change)} against the mean of {judgement.n} runs, "
         f"{number(judgement.centre)} {unit}; expected {_expected(finding)}"
     )
-    if finding.again is not None:
-        text += f"; in a fresh session {number(finding.again.value)} {unit}"
-    return f"{text}; {finding.why}" if finding.why else text
+    if finding.confirmation is not None:
+        text += f"; in a fresh session {number(finding.confirmation.value)} {unit}"
+    return f"{text}; {finding.reason}" if finding.reason else text
 
 
 def _head(findings: Sequence[Finding]) -> str:
@@ -100,7 +106,7 @@ def _head(findings: Sequence[Finding]) -> str:
 def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
     """A row per judged finding, without the subjects that all of them share."""
     shown = [finding for finding in findings if finding.verdict in JUDGED]
-    several = _several(findings)
+    several = _differing_subjects(findings)
     several_metrics = len({finding.candidate.metric.column for finding in findings}) > 1
     number_column = partial(Column[Finding], is_number=True)
     columns = [
@@ -111,7 +117,9 @@ def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
             heading="mean", text=lambda one: optional_number(one.judgement.centre if one.judgement else None)
         ),
         number_column(heading="now", text=lambda one: optional_number(one.judgement.value if one.judgement else None)),
-        number_column(heading="remeasured", text=lambda one: optional_number(one.again.value if one.again else None)),
+        number_column(
+            heading="remeasured", text=lambda one: optional_number(one.confirmation.value if one.confirmation else None)
+        ),
         Column(heading="unit", text=lambda one: one.candidate.metric.unit, spare=2),  # the metric's name ends with it
         number_column(heading="change", text=_change),
         Column(heading="expected", text=_expected),
@@ -149,7 +157,7 @@ def _doubts(finding: Finding) -> str | None:
 
 def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
     """What the verdicts are based on, why some are missing, and what to do."""
-    lines = [f"environment, not code: {text}" for text in sorted(_together(findings))]
+    lines = [f"environment, not code: {text}" for text in sorted(_common_shifts(findings))]
     if lines:
         lines.append("this is no proof: check what changed on the machine, and measure again when it is idle")
     if any(finding.verdict in JUDGED for finding in findings):
@@ -159,40 +167,40 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
         )
     lines += _reasons(findings)
     judged = [finding for finding in findings if finding.verdict in JUDGED]
-    several = _several(findings)
-    doubts = ((kind, _place(one, several)) for one in judged for kind in one.candidate.doubts)
+    several = _differing_subjects(findings)
+    doubts = ((kind, _label(one, several)) for one in judged for kind in one.candidate.doubts)
     lines += doubt_notes(dict.fromkeys(doubts))  # once for all metrics
     return lines
 
 
-def _repeats(findings: Iterable[Finding]) -> list[str]:
+def _repeat_commands(findings: Iterable[Finding]) -> list[str]:
     """The commands that measure regressions again, each once."""
-    found = (one.repeat for one in findings if one.repeat is not None and one.verdict == "regressed")
-    return list(dict.fromkeys(found))
+    commands = (one.repeat_command for one in findings if one.repeat_command is not None and one.verdict == "regressed")
+    return list(dict.fromkeys(commands))
 
 
-def _together(findings: Iterable[Finding]) -> set[str]:
-    return {one.together.text for one in findings if one.together is not None and one.verdict in BAD}
+def _common_shifts(findings: Iterable[Finding]) -> set[str]:
+    return {one.common_shift.text for one in findings if one.common_shift is not None and one.verdict in BAD}
 
 
 def _reasons(findings: Iterable[Finding]) -> list[str]:
     """Each reason with its series."""
-    about: dict[tuple[str, str], list[str]] = {}
+    series: dict[tuple[str, str], list[str]] = {}
     for one in findings:
-        if one.why is not None and one.verdict in WITH_REASON:
-            about.setdefault((one.verdict, one.why), []).append(subject(one))
+        if one.reason is not None and one.verdict in WITH_REASON:
+            series.setdefault((one.verdict, one.reason), []).append(subject(one))
     return [
         f"{why if why.startswith(verdict) else f'{verdict}: {why}'} ({listed(names, MAX_NAMES, '; ')})"
-        for (verdict, why), names in about.items()
+        for (verdict, why), names in series.items()
     ]
 
 
-def _several(findings: Sequence[Finding]) -> list[str]:
+def _differing_subjects(findings: Sequence[Finding]) -> list[str]:
     """The subjects in which findings differ; shared ones are in the head."""
     return [name for name in SUBJECTS if len(_values(findings, name)) > 1]
 
 
-def _place(finding: Finding, several: Sequence[str]) -> str:
+def _label(finding: Finding, several: Sequence[str]) -> str:
     """ "eager b1 s128" """
     return " ".join([*(_subject_word(finding, name) for name in several), finding.candidate.point.label])
 
@@ -218,7 +226,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     last_good = candidate.segment[-1] if candidate.segment else None
     return {
         "verdict": finding.verdict,
-        "why": finding.why,
+        "why": finding.reason,
         **{name: getattr(candidate, name) for name in COLUMNS},
         "point": to_json(candidate.point),
         "metric": candidate.metric.column,
@@ -226,12 +234,12 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "value": candidate.value,
         "doubts": list(candidate.doubts),
         "judgement": to_json(finding.judgement),
-        "again": to_json(finding.again),
-        "again_result_id": finding.again_result_id,
+        "again": to_json(finding.confirmation),
+        "again_result_id": finding.confirmation_result_id,
         "last_good_result_id": None if last_good is None else last_good.result_id,
         "last_good_commit": None if last_good is None else last_good.git_commit,
-        "environment": None if finding.together is None else finding.together.text,
-        "measure_again": finding.repeat,
+        "environment": None if finding.common_shift is None else finding.common_shift.text,
+        "measure_again": finding.repeat_command,
     }
 
 
@@ -268,11 +276,85 @@ def _case(suite: ElementTree.Element, finding: Finding) -> None:
 
 def _details(finding: Finding) -> list[str]:
     lines = [sentence(finding), f"series {finding.candidate.series_id}", f"run {finding.candidate.run_id}"]
-    lines += [f"environment, not code? {finding.together.text}"] if finding.together is not None else []
+    lines += [f"environment, not code? {finding.common_shift.text}"] if finding.common_shift is not None else []
     lines += [f"doubts: {', '.join(finding.candidate.doubts)}"] if finding.candidate.doubts else []
-    return [*lines, *([f"measure again: {finding.repeat}"] if finding.repeat is not None else [])]
+    return [*lines, *([f"measure again: {finding.repeat_command}"] if finding.repeat_command is not None else [])]
 
 
 def _safe(text: str) -> str:
     """The text without characters that XML cannot represent; ElementTree escapes the rest."""
     return NOT_XML.sub("?", visible(text))
+
+
+MARKER = "<!-- benchhouse check -->"
+"""First line of a comment, by which a workflow finds its earlier comment."""
+MAX_CHARACTERS = 60_000
+"""Maximum characters of a comment; GitHub refuses more than 65 536."""
+MAX_ANNOTATIONS = 10
+"""Maximum annotations of one kind that GitHub shows per step."""
+MAX_MESSAGE = 2_000
+AUTOLINKS = re.compile(r"@|#(?=\d)|(?<=[a-zA-Z]):(?=//)|(?<=[wW]{3})\.|(?<=GH)-(?=\d)", re.IGNORECASE)
+ZERO_WIDTH_SPACE = "&#8203;"
+"""A zero-width space, in Markdown."""
+LEVELS: dict[Verdict, str] = {
+    **dict.fromkeys(BAD, "error"),
+    "not confirmed": "warning",
+    "improved": "notice",
+}
+
+
+def github_comment(findings: Sequence[Finding], parameters: Parameters) -> str:
+    """The body of a comment. If it is too long, it is cut and ends with the number of omitted lines."""
+    body = AUTOLINKS.sub(lambda match: f"{match[0]}{ZERO_WIDTH_SPACE}", gate_markdown(findings, parameters))
+    return f"{MARKER}\n{_truncated(body)}"
+
+
+def github_note(text: str) -> str:
+    """The body of a comment that explains why there are no findings. The text must be trusted."""
+    return f"{MARKER}\n{text}\n"
+
+
+def workflow_annotations(findings: Sequence[Finding]) -> list[str]:
+    """A workflow command for each finding that needs attention, worst first. If GitHub would not show all of a kind,
+    the last one counts the rest."""
+    lines: list[str] = []
+    for level in dict.fromkeys(LEVELS.values()):
+        of_level = [one for one in findings if LEVELS.get(one.verdict) == level]
+        shown = of_level if len(of_level) <= MAX_ANNOTATIONS else of_level[: MAX_ANNOTATIONS - 1]
+        lines += [_command(level, f"benchhouse: {one.verdict}", _message(one)) for one in shown]
+        if len(of_level) > len(shown):
+            lines.append(_command(level, "benchhouse", f"{len(of_level) - len(shown)} more"))
+    return lines
+
+
+def without_commands(text: str) -> str:
+    """The text for a workflow log, with workflow commands disabled."""
+    token = secrets.token_hex(16)
+    return f"::stop-commands::{token}\n{text}\n::{token}::"
+
+
+def _message(finding: Finding) -> str:
+    doubt = "" if finding.common_shift is None else f" (environment, not code? {finding.common_shift.text})"
+    return f"{subject(finding)}: {sentence(finding)}{doubt}"
+
+
+def _command(level: str, title: str, message: str) -> str:
+    """A workflow command with GitHub's escapes: % and line ends in a message, also : and , in a property."""
+    text = visible(message)
+    text = text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]} ..."
+    return f"::{level} title={_escaped(visible(title)).replace(':', '%3A').replace(',', '%2C')}::{_escaped(text)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _truncated(body: str) -> str:
+    if len(body) <= MAX_CHARACTERS:
+        return body
+    lines = body.split("\n")
+    kept, length = 0, 0
+    while length + len(lines[kept]) < MAX_CHARACTERS:
+        length += len(lines[kept]) + 1
+        kept += 1
+    return "\n".join([*lines[:kept], "", f"{len(lines) - kept} more lines are omitted", ""])

@@ -55,9 +55,9 @@ def document(rows: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
     """The message: the alerts as `benchhouse alert list --json` prints them, and a line of text for chats."""
     names = [f"{row.get('model_id')} {row.get('runtime')} {row.get('metric')}" for row in rows]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    found: list[Json] = [dict(row) for row in rows]
+    alerts: list[Json] = [dict(row) for row in rows]
     text = f"benchhouse: {len(rows)} new alert{'s' * (len(rows) > 1)}: {', '.join(names[:5])}{more}"
-    return {"event": "alerts", "text": text, "alerts": found}
+    return {"event": "alerts", "text": text, "alerts": alerts}
 
 
 def why_not_usable(address: str) -> str | None:
@@ -71,7 +71,7 @@ def why_not_usable(address: str) -> str | None:
         return f"${ADDRESS} is not a URL that starts with https://"
     if user is not None or not address.isprintable() or " " in address:
         return f"${ADDRESS} contains a user name or a space: put the secret into the path or the query"
-    if parts.scheme == "http" and not _is_here(host) and os.environ.get(ANY_SCHEME) != "1":
+    if parts.scheme == "http" and not _is_loopback(host) and os.environ.get(ANY_SCHEME) != "1":
         return f"${ADDRESS} is unencrypted http to another machine: use https, or set {ANY_SCHEME}=1"
     return None
 
@@ -100,8 +100,8 @@ def _attempts(body: bytes, address: str, limit_s: float, wait_s: float) -> str |
     end_s = time.monotonic() + limit_s
     problem: str | None = None
     for _ in range(ATTEMPTS):
-        problem, is_final, asked_s = _attempt(body, address, min(ATTEMPT_S, end_s - time.monotonic()))
-        pause_s = max(wait_s, asked_s)
+        problem, is_final, retry_after_s = _attempt(body, address, min(ATTEMPT_S, end_s - time.monotonic()))
+        pause_s = max(wait_s, retry_after_s)
         if is_final or time.monotonic() + pause_s >= end_s:
             break
         time.sleep(pause_s)
@@ -117,7 +117,7 @@ def _attempt(body: bytes, address: str, timeout_s: float) -> tuple[str | None, b
     headers = {"Content-Type": "application/json", "User-Agent": "benchhouse"}
     request = urllib.request.Request(address, data=body, headers=headers, method="POST")  # noqa: S310 - http(s), checked
     handlers: list[Any] = [_NoRedirection]
-    if _is_here(urlsplit(address).hostname or ""):
+    if _is_loopback(urlsplit(address).hostname or ""):
         handlers.append(urllib.request.ProxyHandler({}))
     try:
         with urllib.request.build_opener(*handlers).open(request, timeout=max(timeout_s, 0.1)):
@@ -126,19 +126,23 @@ def _attempt(body: bytes, address: str, timeout_s: float) -> tuple[str | None, b
         with error:
             if 300 <= error.code < 400:
                 return f"the server answered {error.code}: redirects are not followed", True, 0.0
-            may_pass = error.code >= 500 or error.code == TOO_MANY
-            return f"the server answered {error.code}", not may_pass, _asked_s(error.headers.get("Retry-After"))
+            is_transient = error.code >= 500 or error.code == TOO_MANY
+            return (
+                f"the server answered {error.code}",
+                not is_transient,
+                _retry_after_s(error.headers.get("Retry-After")),
+            )
     except urllib.error.URLError as error:
         return f"no connection ({type(error.reason).__name__})", False, 0.0
     except (OSError, HTTPException, ValueError) as error:
         return f"no connection ({type(error).__name__})", False, 0.0
 
 
-def _asked_s(text: str | None) -> float:
+def _retry_after_s(text: str | None) -> float:
     return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else 0.0
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

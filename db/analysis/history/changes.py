@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 BATCH = 1000
 """Series per transaction, so that a killed search keeps the finished batches."""
-DETECTED = (
+CHANGE_COLUMNS = (
     *("value_before", "value_after", "relative_change", "p_value", "state"),
     *("run_id", "last_good_result_id", "last_good_run_id"),
 )
-DETECTOR = ("detector", "detector_version", "parameters")
+DETECTOR_COLUMNS = ("detector", "detector_version", "parameters")
 FIT_RESULTS = f"""
 status = 'ok' AND validity IN ({", ".join(f"'{name}'" for name in FIT)}) AND {{value}} > 0
 """
@@ -65,18 +65,18 @@ STORED = """
 SELECT c.* FROM change_points c LEFT JOIN series_alias USING (series_id)
 WHERE metric = $metric AND coalesce(canonical_series_id, c.series_id) IN (SELECT unnest($series))
 """
-COLUMNS = ("change_point_id", "metric", "result_id", *DETECTED, *DETECTOR, "detected_at")
+COLUMNS = ("change_point_id", "metric", "result_id", *CHANGE_COLUMNS, *DETECTOR_COLUMNS, "detected_at")
 NEW_ROWS = f"(SELECT {', '.join(f'unnest(${name}) AS {name}' for name in COLUMNS)})"
 INSERT = f"""
 INSERT INTO change_points BY NAME
 SELECT n.*, r.series_id FROM {NEW_ROWS} n JOIN benchmark_results r USING (result_id)
 """
 UPDATE = f"""
-UPDATE change_points SET {", ".join(f"{name} = n.{name}" for name in (*DETECTED, *DETECTOR))}
+UPDATE change_points SET {", ".join(f"{name} = n.{name}" for name in (*CHANGE_COLUMNS, *DETECTOR_COLUMNS))}
 FROM {NEW_ROWS} n WHERE change_points.change_point_id = n.change_point_id
 """
-FORGET = "DELETE FROM history_scans WHERE metric = $metric AND series_id IN (SELECT unnest($series))"
-REMEMBER = f"""
+DELETE_SCANS = "DELETE FROM history_scans WHERE metric = $metric AND series_id IN (SELECT unnest($series))"
+INSERT_SCANS = f"""
 INSERT INTO history_scans BY NAME
 SELECT series_id, $metric AS metric, digest, $now AS scanned_at FROM ({DIGESTS})
 WHERE series_id IN (SELECT unnest($series))
@@ -108,8 +108,8 @@ class SearchCounts:
 
 def stale_series(warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT) -> list[str]:
     """The series whose results, or whose detector version, changed since their last search."""
-    asked = {"metric": metric.column, "detector": _detector(parameters)}
-    return [row["series_id"] for row in warehouse.query(STALE.format(value=judged_value(metric)), asked).dicts()]
+    values = {"metric": metric.column, "detector": _detector(parameters)}
+    return [row["series_id"] for row in warehouse.query(STALE.format(value=judged_value(metric)), values).dicts()]
 
 
 def update_changes(
@@ -129,37 +129,39 @@ def change_point_id(metric: str, result_id: str) -> str:
 
 
 def _search(warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters) -> SearchCounts:
-    return warehouse.change(lambda connection: _searched(warehouse, connection, series, metric, parameters))
+    return warehouse.change(lambda connection: _search_and_store(warehouse, connection, series, metric, parameters))
 
 
-def _searched(
+def _search_and_store(
     warehouse: Warehouse, connection: Connection, series: Sequence[str], metric: Metric, parameters: Parameters
 ) -> SearchCounts:
     """Search and store in one transaction, so that no other machine changes a lake's results in between."""
     now = datetime.now(UTC).replace(tzinfo=None)
-    asked = {"series": list(series), "metric": metric.column}
-    stored = {row["change_point_id"]: row for row in warehouse.query(STORED, asked).dicts()}
-    found = {row["change_point_id"]: row for row in _found(warehouse, series, metric, parameters, now)}
-    new = [row for key, row in found.items() if key not in stored]
-    changed = [row for key, row in found.items() if key in stored and _differs(row, stored[key])]
-    gone = [
-        {**row, "state": "withdrawn"} for key, row in stored.items() if key not in found and row["state"] != "withdrawn"
+    values = {"series": list(series), "metric": metric.column}
+    stored = {row["change_point_id"]: row for row in warehouse.query(STORED, values).dicts()}
+    current = {row["change_point_id"]: row for row in _change_rows(warehouse, series, metric, parameters, now)}
+    new = [row for key, row in current.items() if key not in stored]
+    changed = [row for key, row in current.items() if key in stored and _differs(row, stored[key])]
+    withdrawn = [
+        {**row, "state": "withdrawn"}
+        for key, row in stored.items()
+        if key not in current and row["state"] != "withdrawn"
     ]
     _write(connection, INSERT, new)
-    _write(connection, UPDATE, changed + gone)
-    connection.execute(FORGET, asked)
+    _write(connection, UPDATE, changed + withdrawn)
+    connection.execute(DELETE_SCANS, values)
     connection.execute(
-        REMEMBER.format(value=judged_value(metric)), {**asked, "detector": _detector(parameters), "now": now}
+        INSERT_SCANS.format(value=judged_value(metric)), {**values, "detector": _detector(parameters), "now": now}
     )
     confirmed = [
         row
-        for key, row in found.items()
+        for key, row in current.items()
         if row["state"] == "confirmed" and stored.get(key, {}).get("state") != "confirmed"
     ]
-    return SearchCounts(series=len(series), found=len(new), confirmed=len(confirmed), withdrawn=len(gone))
+    return SearchCounts(series=len(series), found=len(new), confirmed=len(confirmed), withdrawn=len(withdrawn))
 
 
-def _found(
+def _change_rows(
     warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters, now: datetime
 ) -> Iterator[Row]:
     """The rows of the series' current change points."""
@@ -172,9 +174,9 @@ def _found(
         "parameters": json.dumps(asdict(parameters)),
         "detected_at": now,
     }
-    for start, end in _stretches(points.column("series_id").to_numpy(zero_copy_only=False)):
+    for start, end in _spans(points.column("series_id").to_numpy(zero_copy_only=False)):
         for change in detect(values[start:end], parameters):
-            row = {**common, **_numbers(change), **_between(points, start + change.index)}
+            row = {**common, **_numbers(change), **_neighbours(points, start + change.index)}
             yield {"change_point_id": change_point_id(metric.column, row["result_id"]), **row}
 
 
@@ -188,25 +190,25 @@ def _numbers(change: Change) -> Row:
     }
 
 
-def _between(points: Any, place: int) -> Row:
+def _neighbours(points: Any, index: int) -> Row:
     """The results and runs around a change at the index."""
     result_ids, run_ids = points.column("result_id"), points.column("run_id")
     return {
-        "result_id": result_ids[place].as_py(),
-        "run_id": run_ids[place].as_py(),
-        "last_good_result_id": result_ids[place - 1].as_py(),
-        "last_good_run_id": run_ids[place - 1].as_py(),
+        "result_id": result_ids[index].as_py(),
+        "run_id": run_ids[index].as_py(),
+        "last_good_result_id": result_ids[index - 1].as_py(),
+        "last_good_run_id": run_ids[index - 1].as_py(),
     }
 
 
-def _stretches(names: Any) -> Iterator[tuple[int, int]]:
+def _spans(names: Any) -> Iterator[tuple[int, int]]:
     """Start and end of each stretch of equal names."""
     bounds = [0, *(1 + np.flatnonzero(names[1:] != names[:-1])), len(names)]
     yield from ((int(start), int(end)) for start, end in pairwise(bounds) if end > start)
 
 
 def _differs(row: Row, stored: Mapping[str, Any]) -> bool:
-    return any(row[name] != stored[name] for name in (*DETECTED, *DETECTOR))
+    return any(row[name] != stored[name] for name in (*CHANGE_COLUMNS, *DETECTOR_COLUMNS))
 
 
 def _write(connection: Connection, statement: str, rows: Sequence[Row]) -> None:
@@ -230,9 +232,9 @@ def refresh_changes(path: str, metrics: Sequence[Metric], *, lock_timeout_s: flo
             stale = [metric for metric in metrics if stale_series(warehouse, metric)]
     except OutdatedError:  # opening it for writing upgrades it
         stale = list(metrics)
-    done = SearchCounts()
+    counts = SearchCounts()
     if stale:
         with Warehouse.open(path, lock_timeout_s=lock_timeout_s, create=False) as warehouse:
             for metric in stale:
-                done += update_changes(warehouse, metric)
-    return done
+                counts += update_changes(warehouse, metric)
+    return counts

@@ -95,18 +95,18 @@ def detect(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[C
     a value that is not positive and finite.
     """
     logs = _logarithms(values)
-    found = _places(logs, parameters)
-    earlier = _places(logs[:-1], parameters) if found else {}
+    detected = _detected_sides(logs, parameters)
+    earlier = _detected_sides(logs[:-1], parameters) if detected else {}
     array = np.asarray(values, dtype=np.float64)
     return tuple(
         _change(sides, p_value, sides.near(array, parameters), _state(sides.at, earlier, parameters))
-        for sides, p_value in found.items()
+        for sides, p_value in detected.items()
     )
 
 
-def change_places(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[int, ...]:
+def change_indices(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[int, ...]:
     """The index of each change that `detect` finds. Leaves out the state, which would double the time."""
-    return tuple(sides.at for sides in _places(_logarithms(values), parameters))
+    return tuple(sides.at for sides in _detected_sides(_logarithms(values), parameters))
 
 
 def winsorised(logs: Floats, parameters: Parameters = DEFAULT) -> Floats:
@@ -120,9 +120,9 @@ def winsorised(logs: Floats, parameters: Parameters = DEFAULT) -> Floats:
     if reach == 0:
         return logs
     low, high = middle.copy(), middle.copy()
-    for place in range(max(0, len(logs) - CLIP_REACH), len(logs)):
-        following = np.median(logs[place:])
-        low[place], high[place] = min(low[place], following), max(high[place], following)
+    for index in range(max(0, len(logs) - CLIP_REACH), len(logs)):
+        following = np.median(logs[index:])
+        low[index], high[index] = min(low[index], following), max(high[index], following)
     return np.clip(logs, low - reach, high + reach)
 
 
@@ -154,13 +154,13 @@ def _logarithms(values: Sequence[float]) -> Floats:
     return np.log(array)
 
 
-def _places(logs: Floats, parameters: Parameters) -> dict[_Sides, float]:
+def _detected_sides(logs: Floats, parameters: Parameters) -> dict[_Sides, float]:
     """The changes in order, each with its p-value."""
     if len(logs) < 2 * parameters.points_beside:
         return {}
     clipped = winsorised(logs, parameters)
     candidates = sorted(
-        {place for start, end in _windows(len(logs), parameters) for place in _split(clipped, start, end, parameters)}
+        {index for start, end in _windows(len(logs), parameters) for index in _split(clipped, start, end, parameters)}
     )
     return _merge(logs, clipped, candidates, parameters)
 
@@ -179,24 +179,24 @@ def _split(clipped: Floats, start: int, end: int, parameters: Parameters) -> lis
     A rise and a following fall hide each other, since no single step fits well. So if the best place fails, both of its
     sides are searched with a stricter test, and then the ranges between the candidates found.
     """
-    place, p_value = _best_place(clipped, start, end, parameters)
+    index, p_value = _best_split(clipped, start, end, parameters)
     if p_value <= parameters.split_p_value:
-        before, after = _split(clipped, start, place, parameters), _split(clipped, place, end, parameters)
-        return [*before, place, *after]
-    hidden = [*_hidden(clipped, start, place, parameters), *_hidden(clipped, place, end, parameters)]
+        before, after = _split(clipped, start, index, parameters), _split(clipped, index, end, parameters)
+        return [*before, index, *after]
+    hidden = [*_hidden(clipped, start, index, parameters), *_hidden(clipped, index, end, parameters)]
     between = [_hidden(clipped, *bounds, parameters) for bounds in pairwise((start, *hidden, end))] if hidden else []
     return sorted([*hidden, *chain.from_iterable(between)])
 
 
 def _hidden(clipped: Floats, start: int, end: int, parameters: Parameters) -> list[int]:
     """Candidates by the stricter test, in order."""
-    place, p_value = _best_place(clipped, start, end, parameters)
+    index, p_value = _best_split(clipped, start, end, parameters)
     if p_value > parameters.hidden_p_value:
         return []
-    return [*_hidden(clipped, start, place, parameters), place, *_hidden(clipped, place, end, parameters)]
+    return [*_hidden(clipped, start, index, parameters), index, *_hidden(clipped, index, end, parameters)]
 
 
-def _best_place(clipped: Floats, start: int, end: int, parameters: Parameters) -> tuple[int, float]:
+def _best_split(clipped: Floats, start: int, end: int, parameters: Parameters) -> tuple[int, float]:
     """The place where the sum of squares between the two sides, n m / (n + m) (mean before - mean after)^2, is largest;
     and its p."""
     count = end - start
@@ -206,8 +206,8 @@ def _best_place(clipped: Floats, start: int, end: int, parameters: Parameters) -
     before = np.arange(1, count)
     sums = np.cumsum(values - values.mean())[:-1]
     # The sums before and after a place are opposite, so the difference of means is sum * count / (before * after).
-    place = 1 + int(np.argmax(sums**2 / (before * (count - before))))
-    return start + place, _p_value(values[:place], values[place:])
+    offset = 1 + int(np.argmax(sums**2 / (before * (count - before))))
+    return start + offset, _p_value(values[:offset], values[offset:])
 
 
 def _merge(logs: Floats, clipped: Floats, candidates: list[int], parameters: Parameters) -> dict[_Sides, float]:
@@ -246,11 +246,11 @@ def _test(logs: Floats, clipped: Floats, sides: _Sides, parameters: Parameters) 
 def _p_value(before: Floats, after: Floats) -> float:
     """Of Student's t test with a common variance, since a side may have only two points."""
     n, m = len(before), len(after)
-    apart = float(after.mean() - before.mean())
+    difference = float(after.mean() - before.mean())
     squares = float(((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum())
     if squares == 0:
-        return 1.0 if apart == 0 else 0.0
-    t = apart / (squares / (n + m - 2) * (1 / n + 1 / m)) ** 0.5
+        return 1.0 if difference == 0 else 0.0
+    t = difference / (squares / (n + m - 2) * (1 / n + 1 / m)) ** 0.5
     return 2 * cumulative(-abs(t), n + m - 2)
 
 
@@ -268,7 +268,7 @@ def _rolling_median(values: Floats) -> Floats:
     padded = np.full(len(values) + 2 * CLIP_REACH, np.nan)
     padded[CLIP_REACH : CLIP_REACH + len(values)] = values
     ordered = np.sort(np.lib.stride_tricks.sliding_window_view(padded, CLIP_WIDTH), axis=1)  # NaN comes last
-    there = CLIP_WIDTH - np.isnan(ordered).sum(axis=1)
+    counts = CLIP_WIDTH - np.isnan(ordered).sum(axis=1)
     rows = np.arange(len(values))
-    medians: Floats = (ordered[rows, (there - 1) // 2] + ordered[rows, there // 2]) / 2
+    medians: Floats = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2
     return medians

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import Metric
+from benchmarking.core.metrics import DEFAULT_METRIC, PEAK_MEMORY, Metric
 from benchmarking.core.records import Json, Point
-from db.analysis.compare.matching import ALWAYS, differences, keys_of
+from db.analysis.compare.matching import ALWAYS_EQUAL, differences, keys_of
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.history.detector import DEFAULT, Change, Parameters, detect
 from db.analysis.selection import Selection, judged_value
@@ -43,7 +43,7 @@ SELECT coalesce(sum(results), 0) AS results FROM (
     GROUP BY series_id HAVING count(*) FILTER (WHERE {FIT_RESULTS}) = 0
 )
 """
-NEWEST = (*SUBJECTS, "runtime_mode", *SETTING_COLUMNS, *POINT_COLUMNS)
+NEWEST_COLUMNS = (*SUBJECTS, "runtime_mode", *SETTING_COLUMNS, *POINT_COLUMNS)
 POINTS = f"""
 SELECT
     series_id, result_id, run_id, session_id, history_time, git_commit, {{value}} AS value,
@@ -104,13 +104,13 @@ def histories(
     parameters: Parameters = DEFAULT,
 ) -> tuple[tuple[History, ...], int]:
     """The histories of at most `limit` series with selected results, by model, and the total number of such series."""
-    newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST)
+    newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST_COLUMNS)
     sql = SERIES.format(value=judged_value(metric), condition=selection.condition, newest=newest)
     series = warehouse.query(sql, selection.values).dicts()
     shown = series[:limit]
     points = _points(warehouse, [row["series_id"] for row in shown], selection, metric)
-    named = [{**row, SETTINGS: words} for row, words in zip(shown, settings_words(shown), strict=True)]
-    return tuple(_history(row, points[row["series_id"]], parameters) for row in named), len(series)
+    with_settings = [{**row, SETTINGS: words} for row, words in zip(shown, settings_words(shown), strict=True)]
+    return tuple(_history(row, points[row["series_id"]], parameters) for row in with_settings), len(series)
 
 
 def results_without_history(warehouse: Warehouse, selection: Selection, metric: Metric) -> int:
@@ -129,8 +129,8 @@ def _points(
 
 
 def _history(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], parameters: Parameters) -> History:
-    selected = [each["is_selected"] for each in rows]
-    points = [_point(each) for each in rows]
+    selected = [result["is_selected"] for result in rows]
+    points = [_point(result) for result in rows]
     changes = detect([point.value for point in points], parameters)
     return History(
         series_id=row["series_id"],
@@ -153,7 +153,7 @@ def _point(row: Mapping[str, Any]) -> HistoryPoint:
 
 MIN_PREFIX = 4
 """Minimum characters of a series id prefix."""
-LISTED = """
+LIST_SERIES = """
 SELECT
     s.series_id, a.canonical_series_id AS read_as, a.reason, s.model_id, s.runtime, s.precision, s.batch_size,
     s.sequence_length, s.new_tokens, s.concurrency, s.axes, s.num_threads, s.runtime_mode, s.hashed_keys,
@@ -170,8 +170,8 @@ LEFT JOIN hardware_info h USING (hardware_id)
 LEFT JOIN series_alias a USING (series_id)
 ORDER BY s.model_id, h.device_name, s.runtime, s.precision, s.sequence_length, s.batch_size, s.series_id
 """
-NAMED = "SELECT series_id, hashed_keys FROM series WHERE starts_with(series_id, ?) ORDER BY series_id LIMIT 3"
-READ_AS = "SELECT canonical_series_id FROM series_alias WHERE series_id = ?"
+FIND_SERIES = "SELECT series_id, hashed_keys FROM series WHERE starts_with(series_id, ?) ORDER BY series_id LIMIT 3"
+CANONICAL_ID = "SELECT canonical_series_id FROM series_alias WHERE series_id = ?"
 REPOINT = "UPDATE series_alias SET canonical_series_id = ? WHERE canonical_series_id = ?"
 ALIAS = "INSERT INTO series_alias (series_id, canonical_series_id, reason, created_at) VALUES (?, ?, ?, ?)"
 UNALIAS = "DELETE FROM series_alias WHERE series_id = ?"
@@ -191,7 +191,7 @@ class SeriesAlias:
 
 def list_series(warehouse: Warehouse, selection: Selection) -> list[dict[str, Any]]:
     """The series with selected results: id, subject, number of runs, first and newest time, alias."""
-    return warehouse.query(LISTED.format(condition=selection.condition), selection.values).dicts()
+    return warehouse.query(LIST_SERIES.format(condition=selection.condition), selection.values).dicts()
 
 
 def alias_series(warehouse: Warehouse, old: str, new: str, reason: str) -> SeriesAlias:
@@ -202,53 +202,114 @@ def alias_series(warehouse: Warehouse, old: str, new: str, reason: str) -> Serie
     and for series whose numbers are not comparable.
     """
     (old_id, old_keys), (new_id, new_keys) = _series(warehouse, old), _series(warehouse, new)
-    target = _read_as(warehouse, new_id) or new_id
+    target = _canonical_id(warehouse, new_id) or new_id
     if target == old_id:
-        what = "are the same series" if old_id == new_id else f"are already one: {new_id} is an alias of {old_id}"
-        raise UsageError(f"{old_id} and {new_id} {what}")
-    known = _read_as(warehouse, old_id)
-    if known is not None:
-        raise UsageError(f"{old_id} is already an alias of {known}: run benchhouse series unalias {old_id} first")
+        relation = "are the same series" if old_id == new_id else f"are already one: {new_id} is an alias of {old_id}"
+        raise UsageError(f"{old_id} and {new_id} {relation}")
+    canonical = _canonical_id(warehouse, old_id)
+    if canonical is not None:
+        raise UsageError(f"{old_id} is already an alias of {canonical}: run benchhouse series unalias {old_id} first")
     differs = differences(old_keys, new_keys)
-    if unlike := [name for name in ALWAYS if name in differs]:
-        raise UsageError(f"{old_id} and {new_id} differ in {', '.join(unlike)}: their numbers are not comparable")
+    if incomparable := [name for name in ALWAYS_EQUAL if name in differs]:
+        raise UsageError(f"{old_id} and {new_id} differ in {', '.join(incomparable)}: their numbers are not comparable")
     repointed = len(warehouse.query("SELECT 1 FROM series_alias WHERE canonical_series_id = ?", [old_id]).dicts())
     now = datetime.now(UTC).replace(tzinfo=None)
 
-    def joined(connection: Connection) -> None:
+    def replace_alias(connection: Connection) -> None:
         connection.execute(REPOINT, [target, old_id])
         connection.execute(UNALIAS, [old_id])  # another machine may have added one in a lake
         connection.execute(ALIAS, [old_id, target, reason, now])
 
-    warehouse.change(joined)
+    warehouse.change(replace_alias)
     return SeriesAlias(series_id=old_id, read_as=target, differs=differs, repointed=repointed)
 
 
 def unalias_series(warehouse: Warehouse, old: str) -> SeriesAlias:
     """Remove the alias of a series. Raises UsageError for an unknown series, or one that is not an alias."""
     old_id, old_keys = _series(warehouse, old)
-    known = _read_as(warehouse, old_id)
-    if known is None:
+    canonical = _canonical_id(warehouse, old_id)
+    if canonical is None:
         raise UsageError(f"{old_id} is not an alias: see benchhouse series list")
     warehouse.change(lambda connection: connection.execute(UNALIAS, [old_id]))
-    return SeriesAlias(series_id=old_id, read_as=known, differs=differences(old_keys, _series(warehouse, known)[1]))
+    return SeriesAlias(
+        series_id=old_id, read_as=canonical, differs=differences(old_keys, _series(warehouse, canonical)[1])
+    )
 
 
 def _series(warehouse: Warehouse, text: str) -> tuple[str, dict[str, Json]]:
     """Id and keys of the series with this id or id prefix."""
     if len(text) < MIN_PREFIX:
         raise UsageError(f"{text!r} is too short: expected a series id or at least its first {MIN_PREFIX} characters")
-    rows = warehouse.query(NAMED, [text]).dicts()
+    rows = warehouse.query(FIND_SERIES, [text]).dicts()
     if not rows:
         raise UsageError(f"no series has an id that begins with {text!r}: see benchhouse series list")
     if len(rows) > 1:
-        named = ", ".join(row["series_id"] for row in rows)
-        raise UsageError(f"several series have an id that begins with {text!r} ({named}): give a longer prefix")
+        names = ", ".join(row["series_id"] for row in rows)
+        raise UsageError(f"several series have an id that begins with {text!r} ({names}): give a longer prefix")
     keys: dict[str, Json] = json.loads(rows[0]["hashed_keys"])
     hardware = {"id": keys.get("hardware_id")}
     return rows[0]["series_id"], keys_of(keys, hardware, is_simulated=False)
 
 
-def _read_as(warehouse: Warehouse, series_id: str) -> str | None:
-    rows = warehouse.query(READ_AS, [series_id]).dicts()
+def _canonical_id(warehouse: Warehouse, series_id: str) -> str | None:
+    rows = warehouse.query(CANONICAL_ID, [series_id]).dicts()
     return rows[0]["canonical_series_id"] if rows else None
+
+
+NEWEST_SUBJECTS = ("model_id", "device_name", "device", "runtime", "precision", "num_threads")
+STATE_COLUMNS = ("started_at", "run_id", "status", "error", "validity", "doubts")
+RATES = ("throughput_tokens_per_sec", "throughput_samples_per_sec")
+NEWEST_SETTINGS = ("weights", "cpu_list")
+"""Further columns that distinguish rows of the same subject."""
+TREND_RUNS = 200
+"""Maximum runs in a trend, the newest ones."""
+NEWEST_OF_SERIES = """
+SELECT arg_max(result_id, (started_at, result_id)) AS result_id, count(*) OVER () AS series_count
+FROM all_results WHERE {condition}
+GROUP BY series_id ORDER BY max(started_at) DESC, series_id LIMIT ?
+"""
+NEWEST_RESULTS = """
+SELECT series_id, result_id, {columns} FROM all_results WHERE result_id IN (SELECT unnest(?::VARCHAR[]))
+ORDER BY started_at DESC, model_id, device, runtime, precision, batch_size, sequence_length, result_id
+"""
+TRENDS = f"""
+WITH newest AS (
+    SELECT series_id, history_time, started_at, {{value}} AS value FROM all_results
+    WHERE {FIT_RESULTS} AND series_id IN (SELECT unnest(?::VARCHAR[]))
+    QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY history_time DESC, started_at DESC) <= {TREND_RUNS}
+)
+SELECT series_id, list(value ORDER BY history_time, started_at) AS trend FROM newest GROUP BY series_id
+"""
+
+
+def newest_results(
+    warehouse: Warehouse, selection: Selection, metric: Metric, *, limit: int
+) -> tuple[list[dict[str, Any]], int]:
+    """The newest selected result of at most `limit` series, newest first, and the total number of such series.
+
+    In each row, `trend` has the values of the series' valid and noisy results up to the newest selected one, oldest
+    first, and `settings` has what distinguishes it from other rows of its model, device, runtime and precision.
+    """
+    newest = warehouse.query(NEWEST_OF_SERIES.format(condition=selection.condition), [*selection.values, limit]).dicts()
+    names = (
+        *NEWEST_SUBJECTS,
+        "runtime_mode",
+        *NEWEST_SETTINGS,
+        *POINT_COLUMNS,
+        *STATE_COLUMNS,
+        DEFAULT_METRIC,
+        *RATES,
+        *PEAK_MEMORY,
+    )
+    columns = [*names, f"{judged_value(metric)} AS {metric.column}" if metric.source == "custom" else metric.column]
+    sql = NEWEST_RESULTS.format(columns=", ".join(dict.fromkeys(columns)))
+    rows = warehouse.query(sql, [[head["result_id"] for head in newest]]).dicts()
+    trends = warehouse.query(TRENDS.format(value=judged_value(metric)), [[row["series_id"] for row in rows]]).dicts()
+    values = {row["series_id"]: row["trend"] for row in trends}
+    count = newest[0]["series_count"] if newest else 0
+    settings = settings_words(rows, NEWEST_SETTINGS)
+    with_trends = [
+        {**row, SETTINGS: words, "trend": values.get(row["series_id"], [])}
+        for row, words in zip(rows, settings, strict=True)
+    ]
+    return with_trends, count

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
-from db.analysis.environment import CommonShift, Shift, moved_together
+from db.analysis.environment import CommonShift, Shift, common_shift
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.analysis.settings import SETTING_COLUMNS, SETTINGS, settings_words
@@ -25,21 +25,21 @@ SELECT * FROM {source}
 WHERE metric IN (SELECT unnest(?)) AND {dates} AND {selected}
 ORDER BY times_worse DESC, history_time, result_id
 """
-OUR_METRICS = re.compile(r"(?<=VALUES\n).*?(?=\n\), own AS)", re.DOTALL)
+METRIC_LIST = re.compile(r"(?<=VALUES\n).*?(?=\n\), own AS)", re.DOTALL)
 """The part of the view's query that lists its metrics with unit and direction."""
 SELECTED = "result_id IN (SELECT result_id FROM all_results WHERE {condition})"
 """Reads all results, so it is omitted if everything is selected."""
 MODES = (
     f"SELECT run_id, runtime_mode, {', '.join(SETTING_COLUMNS)} FROM benchmark_runs WHERE run_id IN (SELECT unnest(?))"
 )
-BEFORE = 10
+BASELINE_RUNS = 10
 """Number of earlier runs whose median a session's value is compared with."""
 SHIFTS = f"""
 WITH fit AS (
     SELECT series_id, result_id, session_id, hardware_id, model_id, runtime, precision, {{value}} AS value,
         median({{value}}) OVER (
             PARTITION BY series_id ORDER BY history_time, started_at, result_id
-            ROWS BETWEEN {BEFORE} PRECEDING AND 1 PRECEDING
+            ROWS BETWEEN {BASELINE_RUNS} PRECEDING AND 1 PRECEDING
         ) AS before
     FROM all_results
     WHERE {FIT_RESULTS} AND series_id IN (
@@ -89,7 +89,7 @@ class Regression:
     detector_version: str
     settings: str | None = None
     """The settings that distinguish it from others of its subject; None without any."""
-    together: CommonShift | None = None
+    common_shift: CommonShift | None = None
     """The common change in the session of the first changed result, which suggests the environment; or None."""
 
 
@@ -98,14 +98,14 @@ def regressions(
 ) -> tuple[Regression, ...]:
     """The regressions whose first changed result is selected and within the dates (since, until), worst first."""
     by_name = {metric.column: metric for metric in metrics}
-    chosen = "TRUE" if selection == EVERYTHING else SELECTED.format(condition=selection.condition)
-    source = f"({_with_own(metrics)})" if any(metric.source == "custom" for metric in metrics) else "regressions"
-    sql = REGRESSIONS.format(source=source, dates=dates.condition, selected=chosen)
-    asked = [list(by_name), *dates.values, *selection.values]
-    rows = warehouse.query(sql, asked).dicts()
-    together = common_shifts(warehouse, ((by_name[row["metric"]], row["session_id"]) for row in rows))
-    named = _with_settings(warehouse, rows)
-    return tuple(_regression(row, by_name[row["metric"]], together) for row in named)
+    condition = "TRUE" if selection == EVERYTHING else SELECTED.format(condition=selection.condition)
+    source = f"({_query_for(metrics)})" if any(metric.source == "custom" for metric in metrics) else "regressions"
+    sql = REGRESSIONS.format(source=source, dates=dates.condition, selected=condition)
+    values = [list(by_name), *dates.values, *selection.values]
+    rows = warehouse.query(sql, values).dicts()
+    shifts = common_shifts(warehouse, ((by_name[row["metric"]], row["session_id"]) for row in rows))
+    with_settings = _with_settings(warehouse, rows)
+    return tuple(_regression(row, by_name[row["metric"]], shifts) for row in with_settings)
 
 
 def _with_settings(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -113,34 +113,37 @@ def _with_settings(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> l
     runs = sorted({row["run_id"] for row in rows})
     modes = {row["run_id"]: row for row in warehouse.query(MODES, [runs]).dicts()} if runs else {}
     words = settings_words([{**row, **modes[row["run_id"]]} for row in rows])
-    return [{**row, SETTINGS: one} for row, one in zip(rows, words, strict=True)]
+    return [{**row, SETTINGS: settings} for row, settings in zip(rows, words, strict=True)]
 
 
-def _with_own(metrics: Sequence[Metric]) -> str:
+def _query_for(metrics: Sequence[Metric]) -> str:
     """The query of the view `regressions` for these metrics; the view itself does not know custom ones."""
-    rows = (f"({', '.join(literal(text) for text in (one.column, one.unit, str(one.better)))})" for one in metrics)
-    return OUR_METRICS.sub(lambda _: ", ".join(rows), view_query("regressions"))
+    rows = (
+        f"({', '.join(literal(text) for text in (metric.column, metric.unit, str(metric.better)))})"
+        for metric in metrics
+    )
+    return METRIC_LIST.sub(lambda _: ", ".join(rows), view_query("regressions"))
 
 
-Sessions = Mapping[tuple[str, str, str], CommonShift]
+CommonShifts = Mapping[tuple[str, str, str], CommonShift]
 """(metric, machine, session) -> the common change of its series, if there is one."""
 
 
-def common_shifts(warehouse: Warehouse, places: Iterable[tuple[Metric, str]]) -> Sessions:
+def common_shifts(warehouse: Warehouse, sessions_of_metrics: Iterable[tuple[Metric, str]]) -> CommonShifts:
     """The common changes of each metric and session. A series' change is relative to the median of its 10 earlier
     runs."""
     sessions: dict[Metric, set[str]] = {}
-    for metric, session in places:
+    for metric, session in sessions_of_metrics:
         sessions.setdefault(metric, set()).add(session)
-    found: dict[tuple[str, str, str], CommonShift] = {}
+    common: dict[tuple[str, str, str], CommonShift] = {}
     for metric, ids in sessions.items():
-        asked = {"sessions": sorted(ids), "metric": metric.column}
-        rows = warehouse.query(SHIFTS.format(value=judged_value(metric)), asked).dicts()
-        for place, shifts in _by_session(rows, metric).items():
-            together = moved_together(shifts)
-            if together is not None:
-                found[(metric.column, *place)] = together
-    return found
+        values = {"sessions": sorted(ids), "metric": metric.column}
+        rows = warehouse.query(SHIFTS.format(value=judged_value(metric)), values).dicts()
+        for machine_session, shifts in _by_session(rows, metric).items():
+            shift = common_shift(shifts)
+            if shift is not None:
+                common[(metric.column, *machine_session)] = shift
+    return common
 
 
 def _by_session(rows: Iterable[Mapping[str, Any]], metric: Metric) -> dict[tuple[str, str], list[Shift]]:
@@ -156,11 +159,11 @@ def _by_session(rows: Iterable[Mapping[str, Any]], metric: Metric) -> dict[tuple
     return groups
 
 
-def _regression(row: Mapping[str, Any], metric: Metric, together: Sessions) -> Regression:
+def _regression(row: Mapping[str, Any], metric: Metric, common_shifts: CommonShifts) -> Regression:
     computed: dict[str, Any] = {
         "metric": metric,
         "point": Point.from_columns(row),
-        "together": together.get((row["metric"], row["hardware_id"], row["session_id"])),
+        "together": common_shifts.get((row["metric"], row["hardware_id"], row["session_id"])),
     }
-    names = [each.name for each in fields(Regression) if each.name not in computed]
+    names = [field.name for field in fields(Regression) if field.name not in computed]
     return Regression(**{name: row[name] for name in names}, **computed)

@@ -29,7 +29,7 @@ BARS_SHARE = 5
 """Maximum fraction of a terminal's width for the bars of a history, so that a row is never wrapped."""
 
 
-def results_words(count: int) -> str:
+def excluded_results_text(count: int) -> str:
     """Results that no history contains, with the reason."""
     if count == 1:
         return "1 result that failed, is invalid or throttled, or has no value above 0"
@@ -73,25 +73,25 @@ def _row(history: History, several: Sequence[str], bars: str, width: int) -> tup
 
 
 def _changes(history: History) -> str:
-    found = history.change_points
-    more = f"; {len(found) - MAX_CHANGES} earlier" if len(found) > MAX_CHANGES else ""
-    return "; ".join(map(change_text, reversed(found[-MAX_CHANGES:]))) + more
+    changes = history.change_points
+    more = f"; {len(changes) - MAX_CHANGES} earlier" if len(changes) > MAX_CHANGES else ""
+    return "; ".join(map(change_text, reversed(changes[-MAX_CHANGES:]))) + more
 
 
-def change_text(found: ChangePoint) -> str:
+def change_text(change_point: ChangePoint) -> str:
     """ "+10.2% 2026-03-01 1a2b3c4d5e confirmed" """
-    commit = found.first_changed.git_commit
+    commit = change_point.first_changed.git_commit
     words = (
-        percent_change(found.change.relative_change),
-        f"{found.first_changed.history_time:%Y-%m-%d}",
+        percent_change(change_point.change.relative_change),
+        f"{change_point.first_changed.history_time:%Y-%m-%d}",
         *((commit[:COMMIT_LETTERS],) if commit else ()),
-        found.change.state,
+        change_point.change.state,
     )
     return " ".join(words)
 
 
 def _notes(histories: Sequence[History]) -> list[str]:
-    changes = [found.change for history in histories for found in history.change_points]
+    changes = [change_point.change for history in histories for change_point in history.change_points]
     left_out = sum(history.left_out for history in histories)
     lines = []
     if changes:
@@ -99,44 +99,46 @@ def _notes(histories: Sequence[History]) -> list[str]:
     if any(change.state == "suspected" for change in changes):
         lines.append(SUSPECTED)
     if left_out:
-        lines.append(f"left out: {results_words(left_out)}")
+        lines.append(f"left out: {excluded_results_text(left_out)}")
     return lines
 
 
-def regressions_text(found: Sequence[Regression], page: Page = PLAIN) -> str:
+def regressions_text(regressions: Sequence[Regression], page: Page = PLAIN) -> str:
     """Text for a terminal."""
-    texts = (_regression_head(found), "\n".join(_regression_notes(found)))
+    texts = (_regression_head(regressions), "\n".join(_regression_notes(regressions)))
     head, below = (wrapped(text, page.text_width) for text in texts)
-    return "\n\n".join(part for part in (head, table_text(_table(found, page), page), below) if part)
+    return "\n\n".join(part for part in (head, table_text(_table(regressions, page), page), below) if part)
 
 
-def regressions_markdown(found: Sequence[Regression], title: str) -> str:
+def regressions_markdown(regressions: Sequence[Regression], title: str) -> str:
     """A Markdown page, with names escaped."""
-    table = _table(found)
-    parts = [f"**{markdown_escaped(title)}**", markdown_escaped(_regression_head(found))]
+    table = _table(regressions)
+    parts = [f"**{markdown_escaped(title)}**", markdown_escaped(_regression_head(regressions))]
     parts += [markdown_table(table.headings, table.rows, right=table.numbers)]
-    parts.append("\n".join(f"- {markdown_escaped(line)}" for line in _regression_notes(found)))
+    parts.append("\n".join(f"- {markdown_escaped(line)}" for line in _regression_notes(regressions)))
     return "\n\n".join(part for part in parts if part)
 
 
-def _regression_head(found: Sequence[Regression]) -> str:
-    same = [name for name in SHOWN if not _differs(found, name) and (name != SETTINGS or found[0].settings)]
-    shared = [f"{heading(name)} {getattr(found[0], name)}" for name in same]
-    metrics = [] if _differs(found, "metric") else [found[0].metric.column]
+def _regression_head(regressions: Sequence[Regression]) -> str:
+    shared_names = [
+        name for name in SHOWN if not _differs(regressions, name) and (name != SETTINGS or regressions[0].settings)
+    ]
+    shared = [f"{heading(name)} {getattr(regressions[0], name)}" for name in shared_names]
+    metrics = [] if _differs(regressions, "metric") else [regressions[0].metric.column]
     return ", ".join([*metrics, *shared])
 
 
-def _table(found: Sequence[Regression], page: Page = PLAIN) -> Table:
+def _table(regressions: Sequence[Regression], page: Page = PLAIN) -> Table:
     """A row per regression, without the subjects that all of them share."""
     number_column = partial(Column[Regression], is_number=True)
-    several = [name for name in SHOWN if _differs(found, name)]
+    several = [name for name in SHOWN if _differs(regressions, name)]
     metrics = [Column[Regression](heading="metric", text=lambda one: one.metric.column)]
     columns = [
         number_column(heading="change", text=lambda one: percent_change(one.relative_change)),
         number_column(heading="before", text=lambda one: number(one.value_before)),
         number_column(heading="after", text=lambda one: number(one.value_after)),
         Column(heading="unit", text=lambda one: one.metric.unit, spare=1),  # the metric's name ends with it
-        *(metrics if _differs(found, "metric") else []),
+        *(metrics if _differs(regressions, "metric") else []),
         *(Column[Regression](heading=heading(name), text=attrgetter(name)) for name in several),
         Column(heading="point", text=lambda one: one.point.label),
         Column(heading="since", text=lambda one: f"{one.history_time:%Y-%m-%d}"),
@@ -144,11 +146,11 @@ def _table(found: Sequence[Regression], page: Page = PLAIN) -> Table:
         Column(heading="state", text=_state, is_state=True),
         Column(heading="now", text=_change_now),
     ]
-    return table_of(columns, found, page)
+    return table_of(columns, regressions, page)
 
 
 def _state(one: Regression) -> str:
-    return one.state if one.together is None else f"{one.state}, {ENVIRONMENT}"
+    return one.state if one.common_shift is None else f"{one.state}, {ENVIRONMENT}"
 
 
 def _commit_range(one: Regression) -> str:
@@ -163,17 +165,17 @@ def _change_now(one: Regression) -> str:
     return f"{percent_change(change)}{' recovered' * is_recovered}"
 
 
-def _regression_notes(found: Sequence[Regression]) -> list[str]:
+def _regression_notes(regressions: Sequence[Regression]) -> list[str]:
     lines = [
-        f"{len(found)} regression{'s' * (len(found) != 1)}; the cause lies after the first commit, up to and "
-        "including the second"
+        f"{len(regressions)} regression{'s' * (len(regressions) != 1)}; the cause lies after the first commit, up to "
+        "and including the second"
     ]
-    if any(one.state == "suspected" for one in found):
+    if any(one.state == "suspected" for one in regressions):
         lines.append(SUSPECTED)
-    together = {one.session_id: one.together for one in found if one.together is not None}
-    lines += [f"{ENVIRONMENT} in session {session}: {how.text}" for session, how in sorted(together.items())]
+    shifts = {one.session_id: one.common_shift for one in regressions if one.common_shift is not None}
+    lines += [f"{ENVIRONMENT} in session {session}: {shift.text}" for session, shift in sorted(shifts.items())]
     return lines
 
 
-def _differs(found: Sequence[Regression], name: str) -> bool:
-    return len({getattr(one, name) for one in found}) > 1
+def _differs(regressions: Sequence[Regression], name: str) -> bool:
+    return len({getattr(one, name) for one in regressions}) > 1

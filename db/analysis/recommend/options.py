@@ -26,13 +26,13 @@ COLUMNS = (
     *("latency_median_ms", "latency_ci_high_ms", "ci_scope", "latency_p99_ms", "time_to_first_token_ms"),
     *("throughput_samples_per_sec", "throughput_tokens_per_sec", "output_error", *PEAK_MEMORY, *ENERGY),
 )
-OF_CALLS = f"(runtime_mode->>'{LOOP}') IS NULL"
+IS_CALL = f"(runtime_mode->>'{LOOP}') IS NULL"
 """Excludes levels of load tests: they are not options for calls."""
 OPTIONS = f"""
 SELECT {", ".join(COLUMNS)}
 FROM (SELECT * FROM all_results WHERE model_id = ? AND {{condition}})
 WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
-    AND latency_median_ms > 0 AND throughput_samples_per_sec > 0 AND {OF_CALLS}
+    AND latency_median_ms > 0 AND throughput_samples_per_sec > 0 AND {IS_CALL}
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DESC, started_at DESC, result_id DESC) = 1
 ORDER BY result_id
 """
@@ -42,7 +42,7 @@ SELECT count(*) AS n,
     count(*) FILTER (WHERE status = 'ok' AND validity IN ('invalid', 'throttled')) AS unfit,
     count(*) FILTER (WHERE status <> 'ok') AS unmeasured,
     count(*) FILTER (WHERE status = 'ok' AND throughput_samples_per_sec IS NULL) AS without_throughput,
-    count(*) FILTER (WHERE NOT ({OF_CALLS})) AS loads
+    count(*) FILTER (WHERE NOT ({IS_CALL})) AS loads
 FROM all_results WHERE model_id = ? AND {{condition}}
 """
 MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
@@ -70,8 +70,8 @@ class Workload:
         sizes = [f"s{self.sequence_length}"] if self.sequence_length is not None else []
         sizes += [f"n{self.new_tokens}"] if self.new_tokens is not None else []
         sizes += [f"{name}={value:g}" for name, value in self.axes]
-        whose = [] if self.definition is None else [f"definition of {self.definition}"]
-        return ", ".join([self.task, " ".join(sizes), f"{self.weights} weights", *whose]).replace(", ,", ",")
+        definition = [] if self.definition is None else [f"definition of {self.definition}"]
+        return ", ".join([self.task, " ".join(sizes), f"{self.weights} weights", *definition]).replace(", ,", ",")
 
 
 def options_by_workload(
@@ -79,10 +79,12 @@ def options_by_workload(
 ) -> dict[Workload, tuple[Option, ...]]:
     """The newest valid (or else noisy) result of each series of the model, by workload, without simulated ones."""
     rows = warehouse.query(OPTIONS.format(condition=selection.condition), (model_id, *selection.values)).dicts()
-    found: dict[Workload, list[Option]] = {}
+    by_workload: dict[Workload, list[Option]] = {}
     for row in rows:
-        found.setdefault(_workload(row), []).append(_option(row))
-    return {workload: tuple(options) for workload, options in sorted(found.items(), key=lambda item: item[0].text)}
+        by_workload.setdefault(_workload(row), []).append(_option(row))
+    return {
+        workload: tuple(options) for workload, options in sorted(by_workload.items(), key=lambda item: item[0].text)
+    }
 
 
 def models(warehouse: Warehouse) -> tuple[str, ...]:
@@ -106,9 +108,9 @@ def why_no_options(warehouse: Warehouse, model_id: str, selection: Selection) ->
 
 def _workload(row: Row) -> Workload:
     axes = json.loads(row["axes"])
-    same = ("task", "weights", "config_hash", "model_revision", "sequence_length", "new_tokens")
+    columns = ("task", "weights", "config_hash", "model_revision", "sequence_length", "new_tokens")
     return Workload(
-        **{name: row[name] for name in same},
+        **{name: row[name] for name in columns},
         definition=row["origin_definition"],
         axes=tuple(sorted(axes.items())),
         has_tokens=_tokens_per_sec(row) is not None,
@@ -118,10 +120,10 @@ def _workload(row: Row) -> Workload:
 def _option(row: Row) -> Option:
     point = Point.from_columns(row)
     energy_j, energy_of = energy_per_item(row, point.batch_size * point.concurrency)
-    same = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
+    columns = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
     tokens = _tokens_per_sec(row)
     return Option(
-        **{name: row[name] for name in (*same, "validity", "latency_p99_ms", "output_error")},
+        **{name: row[name] for name in (*columns, "validity", "latency_p99_ms", "output_error")},
         runtime_mode=_mode(row),
         point=point,
         doubts=doubt_kinds(row["extra"]),

@@ -55,7 +55,7 @@ class Prices:
     per_hour: Mapping[str, float]
     """By hardware_id, name or type of the device, names and types in lower case."""
 
-    def of(self, hardware_id: str, device_name: str | None, device_type: str) -> float | None:
+    def lookup(self, hardware_id: str, device_name: str | None, device_type: str) -> float | None:
         """The price per hour of the device; None if the file has none."""
         for key in (hardware_id, device_name, device_type):
             if key is not None and key.lower() in self.per_hour:
@@ -180,12 +180,12 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
 
 def misses(option: Option, limits: Mapping[Quantity, float]) -> tuple[Miss, ...]:
     """The limits that the option does not meet."""
-    found = []
+    missed = []
     for quantity, limit in limits.items():
-        value, why = limited_value(option, quantity)
+        value, reason = limited_value(option, quantity)
         if value is None or (value < limit if quantity == "throughput" else value > limit):
-            found.append(Miss(quantity=quantity, limit=limit, value=value, why=why))
-    return tuple(found)
+            missed.append(Miss(quantity=quantity, limit=limit, value=value, why=reason))
+    return tuple(missed)
 
 
 def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str | None]:
@@ -226,7 +226,7 @@ def with_prices(option: Option, prices: Prices | None) -> Option:
 
     if prices is None:
         return option
-    return replace(option, price_per_hour=prices.of(option.hardware_id, option.device_name, option.device_type))
+    return replace(option, price_per_hour=prices.lookup(option.hardware_id, option.device_name, option.device_type))
 
 
 def _is_shared(axis: Aim, options: Sequence[Option]) -> bool:
@@ -253,11 +253,11 @@ def _goodness(option: Option, axis: Aim) -> float:
 
 def _front(options: Sequence[Option], axes: Sequence[Aim]) -> list[Option]:
     """The options that no other option beats: at least as good on all axes and better on one."""
-    places = [tuple(_goodness(option, axis) for axis in axes) for option in options]
+    scores = [tuple(_goodness(option, axis) for axis in axes) for option in options]
     return [
         option
-        for option, place in zip(options, places, strict=True)
-        if not any(other != place and all(a <= b for a, b in zip(other, place, strict=True)) for other in places)
+        for option, score in zip(options, scores, strict=True)
+        if not any(other != score and all(a <= b for a, b in zip(other, score, strict=True)) for other in scores)
     ]
 
 

@@ -38,7 +38,7 @@ COLUMN_OF: Mapping[Limit, str] = {
 }
 """Limit -> prefix of the columns of its percentiles."""
 PERCENTILES = (90, 95, 99)
-OF_LOAD = f"(runtime_mode->>{literal(LOOP)})"
+LOOP_TYPE = f"(runtime_mode->>{literal(LOOP)})"
 COLUMNS = (
     *("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "runtime_mode"),
     *("precision", "num_threads", "cpu_list", "validity", "extra", "model_revision", "task", "weights", "config_hash"),
@@ -50,16 +50,16 @@ LEVELS = f"""
 SELECT {", ".join(COLUMNS)}
 FROM (SELECT * FROM all_results WHERE model_id = ? AND {{condition}})
 WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
-    AND {OF_LOAD} = 'open' AND TRY_CAST(axes->>{literal(REQUEST_RATE)} AS DOUBLE) > 0
+    AND {LOOP_TYPE} = 'open' AND TRY_CAST(axes->>{literal(REQUEST_RATE)} AS DOUBLE) > 0
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DESC, started_at DESC, result_id DESC) = 1
 ORDER BY result_id
 """
 UNFIT = f"""
 SELECT count(*) AS n,
-    count(*) FILTER (WHERE {OF_LOAD} IS NULL) AS calls,
-    count(*) FILTER (WHERE {OF_LOAD} = 'closed') AS closed,
-    count(*) FILTER (WHERE {OF_LOAD} = 'open' AND status = 'ok' AND validity IN ('invalid', 'throttled')) AS unfit,
-    count(*) FILTER (WHERE {OF_LOAD} = 'open' AND status <> 'ok') AS unmeasured,
+    count(*) FILTER (WHERE {LOOP_TYPE} IS NULL) AS calls,
+    count(*) FILTER (WHERE {LOOP_TYPE} = 'closed') AS closed,
+    count(*) FILTER (WHERE {LOOP_TYPE} = 'open' AND status = 'ok' AND validity IN ('invalid', 'throttled')) AS unfit,
+    count(*) FILTER (WHERE {LOOP_TYPE} = 'open' AND status <> 'ok') AS unmeasured,
     count(*) FILTER (WHERE coalesce(simulated, FALSE)) AS simulated
 FROM all_results WHERE model_id = ? AND {{condition}}
 """
@@ -140,12 +140,12 @@ class Server:
     @property
     def best(self) -> Level | None:
         """The highest rate that holds together with all lower ones; None if the lowest does not hold."""
-        found = None
+        best = None
         for level in self.levels:
             if not level.holds:
                 break
-            found = level
-        return found
+            best = level
+        return best
 
     @property
     def first_failing(self) -> Level | None:
@@ -184,13 +184,13 @@ def servers_by_traffic(
     then by cost if all have a price, by number of machines, and by the rate they sustain."""
     rows = warehouse.query(LEVELS.format(condition=selection.condition), (model_id, *selection.values)).dicts()
     shares = _shares(warehouse, [row["result_id"] for row in rows], demand)
-    found: dict[Traffic, dict[tuple[Any, ...], list[tuple[Row, Level]]]] = {}
+    by_traffic: dict[Traffic, dict[tuple[Any, ...], list[tuple[Row, Level]]]] = {}
     for row in rows:
         level = _level(row, demand, shares.get(row["result_id"]))
-        found.setdefault(_traffic(row), {}).setdefault(_setup(row), []).append((row, level))
+        by_traffic.setdefault(_traffic(row), {}).setdefault(_server_key(row), []).append((row, level))
     return {
-        traffic: _ranked([_server(levels, prices) for levels in setups.values()], demand)
-        for traffic, setups in sorted(found.items(), key=lambda item: item[0].text)
+        traffic: _ranked([_server(levels, prices) for levels in by_server.values()], demand)
+        for traffic, by_server in sorted(by_traffic.items(), key=lambda item: item[0].text)
     }
 
 
@@ -248,55 +248,55 @@ def _has_failures(row: Row) -> bool:
 
 def _traffic(row: Row) -> Traffic:
     axes = {name: value for name, value in json.loads(row["axes"]).items() if name != REQUEST_RATE}
-    same = ("task", "weights", "config_hash", "model_revision", "sequence_length", "new_tokens")
+    columns = ("task", "weights", "config_hash", "model_revision", "sequence_length", "new_tokens")
     mode = json.loads(row["runtime_mode"])
-    fixed = [name for name, axis in LENGTHS.items() if row[axis] is not None]
+    fixed = [name for name, axis in LENGTH_AXES.items() if row[axis] is not None]
     return Traffic(
-        **{name: row[name] for name in same},
+        **{name: row[name] for name in columns},
         definition=row["origin_definition"],
         axes=tuple(sorted(axes.items())),
         arrivals=mode.get("arrivals"),
-        kind=tuple((name, mode[name]) for name in OF_THE_REQUESTS if name in mode and name not in fixed),
+        kind=tuple((name, mode[name]) for name in REQUEST_SETTINGS if name in mode and name not in fixed),
     )
 
 
-LENGTHS = {"lengths_in": "sequence_length", "lengths_out": "new_tokens"}
+LENGTH_AXES = {"lengths_in": "sequence_length", "lengths_out": "new_tokens"}
 """Setting -> the axis that has it if it is one number."""
-OF_THE_REQUESTS = (
+REQUEST_SETTINGS = (
     SCENARIO,
-    *LENGTHS,
+    *LENGTH_AXES,
     *("variation", "burst", "traffic_file", "shared_prefix", "prompts", "turns", "samples_per_query"),
 )
 """Settings of the requests: servers are not compared across them."""
-OF_THE_LOAD = (LOOP, "arrivals", *OF_THE_REQUESTS, "slo")
+LOAD_SETTINGS = (LOOP, "arrivals", *REQUEST_SETTINGS, "slo")
 """Settings that are not the server's. The limits of the load test do not matter: the requested ones are applied."""
 
 
 def _mode(row: Row) -> dict[str, object]:
-    mode = {name: value for name, value in json.loads(row["runtime_mode"]).items() if name not in OF_THE_LOAD}
+    mode = {name: value for name, value in json.loads(row["runtime_mode"]).items() if name not in LOAD_SETTINGS}
     bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
     return {**mode, **{name: value for name, value in bound.items() if value is not None}}
 
 
-def _setup(row: Row) -> tuple[Any, ...]:
-    same = ("hardware_id", "device", "runtime", "precision")
-    return (*(row[name] for name in same), json.dumps(_mode(row), sort_keys=True))
+def _server_key(row: Row) -> tuple[Any, ...]:
+    columns = ("hardware_id", "device", "runtime", "precision")
+    return (*(row[name] for name in columns), json.dumps(_mode(row), sort_keys=True))
 
 
-def _server(found: Sequence[tuple[Row, Level]], prices: Prices | None) -> Server:
-    row = found[0][0]
+def _server(rows_and_levels: Sequence[tuple[Row, Level]], prices: Prices | None) -> Server:
+    row = rows_and_levels[0][0]
     names = ("hardware_id", "device", "device_name", "device_type", "runtime", "precision")
     server = Server(
         **{name: row[name] for name in names},
         runtime_mode=_mode(row),
-        levels=_one_each([level for _, level in found]),
+        levels=_one_per_rate([level for _, level in rows_and_levels]),
     )
     if prices is None:
         return server
-    return replace(server, price_per_hour=prices.of(server.hardware_id, server.device_name, server.device_type))
+    return replace(server, price_per_hour=prices.lookup(server.hardware_id, server.device_name, server.device_type))
 
 
-def _one_each(levels: Sequence[Level]) -> tuple[Level, ...]:
+def _one_per_rate(levels: Sequence[Level]) -> tuple[Level, ...]:
     """One level per rate, by rate. Load tests with other limits repeat rates; the one in which the fewest requests met
     the limits counts."""
     worst: dict[float, Level] = {}

@@ -15,6 +15,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, wrapped
 from db.analysis.recommend.options import Workload
 from db.analysis.recommend.recommendation import UNITS, Aim, Miss, Option, Quantity, Rated, Recommendation
+from db.analysis.recommend.serving import Demand, Limit, Server, Traffic
 from db.analysis.settings import differing_names
 from db.values import optional_number
 
@@ -34,7 +35,7 @@ AIMS: Mapping[Aim, str] = {
     "energy": "the least energy per item",
     "cost": "the lowest cost",
 }
-HELD = (
+LIMITS_NOTE = (
     "latency limits apply to the upper end of the median's 95 % interval (up to), throughput limits to the rate at "
     "that latency; p99, memory, energy and time to first token have no interval and are compared as measured"
 )
@@ -55,34 +56,34 @@ class RecommendationWords:
 
 def recommendation_words(
     workload: Workload,
-    found: Recommendation,
+    recommendation: Recommendation,
     limits: Mapping[Quantity, float],
     currency: str | None = None,
     page: Page = PLAIN,
 ) -> RecommendationWords:
     """The recommended option for a workload and why, and the table of its options."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
-    notes = [f"front: no other option is at least as good in {_joined(found.axes)} and better in one"]
-    notes += [HELD] if limits else []
-    doubted = [one for one in found.rated if _doubts(one) is not None]
-    notes += doubt_notes((kind, _name(one, found)) for one in doubted for kind in one.option.doubts)
+    notes = [f"front: no other option is at least as good in {_joined(recommendation.axes)} and better in one"]
+    notes += [LIMITS_NOTE] if limits else []
+    doubted = [one for one in recommendation.rated if _doubts(one) is not None]
+    notes += doubt_notes((kind, _name(one, recommendation)) for one in doubted for kind in one.option.doubts)
     return RecommendationWords(
-        title=_title(workload, found, limits, unit),
-        advice=_advice(found, unit, currency, limits),
-        table=table_of(_columns(found, unit, currency, limits), found.rated, page),
+        title=_title(workload, recommendation, limits, unit),
+        advice=_advice(recommendation, unit, currency, limits),
+        table=table_of(_columns(recommendation, unit, currency, limits), recommendation.rated, page),
         notes=tuple(notes),
     )
 
 
 def recommendation_text(
     workload: Workload,
-    found: Recommendation,
+    recommendation: Recommendation,
     limits: Mapping[Quantity, float],
     currency: str | None,
     page: Page = PLAIN,
 ) -> str:
     """The words for a terminal."""
-    words = recommendation_words(workload, found, limits, currency, page)
+    words = recommendation_words(workload, recommendation, limits, currency, page)
     above = [words.title, words.advice, *([", ".join(words.table.shared)] if words.table.shared else [])]
     below = [*words.notes]
     below += [f"not shown: {', '.join(words.table.left_out)} (--json prints all)"] if words.table.left_out else []
@@ -90,9 +91,9 @@ def recommendation_text(
     return "\n\n".join((head, table_text(words.table, page), notes))
 
 
-def _title(workload: Workload, found: Recommendation, limits: Mapping[Quantity, float], unit: str) -> str:
-    fitting = sum(one.fits for one in found.rated)
-    total = len(found.rated)
+def _title(workload: Workload, recommendation: Recommendation, limits: Mapping[Quantity, float], unit: str) -> str:
+    fitting = sum(one.fits for one in recommendation.rated)
+    total = len(recommendation.rated)
     required = ", ".join(_limit(quantity, limit, unit) for quantity, limit in limits.items())
     met = f"{fitting} of {total} meet {required}" if limits else f"{total} option{'s' * (total != 1)}, no limits"
     return f"{workload.text}: {met}"
@@ -104,17 +105,17 @@ def _limit(quantity: Quantity, limit: float, unit: str) -> str:
     return f"{WORDS[quantity]} {sign} {number(limit)} {shown}".rstrip()
 
 
-def _advice(found: Recommendation, unit: str, currency: str | None, limits: Mapping[Quantity, float]) -> str:
+def _advice(recommendation: Recommendation, unit: str, currency: str | None, limits: Mapping[Quantity, float]) -> str:
     """The recommendation with its reason, or the closest option."""
-    first = found.rated[0]
-    name = _name(first, found)
-    if found.best is None:
+    first = recommendation.rated[0]
+    name = _name(first, recommendation)
+    if recommendation.best is None:
         missed = "; ".join(_missed(miss, unit) for miss in first.misses)
         return f"no option meets the limits; the closest: {name}: {missed}"
     among = "of those that meet the limits" if limits else "of all"
-    figures = _figure(first.option, found.aim, unit, currency)
+    figures = _figure(first.option, recommendation.aim, unit, currency)
     doubts = f"; {first.option.validity}, see below" if first.option.validity != "valid" else ""
-    return f"recommended: {name}: {AIMS[found.aim]} {among}, {figures}{doubts}"
+    return f"recommended: {name}: {AIMS[recommendation.aim]} {among}, {figures}{doubts}"
 
 
 def _figure(option: Option, aim: Aim, unit: str, currency: str | None) -> str:
@@ -139,26 +140,31 @@ def _missed(miss: Miss, unit: str) -> str:
     return f"{WORDS[miss.quantity]} {number(miss.value)} {shown}, {share}{side} {number(miss.limit)} {shown}"
 
 
-def _name(rated: Rated, found: Recommendation) -> str:
+def _name(rated: Rated, recommendation: Recommendation) -> str:
     option = rated.option
-    words = [_device(option, found), _runtime(option, found), option.precision, f"batch {option.point.batch_size}"]
+    words = [
+        _device(option, recommendation),
+        _runtime(option, recommendation),
+        option.precision,
+        f"batch {option.point.batch_size}",
+    ]
     words += [f"concurrency {option.point.concurrency}"] if option.point.concurrency > 1 else []
     return ", ".join(words)
 
 
 def _columns(
-    found: Recommendation, unit: str, currency: str | None, limits: Mapping[Quantity, float]
+    recommendation: Recommendation, unit: str, currency: str | None, limits: Mapping[Quantity, float]
 ) -> list[Column[Rated]]:
-    several = any(one.option.point.concurrency > 1 for one in found.rated)
+    several = any(one.option.point.concurrency > 1 for one in recommendation.rated)
 
     def spare(order: int, quantity: Quantity) -> int:
         """Order in which the column may be dropped; 0 for a limit or the aim, which stay."""
-        return 0 if quantity in limits or quantity == found.aim else order
+        return 0 if quantity in limits or quantity == recommendation.aim else order
 
     words, numbers = Column[Rated], partial(Column[Rated], is_number=True)
     return [
-        words(heading="device", text=lambda one: _device(one.option, found), is_key=True),
-        words(heading="runtime", text=lambda one: _runtime(one.option, found), is_key=True),
+        words(heading="device", text=lambda one: _device(one.option, recommendation), is_key=True),
+        words(heading="runtime", text=lambda one: _runtime(one.option, recommendation), is_key=True),
         words(heading="precision", text=lambda one: one.option.precision, is_key=True),
         numbers(heading=AXES["batch_size"].heading, text=lambda one: str(one.option.point.batch_size)),
         numbers(
@@ -221,12 +227,12 @@ def runtime_words(one: Named, all_of_them: Sequence[Named]) -> str:
     return f"{one.runtime} ({settings})" if settings else one.runtime
 
 
-def _device(option: Option, found: Recommendation) -> str:
-    return device_words(option, [one.option for one in found.rated])
+def _device(option: Option, recommendation: Recommendation) -> str:
+    return device_words(option, [one.option for one in recommendation.rated])
 
 
-def _runtime(option: Option, found: Recommendation) -> str:
-    return runtime_words(option, [one.option for one in found.rated])
+def _runtime(option: Option, recommendation: Recommendation) -> str:
+    return runtime_words(option, [one.option for one in recommendation.rated])
 
 
 def _doubts(one: Rated) -> str | None:
@@ -240,3 +246,107 @@ def _error(value: float | None) -> str | None:
 
 def _joined(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+LIMIT_WORDS: Mapping[Limit, str] = {
+    "ttft": "time to first token",
+    "tpot": "time per output token",
+    "latency": "latency",
+}
+COUNTED = (
+    "a rate holds if that share of its requests succeeded and met every limit, counted from the intended start; up to: "
+    "the highest measured rate that holds together with all lower ones; several machines share the requests evenly"
+)
+
+
+def servers_text(
+    traffic: Traffic, servers: Sequence[Server], demand: Demand, currency: str | None, page: Page = PLAIN
+) -> str:
+    """The recommended server for a kind of traffic and why, and the table of all."""
+    table = table_of(_server_columns(servers, demand, currency), servers, page)
+    above = [_servers_title(traffic, servers, demand), _servers_advice(servers, demand, currency)]
+    above += [", ".join(table.shared)] if table.shared else []
+    doubted = [(kind, _server_name(one, servers)) for one in servers for level in one.levels for kind in level.doubts]
+    below = [COUNTED, *doubt_notes(doubted)]
+    below += [f"not shown: {', '.join(table.left_out)} (--json prints all)"] if table.left_out else []
+    head, notes = (wrapped("\n".join(lines), page.text_width) for lines in (above, below))
+    return "\n\n".join((head, table_text(table, page), notes))
+
+
+def demand_words(demand: Demand) -> str:
+    """ "5 requests/s with 99 % of them within time to first token <= 500 ms" """
+    rate = f"{number(demand.request_rate)} request{'' if demand.request_rate == 1 else 's'}/s"
+    limits = ", ".join(f"{LIMIT_WORDS[name]} <= {number(limit)} ms" for name, limit in demand.limits.items())
+    return f"{rate} with {demand.share:.4g} of them {'within ' + limits if limits else 'answered'}"
+
+
+def _servers_title(traffic: Traffic, servers: Sequence[Server], demand: Demand) -> str:
+    fitting = sum(one.best is not None for one in servers)
+    return f"{traffic.text}: {fitting} of {len(servers)} can serve {demand_words(demand)}"
+
+
+def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | None) -> str:
+    first, rate = servers[0], demand.request_rate
+    count, best = first.machines(rate), first.best
+    if count is None or best is None:
+        return f"no measured rate holds; the closest: {_server_name(first, servers)}: {_lowest_rate_miss(first)}"
+    cost = first.cost_per_hour(rate)
+    price = "" if cost is None else f", {number(cost)} {currency} an hour"
+    each = f"holds up to {number(best.request_rate)}/s"
+    machines = "one machine" if count == 1 else f"{count} machines"
+    doubts = f"; {best.validity}, see below" if best.validity != "valid" else ""
+    return f"recommended: {machines}: {_server_name(first, servers)}: {each}{price}{doubts}"
+
+
+def _lowest_rate_miss(server: Server) -> str:
+    """How far the lowest rate is from holding."""
+    lowest = server.levels[0]
+    if lowest.holds is None:
+        return f"at {number(lowest.request_rate)}/s the share of requests within the limits is unknown"
+    share = "too few" if lowest.share is None else f"{lowest.share:.1%}"
+    return f"at {number(lowest.request_rate)}/s {share} of the requests met the limits"
+
+
+def _server_name(server: Server, servers: Sequence[Server]) -> str:
+    """Device, runtime and precision, with what distinguishes servers of the same name."""
+    return ", ".join((device_words(server, servers), runtime_words(server, servers), server.precision))
+
+
+def _server_columns(servers: Sequence[Server], demand: Demand, currency: str | None) -> list[Column[Server]]:
+    words, numbers = Column[Server], partial(Column[Server], is_number=True)
+    rate = demand.request_rate
+
+    def best(attribute: str, one: Server) -> float | None:
+        return None if one.best is None else getattr(one.best, attribute)
+
+    def shown(one: Server) -> str | None:
+        level = one.best or one.levels[0]
+        return None if level.share is None else f"{level.share:.1%}"
+
+    return [
+        words(heading="device", text=lambda one: device_words(one, servers), is_key=True),
+        words(heading="engine", text=lambda one: runtime_words(one, servers), is_key=True),
+        words(heading="precision", text=lambda one: one.precision, is_key=True),
+        numbers(heading="up to /s", text=lambda one: optional_number(best("request_rate", one)) or "none"),
+        numbers(heading="fails at /s", text=lambda one: _first_failing(one), spare=2),
+        numbers(heading="machines", text=lambda one: None if one.best is None else str(one.machines(rate))),
+        numbers(heading="in limits", text=shown),
+        numbers(heading="TTFT p99 ms", text=lambda one: optional_number(best("ttft_p99_ms", one)), spare=3),
+        numbers(heading="TPOT p99 ms", text=lambda one: optional_number(best("tpot_p99_ms", one)), spare=4),
+        numbers(heading="tokens/s", text=lambda one: optional_number(best("tokens_per_sec", one)), spare=5),
+        numbers(heading=f"{currency}/h", text=lambda one: optional_number(one.cost_per_hour(rate))),
+        numbers(
+            heading=f"{currency}/M requests", text=lambda one: optional_number(one.cost_per_million(rate)), spare=1
+        ),
+        words(heading="doubts", text=_server_validity, is_state=True),
+    ]
+
+
+def _first_failing(one: Server) -> str | None:
+    failing = one.first_failing
+    return None if failing is None else number(failing.request_rate)
+
+
+def _server_validity(one: Server) -> str | None:
+    level = one.best or one.levels[0]
+    return None if level.validity == "valid" else level.validity

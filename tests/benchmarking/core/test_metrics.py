@@ -20,7 +20,7 @@ from benchmarking.core.metrics import (
 )
 from benchmarking.core.sample_statistics import Statistics
 from benchmarking.measure.timing import PHASES
-from db.analysis.compare.reading import OF_LAUNCH
+from db.analysis.compare.stored_results import LAUNCH_STATISTICS
 from db.warehouse import Warehouse
 
 COLUMNS = "SELECT column_name AS name FROM duckdb_columns() WHERE table_name = ? AND data_type = 'DOUBLE'"
@@ -53,7 +53,7 @@ def test_every_metric_that_is_judged_has_a_better_way_a_unit_and_a_value_a_launc
         assert metric.better is not None, metric.column
         assert metric.unit, metric.column
         assert metric.source in ("samples", "first_call", "reading", "load_time"), metric.column
-        assert metric.source != "samples" or metric.statistic in {*OF_LAUNCH, "rate"}, metric.column
+        assert metric.source != "samples" or metric.statistic in {*LAUNCH_STATISTICS, "rate"}, metric.column
 
 
 def test_a_derived_metric_is_computed_from_an_existing_reading_or_column():

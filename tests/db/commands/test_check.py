@@ -13,10 +13,11 @@ import pytest
 
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import Doubt
-from db.analysis.gate import github, webhook
+from db.analysis.gate import webhook
 from db.analysis.gate.candidates import Scope, candidates
-from db.analysis.gate.findings import found
+from db.analysis.gate.findings import judge_candidates
 from db.analysis.gate.gate import DEFAULTS
+from db.analysis.gate.text import github_comment, workflow_annotations
 from db.analysis.selection import POOLED, Selection
 from db.commands import alert, check
 from db.warehouse import Warehouse
@@ -361,25 +362,25 @@ def test_names_in_comments_and_annotations_are_escaped(history, stored, measured
     stored(measured(20, 1.10))
     with Warehouse.open(history, read_only=True) as warehouse:
         metric = METRICS["latency_median_ms"]
-        findings = found(candidates(warehouse, Selection.parse(""), Scope(run=None, session=None), [metric]))
+        findings = judge_candidates(candidates(warehouse, Selection.parse(""), Scope(run=None, session=None), [metric]))
     hostile = [replace(one, candidate=replace(one.candidate, model_id=HOSTILE)) for one in findings]
-    body = github.github_comment(hostile, DEFAULTS)
+    body = github_comment(hostile, DEFAULTS)
     escaped = (
         "&lt;img src=x&gt; @&#8203;team #&#8203;12 https:&#8203;//evil.example www.&#8203;evil.example a\\|b \\`c\\`"
     )
     assert escaped in body
     assert not any(line.lstrip().startswith("::") for line in body.splitlines())
-    first, second = github.workflow_annotations(hostile)
+    first, second = workflow_annotations(hostile)
     assert first.startswith("::error title=benchhouse%3A regressed::::error::<img src=x> @team")
     assert "a|b `c`\\n::error::x 100%25, cpu, eager, float32, b1 s32: latency_median_ms is " in first
     assert "+10.0%25 against the mean of 12 runs" in second
-    many = github.workflow_annotations(hostile * 20)
+    many = workflow_annotations(hostile * 20)
     assert (len(many), many[-1]) == (10, "::error title=benchhouse::31 more")
     long = [
         replace(one, candidate=replace(one.candidate, model_id=f"{n}{'x' * 900}")) for n, one in enumerate(hostile * 50)
     ]
-    assert len(github.github_comment(long, DEFAULTS)) < 65_536
-    assert github.github_comment(long, DEFAULTS).endswith(" more lines are omitted\n")
+    assert len(github_comment(long, DEFAULTS)) < 65_536
+    assert github_comment(long, DEFAULTS).endswith(" more lines are omitted\n")
 
 
 def test_github_gets_a_comment_and_annotations(history, stored, measured, capsys, tmp_path):

@@ -231,7 +231,9 @@ def _regressions(data: Data) -> Grid:
                 number_cell(one.value_after),
                 text_cell(percent_change(one.relative_change), tone="bad"),
                 text_cell(percent_change(one.relative_change_now), hint="versus the previous level; near 0 once fixed"),
-                state_cell(one.state) if one.together is None else text_cell("environment?", hint=one.together.text),
+                state_cell(one.state)
+                if one.common_shift is None
+                else text_cell("environment?", hint=one.common_shift.text),
             )
             for one in found
         ),

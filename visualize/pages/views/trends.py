@@ -13,7 +13,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, Metric
 from benchmarking.core.text import number
 from db.analysis.annotations import annotate
-from db.analysis.compare.judging import word
+from db.analysis.compare.judging import change_word
 from db.analysis.gate.alerts import Triage, raise_alerts, set_triage
 from db.analysis.history.changes import update_changes
 from db.analysis.history.histories import ChangePoint, History, histories
@@ -208,7 +208,7 @@ def _finding(history: History, metric: Metric) -> str:
     newest = history.change_points[-1]
     change = newest.change.relative_change
     when = f"since {newest.first_changed.history_time:%Y-%m-%d}, {newest.change.state}"
-    return f"{abs(change):.1%} {word(change, metric)} {when}"
+    return f"{abs(change):.1%} {change_word(change, metric)} {when}"
 
 
 def _points(history: History) -> list[dict[str, Any]]:

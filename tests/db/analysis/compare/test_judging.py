@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from benchmarking.core.metrics import JUDGED
-from db.analysis.compare.judging import Pair, Session, false_discovery_rates, judge, word
-from db.analysis.compare.session_scatter import SessionScatter
+from db.analysis.compare.judging import Pair, Session, change_word, false_discovery_rates, judge
+from db.analysis.compare.series_sessions import SessionScatter
 from tests.helpers.verdict_replay import HISTORY_CASES, TURN_CASES, replay_history, replay_turns
 
 LATENCY = JUDGED["latency_median_ms"]
@@ -35,13 +35,13 @@ def in_turns(before, after, metric=LATENCY, **fields):
     return alone(metric, rounds=tuple(zip(before, after, strict=True)), **fields)
 
 
-def session(value, place, launches=None):
-    return Session(value=value, launches=launches or (value,) * 3, place=place)
+def session(value, position, launches=None):
+    return Session(value=value, launches=launches or (value,) * 3, position=position)
 
 
 def between(before, after, scatter=SCATTER, other=None):
     """Sessions of both sides, in neighbouring places."""
-    each = [session(value, place) for place, value in enumerate((*before, *after))]
+    each = [session(value, position) for position, value in enumerate((*before, *after))]
     return alone(
         before=tuple(each[: len(before)]), after=tuple(each[len(before) :]), scatter=(scatter, other or scatter)
     )
@@ -156,7 +156,7 @@ def test_without_variation_the_change_is_exact():
 
 
 def test_results_that_are_not_comparable_have_a_reason_and_no_numbers():
-    judged = alone(why_not="A: invalid (wrong_output)")
+    judged = alone(why_not_comparable="A: invalid (wrong_output)")
     assert (judged.verdict, judged.reason, judged.change) == ("not comparable", "A: invalid (wrong_output)", None)
     assert in_turns((0.0, 1.0, 1.0), SLOWER).verdict == "not comparable"
     assert alone().verdict == "not comparable"
@@ -181,17 +181,21 @@ def test_among_many_comparisons_a_change_needs_a_smaller_p():
 
 def test_only_findings_with_a_p_count_for_q():
     rounds = tuple(zip(STEADY, SLOWER, strict=True))
-    pairs = [Pair(before=(session(1.0, 0),), after=(session(2.0, 1),)), Pair(rounds=rounds), Pair(why_not="x")]
+    pairs = [
+        Pair(before=(session(1.0, 0),), after=(session(2.0, 1),)),
+        Pair(rounds=rounds),
+        Pair(why_not_comparable="x"),
+    ]
     judged = judge(pairs, LATENCY)
     assert [one.q_value for one in judged] == [None, judged[1].p_value, None]
 
 
 def test_verdict_words_depend_on_the_metric():
-    assert word(0.1, JUDGED["latency_median_ms"]) == "slower"
-    assert word(0.1, JUDGED["throughput_samples_per_sec"]) == "faster"
-    assert word(-0.1, JUDGED["throughput_samples_per_sec"]) == "slower"
-    assert word(0.1, JUDGED["memory_peak_rss_infer_mb"]) == "more"
-    assert word(-0.1, JUDGED["memory_peak_rss_infer_mb"]) == "less"
+    assert change_word(0.1, JUDGED["latency_median_ms"]) == "slower"
+    assert change_word(0.1, JUDGED["throughput_samples_per_sec"]) == "faster"
+    assert change_word(-0.1, JUDGED["throughput_samples_per_sec"]) == "slower"
+    assert change_word(0.1, JUDGED["memory_peak_rss_infer_mb"]) == "more"
+    assert change_word(-0.1, JUDGED["memory_peak_rss_infer_mb"]) == "less"
 
 
 def test_more_throughput_is_better_and_more_memory_is_worse():

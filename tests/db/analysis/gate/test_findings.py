@@ -8,13 +8,13 @@ import pytest
 
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import Point
-from db.analysis.gate.candidates import Candidate, Earlier
-from db.analysis.gate.findings import confirmed, counts, exit_code, found
+from db.analysis.gate.candidates import Candidate, SegmentRun
+from db.analysis.gate.findings import counts, exit_code, judge_candidates, with_confirmation
 from db.analysis.gate.gate import DEFAULTS
 from db.analysis.gate.text import gate_document, gate_markdown, gate_text, sentence
 
 SEGMENT = tuple(
-    Earlier(result_id=f"before {number}", git_commit=None, value=10 * math.exp(0.01 * (-1) ** number))
+    SegmentRun(result_id=f"before {number}", git_commit=None, value=10 * math.exp(0.01 * (-1) ** number))
     for number in range(10)
 )
 
@@ -39,14 +39,14 @@ def candidate(value, model_id="bert", **fields):
         "doubts": (),
         "missing": None,
         "segment": SEGMENT,
-        "earlier": (),
+        "earlier_segments": (),
         "metric": metric,
     }
     return Candidate(**{**known, **fields, "value": value, "model_id": model_id})
 
 
 def everything(slowdown, models="abcdef"):
-    return found(candidate(10 * slowdown, model) for model in models)
+    return judge_candidates(candidate(10 * slowdown, model) for model in models)
 
 
 def test_all_models_slower_in_a_session_is_environment_and_still_exit_code_1():
@@ -64,21 +64,21 @@ def test_all_models_slower_in_a_session_is_environment_and_still_exit_code_1():
 
 
 def test_series_without_a_finding_count_for_the_environment():
-    findings = found([candidate(11.0), *(candidate(10.25, model) for model in "abcde")])
+    findings = judge_candidates([candidate(11.0), *(candidate(10.25, model) for model in "abcde")])
 
     assert counts(findings) == {"regressed": 1, "fine": 5}
-    assert findings[0].together.groups == 6
-    assert [finding.together for finding in findings[1:]] == [None] * 5
+    assert findings[0].common_shift.groups == 6
+    assert [finding.common_shift for finding in findings[1:]] == [None] * 5
 
 
 def test_sessions_and_machines_are_judged_separately():
     apart = [candidate(10.6, model, session_id=model) for model in "abcdef"]
 
-    assert all(finding.together is None for finding in found(apart))
+    assert all(finding.common_shift is None for finding in judge_candidates(apart))
 
 
 def test_worst_comes_first():
-    findings = found(
+    findings = judge_candidates(
         [candidate(10.0, "fine"), candidate(11.0, "bad"), candidate(12.0, "worst"), candidate(9.0, "good")]
     )
 
@@ -86,7 +86,7 @@ def test_worst_comes_first():
 
 
 @pytest.mark.parametrize(
-    ("fields", "verdict", "why"),
+    ("fields", "verdict", "reason"),
     [
         ({"status": "timed_out", "error": "600 s"}, "failed", "timed out: 600 s (worked in 10 earlier runs)"),
         ({"status": "failed", "error": "no", "segment": ()}, "not enough data", "failed: no"),
@@ -96,25 +96,25 @@ def test_worst_comes_first():
         ({}, "not enough data", "no latency_median_ms: not measured"),
     ],
 )
-def test_a_candidate_without_a_value_has_a_verdict_and_a_reason(fields, verdict, why):
-    (finding,) = found([candidate(None, **fields)])
+def test_a_candidate_without_a_value_has_a_verdict_and_a_reason(fields, verdict, reason):
+    (finding,) = judge_candidates([candidate(None, **fields)])
 
-    assert (finding.verdict, finding.why) == (verdict, why)
-    assert sentence(finding) == why
+    assert (finding.verdict, finding.reason) == (verdict, reason)
+    assert sentence(finding) == reason
 
 
 def test_a_very_noisy_result_is_judged_like_others():
-    (finding,) = found([candidate(11.0, validity="noisy", doubts=("very_noisy",))])
+    (finding,) = judge_candidates([candidate(11.0, validity="noisy", doubts=("very_noisy",))])
 
     assert finding.verdict == "regressed"
 
 
 def test_only_a_repeated_regression_is_confirmed():
-    (finding,) = found([candidate(11.0)])
+    (finding,) = judge_candidates([candidate(11.0)])
 
-    again = confirmed(finding, candidate(11.1, result_id="again"), None, DEFAULTS)
-    assert (again.verdict, again.again.value, again.again_result_id) == ("regressed", 11.1, "again")
-    gone = confirmed(finding, candidate(10.1, result_id="again"), None, DEFAULTS)
+    again = with_confirmation(finding, candidate(11.1, result_id="again"), None, DEFAULTS)
+    assert (again.verdict, again.confirmation.value, again.confirmation_result_id) == ("regressed", 11.1, "again")
+    gone = with_confirmation(finding, candidate(10.1, result_id="again"), None, DEFAULTS)
     assert (gone.verdict, exit_code([gone])) == ("not confirmed", 0)
 
 
@@ -128,23 +128,23 @@ def test_only_a_repeated_regression_is_confirmed():
     ],
 )
 def test_a_regression_that_cannot_be_measured_again_stays_with_the_reason(again, why_not, reason):
-    (finding,) = found([candidate(11.0)])
+    (finding,) = judge_candidates([candidate(11.0)])
 
-    after = confirmed(finding, again, why_not, DEFAULTS)
+    after = with_confirmation(finding, again, why_not, DEFAULTS)
 
-    assert (after.verdict, after.why) == ("regressed", f"could not be measured again: {reason}")
+    assert (after.verdict, after.reason) == ("regressed", f"could not be measured again: {reason}")
 
 
 def test_an_unconfirmed_finding_has_no_environment_note():
     finding = everything(1.06)[0]
 
-    assert confirmed(finding, candidate(10.0), None, DEFAULTS).together is None
+    assert with_confirmation(finding, candidate(10.0), None, DEFAULTS).common_shift is None
 
 
 def test_exit_codes():
-    fine, none = found([candidate(10.0), candidate(None)])
+    fine, none = judge_candidates([candidate(10.0), candidate(None)])
 
     assert exit_code([fine]) == exit_code([fine, none]) == 0
     assert exit_code([none]) == 3
-    assert exit_code([*found([candidate(11.0)]), none]) == 1
-    assert exit_code(found([candidate(None, status="failed", error="no")])) == 1
+    assert exit_code([*judge_candidates([candidate(11.0)]), none]) == 1
+    assert exit_code(judge_candidates([candidate(None, status="failed", error="no")])) == 1

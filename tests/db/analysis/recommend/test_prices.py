@@ -29,10 +29,10 @@ def test_the_id_is_preferred_to_the_name_and_the_name_to_the_type(price_file):
     prices = read_prices(price_file("currency: EUR\nper_hour:\n  cuda: 2\n  NVIDIA H100: 3.9\n  4f1c09d2a7be5310: 0\n"))
 
     assert prices.currency == "EUR"
-    assert prices.of("4f1c09d2a7be5310", "NVIDIA H100", "cuda") == 0
-    assert prices.of("aaaa", "nvidia h100", "cuda") == 3.9
-    assert prices.of("aaaa", None, "cuda") == 2
-    assert prices.of("aaaa", "Other", "cpu") is None
+    assert prices.lookup("4f1c09d2a7be5310", "NVIDIA H100", "cuda") == 0
+    assert prices.lookup("aaaa", "nvidia h100", "cuda") == 3.9
+    assert prices.lookup("aaaa", None, "cuda") == 2
+    assert prices.lookup("aaaa", "Other", "cpu") is None
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Reads the results of a comparison from a warehouse, with the metric's value for each launch.
+"""Reads the results of a comparison from a warehouse: each result, and the metric's value of each launch.
 
 Launches are compared, since samples inside a launch are not independent.
 """
@@ -16,15 +16,25 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.metrics import BYTES_PER_MB, LOAD_RATES, Metric
 from benchmarking.core.records import canonical_hash
 from db.analysis.compare.matching import Keys, Measured, keys_of
-from db.analysis.compare.series_sessions import SeriesSessions, sessions_of
+from db.analysis.compare.series_sessions import SeriesSessions, read_series_sessions
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.analysis.settings import SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
-ABOUT = ("model_id", "device", "runtime", "precision", "num_threads", "host", "git_commit", "tool_version", "driver")
-OF_SETTINGS = ("weights", "cpu_list")
+SHOWN_COLUMNS = (
+    "model_id",
+    "device",
+    "runtime",
+    "precision",
+    "num_threads",
+    "host",
+    "git_commit",
+    "tool_version",
+    "driver",
+)
+SETTING_COLUMNS = ("weights", "cpu_list")
 """Columns that, with the runtime's settings, distinguish points of the same subject."""
 RUNS = "SELECT run_id FROM benchmark_runs WHERE {condition}"
 RUNS_OF_RESULTS = "SELECT DISTINCT run_id FROM all_results WHERE {condition}"
@@ -42,11 +52,11 @@ FROM benchmark_results
 WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 """
 """The wide columns, the slowest to read, only for results that have values in them."""
-OF_RUNS = f"""
+RUN_ROWS = f"""
 SELECT
     run_id, session_id, hardware_id, started_at, finished_at, coalesce(git_commit_time, started_at) AS history_time,
-    {", ".join((*ABOUT, "runtime_mode", *OF_SETTINGS))}, coalesce(is_simulated, FALSE) AS simulated, versions,
-    tags['ab'] AS ab
+    {", ".join((*SHOWN_COLUMNS, "runtime_mode", *SETTING_COLUMNS))}, coalesce(is_simulated, FALSE) AS simulated,
+    versions, tags['ab'] AS ab
 FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))
 """
 KEYS = "SELECT {column} AS id, hashed_keys FROM {table} WHERE {column} IN (SELECT unnest($ids))"
@@ -77,25 +87,25 @@ class Details:
     """Each launch's own value."""
     starts: Mapping[str, Mapping[int, datetime]]
     """Start of measurement of each launch."""
-    others: Mapping[str, SeriesSessions]
+    other_sessions: Mapping[str, SeriesSessions]
     """By series_id, the values of sessions that are not compared."""
 
 
-def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metric) -> list[list[Measured]]:
+def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: Metric) -> list[list[Measured]]:
     """The results of each selection, oldest first."""
     with ThreadPoolExecutor() as pool:  # DuckDB plans on one core, and planning takes longer than running
         sides = list(pool.map(lambda selection: _selected(warehouse, selection, metric), selections))
         rows = [row for side in sides for row in side]
-        in_doubt = pool.submit(_evidence, warehouse, rows, metric)
-        of_series = pool.submit(_keys, warehouse, "series", "series_id", rows)
+        evidence_future = pool.submit(_evidence, warehouse, rows, metric)
+        series_future = pool.submit(_keys, warehouse, "series", "series_id", rows)
         runs = _runs(warehouse, rows)
-        of_hardware = pool.submit(_keys, warehouse, "hardware_info", "hardware_id", runs.values())
-    evidence, series, hardware = in_doubt.result(), of_series.result(), of_hardware.result()
+        hardware_future = pool.submit(_keys, warehouse, "hardware_info", "hardware_id", runs.values())
+    evidence, series, hardware = evidence_future.result(), series_future.result(), hardware_future.result()
 
     @cache  # a series has many results, which share their keys
     def keys(series_id: str, hardware_id: str, *, is_simulated: bool) -> tuple[Keys, str]:
-        own = keys_of(series[series_id], hardware[hardware_id], is_simulated=is_simulated)
-        return own, canonical_hash(own)
+        named = keys_of(series[series_id], hardware[hardware_id], is_simulated=is_simulated)
+        return named, canonical_hash(named)
 
     def one(row: Mapping[str, Any], run: Mapping[str, Any]) -> Measured:
         own = keys(row["series_id"], run["hardware_id"], is_simulated=run["simulated"])
@@ -110,10 +120,11 @@ def _runs_with_settings(
     side: Sequence[Mapping[str, Any]], runs: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Mapping[str, Any]]:
     """The runs of a side by run_id, with the settings that distinguish them from others of their subject."""
-    own = [runs[run_id] for run_id in dict.fromkeys(row["run_id"] for row in side)]
-    words = settings_words(own, OF_SETTINGS)
+    side_runs = [runs[run_id] for run_id in dict.fromkeys(row["run_id"] for row in side)]
+    words = settings_words(side_runs, SETTING_COLUMNS)
     return {
-        run["run_id"]: {**run, "about": {**run["about"], SETTINGS: one}} for run, one in zip(own, words, strict=True)
+        run["run_id"]: {**run, "columns": {**run["columns"], SETTINGS: settings}}
+        for run, settings in zip(side_runs, words, strict=True)
     }
 
 
@@ -132,26 +143,29 @@ def _selected(warehouse: Warehouse, selection: Selection, metric: Metric) -> lis
 
 def _evidence(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], metric: Metric) -> dict[str, Evidence]:
     """By result_id, for results with doubts or without a value."""
-    in_doubt = [row for row in rows if row["doubts"] or row["value"] is None]
-    if not in_doubt:
+    doubtful = [row for row in rows if row["doubts"] or row["value"] is None]
+    if not doubtful:
         return {}
-    runs = sorted({row["run_id"] for row in in_doubt})
+    runs = sorted({row["run_id"] for row in doubtful})
     sql = EVIDENCE.format(metric=metric.column, runs=_marks(runs))
-    found = warehouse.query(sql, [*runs, [row["result_id"] for row in in_doubt]]).dicts()
+    rows_read = warehouse.query(sql, [*runs, [row["result_id"] for row in doubtful]]).dicts()
     return {
         row["result_id"]: Evidence(
             doubts=json.loads(row["doubts"] or "[]"), why_missing=POOLED if row["is_pooled"] else row["why_missing"]
         )
-        for row in found
+        for row in rows_read
     }
 
 
 def _runs(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """What the results of a run share, by run_id; "about" has the columns to show."""
-    named = {"runs": sorted({row["run_id"] for row in rows})}
+    """What the results of a run share, by run_id; "columns" has the columns to show."""
+    parameters = {"runs": sorted({row["run_id"] for row in rows})}
     return {
-        row["run_id"]: {**row, "about": {name: None if row[name] is None else str(row[name]) for name in ABOUT}}
-        for row in warehouse.query(OF_RUNS, named).dicts()
+        row["run_id"]: {
+            **row,
+            "columns": {name: None if row[name] is None else str(row[name]) for name in SHOWN_COLUMNS},
+        }
+        for row in warehouse.query(RUN_ROWS, parameters).dicts()
     }
 
 
@@ -159,38 +173,42 @@ def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" for _ in values)
 
 
-def details(warehouse: Warehouse, results: Sequence[Measured], at_once: Sequence[Measured], metric: Metric) -> Details:
+def read_details(
+    warehouse: Warehouse, results: Sequence[Measured], simultaneous: Sequence[Measured], metric: Metric
+) -> Details:
     """Launch values and other sessions of compared results; launch starts only for results that ran `at_once`."""
     with ThreadPoolExecutor() as pool:
         launches = pool.submit(launch_values, warehouse, sorted({result.result_id for result in results}), metric)
-        starts = pool.submit(_starts, warehouse, at_once)
-        others = pool.submit(sessions_of, warehouse, results, metric)
+        starts = pool.submit(_starts, warehouse, simultaneous)
+        other_sessions = pool.submit(read_series_sessions, warehouse, results, metric)
     single = {one.result_id: {0: one.value} for one in results if one.value is not None}
-    return Details(values={**single, **launches.result()}, starts=starts.result(), others=others.result())
+    return Details(
+        values={**single, **launches.result()}, starts=starts.result(), other_sessions=other_sessions.result()
+    )
 
 
 def _starts(warehouse: Warehouse, results: Sequence[Measured]) -> dict[str, dict[int, datetime]]:
     """Start of measurement of each launch of the results."""
     if not results:
         return {}
-    found: dict[str, dict[int, datetime]] = {}
+    starts: dict[str, dict[int, datetime]] = {}
     ids = {"ids": sorted({result.result_id for result in results})}
     for row in warehouse.query(STARTS, ids).dicts():
-        found.setdefault(row["result_id"], {})[row["launch"]] = row["started_at"]
-    return found
+        starts.setdefault(row["result_id"], {})[row["launch"]] = row["started_at"]
+    return starts
 
 
 def _keys(warehouse: Warehouse, table: str, column: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Keys]:
     """The hashed keys of each id in the rows."""
     ids = sorted({row[column] for row in rows})
-    found = warehouse.query(KEYS.format(table=table, column=column), {"ids": ids}).dicts()
-    return {row["id"]: json.loads(row["hashed_keys"]) for row in found}
+    rows_read = warehouse.query(KEYS.format(table=table, column=column), {"ids": ids}).dicts()
+    return {row["id"]: json.loads(row["hashed_keys"]) for row in rows_read}
 
 
 def _measured(
-    row: Mapping[str, Any], run: Mapping[str, Any], own: tuple[Keys, str], evidence: Evidence, metric: Metric
+    row: Mapping[str, Any], run: Mapping[str, Any], keys_and_hash: tuple[Keys, str], evidence: Evidence, metric: Metric
 ) -> Measured:
-    keys, kind = own
+    keys, keys_hash = keys_and_hash
     return Measured(
         result_id=row["result_id"],
         run_id=row["run_id"],
@@ -201,12 +219,12 @@ def _measured(
         finished_at=run["finished_at"],
         history_time=run["history_time"],
         keys=keys,
-        kind=kind,
+        keys_hash=keys_hash,
         value=row["value"],
         validity=row["validity"],
         unfit=_unfit(row, evidence, metric),
         doubts=tuple(doubt["kind"] for doubt in evidence.doubts if doubt["severity"] != "info"),
-        about=run["about"],
+        columns=run["columns"],
         versions=run["versions"],
     )
 
@@ -265,7 +283,7 @@ FROM (
 WHERE value IS NOT NULL
 ORDER BY result_id, launch
 """
-OF_LAUNCH = {
+LAUNCH_STATISTICS = {
     "median": "median",
     "p90": """CASE WHEN sample_count >= 29 AND inner_loops = 1
         THEN coalesce(sketch[19], list_aggregate(samples, 'quantile_cont', 0.9)) END""",
@@ -291,14 +309,18 @@ def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metri
         sql, parameters["path"] = READINGS, PATHS[metric.source].format(name=metric.of)
     else:
         is_rate = metric.statistic == "rate"
-        sql = RATES.format(column=metric.column) if is_rate else STATISTICS.format(value=OF_LAUNCH[metric.statistic])
+        sql = (
+            RATES.format(column=metric.column)
+            if is_rate
+            else STATISTICS.format(value=LAUNCH_STATISTICS[metric.statistic])
+        )
         parameters["metric"] = metric.of
     divisor = BYTES_PER_MB if metric.is_in_bytes else 1
-    found: dict[str, dict[int, float]] = {}
+    values: dict[str, dict[int, float]] = {}
     rows = warehouse.query(sql, parameters).dicts()
     if metric.column in LOAD_RATES:
         path = PATHS["reading"].format(name=LOAD_RATES[metric.column])
         rows += warehouse.query(READINGS, {"results": parameters["results"], "path": path}).dicts()
     for row in rows:
-        found.setdefault(row["result_id"], {})[row["launch"]] = row["value"] / divisor
-    return found
+        values.setdefault(row["result_id"], {})[row["launch"]] = row["value"] / divisor
+    return values

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
-from db.analysis.compare.reading import launch_values
+from db.analysis.compare.stored_results import launch_values
 from tests.helpers.load import make_load
 
 
