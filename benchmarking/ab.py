@@ -37,7 +37,7 @@ from benchmarking.core.terminal import Page
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.repetition import repeated_command
 from benchmarking.sweep.run import session, spool, warehouse
-from benchmarking.sweep.run.turns import HERE, Arm, Letter, arm, measure_in_turns, run_files
+from benchmarking.sweep.run.turns import DEFAULT_COMMAND, Arm, Letter, arm, measure_in_turns, run_files
 from benchmarking.sweep.run.warehouse import StoredComparison, compare_stored, selection_of, stored_runs
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
@@ -89,7 +89,7 @@ def _run(argv: Sequence[str]) -> int:
     arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", arguments.b, arguments.worktree_b))
     check_metric(arguments.metric, *arms)
     looks = planned_looks(arguments.rounds, max(arguments.rounds, arguments.max_rounds))
-    return compare_in_turns(arms, looks, output_options(arguments, metric=arguments.metric), arguments.budget)
+    return run_comparison(arms, looks, output_options(arguments, metric=arguments.metric), arguments.budget)
 
 
 def output_options(arguments: argparse.Namespace, *, metric: str | None = None) -> OutputOptions:
@@ -110,7 +110,7 @@ def output_options(arguments: argparse.Namespace, *, metric: str | None = None) 
 
 def check_metric(metric: str | None, *sides: Arm) -> None:
     """Raise UsageError for a metric that no side can have. Only benchmarks of the user's own add metrics."""
-    if metric is not None and all(one.words[: len(HERE)] == HERE for one in sides):
+    if metric is not None and all(one.words[: len(DEFAULT_COMMAND)] == DEFAULT_COMMAND for one in sides):
         choice(metric, tuple(JUDGED), "metric")
 
 
@@ -123,7 +123,7 @@ def planned_looks(rounds: int, most: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ABResult:
     """Two sides that were measured in turns."""
 
     exit_code: int
@@ -133,15 +133,15 @@ class Compared:
     comparison: StoredComparison
 
 
-def compare_in_turns(
-    arms: tuple[Arm, Arm], looks: Sequence[int], keep: OutputOptions, budget_s: float | None = None
+def run_comparison(
+    arms: tuple[Arm, Arm], looks: Sequence[int], output: OutputOptions, budget_s: float | None = None
 ) -> int:
     """Measure both sides in turns until every point has a verdict, store their runs and print the comparison.
 
     `looks` are the numbers of rounds after which the difference is tested. Returns the exit code.
     """
-    found = compared_in_turns(arms, looks, keep, budget_s)
-    _print(arms, found.run_ids, found.comparison, keep)
+    found = measure_and_compare(arms, looks, output, budget_s)
+    _print(arms, found.run_ids, found.comparison, output)
     return found.exit_code or found.comparison.exit_code
 
 
@@ -152,102 +152,108 @@ def is_undecided(comparison: Json) -> bool:
     return any(one["scope"] is not None and not one["is_decided"] for one in judgements)
 
 
-def compared_in_turns(
+def measure_and_compare(
     arms: tuple[Arm, Arm],
     looks: Sequence[int],
-    keep: OutputOptions,
+    output: OutputOptions,
     budget_s: float | None = None,
     *,
-    goes_on: Callable[[Json], bool] = is_undecided,
-    keeps_part: bool = True,
-) -> Compared:
-    """Both sides, measured in turns while the comparison `goes_on` after a look, and stored.
+    needs_more_rounds: Callable[[Json], bool] = is_undecided,
+    keep_partial: bool = True,
+) -> ABResult:
+    """Measure both sides in turns while `needs_more_rounds` of the comparison after a look, and store their runs.
 
-    No rounds are added after `budget_s`. With `keeps_part`, results measured before an error are kept.
+    No rounds are added after `budget_s`. With `keep_partial`, results measured before an error are kept.
     """
     name = uuid7()
     runs: dict[Letter, list[str]] = {letter: [] for letter in LETTERS}
-    code, rounds, begun = EXIT_OK, 0, monotonic()
-    form = ["--json"] if keep.json else []
-    with _folder(keep, name, keeps_part=keeps_part) as folder:
-        db_path = keep.db_path if keep.output_dir is not None else str(folder / "compared.duckdb")
-        ingest = warehouse.database(db_path, keep.lock_timeout_s, quiet=True)
+    code, rounds, started = EXIT_OK, 0, monotonic()
+    format_flags = ["--json"] if output.json else []
+    with _working_folder(output, name, keep_partial=keep_partial) as folder:
+        db_path = output.db_path if output.output_dir is not None else str(folder / "compared.duckdb")
+        ingest = warehouse.database(db_path, output.lock_timeout_s, quiet=True)
         for count in looks:
-            if rounds and not goes_on(_compared(runs, db_path, keep, "--json").document):
+            if rounds and not needs_more_rounds(_compare(runs, db_path, output, "--json").document):
                 break
-            if rounds and budget_s is not None and (monotonic() - begun) / rounds * count > budget_s:
+            if rounds and budget_s is not None and (monotonic() - started) / rounds * count > budget_s:
                 note(f"{count - rounds} more rounds would exceed --budget {budget_s:g}: stopping after {rounds}")
                 break
             part = folder / f"{rounds + 1}-{count}"
             turns = range(rounds, count)
-            code = max(code, measure_in_turns(arms, turns, part, _further(keep, name), notes(quiet=keep.quiet)))
+            code = max(
+                code, measure_in_turns(arms, turns, part, _side_arguments(output, name), notes(quiet=output.quiet))
+            )
             for letter in LETTERS:
-                for path in _kept(part, letter, keep):
+                for path in _collect_run_files(part, letter, output):
                     ingest(path)
                     runs[letter].append(_run_id(path))
             rounds = count
-        return Compared(exit_code=code, run_ids=runs, rounds=rounds, comparison=_compared(runs, db_path, keep, *form))
+        return ABResult(
+            exit_code=code, run_ids=runs, rounds=rounds, comparison=_compare(runs, db_path, output, *format_flags)
+        )
 
 
-def _compared(runs: Mapping[Letter, Sequence[str]], db_path: str, keep: OutputOptions, *flags: str) -> StoredComparison:
-    metric = ["--metric", keep.metric] if keep.metric else []
+def _compare(
+    runs: Mapping[Letter, Sequence[str]], db_path: str, output: OutputOptions, *flags: str
+) -> StoredComparison:
+    metric = ["--metric", output.metric] if output.metric else []
     return compare_stored(selection_of(runs["a"]), selection_of(runs["b"]), db_path, *metric, *flags)
 
 
-def _further(keep: OutputOptions, name: str) -> dict[Letter, list[str]]:
+def _side_arguments(output: OutputOptions, name: str) -> dict[Letter, list[str]]:
     """Further arguments of each side's command: tags that identify the comparison and the side, and the description."""
-    tags = [word for key, value in {**keep.tags, "ab": name}.items() for word in ("--tag", f"{key}={value}")]
-    words = [] if keep.description is None else ["--description", keep.description]
-    quiet = [*(["--anonymous"] if keep.anonymous else []), *(["--quiet"] if keep.quiet else [])]
-    wait = [] if keep.lock_timeout_s is None else ["--lock-timeout", f"{keep.lock_timeout_s:g}"]
+    tags = [word for key, value in {**output.tags, "ab": name}.items() for word in ("--tag", f"{key}={value}")]
+    words = [] if output.description is None else ["--description", output.description]
+    quiet = [*(["--anonymous"] if output.anonymous else []), *(["--quiet"] if output.quiet else [])]
+    wait = [] if output.lock_timeout_s is None else ["--lock-timeout", f"{output.lock_timeout_s:g}"]
     return {letter: [*tags, "--tag", f"ab_side={letter}", *words, *wait, *quiet] for letter in LETTERS}
 
 
-def _kept(folder: Path, letter: Letter, keep: OutputOptions) -> list[Path]:
+def _collect_run_files(folder: Path, letter: Letter, output: OutputOptions) -> list[Path]:
     """The run files of a side, moved to the output folder."""
     files = run_files(folder, letter)
-    if keep.output_dir is None:
+    if output.output_dir is None:
         return files
     name = folder.parent.name[-8:]
-    kept = [keep.output_dir / f"{path.stem}_ab-{letter}-{name}-{folder.name}.json" for path in files]
-    for path, target in zip(files, kept, strict=True):
+    targets = [output.output_dir / f"{path.stem}_ab-{letter}-{name}-{folder.name}.json" for path in files]
+    for path, target in zip(files, targets, strict=True):
         path.rename(target)
-        if not keep.quiet:
+        if not output.quiet:
             note(f"run file: {target}")
-    return kept
+    return targets
 
 
 @contextmanager
-def _folder(keep: OutputOptions, name: str, *, keeps_part: bool) -> Iterator[Path]:
-    """The working folder of the sides, in the output folder if there is one; with `keeps_part`, kept after an error
-    with results in it."""
-    if keep.output_dir is not None:
-        spool.prepare(keep.output_dir)
-        inside = _kept_with_results if keeps_part else held_folder
-        with inside(keep.output_dir / f"ab-{name}") as folder:
+def _working_folder(output: OutputOptions, name: str, *, keep_partial: bool) -> Iterator[Path]:
+    """The working folder of the sides, in the output folder if there is one. With `keep_partial` it is kept after an
+    error if it has results."""
+    if output.output_dir is not None:
+        spool.prepare(output.output_dir)
+        keep_folder = _keep_after_error if keep_partial else held_folder
+        with keep_folder(output.output_dir / f"ab-{name}") as folder:
             yield folder
         return
     with temporary_folder("benchhouse-ab") as temporary:
-        if not keeps_part:
+        if not keep_partial:
             yield temporary
             return
-        with _kept_with_results(temporary, f"benchhouse-ab-{name}") as folder:
+        with _keep_after_error(temporary, f"benchhouse-ab-{name}") as folder:
             yield folder
 
 
 @contextmanager
-def _kept_with_results(folder: Path, name: str | None = None) -> Iterator[Path]:
-    """The folder, deleted at the end; after an error with results in it, it is kept, under another name if given."""
+def _keep_after_error(folder: Path, name: str | None = None) -> Iterator[Path]:
+    """The folder, deleted at the end. After an error it is kept if it has results, under another name if given."""
     try:
         yield folder
     except BaseException:
         if any(folder.glob("*/*/*.json*")):
             folder = folder if name is None else folder.rename(folder.with_name(name))
-            left = sorted({path.parent for path in folder.glob(f"*/*/*{spool.PARTIAL_SUFFIX}")})
-            commands = [f"run_hardware_benchmark --resume --output-dir {shlex.quote(str(path))}" for path in left]
-            finish = f"finish them with {' and '.join(commands)}, or " if commands else ""
+            partial = sorted({path.parent for path in folder.glob(f"*/*/*{spool.PARTIAL_SUFFIX}")})
+            commands = [f"run_hardware_benchmark --resume --output-dir {shlex.quote(str(path))}" for path in partial]
+            advice = f"finish them with {' and '.join(commands)}, or " if commands else ""
             note(
-                f"the results so far are in {folder}: {finish}load the finished ones with "
+                f"the results so far are in {folder}: {advice}load the finished ones with "
                 f"setup_benchmark_db --ingest {shlex.quote(str(folder))}"
             )
         else:
@@ -264,9 +270,9 @@ def _run_id(path: Path) -> str:
 
 
 def _print(
-    arms: Sequence[Arm], runs: Mapping[Letter, Sequence[str]], done: StoredComparison, keep: OutputOptions
+    arms: Sequence[Arm], runs: Mapping[Letter, Sequence[str]], done: StoredComparison, output: OutputOptions
 ) -> None:
-    if keep.json:
+    if output.json:
         sides = {one.letter: {"command": one.typed, "run_ids": list(runs[one.letter])} for one in arms}
         print(json.dumps({**sides, "comparison": done.document}, indent=2, ensure_ascii=False))
         return
@@ -302,32 +308,32 @@ def _parser() -> Parser:
     return parser
 
 
-def add_measurement_flags(how: argparse._ArgumentGroup) -> None:
+def add_measurement_flags(group: argparse._ArgumentGroup) -> None:
     """The number of launches of each side, and the metric to compare."""
-    how.add_argument(
+    group.add_argument(
         "--rounds",
         type=positive_int,
         default=DEFAULT_ROUNDS,
         metavar="N",
         help="launches per side before the first test of the difference (default: %(default)s)",
     )
-    how.add_argument(
+    group.add_argument(
         "--max-rounds",
         type=positive_int,
         default=MAX_ROUNDS,
         metavar="N",
         help="maximum launches per side; equal to --rounds for a single look (default: %(default)s)",
     )
-    how.add_argument(
+    group.add_argument(
         "--budget",
         type=non_negative_seconds,
         metavar="S",
         help="seconds after which no more rounds are started (default: no limit)",
     )
-    how.add_argument("--metric", metavar="COLUMN", help="metric to compare (default: latency_median_ms)")
+    group.add_argument("--metric", metavar="COLUMN", help="metric to compare (default: latency_median_ms)")
 
 
-FLAG = "--compare-to"
+COMPARE_TO = "--compare-to"
 
 INTERLEAVE = "--interleave"
 
@@ -339,23 +345,25 @@ HOST_KEYS = ("cpu_model", "cpu_cores", "cpu_threads", "numa_nodes", "memory_clas
 def add_comparison_flags(group: argparse._ArgumentGroup) -> None:
     """Flags that compare a run with a stored one."""
     group.add_argument(
-        FLAG,
+        COMPARE_TO,
         metavar="RUN",
         help="with --save: compare with a stored run, given by id, commit, latest or tag.NAME=VALUE",
     )
-    group.add_argument(INTERLEAVE, action="store_true", help=f"with {FLAG}: remeasure that run in turns with this one")
+    group.add_argument(
+        INTERLEAVE, action="store_true", help=f"with {COMPARE_TO}: remeasure that run in turns with this one"
+    )
 
 
 def check_comparison_flags(arguments: argparse.Namespace) -> None:
     """Check that the stored run exists, before anything is measured. Raises UsageError, StorageError."""
     if arguments.interleave and arguments.compare_to is None:
-        raise UsageError(f"{INTERLEAVE} requires {FLAG}: add the run to measure in turns with this one")
+        raise UsageError(f"{INTERLEAVE} requires {COMPARE_TO}: add the run to measure in turns with this one")
     if arguments.compare_to is None:
         return
     if not (arguments.save or arguments.interleave):
-        raise UsageError(f"{FLAG} requires --save, since it compares stored runs: add --save")
+        raise UsageError(f"{COMPARE_TO} requires --save, since it compares stored runs: add --save")
     if not stored_runs(arguments.compare_to, arguments.db_path):
-        raise UsageError(f"{FLAG} {arguments.compare_to}: no results of that run in {arguments.db_path}")
+        raise UsageError(f"{COMPARE_TO} {arguments.compare_to}: no results of that run in {arguments.db_path}")
 
 
 def show_comparison(show: session.Show, arguments: argparse.Namespace, run_ids: Sequence[str]) -> session.Show:
@@ -386,19 +394,19 @@ def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
     try:
         _, *words = repeated_command(runs)
     except UsageError as error:
-        raise UsageError(f"{INTERLEAVE}: {FLAG} {arguments.compare_to}: {error}") from error
+        raise UsageError(f"{INTERLEAVE}: {COMPARE_TO} {arguments.compare_to}: {error}") from error
     _check_machine(runs[-1])
-    return arm("a", shlex.join(words)), arm("b", shlex.join(_plain(argv)))
+    return arm("a", shlex.join(words)), arm("b", shlex.join(_without_comparison_flags(argv)))
 
 
-def _plain(words: Sequence[str]) -> list[str]:
+def _without_comparison_flags(words: Sequence[str]) -> list[str]:
     """The arguments without the comparison flags."""
-    places = {place for place, word in enumerate(words) if word == FLAG}
-    dropped = places | {place + 1 for place in places}
+    positions = {position for position, word in enumerate(words) if word == COMPARE_TO}
+    dropped = positions | {position + 1 for position in positions}
     return [
         word
-        for place, word in enumerate(words)
-        if place not in dropped and word != INTERLEAVE and not word.startswith(f"{FLAG}=")
+        for position, word in enumerate(words)
+        if position not in dropped and word != INTERLEAVE and not word.startswith(f"{COMPARE_TO}=")
     ]
 
 

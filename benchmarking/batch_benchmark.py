@@ -23,7 +23,7 @@ from benchmarking.batch import command_line, summary
 from benchmarking.batch import manifest as manifests
 from benchmarking.batch.batch import Batch
 from benchmarking.batch.estimate import Estimate, estimate
-from benchmarking.batch.manifest import About, Manifest
+from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.cluster.places import Engine, again, engine, kinds_of
@@ -72,7 +72,7 @@ def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     if arguments.resume:
         return _resume(arguments, argv)
     with engine(arguments, arguments.devices) as place:
-        return _start_on(place, arguments, argv)
+        return _start_at(place, arguments, argv)
 
 
 def _take_turn(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
@@ -87,13 +87,13 @@ def _take_turn(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     )
 
 
-def _start_on(place: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+def _start_at(place: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     session_id = uuid7()
     plans = command_line.plans(arguments, (NAME, *argv), session_id, place.machine)
     _check_report(arguments.report, plans)
     if arguments.dry_run:
         return _dry_run(plans, arguments)
-    about = About(
+    info = BatchInfo(
         session_id=session_id,
         command=(NAME, *argv),
         started_at=utc_now(),
@@ -102,10 +102,10 @@ def _start_on(place: Engine, arguments: argparse.Namespace, argv: Sequence[str])
     )
     output_dir = None if arguments.no_save else Path(arguments.output_dir)
     with spool.opened_folder(output_dir) as folder, _lean(arguments):
-        ingest = _ingest(about.db_path, arguments)
+        ingest = _ingest(info.db_path, arguments)
         _note_weights(plans)
         batch = Batch(
-            *(folder, Manifest.create(folder, about, plans), ingest),
+            *(folder, Manifest.create(folder, info, plans), ingest),
             quiet=arguments.quiet,
             device_wait_s=arguments.lock_timeout,
             cluster=place.cluster,
@@ -126,7 +126,7 @@ def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
 
 def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estimate:
     """The estimated time of the plans, from the database if there is one."""
-    from benchmarking.batch.estimate import measured_before
+    from benchmarking.batch.estimate import earlier_points
 
     path = arguments.db_path or default_database()
     if not database_exists(path):
@@ -134,7 +134,7 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
     from db.warehouse import Warehouse
 
     with Warehouse.open(path, read_only=True) as warehouse:
-        return estimate(plans, measured_before(plans, lambda sql, values: warehouse.query(sql, values).dicts()))
+        return estimate(plans, earlier_points(plans, lambda sql, values: warehouse.query(sql, values).dicts()))
 
 
 def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
@@ -146,14 +146,14 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         raise UsageError(f"--resume: no unfinished batch in {folder}")
     spool.prepare(folder)
     if arguments.models or arguments.model_list:
-        manifest = _of_command(found, argv)
+        manifest = _find_manifest(found, argv)
     else:
         if len(found) > 1:
             note(f"{len(found)} unfinished batches: continuing the newest; repeat --resume for the next one")
         manifest = Manifest.read(found[0])
-    about = manifest.about
-    db_path = arguments.db_path or manifest.own_path(about.db_path, "--db-path", also=default_database())
-    arguments.report = arguments.report or manifest.own_path(about.report, "--report")
+    info = manifest.info
+    db_path = arguments.db_path or manifest.own_path(info.db_path, "--db-path", also=default_database())
+    arguments.report = arguments.report or manifest.own_path(info.report, "--report")
     _check_report(arguments.report, manifest.plans)
     for plan in manifest.plans:
         check_place(plan, str(manifest.path), on_cluster=arguments.cluster is not None)
@@ -168,12 +168,12 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         return _measure(batch, place, arguments)
 
 
-def _of_command(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
+def _find_manifest(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
     """The newest unfinished batch that this command started. Raises UsageError if there is none."""
     words = stored([word for word in argv if word != "--resume"])
     for path in paths:
         manifest = Manifest.read(path)
-        if stored(list(manifest.about.command[1:])) == words:
+        if stored(list(manifest.info.command[1:])) == words:
             return manifest
     raise UsageError(
         f"--resume: no unfinished batch in {paths[0].parent} was started with these settings: remove all flags but "
@@ -185,17 +185,17 @@ def _measure(batch: Batch, place: Engine, arguments: argparse.Namespace) -> int:
     """Start or resume a batch, and show its results."""
     with _logging(batch):
         try:
-            done = batch.resume(place.machine, vars(arguments)) if arguments.resume else batch.start()
+            summarised = batch.resume(place.machine, vars(arguments)) if arguments.resume else batch.start()
         except (KeyboardInterrupt, LockedError, WorkersLostError):
             _note_interrupted(batch, arguments)
             raise
     if place.cluster is not None and not arguments.quiet:
         for line in machines_text(place.cluster.machines).splitlines():
             note(line)
-    _show(done, arguments)
+    _show(summarised, arguments)
     if arguments.report is not None:
-        _report(batch, done, arguments)
-    failed = summary.failures(done.cells)
+        _report(batch, summarised, arguments)
+    failed = summary.failures(summarised.cells)
     for line in failed:
         note(f"failed: {line}")
     return EXIT_FAILED if failed else EXIT_OK
@@ -212,41 +212,41 @@ def _check_report(path: str | None, plans: Sequence[CellPlan] = ()) -> None:
     check_request(Path(path), sum(len(plan.points) for plan in plans))
 
 
-def _report(batch: Batch, done: BatchSummary, arguments: argparse.Namespace) -> None:
+def _report(batch: Batch, summarised: BatchSummary, arguments: argparse.Namespace) -> None:
     """Write the report from the run files, or from the database if some files were removed after storing."""
     from visualize.report.making import of_session
 
-    files = [str(batch.folder / cell.run_file) for cell in done.cells if cell.run_file is not None]
-    database = done.database if any(cell.status == "stored" for cell in done.cells) else None
-    of_session(Path(arguments.report), done.session_id, files if database is None else (), database)
+    files = [str(batch.folder / cell.run_file) for cell in summarised.cells if cell.run_file is not None]
+    database = summarised.database if any(cell.status == "stored" for cell in summarised.cells) else None
+    of_session(Path(arguments.report), summarised.session_id, files if database is None else (), database)
     note(f"report: {arguments.report}")
 
 
-def _show(done: BatchSummary, arguments: argparse.Namespace) -> None:
+def _show(summarised: BatchSummary, arguments: argparse.Namespace) -> None:
     page = stdout_page()
-    tables = [cells_table(done.cells, page), *(comparison_text(one, page) for one in done.comparisons)]
-    tables += [scaling_text(one, page) for one in done.scalings]
-    print(json.dumps(stored(to_json(done)), indent=1) if arguments.json else "\n\n".join(tables))
+    tables = [cells_table(summarised.cells, page), *(comparison_text(one, page) for one in summarised.comparisons)]
+    tables += [scaling_text(one, page) for one in summarised.scalings]
+    print(json.dumps(stored(to_json(summarised)), indent=1) if arguments.json else "\n\n".join(tables))
     if not arguments.quiet and not arguments.no_save:
         note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")
 
 
 def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     finished = sum(cell.run_file is not None for cell in batch.cells)
-    words = [NAME, "--resume", "--output-dir", str(batch.folder), *_needed_again(batch.manifest, arguments)]
+    words = [NAME, "--resume", "--output-dir", str(batch.folder), *_resume_flags(batch.manifest, arguments)]
     words += again(arguments)
     kept = f"saved; continue with {shlex.join(words)}"
     note(f"{finished} of {len(batch.cells)} cells finished: {'not saved (--no-save)' if arguments.no_save else kept}")
 
 
-def _needed_again(manifest: Manifest, arguments: argparse.Namespace) -> list[str]:
+def _resume_flags(manifest: Manifest, arguments: argparse.Namespace) -> list[str]:
     """The arguments that a later --resume needs again on its command line."""
-    about, words = manifest.about, list[str]()
-    for flag, path, also in (("--db-path", about.db_path, default_database()), ("--report", about.report, None)):
+    info, words = manifest.info, list[str]()
+    for flag, path, also in (("--db-path", info.db_path, default_database()), ("--report", info.report, None)):
         words += [flag, path] if path is not None and not manifest.owns(path, also) else []
     codes = {foreign_code(cell.runtime, cell.runtime_mode, cell.workload.path) for cell in manifest.cells}
-    needed = {code.flag: getattr(arguments, code.key) or code.path for code in codes if code is not None}
-    return [*words, *(word for flag, value in sorted(needed.items()) for word in (flag, value))]
+    foreign = {code.flag: getattr(arguments, code.key) or code.path for code in codes if code is not None}
+    return [*words, *(word for flag, value in sorted(foreign.items()) for word in (flag, value))]
 
 
 def _note_weights(plans: Sequence[CellPlan]) -> None:
@@ -279,7 +279,7 @@ class LogFormatter(logging.Formatter):
 @contextmanager
 def _logging(batch: Batch) -> Iterator[None]:
     """Inside, log messages go to a file next to the runs, with times in UTC."""
-    path = batch.folder / f"batch_{batch.manifest.about.session_id}.log"
+    path = batch.folder / f"batch_{batch.manifest.info.session_id}.log"
     try:
         stream = journal.opened(path, "a")
     except OSError as error:

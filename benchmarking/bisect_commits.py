@@ -31,12 +31,12 @@ from benchmarking.bisection.steps import (
     Log,
     Role,
     Step,
-    is_open,
+    changed_points,
+    endpoints_outcome,
+    is_inconclusive,
     outcome,
     point_changes,
     read_log,
-    watched,
-    whole_outcome,
     write_log,
 )
 from benchmarking.bisection.text import conclusion_text, log_text, step_line
@@ -73,10 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     parser = _parser()
-    given = list(argv)
-    split = given.index("--") if "--" in given else len(given)
-    arguments = parser.parse_args(given[:split])
-    command = tuple(given[split + 1 :])
+    words = list(argv)
+    split = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_args(words[:split])
+    command = tuple(words[split + 1 :])
     if not command:
         raise UsageError("no command: put it after --, as in bisect GOOD BAD -- run_hardware_benchmark --model-id M")
     ab.check_metric(arguments.metric, arm("a", shlex.join(command)))  # raises UsageError for a missing program, too
@@ -116,71 +116,76 @@ class _Bisection:
         self.say: Callable[[str], None] = notes(quiet=arguments.quiet)
         self._path: Path | None = arguments.log
         self._budget_s: float | None = arguments.budget
-        wanted = Log(
+        requested = Log(
             good=history.commit(arguments.good),
             bad=history.commit(arguments.bad),
             command=command,
             metric=arguments.metric or DEFAULT_METRIC,
             looks=ab.planned_looks(arguments.rounds, max(arguments.rounds, arguments.max_rounds)),
         )
-        self.log = wanted if self._path is None else read_log(self._path, wanted)
-        keep = ab.output_options(arguments, metric=arguments.metric)
-        tags = {**keep.tags, "bisect": f"{wanted.good[:12]}..{wanted.bad[:12]}"}
-        self._keep = replace(keep, json=True, tags=tags)
+        self.log = requested if self._path is None else read_log(self._path, requested)
+        output = ab.output_options(arguments, metric=arguments.metric)
+        tags = {**output.tags, "bisect": f"{requested.good[:12]}..{requested.bad[:12]}"}
+        self._output = replace(output, json=True, tags=tags)
 
     def measure(self, role: Role, commit: str, against: str) -> Step:
         """The step from the log, else measured now and logged. Raises BenchhouseError if `against` or BAD fails."""
         step = self.log.step(commit, against)
         if step is None:
             self.say(f"measuring {commit[:12]} in turns with {against[:12]}")
-            step = self._measured(role, commit, against)
-            self._keep_log(replace(self.log, steps=(*self.log.steps, step)))
+            step = self._measure(role, commit, against)
+            self._write_log(replace(self.log, steps=(*self.log.steps, step)))
         self.say(step_line(self.log.steps.index(step) + 1, step))
         return step
 
     def finish(self, conclusion: Json, text: str) -> None:
-        self._keep_log(replace(self.log, conclusion=conclusion), text)
+        self._write_log(replace(self.log, conclusion=conclusion), text)
 
-    def _keep_log(self, log: Log, conclusion: str | None = None) -> None:
+    def _write_log(self, log: Log, conclusion: str | None = None) -> None:
         self.log = log
         if self._path is not None:
             write_log(self._path, log, log_text(log, conclusion))
 
-    def _measured(self, role: Role, commit: str, against: str) -> Step:
-        plain = Step(
+    def _measure(self, role: Role, commit: str, against: str) -> Step:
+        step = Step(
             role=role, commit=commit, subject=self.history.text(commit).subject, against=against, outcome="skip"
         )
-        begun = monotonic()
+        started = monotonic()
         try:
-            return replace(self._compared(plain), seconds=monotonic() - begun)
+            return replace(self._compare(step), seconds=monotonic() - started)
         except TurnError as error:
             if error.letter == "a" or role == "whole":
-                which = "BAD" if error.letter == "b" else "GOOD" if role != "culprit" else "the culprit's parent"
-                raise BenchhouseError(f"{which}: COMMAND failed: {error}") from error
+                side = "BAD" if error.letter == "b" else "GOOD" if role != "culprit" else "the culprit's parent"
+                raise BenchhouseError(f"{side}: COMMAND failed: {error}") from error
             note(f"skipping {commit[:12]}: {error}")
-            return replace(plain, reason=f"COMMAND failed: {error}", seconds=monotonic() - begun)
+            return replace(step, reason=f"COMMAND failed: {error}", seconds=monotonic() - started)
 
-    def _compared(self, plain: Step) -> Step:
+    def _compare(self, step: Step) -> Step:
         """The step with its points and its outcome."""
-        wanted = {} if plain.role == "whole" else watched(self._whole.points)
+        requested = {} if step.role == "whole" else changed_points(self._endpoints_step.points)
 
-        def goes_on(comparison: Json) -> bool:
-            if plain.role in ("step", "merge base"):
-                return is_open(point_changes(comparison), wanted)
+        def needs_more_rounds(comparison: Json) -> bool:
+            if step.role in ("step", "merge base"):
+                return is_inconclusive(point_changes(comparison), requested)
             return ab.is_undecided(comparison)
 
-        with temporary_folder("benchhouse-commit") as place:
+        with temporary_folder("benchhouse-commit") as folder:
             sides = (
-                arm("a", shlex.join(self.log.command), self.history.check_out(plain.against, place / "a")),
-                arm("b", shlex.join(self.log.command), self.history.check_out(plain.commit, place / "b")),
+                arm("a", shlex.join(self.log.command), self.history.check_out(step.against, folder / "a")),
+                arm("b", shlex.join(self.log.command), self.history.check_out(step.commit, folder / "b")),
             )
-            found = ab.compared_in_turns(
-                sides, self.log.looks, self._keep, self._budget_s, goes_on=goes_on, keeps_part=False
+            found = ab.measure_and_compare(
+                sides,
+                self.log.looks,
+                self._output,
+                self._budget_s,
+                needs_more_rounds=needs_more_rounds,
+                keep_partial=False,
             )
         points = point_changes(found.comparison.document)
-        word, reason = whole_outcome(points) if plain.role == "whole" else outcome(points, wanted)
+        word, reason = endpoints_outcome(points) if step.role == "whole" else outcome(points, requested)
         return replace(
-            plain,
+            step,
             outcome=word,
             reason=reason,
             points=points,
@@ -189,7 +194,7 @@ class _Bisection:
         )
 
     @property
-    def _whole(self) -> Step:
+    def _endpoints_step(self) -> Step:
         return next(one for one in self.log.steps if one.role == "whole")
 
 
@@ -214,11 +219,13 @@ def _parser() -> Parser:
         epilog=f"{EXAMPLES}\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    what = parser.add_argument_group("commits")
-    what.add_argument("good", metavar="GOOD", help="commit without the change: hash, branch or tag, optionally with ~N")
-    what.add_argument("bad", metavar="BAD", help="later commit with the change")
-    how = parser.add_argument_group("measurement of each commit")
-    ab.add_measurement_flags(how)
+    commits = parser.add_argument_group("commits")
+    commits.add_argument(
+        "good", metavar="GOOD", help="commit without the change: hash, branch or tag, optionally with ~N"
+    )
+    commits.add_argument("bad", metavar="BAD", help="later commit with the change")
+    measurement = parser.add_argument_group("measurement of each commit")
+    ab.add_measurement_flags(measurement)
     output = parser.add_argument_group("output")
     output.add_argument(
         "--log",

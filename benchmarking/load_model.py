@@ -13,7 +13,7 @@ from benchmarking.core.command_line import positive_int
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.records import MOST_REQUESTS, PRECISIONS, Json
+from benchmarking.core.records import MAX_REQUESTS, PRECISIONS, Json
 from benchmarking.load.generator import Level
 from benchmarking.load.traffic import Lengths
 from benchmarking.measure.loadgen import SCENARIOS, ScenarioSettings
@@ -124,10 +124,8 @@ def check(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
     if arguments.precision not in (None, *PRECISIONS):
         raise UsageError(f"--precision {arguments.precision} requires --url: use one of {', '.join(PRECISIONS)}")
     samples = (arguments.num_requests or 0) * (arguments.samples_per_query if scenario == "multi-stream" else 1)
-    if samples > MOST_REQUESTS:
-        raise UsageError(
-            f"{samples} samples exceed the limit of {MOST_REQUESTS} per repetition: use more --repetitions"
-        )
+    if samples > MAX_REQUESTS:
+        raise UsageError(f"{samples} samples exceed the limit of {MAX_REQUESTS} per repetition: use more --repetitions")
 
 
 def check_server(arguments: argparse.Namespace) -> None:

@@ -41,7 +41,7 @@ from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import provenance, utc_now
-from benchmarking.core.records import MOST_REQUESTS, PRECISIONS, Json, Result, Run, to_json
+from benchmarking.core.records import MAX_REQUESTS, PRECISIONS, Json, Result, Run, to_json
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import number
@@ -150,9 +150,9 @@ def _check_size(levels: Sequence[Level], turns: int) -> None:
     """Raise UsageError for a level with more requests than may be held in memory."""
     for one in levels:
         number = (one.requests if one.is_open else one.number or 0) * turns
-        if number > MOST_REQUESTS:
+        if number > MAX_REQUESTS:
             raise UsageError(
-                f"{one.words}: {number} requests exceed the limit of {MOST_REQUESTS} per level: use more --repetitions "
+                f"{one.words}: {number} requests exceed the limit of {MAX_REQUESTS} per level: use more --repetitions "
                 "of fewer requests"
             )
 

@@ -118,7 +118,7 @@ def _measure_in_turns(arguments: argparse.Namespace, argv: Sequence[str]) -> int
     """Measure the stored run and this command in alternating launches, and compare them."""
     rounds = arguments.launches or ab.DEFAULT_ROUNDS
     looks = ab.planned_looks(rounds, arguments.launches or ab.MAX_ROUNDS)
-    return ab.compare_in_turns(ab.arms(arguments, argv), looks, ab.output_options(arguments))
+    return ab.run_comparison(ab.arms(arguments, argv), looks, ab.output_options(arguments))
 
 
 def _plans(

@@ -62,7 +62,7 @@ STYLES = {f"{FULL}+": "green", r"\d+ failed|failed: .*|crashed": "red", r"(?m)^\
 """Regular expression -> style of the matching text on a terminal."""
 HISTORY_WIDTH = 24
 SECONDS_A_BAR = 5
-MOST_RESULTS = 6
+MAX_RESULTS = 6
 HOW_TO_START = (
     "No sweep of this user is running on this machine. Start one, for example in another terminal:\n"
     "  run_hardware_benchmark --model-id bert-base-uncased --save"
@@ -195,7 +195,7 @@ def _sweep(one: WatchedCommand, page: Page, now_s: float) -> str:
         machines_text(status.machines, page),
         _table(CELLS, status.cells, page) if len(status.cells) > 1 else "",
         _meters(one.meters, page),
-        _table(_results(now_s), status.results[:MOST_RESULTS], page),
+        _table(_results(now_s), status.results[:MAX_RESULTS], page),
     ]
     return "\n\n".join(["\n".join(lines), *filter(None, tables)])
 

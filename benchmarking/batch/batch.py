@@ -38,19 +38,19 @@ cells, half of the time would otherwise be spent on summaries."""
 class Recorder(Observer):
     """Logs launches and finished points, and forwards all events to another observer."""
 
-    def __init__(self, shown: Observer) -> None:
-        self._shown = shown
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
 
     def preparing(self, track: Track, what: str) -> None:
         LOG.info("%s: preparing %s", cell_name(track.plan.cell), what)
-        self._shown.preparing(track, what)
+        self._observer.preparing(track, what)
 
     def launch(self, track: Track, launch: int) -> None:
         LOG.info("%s: launch %d of %d", cell_name(track.plan.cell), launch + 1, track.plan.settings.launches)
-        self._shown.launch(track, launch)
+        self._observer.launch(track, launch)
 
     def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
-        self._shown.live(track, launch, point, live)
+        self._observer.live(track, launch, point, live)
 
     def measured(self, track: Track, measurement: Measurement) -> None:
         where = f"{cell_name(track.plan.cell)}: {measurement.point.label}, launch {measurement.launch + 1}"
@@ -58,20 +58,20 @@ class Recorder(Observer):
             LOG.info("%s: ok", where)
         else:
             LOG.error("%s: %s: %s", where, measurement.status.replace("_", " "), measurement.error)
-        self._shown.measured(track, measurement)
+        self._observer.measured(track, measurement)
 
     def added(self, track: Track) -> None:
-        self._shown.added(track)
+        self._observer.added(track)
 
     def waiting(self, message: str) -> None:
         LOG.info(message)
-        self._shown.waiting(message)
+        self._observer.waiting(message)
 
     def machines(self, machines: Sequence[MachineProgress]) -> None:
-        self._shown.machines(machines)
+        self._observer.machines(machines)
 
     def close(self) -> None:
-        self._shown.close()
+        self._observer.close()
 
 
 class Batch:
@@ -95,7 +95,7 @@ class Batch:
         self._device_wait_s = device_wait_s
         self._on_cluster = cluster is not None
         self._sweep: Sweep = sweep if cluster is None else cluster
-        self._cells = {plan.run_id: summaries.pending(plan) for plan in manifest.plans}
+        self._cells = {plan.run_id: summaries.pending_summary(plan) for plan in manifest.plans}
         self._condensed: list[Run] = []
         self._next_write_s = 0.0
 
@@ -106,7 +106,7 @@ class Batch:
 
     def start(self) -> BatchSummary:
         """Measure all cells. Raises KeyboardInterrupt after saving everything measured, and StorageError."""
-        LOG.info("batch %s of %d cells started in %s", self.manifest.about.session_id, len(self._cells), self.folder)
+        LOG.info("batch %s of %d cells started in %s", self.manifest.info.session_id, len(self._cells), self.folder)
         return self._measure([Track.start(self.folder, plan) for plan in self.manifest.plans])
 
     def resume(self, machine: Machine, named: Mapping[str, object] | None = None) -> BatchSummary:
@@ -117,31 +117,31 @@ class Batch:
         self.manifest.take()
         finished = manifests.run_files(self.folder)
         partial = manifests.partial_runs(self.folder)
-        LOG.info("batch %s resumed", self.manifest.about.session_id)
+        LOG.info("batch %s resumed", self.manifest.info.session_id)
         tracks = []
         for plan in self.manifest.plans:
             if plan.run_id in finished:
-                self._take_finished(finished[plan.run_id])
+                self._add_finished(finished[plan.run_id])
             elif plan.run_id in partial:
                 tracks.append(Track.resume(partial[plan.run_id], named, on_cluster=self._on_cluster))
             elif plan.run_id in self.manifest.stored:
-                self._take_moved(plan)
+                self._add_stored(plan)
             else:
-                tracks.append(Track.start(self.folder, _as_of_now(plan, machine)))
-        return self._measure([*tracks, *self._split_off(finished, partial, named)])
+                tracks.append(Track.start(self.folder, _refreshed(plan, machine)))
+        return self._measure([*tracks, *self._separate_runs(finished, partial, named)])
 
-    def _split_off(
+    def _separate_runs(
         self, finished: Mapping[str, Path], partial: Mapping[str, PartialRun], named: Mapping[str, object] | None
     ) -> list[Track]:
         """The runs of this batch that are not in the manifest, whose points were continued on other hardware: adds the
         finished ones, and returns the tracks of the others."""
-        session_id = self.manifest.about.session_id
+        session_id = self.manifest.info.session_id
         others = (finished.keys() | partial.keys()) - {plan.run_id for plan in self.manifest.plans}
         tracks = []
         for run_id in sorted(others):
             if (path := finished.get(run_id)) is not None:
                 if spool.ids_in(path) == (run_id, session_id):
-                    self._take_finished(path)
+                    self._add_finished(path)
             elif (file := partial[run_id]).read().plan.session_id == session_id:
                 tracks.append(Track.resume(file, named, on_cluster=self._on_cluster))
         return tracks
@@ -149,9 +149,9 @@ class Batch:
     def _measure(self, tracks: Sequence[Track]) -> BatchSummary:
         self._write("running")
         try:
-            with observed(tracks, quiet=self._quiet) as shown:
-                self._observer = Recorder(shown)
-                self._sweep(tracks, self._observer, self._done, device_wait_s=self._device_wait_s)
+            with observed(tracks, quiet=self._quiet) as observer:
+                self._observer = Recorder(observer)
+                self._sweep(tracks, self._observer, self._finish, device_wait_s=self._device_wait_s)
         except (KeyboardInterrupt, LockedError, WorkersLostError) as error:
             LOG.warning(str(error) or "interrupted")
             self._write("interrupted")
@@ -159,10 +159,10 @@ class Batch:
         if all(cell.stored is not False for cell in self.cells):
             self.manifest.close()
         written = self._write("finished")
-        LOG.info("batch %s finished: %s", self.manifest.about.session_id, dict(written.cells_by_status))
+        LOG.info("batch %s finished: %s", self.manifest.info.session_id, dict(written.cells_by_status))
         return written
 
-    def _done(self, track: Track) -> None:
+    def _finish(self, track: Track) -> None:
         """Finish and store a run after its last launch."""
         self._observer.close()
         one = finish_run(track)
@@ -171,20 +171,20 @@ class Batch:
         if time.monotonic() >= self._next_write_s:
             self._write("running")
 
-    def _take_finished(self, path: Path) -> None:
+    def _add_finished(self, path: Path) -> None:
         """Add a run that was finished earlier, and store it if it is not stored yet."""
         run = read_run(path)
         leftover = path.with_name(f"{path.stem}.partial.jsonl")
         leftover.unlink(missing_ok=True)  # interrupted after the run file was written, before this was deleted
         if run.run_id in self.manifest.stored or self._ingest is None:
-            self._cells[run.run_id] = summaries.of_run(run, path, stored=True if self._ingest else None)
+            self._cells[run.run_id] = summaries.cell_summary(run, path, stored=True if self._ingest else None)
             self._condensed.append(condensed(run))
         else:
             self._store(run, path)
 
-    def _take_moved(self, plan: CellPlan) -> None:
+    def _add_stored(self, plan: CellPlan) -> None:
         """Add a run that is in the database and whose file was removed."""
-        self._cells[plan.run_id] = dataclasses.replace(summaries.pending(plan), status="stored", stored=True)
+        self._cells[plan.run_id] = dataclasses.replace(summaries.pending_summary(plan), status="stored", stored=True)
 
     def _store(self, run: Run, path: Path) -> None:
         self._condensed.append(condensed(run))
@@ -195,20 +195,20 @@ class Batch:
         elif stored:
             self.manifest.note_stored(run.run_id)
             LOG.info("stored %s", path.name)
-        self._cells[run.run_id] = summaries.of_run(run, path, stored=stored, why_not_stored=problem)
+        self._cells[run.run_id] = summaries.cell_summary(run, path, stored=stored, why_not_stored=problem)
 
     def _write(self, status: BatchState) -> BatchSummary:
         began_s = time.monotonic()
         is_over = status != "running"
         finished_at, runs = (utc_now(), self._condensed) if is_over else (None, [])
-        written = summaries.summary(self.manifest.about, self.cells, status, finished_at, runs)
+        written = summaries.summary(self.manifest.info, self.cells, status, finished_at, runs)
         summaries.write(self.folder, written)
         ended_s = time.monotonic()
         self._next_write_s = ended_s + WRITE_PAUSE * (ended_s - began_s)
         return written
 
 
-def _as_of_now(plan: CellPlan, machine: Machine) -> CellPlan:
+def _refreshed(plan: CellPlan, machine: Machine) -> CellPlan:
     """A plan of an earlier process, with the current commit, versions and state of the machine."""
     old = plan.provenance
     now = dataclasses.replace(

@@ -29,15 +29,15 @@ examples:
   batch_benchmark --resume
 """
 DEFAULT_BENCHES = "benches"
-OF_BENCHES = ("new_tokens",)
+BENCH_AXES = ("new_tokens",)
 """Axes that a command may set for user-written benchmarks too."""
-OF_MODELS = (
+MODEL_SETTINGS = (
     "runtimes",
     "weights",
     "num_threads",
     "cpu_list",
     "rebuild",
-    *(key for key in BY_KEY if key not in OF_BENCHES),
+    *(key for key in BY_KEY if key not in BENCH_AXES),
 )
 """Settings that user-written benchmarks do not have. They have no runtime options either."""
 
@@ -149,7 +149,7 @@ def _check_turn(arguments: argparse.Namespace) -> None:
 
 def _check_benches_alone(arguments: argparse.Namespace) -> None:
     """Raise UsageError for flags of models: a benchmark's configurations are in its file."""
-    for key in (*OF_MODELS, *runtime_options()):
+    for key in (*MODEL_SETTINGS, *runtime_options()):
         if getattr(arguments, key) is not None:
             flag = f"--{key.replace('_', '-')}"
             raise UsageError(f"{flag} applies to models only: set it in the configurations of your benchmarks")
@@ -160,7 +160,9 @@ def plans(
 ) -> tuple[CellPlan, ...]:
     """The plans of everything requested. Raises PlanError with the reasons if anything cannot run."""
     try:
-        models = plan_all(cell_requests(_entries(arguments), _given(arguments), command), session_id, machine, note)
+        models = plan_all(
+            cell_requests(_entries(arguments), _given_settings(arguments), command), session_id, machine, note
+        )
     except PlanError as error:
         for reason in error.reasons:
             note(reason)
@@ -180,7 +182,7 @@ def _entries(arguments: argparse.Namespace) -> tuple[model_list.Entry, ...]:
     return model_list.select_entries(entries, arguments.include, arguments.exclude, "the command")
 
 
-def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """The settings given on the command line, by their keys in a list of models."""
     given = {key: getattr(arguments, key, None) for key in readers()}
     given["tags"] = dict(arguments.tag) or None
@@ -204,7 +206,7 @@ def _bench_plans(
     )
     for label, why in found.left_out.items():
         note(f"left out: {label}: {why}")
-    chosen = {**BUILT_IN, **_given(arguments)}
+    chosen = {**BUILT_IN, **_given_settings(arguments)}
     measuring = settings(
         chosen["profile"],
         iterations=chosen.get("iterations"),
@@ -214,7 +216,7 @@ def _bench_plans(
     )
     planned: tuple[CellPlan, ...] = ()
     for device, precision in itertools.product(arguments.devices or (None,), arguments.precisions or (None,)):
-        wishes = BenchPlanning(
+        planning = BenchPlanning(
             session_id=session_id,
             settings=measuring,
             device=device,
@@ -227,8 +229,8 @@ def _bench_plans(
             tags=chosen["tags"],
             description=chosen.get("description"),
         )
-        benches = replaced_configs(found.benches, wishes, is_shared=bool(arguments.models or arguments.model_list))
-        planned += plan_benches(benches, wishes, machine)
+        benches = replaced_configs(found.benches, planning, is_shared=bool(arguments.models or arguments.model_list))
+        planned += plan_benches(benches, planning, machine)
     return planned
 
 

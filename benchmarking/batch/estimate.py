@@ -19,7 +19,7 @@ from benchmarking.sweep.plan.plan import CellPlan, work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class EarlierPoint:
     """A point measured in an earlier run."""
 
     cell: str
@@ -65,55 +65,55 @@ def cell_key(cell: Cell, hardware_id: str) -> str:
     return canonical_hash([*model, hardware_id, cell.runtime, to_json(cell.runtime_mode), cell.precision])
 
 
-def estimate(plans: Sequence[CellPlan], known: Sequence[Known]) -> Estimate:
+def estimate(plans: Sequence[CellPlan], earlier: Sequence[EarlierPoint]) -> Estimate:
     """The time the plans will take."""
-    by_cell: dict[str, list[Known]] = {}
-    for one in known:
+    by_cell: dict[str, list[EarlierPoint]] = {}
+    for one in earlier:
         by_cell.setdefault(one.cell, []).append(one)
     cells_s: dict[str, float] = {}
     counts = [0, 0, 0]
     for plan in plans:
-        own = by_cell.get(cell_key(plan.cell, plan.hardware.hardware_id), [])
-        measured = {one.point for one in own}
+        matching = by_cell.get(cell_key(plan.cell, plan.hardware.hardware_id), [])
+        measured = {one.point for one in matching}
         exact = sum(point.label in measured for point in plan.runnable)
         others = len(plan.runnable) - exact
-        counts = [counts[0] + exact, counts[1] + (others if own else 0), counts[2] + (0 if own else others)]
-        if own or not plan.runnable:
-            cells_s[plan.run_id] = _cell_s(plan, own)
+        counts = [counts[0] + exact, counts[1] + (others if matching else 0), counts[2] + (0 if matching else others)]
+        if matching or not plan.runnable:
+            cells_s[plan.run_id] = _cell_s(plan, matching)
     return Estimate(cells_s=cells_s, known_points=counts[0], scaled_points=counts[1], unknown_points=counts[2])
 
 
-def _cell_s(plan: CellPlan, own: Sequence[Known]) -> float:
+def _cell_s(plan: CellPlan, matching: Sequence[EarlierPoint]) -> float:
     """launches x (load + points); with a process per point, every point includes a load."""
-    loads = [one.load_s for one in own if one.load_s is not None]
+    loads = [one.load_s for one in matching if one.load_s is not None]
     load_s = median(loads) if loads else 0.0
-    times_loaded = len(plan.runnable) if plan.settings.point_per_process else min(1, len(plan.runnable))
-    points_s = sum(_point_s(point, plan.settings, own) for point in plan.runnable)
-    return plan.settings.launches * (times_loaded * load_s + points_s)
+    load_count = len(plan.runnable) if plan.settings.point_per_process else min(1, len(plan.runnable))
+    points_s = sum(_point_s(point, plan.settings, matching) for point in plan.runnable)
+    return plan.settings.launches * (load_count * load_s + points_s)
 
 
-def _point_s(point: Point, settings: Settings, own: Sequence[Known]) -> float:
+def _point_s(point: Point, settings: Settings, matching: Sequence[EarlierPoint]) -> float:
     """Seconds of a point in a launch: as measured before, else scaled from the nearest point."""
-    same = [one for one in own if one.point == point.label]
+    same = [one for one in matching if one.point == point.label]
     if same:
         return median(_launch_s(one, settings, 1.0) for one in same)
-    nearest = min(own, key=lambda one: abs(math.log(one.work / work(point))))
+    nearest = min(matching, key=lambda one: abs(math.log(one.work / work(point))))
     return _launch_s(nearest, settings, work(point) / nearest.work)
 
 
-def _launch_s(one: Known, settings: Settings, scale: float) -> float:
+def _launch_s(one: EarlierPoint, settings: Settings, scale: float) -> float:
     """The time of the point in a launch, if it was measured with the same settings; else calls x latency, within the
     profile's limits."""
-    way = (settings.profile, settings.fixed_iterations, settings.fixed_warmup_iterations)
-    same_way = (one.profile, one.fixed_iterations, one.fixed_warmup_iterations) == way
+    profile = (settings.profile, settings.fixed_iterations, settings.fixed_warmup_iterations)
+    is_same_profile = (one.profile, one.fixed_iterations, one.fixed_warmup_iterations) == profile
     latency_s = one.latency_ms * scale / 1e3
     if settings.fixed_iterations is not None:
-        if same_way and one.launch_s is not None:
+        if is_same_profile and one.launch_s is not None:
             return one.launch_s * scale
         warm_up = settings.fixed_warmup_iterations
         timed = settings.fixed_iterations + settings.memory_calls
         return latency_s * (timed + (one.calls / 2 if warm_up is None else warm_up))
-    if same_way and one.launch_s is not None and scale == 1.0:
+    if is_same_profile and one.launch_s is not None and scale == 1.0:
         return one.launch_s
     measured_s = min(max(one.calls * latency_s, settings.min_time_s), settings.max_time_s)
     return max(measured_s, settings.min_samples * latency_s)
@@ -139,23 +139,23 @@ ORDER BY run.started_at
 """
 
 
-def measured_before(plans: Sequence[CellPlan], query: Query) -> tuple[Known, ...]:
+def earlier_points(plans: Sequence[CellPlan], query: Query) -> tuple[EarlierPoint, ...]:
     """Earlier measurements of the plans' models on the plans' hardware."""
     models = sorted({plan.cell.workload.model_id for plan in plans})
     hardware = sorted({plan.hardware.hardware_id for plan in plans})
     rows = query(SQL, {"models": models, "hardware": hardware})
-    return tuple(_known(row) for row in rows if row["latency_mean_ms"] and row["launches"])
+    return tuple(_earlier_point(row) for row in rows if row["latency_mean_ms"] and row["launches"])
 
 
-def _known(row: Row) -> Known:
+def _earlier_point(row: Row) -> EarlierPoint:
     settings = json.loads(row["settings"])
     point = Point.from_columns(row)
     durations_s = [
         (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
         for start, end in zip(row["started_at"] or (), row["finished_at"] or (), strict=True)
     ]
-    return Known(
-        cell=_cell_key(row),
+    return EarlierPoint(
+        cell=_row_cell_key(row),
         point=point.label,
         work=work(point),
         profile=settings.get("profile", ""),
@@ -168,7 +168,7 @@ def _known(row: Row) -> Known:
     )
 
 
-def _cell_key(row: Row) -> str:
+def _row_cell_key(row: Row) -> str:
     """The same as `estimate.cell_key` of the cell."""
     model = [row[name] for name in ("model_id", "config_hash", "task", "weights", "hardware_id", "runtime")]
     return canonical_hash([*model, json.loads(row["runtime_mode"]), row["precision"]])

@@ -25,7 +25,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class BatchInfo:
     """A batch without its cells."""
 
     session_id: str
@@ -41,21 +41,21 @@ class About:
 class Manifest:
     """The file of an unfinished batch."""
 
-    def __init__(self, path: Path, about: About, plans: tuple[CellPlan, ...], stored: frozenset[str]) -> None:
+    def __init__(self, path: Path, info: BatchInfo, plans: tuple[CellPlan, ...], stored: frozenset[str]) -> None:
         self.path = path
-        self.about = about
+        self.info = info
         self.plans = plans
         self.stored = set(stored)
         """Run ids of the runs in the database."""
 
     @classmethod
-    def create(cls, folder: Path, about: About, plans: tuple[CellPlan, ...]) -> Manifest:
+    def create(cls, folder: Path, info: BatchInfo, plans: tuple[CellPlan, ...]) -> Manifest:
         """A new batch in `folder`. Raises StorageError."""
         is_anonymous = all(plan.is_anonymous for plan in plans)
-        content = stored({"about": to_json(about), "plans": to_json(plans)}, anonymous=is_anonymous)
+        content = stored({"about": to_json(info), "plans": to_json(plans)}, anonymous=is_anonymous)
         header = {"format": FORMAT, "version": VERSION, **content}
-        path = folder / _name(about.session_id)
-        return cls(journal.create([path], header, lambda path: True), about, plans, frozenset())
+        path = folder / _name(info.session_id)
+        return cls(journal.create([path], header, lambda path: True), info, plans, frozenset())
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
@@ -64,13 +64,13 @@ class Manifest:
         owner = journal.owner(path, records)
         if owner is not None and owner.is_alive():
             raise UsageError(f"{path}: in use by PID {owner.pid}: wait until it ends, or stop it")
-        about = from_json(About, restored(records[0].get("about")), f"{path}: about")
-        if path.name != _name(about.session_id):  # the name of the log contains the id too
-            raise FormatError(f"{path}: not the manifest of session {about.session_id!r}: restore its file name")
+        info = from_json(BatchInfo, restored(records[0].get("about")), f"{path}: about")
+        if path.name != _name(info.session_id):  # the name of the log contains the id too
+            raise FormatError(f"{path}: not the manifest of session {info.session_id!r}: restore its file name")
         noted = [record["Stored"] for record in records if "Stored" in record]
         return cls(
             path,
-            about,
+            info,
             from_json(tuple[CellPlan, ...], restored(records[0].get("plans")), f"{path}: plans"),
             frozenset(from_json(tuple[str, ...], noted, f"{path}: stored")),
         )

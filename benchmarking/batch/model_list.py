@@ -43,7 +43,7 @@ from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
 from benchmarking.sweep.plan.options import runtime_options
 from benchmarking.sweep.plan.request import AUTO, DEFAULT_TIMEOUT_S
 
-Values = Mapping[str, Any]
+SettingValues = Mapping[str, Any]
 
 """Settings by key, checked: lists are tuples."""
 
@@ -53,7 +53,7 @@ FAMILY_AXES: Mapping[str, Axis] = {key: axis for key, axis in BY_KEY.items() if 
 """The axes that only some models have, by key."""
 
 
-BUILT_IN: Values = {
+BUILT_IN: SettingValues = {
     "devices": (AUTO,),
     "runtimes": (None,),
     "precisions": ("float32",),
@@ -91,14 +91,14 @@ def setting_values(mapping: Mapping[str, Node], *, others: tuple[str, ...] = ())
     return {key: read_settings(key, node) for key, node in mapping.items() if key in readers()}
 
 
-def merged_settings(under: Values, over: Values) -> dict[str, Any]:
-    """The settings of both. `over` takes precedence, even over values in the other's grids. Tags are combined."""
-    together = {**under, **over, "tags": {**under.get("tags", {}), **over.get("tags", {})}}
-    if "grids" in under and "grids" not in over:
-        together["grids"] = tuple(
-            {key: values for key, values in grid.items() if key not in over} for grid in under["grids"]
+def merged_settings(base: SettingValues, override: SettingValues) -> dict[str, Any]:
+    """The settings of both. `override` takes precedence, even over values in the other's grids. Tags are combined."""
+    merged = {**base, **override, "tags": {**base.get("tags", {}), **override.get("tags", {})}}
+    if "grids" in base and "grids" not in override:
+        merged["grids"] = tuple(
+            {key: values for key, values in grid.items() if key not in override} for grid in base["grids"]
         )
-    return together
+    return merged
 
 
 def _word(node: Node) -> str:
@@ -122,14 +122,14 @@ def _flag(node: Node) -> bool:
     return node.content
 
 
-def _whole(minimum: int) -> Callable[[Node], int]:
-    def read_whole(node: Node) -> int:
+def _integer(minimum: int) -> Callable[[Node], int]:
+    def read_integer(node: Node) -> int:
         value = node.content
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
             raise UsageError(f"takes whole numbers from {minimum}: got {node.text}")
         return value
 
-    return read_whole
+    return read_integer
 
 
 def _positive(node: Node) -> float:
@@ -143,7 +143,7 @@ def _one_of(known: tuple[str, ...], what: str) -> Callable[[Node], str]:
     return lambda node: choice(_word(node), known, what)
 
 
-def _some(read_item: Callable[[Node], Any], *, ordered: bool = False) -> Callable[[Node], tuple[Any, ...]]:
+def _list_of(read_item: Callable[[Node], Any], *, ordered: bool = False) -> Callable[[Node], tuple[Any, ...]]:
     """A list, or a single item; `ordered` sorts it."""
 
     def read_list(node: Node) -> tuple[Any, ...]:
@@ -151,8 +151,8 @@ def _some(read_item: Callable[[Node], Any], *, ordered: bool = False) -> Callabl
         if not items:
             raise UsageError("is an empty list: remove it, or give a value")
         if len(set(items)) != len(items):
-            twice = next(item for item in items if items.count(item) > 1)
-            raise UsageError(f"contains {twice!r} twice: remove one")
+            duplicate = next(item for item in items if items.count(item) > 1)
+            raise UsageError(f"contains {duplicate!r} twice: remove one")
         return tuple(sorted(items) if ordered else items)
 
     return read_list
@@ -180,17 +180,17 @@ def _grids(node: Node) -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-NUMBERS = _some(_whole(1), ordered=True)
+NUMBERS = _list_of(_integer(1), ordered=True)
 
 
 @cache
 def readers() -> Mapping[str, Callable[[Node], Any]]:
     """How the value of each key is read."""
     return {
-        "devices": _some(_word),
-        "runtimes": _some(_word),
-        "precisions": _some(lambda node: choice(available(_word(node)), PRECISIONS, "precision")),
-        **{key: _some(_positive, ordered=True) if axis.kind is float else NUMBERS for key, axis in BY_KEY.items()},
+        "devices": _list_of(_word),
+        "runtimes": _list_of(_word),
+        "precisions": _list_of(lambda node: choice(available(_word(node)), PRECISIONS, "precision")),
+        **{key: _list_of(_positive, ordered=True) if axis.kind is float else NUMBERS for key, axis in BY_KEY.items()},
         "grids": _grids,
         "task": _word,
         "weights": _one_of(WEIGHTS_CHOICES, "kind of weights"),
@@ -199,9 +199,9 @@ def readers() -> Mapping[str, Callable[[Node], Any]]:
         "cpu_list": _option,
         "rebuild": _one_of(REBUILDS, "rebuild"),
         "profile": _one_of(tuple(PROFILES), "profile"),
-        "iterations": _whole(1),
-        "warmup_iterations": _whole(0),
-        "launches": _whole(1),
+        "iterations": _integer(1),
+        "warmup_iterations": _integer(0),
+        "launches": _integer(1),
         "timeout": _positive,
         "cold_cache": _flag,
         "skip_unsupported": _flag,
@@ -237,7 +237,7 @@ class Entry:
 
 def entries_from_names(names: Sequence[str], where: str) -> tuple[Entry, ...]:
     """Entries for names on the command line. Raises UsageError for a duplicate name."""
-    return _each_once([Entry(model_id=name, where=where) for name in names])
+    return _check_unique([Entry(model_id=name, where=where) for name in names])
 
 
 def entries_from_file(path: Path) -> tuple[Entry, ...]:
@@ -245,7 +245,7 @@ def entries_from_file(path: Path) -> tuple[Entry, ...]:
     entries = _from_yaml(path) if path.suffix.lower() in YAML_SUFFIXES else _from_text(path)
     if not entries:
         raise UsageError(f"{path}: contains no models: list at least one")
-    return _each_once(entries)
+    return _check_unique(entries)
 
 
 def select_entries(
@@ -269,7 +269,7 @@ def _matches(entry: Entry, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(entry.model_id, pattern) for pattern in patterns)
 
 
-def _each_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def _check_unique(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     seen: dict[str, str] = {}
     for entry in entries:
         if entry.model_id in seen:
@@ -328,11 +328,11 @@ def _entry(node: Node, shared: Mapping[str, Any], overrides: Sequence[tuple[str,
         node.refuse(f"models takes model ids, or mappings with an id: got {node.text}")
     model_id = name.content.strip()
     own = setting_values(fields, others=("id",))
-    nearer = dict(shared)
+    settings = dict(shared)
     for pattern, values in overrides:
         if fnmatchcase(model_id, pattern):
-            nearer = merged_settings(nearer, values)
-    return Entry(model_id=model_id, where=node.where, shared=nearer, own=own)
+            settings = merged_settings(settings, values)
+    return Entry(model_id=model_id, where=node.where, shared=settings, own=own)
 
 
 def _patterns(top: Mapping[str, Node], key: str) -> tuple[str, ...]:

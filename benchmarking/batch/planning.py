@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.batch import model_list
-from benchmarking.batch.model_list import BUILT_IN, FAMILY_AXES, Entry, Values
+from benchmarking.batch.model_list import BUILT_IN, FAMILY_AXES, Entry, SettingValues
 from benchmarking.core.axes import AXES, BY_KEY
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, UsageError
 from benchmarking.core.records import Cell, Workload, canonical_hash, to_json
@@ -22,27 +22,27 @@ from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes
 from benchmarking.sweep.show.progress import cell_name
 from benchmarking.workloads.support.families import axes_of
 
-LOOK_UPS_AT_ONCE = 16
+MAX_CONCURRENT_LOOKUPS = 16
 
 """Number of concurrent lookups of models. One without an answer of the hub takes up to 20 s, and each is a process."""
 
 MAX_NAMES = 4
 
 
-Found = Workload | BenchhouseError
+WorkloadOrError = Workload | BenchhouseError
 
 
 class PlanError(BenchhouseError):
     """Some cells cannot be measured. `reasons` has a line per reason, with its cells."""
 
-    def __init__(self, troubles: Sequence[tuple[str, BenchhouseError]], total: int) -> None:
+    def __init__(self, errors: Sequence[tuple[str, BenchhouseError]], total: int) -> None:
         by_reason: dict[str, list[str]] = {}
-        for name, error in troubles:
+        for name, error in errors:
             by_reason.setdefault(str(error), []).append(name)
         self.reasons = tuple(f"{_listed(names)}: {reason}" for reason, names in by_reason.items())
-        is_usage = any(isinstance(error, UsageError) for _, error in troubles)
+        is_usage = any(isinstance(error, UsageError) for _, error in errors)
         self.exit_code = EXIT_USAGE if is_usage else EXIT_FAILED
-        super().__init__(f"nothing measured: {len(troubles)} of {total} cells are unsupported or invalid")
+        super().__init__(f"nothing measured: {len(errors)} of {total} cells are unsupported or invalid")
 
 
 def plan_all(
@@ -50,9 +50,9 @@ def plan_all(
 ) -> tuple[CellPlan, ...]:
     """The plans of all cells, in the order of the requests. `say` is called with a message for each runtime of `all`
     that is left out. Raises PlanError if any cell cannot be measured."""
-    found = _look_up(requested)
+    found = _look_up_workloads(requested)
     plans: list[tuple[CellRequest, CellPlan]] = []
-    troubles: list[tuple[str, BenchhouseError]] = []
+    errors: list[tuple[str, BenchhouseError]] = []
     for cell_request in requested:
         try:
             plans += [
@@ -60,10 +60,10 @@ def plan_all(
                 for plan in _plans(cell_request, session_id, found[_lookup_key(cell_request)], machine, say)
             ]
         except BenchhouseError as error:
-            troubles.append((cell_request.name, error))
-    troubles += _twice(plans)
-    if troubles:
-        raise PlanError(troubles, len(requested))
+            errors.append((cell_request.name, error))
+    errors += _duplicates(plans)
+    if errors:
+        raise PlanError(errors, len(requested))
     _check_shared_axes(requested, [plan for _, plan in plans])
     _check_shared_options(plans)
     return tuple(plan for _, plan in plans)
@@ -75,14 +75,14 @@ def _lookup_key(cell_request: CellRequest) -> tuple[Any, ...]:
     return (first.model_id, first.task, first.weights, first.settings.seed)
 
 
-def _look_up(requested: Sequence[CellRequest]) -> dict[tuple[Any, ...], Found]:
+def _look_up_workloads(requested: Sequence[CellRequest]) -> dict[tuple[Any, ...], WorkloadOrError]:
     """The workloads by key, looked up concurrently, since most of the time is spent waiting for the hub."""
     by_key = {_lookup_key(cell_request): cell_request for cell_request in requested}
-    with ThreadPoolExecutor(max_workers=LOOK_UPS_AT_ONCE) as threads:
+    with ThreadPoolExecutor(max_workers=MAX_CONCURRENT_LOOKUPS) as threads:
         return dict(zip(by_key, threads.map(_workload, by_key.values()), strict=True))
 
 
-def _workload(cell_request: CellRequest) -> Found:
+def _workload(cell_request: CellRequest) -> WorkloadOrError:
     try:
         return workload_of(cell_request.requests[0])
     except BenchhouseError as error:
@@ -90,14 +90,14 @@ def _workload(cell_request: CellRequest) -> Found:
 
 
 def _plans(
-    cell_request: CellRequest, session_id: str, found: Found, machine: Machine, say: Callable[[str], None]
+    cell_request: CellRequest, session_id: str, found: WorkloadOrError, machine: Machine, say: Callable[[str], None]
 ) -> tuple[CellPlan, ...]:
     """The plan of a cell, or one for each runtime if all are requested."""
     if isinstance(found, BenchhouseError):
         raise found
     if cell_request.requests[0].runtime != ALL:
         plans = [plan_cell(request, session_id, workload=found, machine=machine) for request in cell_request.requests]
-        return (_joined(plans),)
+        return (_merge_grids(plans),)
     grids = [
         plan_runtimes(request, (ALL,), session_id, workload=found, machine=machine) for request in cell_request.requests
     ]
@@ -106,26 +106,26 @@ def _plans(
     by_runtime: dict[str, list[CellPlan]] = {}
     for plan in (plan for grid in grids for plan in grid.plans):
         by_runtime.setdefault(plan.cell.runtime, []).append(plan)
-    return tuple(map(_joined, by_runtime.values()))
+    return tuple(map(_merge_grids, by_runtime.values()))
 
 
-def _joined(plans: Sequence[CellPlan]) -> CellPlan:
+def _merge_grids(plans: Sequence[CellPlan]) -> CellPlan:
     """One plan with the points of all grids of a cell."""
     points = {point.label: point for plan in plans for point in plan.points}
     skipped = {label: why for plan in plans for label, why in plan.skipped.items()}
     return dataclasses.replace(plans[0], points=ascending(points.values()), skipped=skipped)
 
 
-def _twice(plans: Sequence[tuple[CellRequest, CellPlan]]) -> list[tuple[str, BenchhouseError]]:
+def _duplicates(plans: Sequence[tuple[CellRequest, CellPlan]]) -> list[tuple[str, BenchhouseError]]:
     """Cells that turn out to be identical, such as device auto and the device that it selects."""
     seen: dict[str, CellRequest] = {}
-    troubles: list[tuple[str, BenchhouseError]] = []
+    errors: list[tuple[str, BenchhouseError]] = []
     for cell_request, plan in plans:
         first = seen.setdefault(_identity(plan.cell), cell_request)
         if first is not cell_request:
             same = f"the same cell ({cell_name(plan.cell)}) as {first.name}"
-            troubles.append((cell_request.name, UsageError(f"is {same}: remove one of them")))
-    return troubles
+            errors.append((cell_request.name, UsageError(f"is {same}: remove one of them")))
+    return errors
 
 
 def _identity(cell: Cell) -> str:
@@ -137,20 +137,22 @@ def _identity(cell: Cell) -> str:
 
 def _check_shared_axes(requested: Sequence[CellRequest], plans: Sequence[CellPlan]) -> None:
     """Raise UsageError for an axis that was set for the whole batch and that none of its models has."""
-    had = {axis for plan in plans for point in plan.points for axis in axes_of(point)}
+    known_axes = {axis for plan in plans for point in plan.points for axis in axes_of(point)}
     for cell_request in requested:
         for request in cell_request.requests:
             for axis in request.family_axes:
-                if axis not in had:
+                if axis not in known_axes:
                     raise UsageError(f"no model of the batch has the axis {axis} ({AXES[axis].noun}): remove it")
 
 
 def _check_shared_options(plans: Sequence[tuple[CellRequest, CellPlan]]) -> None:
     """Raise UsageError for an option that no runtime has; for an option of one model, none of that model's."""
     requested = {name for cell_request, _ in plans for name in cell_request.requests[0].options}
-    own = {(cell_request.requests[0].model_id, name) for cell_request, _ in plans for name in cell_request.own_options}
+    of_one_model = {
+        (cell_request.requests[0].model_id, name) for cell_request, _ in plans for name in cell_request.model_options
+    }
     check_shared_options(frozenset(requested), [plan.cell for _, plan in plans])
-    for model_id, name in sorted(own):
+    for model_id, name in sorted(of_one_model):
         cells = [plan.cell for cell_request, plan in plans if cell_request.requests[0].model_id == model_id]
         check_shared_options(frozenset({name}), cells)
 
@@ -168,7 +170,7 @@ class CellRequest:
     """The place of the request: "models.yaml:3", or a flag."""
     requests: tuple[Request, ...]
     """One request per grid, otherwise equal; their points are measured together."""
-    own_options: frozenset[str] = frozenset()
+    model_options: frozenset[str] = frozenset()
     """Runtime options that are set for this model only."""
 
     @property
@@ -180,60 +182,62 @@ class CellRequest:
         return f"{first.model_id} on {first.device} ({how}) [{self.where}]"
 
 
-def cell_requests(entries: Sequence[Entry], flags: Values, command: tuple[str, ...]) -> tuple[CellRequest, ...]:
+def cell_requests(entries: Sequence[Entry], flags: SettingValues, command: tuple[str, ...]) -> tuple[CellRequest, ...]:
     """The cells of all entries. `flags` are the settings from the command line, which take precedence."""
-    return tuple(cell_request for entry in entries for cell_request in _of_entry(entry, flags, command))
+    return tuple(cell_request for entry in entries for cell_request in _entry_requests(entry, flags, command))
 
 
-def _of_entry(entry: Entry, flags: Values, command: tuple[str, ...]) -> Iterator[CellRequest]:
-    chosen = BUILT_IN
-    for closer in (entry.shared, entry.own, flags):
-        chosen = model_list.merged_settings(chosen, closer)
+def _entry_requests(entry: Entry, flags: SettingValues, command: tuple[str, ...]) -> Iterator[CellRequest]:
+    merged = BUILT_IN
+    for override in (entry.shared, entry.own, flags):
+        merged = model_list.merged_settings(merged, override)
     shared = frozenset(axis.name for key, axis in FAMILY_AXES.items() if key in flags or key not in _keys(entry.own))
-    common = _common(entry.model_id, chosen, shared, command)
-    own_options = frozenset(runtime_options().keys() & entry.own.keys() - flags.keys())
-    lists = (chosen["devices"], chosen["runtimes"], chosen["precisions"], chosen.get("num_threads") or (None,))
+    common = _shared_fields(entry.model_id, merged, shared, command)
+    model_options = frozenset(runtime_options().keys() & entry.own.keys() - flags.keys())
+    lists = (merged["devices"], merged["runtimes"], merged["precisions"], merged.get("num_threads") or (None,))
     for values in itertools.product(*lists):
         cell = {**common, **dict(zip(("device", "runtime", "precision", "num_threads"), values, strict=True))}
-        requests = tuple(Request(**cell, **_grid({**chosen, **grid})) for grid in chosen["grids"])
-        yield CellRequest(where=entry.where, requests=requests, own_options=own_options)
+        requests = tuple(Request(**cell, **_grid_fields({**merged, **grid})) for grid in merged["grids"])
+        yield CellRequest(where=entry.where, requests=requests, model_options=model_options)
 
 
-def _keys(own: Values) -> set[str]:
+def _keys(own: SettingValues) -> set[str]:
     """The keys of a model's own settings, including those in its grids."""
     return {*own, *(key for grid in own.get("grids", ()) for key in grid)}
 
 
-def _common(model_id: str, chosen: Values, shared: frozenset[str], command: tuple[str, ...]) -> dict[str, Any]:
+def _shared_fields(
+    model_id: str, merged: SettingValues, shared: frozenset[str], command: tuple[str, ...]
+) -> dict[str, Any]:
     """The fields that the requests of all cells of a model share."""
     return {
         "model_id": model_id,
-        "task": chosen.get("task"),
-        "weights": chosen["weights"],
+        "task": merged.get("task"),
+        "weights": merged["weights"],
         "shared_axes": shared,
-        "cpu_list": chosen.get("cpu_list"),
-        "options": options_in(chosen),
-        "shared_options": frozenset(options_in(chosen)),
-        "rebuild": chosen["rebuild"],
+        "cpu_list": merged.get("cpu_list"),
+        "options": options_in(merged),
+        "shared_options": frozenset(options_in(merged)),
+        "rebuild": merged["rebuild"],
         "settings": settings(
-            chosen["profile"],
-            iterations=chosen.get("iterations"),
-            warmup_iterations=chosen.get("warmup_iterations"),
-            launches=chosen.get("launches"),
-            cold_cache=chosen["cold_cache"],
+            merged["profile"],
+            iterations=merged.get("iterations"),
+            warmup_iterations=merged.get("warmup_iterations"),
+            launches=merged.get("launches"),
+            cold_cache=merged["cold_cache"],
         ),
-        "timeout_s": chosen["timeout"],
-        "skip_unsupported": chosen["skip_unsupported"],
+        "timeout_s": merged["timeout"],
+        "skip_unsupported": merged["skip_unsupported"],
         "command": command,
-        "tags": chosen["tags"],
-        "description": chosen.get("description"),
+        "tags": merged["tags"],
+        "description": merged.get("description"),
     }
 
 
-def _grid(chosen: Values) -> dict[str, Any]:
+def _grid_fields(merged: SettingValues) -> dict[str, Any]:
     """The fields of a request that define its grid."""
-    own = {key: chosen[key] for key, axis in BY_KEY.items() if axis.is_field and key in chosen}
+    fields = {key: merged[key] for key, axis in BY_KEY.items() if axis.is_field and key in merged}
     return {
-        **own,
-        "axes": {axis.name: chosen[key] for key, axis in BY_KEY.items() if not axis.is_field and key in chosen},
+        **fields,
+        "axes": {axis.name: merged[key] for key, axis in BY_KEY.items() if not axis.is_field and key in merged},
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.batch.estimate import Estimate
-from benchmarking.batch.manifest import About
+from benchmarking.batch.manifest import BatchInfo
 from benchmarking.core.doubts import doubt_notes, validity
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import Cell, Doubt, Family, Result, Run, Status, Validity, to_json
@@ -33,7 +33,7 @@ FORMAT = "benchhouse-batch-summary"
 FORMAT_VERSION = 1
 
 
-SHOWN = (
+SUMMARY_METRICS = (
     "latency_median_ms",
     "latency_ci_low_ms",
     "latency_ci_high_ms",
@@ -50,7 +50,7 @@ SHOWN = (
 
 """Metrics of a point included in the summary; the run file has all metrics."""
 
-INTERVAL = ("latency_ci_low_ms", "latency_ci_high_ms")
+INTERVAL_METRICS = ("latency_ci_low_ms", "latency_ci_high_ms")
 
 """Metrics omitted with fewer than 3 launches, where they only cover the calls within these processes."""
 
@@ -70,7 +70,7 @@ class PointSummary:
     validity: Validity | None
     error: str | None
     metrics: Mapping[str, float]
-    """The measured metrics of `SHOWN`."""
+    """The measured metrics of `SUMMARY_METRICS`."""
     doubts: tuple[Doubt, ...]
     """Kinds of doubt above severity info."""
 
@@ -137,16 +137,16 @@ class BatchSummary:
     """For models with several numbers of threads; empty while the batch runs."""
 
 
-def pending(plan: CellPlan) -> CellSummary:
+def pending_summary(plan: CellPlan) -> CellSummary:
     """The summary of a cell without a run."""
-    return _named(plan.run_id, plan.cell, "pending")
+    return _empty_summary(plan.run_id, plan.cell, "pending")
 
 
-def of_run(run: Run, path: Path, *, stored: bool | None, why_not_stored: str | None = None) -> CellSummary:
+def cell_summary(run: Run, path: Path, *, stored: bool | None, why_not_stored: str | None = None) -> CellSummary:
     """The summary of a finished run."""
     counts = Counter(result.status for result in run.results)
     return dataclasses.replace(
-        _named(run.run_id, run.cell, run.status),
+        _empty_summary(run.run_id, run.cell, run.status),
         run_file=path.name,
         stored=stored,
         why_not_stored=why_not_stored,
@@ -162,7 +162,7 @@ def of_run(run: Run, path: Path, *, stored: bool | None, why_not_stored: str | N
 
 
 def summary(
-    about: About,
+    info: BatchInfo,
     cells: Sequence[CellSummary],
     status: BatchState,
     finished_at: str | None,
@@ -170,12 +170,12 @@ def summary(
 ) -> BatchSummary:
     """The summary of the batch in its current state; `runs` are the runs to compare, empty while it runs."""
     return BatchSummary(
-        session_id=about.session_id,
-        command=about.command,
+        session_id=info.session_id,
+        command=info.command,
         status=status,
-        started_at=about.started_at,
+        started_at=info.started_at,
         finished_at=finished_at,
-        database=about.db_path,
+        database=info.db_path,
         cells_by_status=dict(Counter(cell.status for cell in cells)),
         cells=tuple(cells),
         comparisons=comparisons(runs),
@@ -201,7 +201,7 @@ def failures(cells: Sequence[CellSummary]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _named(run_id: str, cell: Cell, status: CellState) -> CellSummary:
+def _empty_summary(run_id: str, cell: Cell, status: CellState) -> CellSummary:
     """The summary of a cell without results."""
     return CellSummary(
         run_id=run_id,
@@ -222,13 +222,13 @@ def _named(run_id: str, cell: Cell, status: CellState) -> CellSummary:
 
 
 def _point(result: Result) -> PointSummary:
-    shown = [name for name in SHOWN if result.ci_scope == "between" or name not in INTERVAL]
+    names = [name for name in SUMMARY_METRICS if result.ci_scope == "between" or name not in INTERVAL_METRICS]
     return PointSummary(
         point=result.point.label,
         status=result.status,
         validity=result.validity,
         error=result.error,
-        metrics={name: result.metrics[name] for name in shown if name in result.metrics},
+        metrics={name: result.metrics[name] for name in names if name in result.metrics},
         doubts=tuple(doubt for doubt in result.doubts if doubt.severity != "info"),
     )
 
@@ -237,8 +237,8 @@ def _errors(result: Result) -> list[str]:
     """The error of a point, or of its failed launches."""
     if result.status in ("failed", "timed_out"):
         return [f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}"]
-    lost = [doubt for doubt in result.doubts if doubt.kind == "launch_failed"]
-    return [f"{result.point.label}: a launch failed: {_evidence(doubt)}" for doubt in lost]
+    failed_launches = [doubt for doubt in result.doubts if doubt.kind == "launch_failed"]
+    return [f"{result.point.label}: a launch failed: {_evidence(doubt)}" for doubt in failed_launches]
 
 
 def _evidence(doubt: Doubt) -> str:

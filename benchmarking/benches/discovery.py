@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import IO, Any
 
 from benchmarking.benches.entry_points import (
-    Asked,
+    BenchRequests,
     FunctionBenchmark,
     entry_point,
     function_benchmark,
@@ -85,8 +85,8 @@ def discover(
     """
     files = [path for path in _files(folder) if not _matches(exclude, _names_of_file(path, folder))]
     kept, left_out = [], {}
-    for bench in _listed(files):
-        configs = tuple(config for config in bench.configs if _wanted(bench, config, folder, include, exclude))
+    for bench in _list_benches(files):
+        configs = tuple(config for config in bench.configs if _is_selected(bench, config, folder, include, exclude))
         if bench.is_mock and not enable_mock:
             left_out[bench.label] = "a mock: use --enable-mock to run it"
         elif not configs:
@@ -115,7 +115,7 @@ def _names_of_file(path: Path, folder: Path) -> tuple[str, ...]:
     return (path.stem, path.name, path.relative_to(root).as_posix() if is_inside else path.as_posix())
 
 
-def _wanted(
+def _is_selected(
     bench: Bench, config: BenchmarkConfig, folder: Path, include: Sequence[str], exclude: Sequence[str]
 ) -> bool:
     names = (*_names_of_file(Path(bench.path), folder), bench.class_name, bench.label, config.name)
@@ -126,20 +126,20 @@ def _matches(patterns: Sequence[str], names: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
 
 
-def _listed(files: Sequence[Path]) -> list[Bench]:
+def _list_benches(files: Sequence[Path]) -> list[Bench]:
     """The benchmarks in the files. Raises UsageError for the first file that cannot be imported."""
     if not files:
         return []
-    answers = _answers(files)
+    listing = _list_in_child(files)
     benches, errors, importing = [], [], ""
-    for answer in answers.lines:
+    for answer in listing.lines:
         importing = answer.get("importing", "" if "benches" in answer or "error" in answer else importing)
         benches += [from_json(Bench, each) for each in answer.get("benches", ())]
         errors += [answer["error"]] if "error" in answer else []
     if importing:
-        errors.append(f"{importing}: importing it {answers.end}")
-    elif not errors and answers.failed:
-        errors.append(f"listing the benchmarks {answers.end}")
+        errors.append(f"{importing}: importing it {listing.end}")
+    elif not errors and listing.failed:
+        errors.append(f"listing the benchmarks {listing.end}")
     if errors:
         more = f" (and {len(errors) - 1} more such files)" if len(errors) > 1 else ""
         raise UsageError(f"{errors[0]}{more}; use --exclude NAME to skip a file")
@@ -147,7 +147,7 @@ def _listed(files: Sequence[Path]) -> list[Bench]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answers:
+class _Listing:
     """The output of the child process, and how it ended."""
 
     lines: list[dict[str, Any]]
@@ -155,13 +155,13 @@ class _Answers:
     failed: bool
 
 
-def _answers(files: Sequence[Path]) -> _Answers:
+def _list_in_child(files: Sequence[Path]) -> _Listing:
     question = json.dumps([str(file) for file in files])
     done = run_module("benchmarking.benches.discovery", question=question, limit_s=TIME_LIMIT_S)
     if done.exit_code is None:
-        return _Answers(lines=_lines(done.stdout), end=f"took longer than {TIME_LIMIT_S:g} s", failed=True)
+        return _Listing(lines=_lines(done.stdout), end=f"took longer than {TIME_LIMIT_S:g} s", failed=True)
     end = f"ended the process with exit code {done.exit_code}" + (f": {done.last_line}" if done.last_line else "")
-    return _Answers(lines=_lines(done.stdout), end=end, failed=done.exit_code != 0)
+    return _Listing(lines=_lines(done.stdout), end=end, failed=done.exit_code != 0)
 
 
 def _lines(text: str) -> list[dict[str, Any]]:
@@ -170,33 +170,33 @@ def _lines(text: str) -> list[dict[str, Any]]:
 
 def main() -> int:
     """List the benchmarks of each file on stdin. The output of the files themselves goes to stderr."""
-    home = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for path in map(Path, json.load(sys.stdin)):
-        _write(home, {"importing": str(path)})
-        _write(home, _contents(path))
+        _write(stdout, {"importing": str(path)})
+        _write(stdout, _file_listing(path))
     return 0
 
 
-def _write(home: IO[str], answer: dict[str, Any]) -> None:
-    home.write(json.dumps(answer) + "\n")
-    home.flush()
+def _write(stdout: IO[str], answer: dict[str, Any]) -> None:
+    stdout.write(json.dumps(answer) + "\n")
+    stdout.flush()
 
 
-def _contents(path: Path) -> dict[str, Any]:
+def _file_listing(path: Path) -> dict[str, Any]:
     try:
-        return {"benches": [_described(path, bench, configs) for bench, configs in _found(path)]}
+        return {"benches": [_bench_json(path, bench, configs) for bench, configs in _benches_in(path)]}
     except BenchhouseError as error:
         return {"error": str(error)}
 
 
-def _found(path: Path) -> Iterator[tuple[type[ModelBenchmark], Sequence[BenchmarkConfig] | None]]:
+def _benches_in(path: Path) -> Iterator[tuple[type[ModelBenchmark], Sequence[BenchmarkConfig] | None]]:
     """The benchmarks of a file: those requested by its driver, else its classes, else its timed function; with their
     configs, or None for the class's own."""
     module = load_module(path)
     function = entry_point(module, path)
     if function is not None and is_driver(function):
-        yield from _driven(path, function)
+        yield from _driver_requests(path, function)
         return
     found = classes(module)
     yield from ((bench, None) for bench in found)
@@ -204,7 +204,7 @@ def _found(path: Path) -> Iterator[tuple[type[ModelBenchmark], Sequence[Benchmar
         yield function_benchmark(function), None
 
 
-def _driven(path: Path, driver: Callable[..., Any]) -> Asked:
+def _driver_requests(path: Path, driver: Callable[..., Any]) -> BenchRequests:
     try:
         return requested_by(driver)
     except BenchhouseError:
@@ -214,7 +214,7 @@ def _driven(path: Path, driver: Callable[..., Any]) -> Asked:
         raise BenchhouseError(f"{error_location(path, error)}: {why}") from error
 
 
-def described(bench: type[ModelBenchmark], configs: Sequence[BenchmarkConfig] | None = None) -> Bench:
+def describe(bench: type[ModelBenchmark], configs: Sequence[BenchmarkConfig] | None = None) -> Bench:
     """A class as a benchmark, with its own configs or these. Raises UsageError for a class that is not in a file."""
     try:
         path = Path(inspect.getfile(bench)).resolve()
@@ -222,10 +222,10 @@ def described(bench: type[ModelBenchmark], configs: Sequence[BenchmarkConfig] | 
         raise UsageError(
             f"{bench.__name__} is not in a file: define it in one, so that other processes can load it"
         ) from error
-    return from_json(Bench, _described(path, bench, configs))
+    return from_json(Bench, _bench_json(path, bench, configs))
 
 
-def _described(
+def _bench_json(
     path: Path, bench: type[ModelBenchmark], configs: Sequence[BenchmarkConfig] | None = None
 ) -> dict[str, Any]:
     """A benchmark as JSON of a `Bench`. Errors of the class name its line in the file."""

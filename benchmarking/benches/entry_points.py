@@ -17,17 +17,23 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from benchmarking.benches.model_benchmark import OF_OPTIONS, OTHER_NAMES, BenchmarkConfig, ModelBenchmark, own_names
+from benchmarking.benches.model_benchmark import (
+    FIELD_ALIASES,
+    OPTION_ALIASES,
+    BenchmarkConfig,
+    ModelBenchmark,
+    resolve_aliases,
+)
 from benchmarking.core.errors import UsageError
 
-Asked = list[tuple[type[ModelBenchmark], Sequence[BenchmarkConfig]]]
+BenchRequests = list[tuple[type[ModelBenchmark], Sequence[BenchmarkConfig]]]
 """The benchmarks requested from a runner, with their configs."""
 FIELDS = frozenset(field.name for field in dataclasses.fields(BenchmarkConfig))
-NAMES = (*FIELDS, *OTHER_NAMES, *OF_OPTIONS)
+CONFIG_PARAMETERS = (*FIELDS, *FIELD_ALIASES, *OPTION_ALIASES)
 """Parameters whose defaults form a config."""
-OWN = ("config", "torch_device", "logger")
+EXTRA_PARAMETERS = ("config", "torch_device", "logger")
 """Further parameters of a timed function."""
-_asked: ContextVar[Asked | None] = ContextVar("asked", default=None)
+_requests: ContextVar[BenchRequests | None] = ContextVar("requests", default=None)
 _is_loading: ContextVar[bool] = ContextVar("is_loading", default=False)
 
 
@@ -49,7 +55,7 @@ class FunctionBenchmark(ModelBenchmark):
 def _values(config: BenchmarkConfig) -> dict[str, Any]:
     """The fields of a config, under all their names."""
     found = {name: getattr(config, name) for name in FIELDS}
-    return {**found, **{other: found[own] for other, own in OTHER_NAMES.items()}}
+    return {**found, **{other: found[own] for other, own in FIELD_ALIASES.items()}}
 
 
 def entry_point(module: ModuleType, path: Path) -> Callable[..., Any] | None:
@@ -73,14 +79,14 @@ def function_benchmark(function: Callable[..., Any]) -> type[ModelBenchmark]:
     for one in parameters:
         has_default = one.default is not inspect.Parameter.empty
         is_rest = one.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        if not has_default and not is_rest and one.name not in (*NAMES, *OWN):
+        if not has_default and not is_rest and one.name not in (*CONFIG_PARAMETERS, *EXTRA_PARAMETERS):
             raise UsageError(
                 f"{function.__name__}: parameter {one.name!r} is not a field of BenchmarkConfig: give it a default"
             )
-        if has_default and one.name in NAMES and one.default is not None:
+        if has_default and one.name in CONFIG_PARAMETERS and one.default is not None:
             defaults[one.name] = one.default
     defaults.setdefault("name", defaults.get("model_id") or function.__name__.removeprefix("run_"))
-    config = BenchmarkConfig(**own_names(defaults))
+    config = BenchmarkConfig(**resolve_aliases(defaults))
     members = {
         "function": staticmethod(function),
         "configs": [config],
@@ -90,22 +96,22 @@ def function_benchmark(function: Callable[..., Any]) -> type[ModelBenchmark]:
     return type(function.__name__, (FunctionBenchmark,), members)
 
 
-def requested_by(driver: Callable[..., Any]) -> Asked:
+def requested_by(driver: Callable[..., Any]) -> BenchRequests:
     """The benchmarks that a driver requests from its runner, without measuring. Errors of the driver pass through."""
     given: Mapping[str, Any] = {"logger": logging.getLogger(__name__), "output_dir": "."}
     parameters = inspect.signature(driver).parameters
-    asked: Asked = []
-    token = _asked.set(asked)
+    requests: BenchRequests = []
+    token = _requests.set(requests)
     try:
         driver(**{name: value for name, value in given.items() if name in parameters})
     finally:
-        _asked.reset(token)
-    return asked
+        _requests.reset(token)
+    return requests
 
 
-def recorded_requests() -> Asked | None:
+def recorded_requests() -> BenchRequests | None:
     """The list in which a runner records requests instead of measuring; None if it is to measure."""
-    return _asked.get()
+    return _requests.get()
 
 
 @contextmanager

@@ -132,25 +132,25 @@ def configs_of(bench: type[ModelBenchmark]) -> tuple[BenchmarkConfig, ...]:
     return configs
 
 
-OTHER_NAMES: Mapping[str, str] = {
+FIELD_ALIASES: Mapping[str, str] = {
     "measurement_iterations": "iterations",
     "num_tokens_to_generate": "new_tokens",
     "torch_dtype": "precision",
 }
 """Name in older benchmark scripts -> field of a config."""
-OF_OPTIONS = ("attn_implementation", "sdpa_backend", "use_cache")
+OPTION_ALIASES = ("attn_implementation", "sdpa_backend", "use_cache")
 """Settings of older scripts that become options of the same name."""
 
 
-def own_names(values: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_aliases(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a config by field. Raises UsageError for a field that is given under two names."""
     found: dict[str, Any] = {}
     for name, value in values.items():
-        own = OTHER_NAMES.get(name, name)
+        own = FIELD_ALIASES.get(name, name)
         if own in found:
             raise UsageError(f"BenchmarkConfig: {name} is an alias of {own}: give only one of them")
         found[own] = value
-    options = {name: found.pop(name) for name in OF_OPTIONS if name in found}
+    options = {name: found.pop(name) for name in OPTION_ALIASES if name in found}
     options = {name: value for name, value in options.items() if value is not None}
     if options or found.get("custom_params") is not None:
         found["options"] = {**found.get("options", {}), **(found.get("custom_params") or {}), **options}
@@ -160,14 +160,14 @@ def own_names(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _with_other_names(config: type[BenchmarkConfig]) -> type[BenchmarkConfig]:
+def _accept_aliases(config: type[BenchmarkConfig]) -> type[BenchmarkConfig]:
     """The class with a constructor that also accepts the aliases. They are not fields, since copies would then contain
     both names."""
     plain = config.__init__
 
     @functools.wraps(plain)
     def init(self: BenchmarkConfig, **values: Any) -> None:
-        plain(self, **own_names(values))
+        plain(self, **resolve_aliases(values))
 
     config.__init__ = init  # type: ignore[method-assign]
     return config
@@ -177,12 +177,12 @@ COUNTS = ("batch_size", "sequence_length", "new_tokens", "iterations")
 """Fields that are whole numbers from 1, or None if that is their default."""
 
 
-@_with_other_names
+@_accept_aliases
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkConfig:
     """A configuration to measure. Raises UsageError for an invalid value.
 
-    Fields may also be given by the names in `OTHER_NAMES`, which other benchmark scripts use.
+    Fields may also be given by the names in `FIELD_ALIASES`, which other benchmark scripts use.
     """
 
     name: str
@@ -260,7 +260,7 @@ def create_config_variants(base: BenchmarkConfig, values: Mapping[str, Sequence[
     Raises UsageError for an unknown field, with similar names, and for values that are not a list.
     """
     known = tuple(f.name for f in dataclasses.fields(BenchmarkConfig))
-    listed_by_field = {OTHER_NAMES.get(name, name): listed for name, listed in values.items()}
+    listed_by_field = {FIELD_ALIASES.get(name, name): listed for name, listed in values.items()}
     for name, listed in listed_by_field.items():
         choice(name, known, "field of BenchmarkConfig")
         if isinstance(listed, str | bytes | Mapping) or not isinstance(listed, Sequence) or not listed:

@@ -15,7 +15,7 @@ from benchmarking.runtimes.bench import PLUGIN as BENCH_RUNTIME
 from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
 from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request, plan_points
 
-OF_MODEL = ("model_id", "compile_mode")
+SERIES_FIELDS = ("model_id", "compile_mode")
 """Fields of a config that distinguish series if they are set."""
 
 
@@ -130,7 +130,7 @@ def workload_of(bench: Bench, config: BenchmarkConfig) -> Workload:
         "timed_by": bench.timed_by,
         "devices": list(bench.devices),
         "options": dict(config.options),
-        **{name: value for name in OF_MODEL if (value := getattr(config, name)) is not None},
+        **{name: value for name in SERIES_FIELDS if (value := getattr(config, name)) is not None},
     }
     return Workload(
         model_id=config.name,

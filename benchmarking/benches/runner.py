@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarking.benches.discovery import described
+from benchmarking.benches.discovery import describe
 from benchmarking.benches.entry_points import is_loading, recorded_requests
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, configs_of
 from benchmarking.benches.planning import BenchPlanning, plan_benches
@@ -72,8 +72,8 @@ class BenchmarkRunner:
         """
         kind = benchmark if isinstance(benchmark, type) else type(benchmark)
         configs = _by_name(kind, scenarios)
-        if (asked := recorded_requests()) is not None:
-            asked.append((kind, list(configs.values())))
+        if (recorded := recorded_requests()) is not None:
+            recorded.append((kind, list(configs.values())))
             return {}
         if is_loading():
             raise UsageError('run_benchmark was called during import: put the call below if __name__ == "__main__":')
@@ -114,7 +114,7 @@ class BenchmarkRunner:
         planning = BenchPlanning(
             session_id=uuid7(), settings=self._settings, device=self._device, command=tuple(sys.argv)
         )
-        machine, whole = Machine(), described(kind, list(configs.values()))
+        machine, whole = Machine(), describe(kind, list(configs.values()))
         each = (replace(whole, configs=(config,)) for config in configs.values())
         plans = tuple(plan for one in each for plan in plan_benches([one], planning, machine))
         if commit_id is None:

@@ -50,9 +50,9 @@ def check_sides(history: History, good: str, bad: str) -> None:
 
 def search(history: History, good: str, bad: str, measure: Measure, say: Callable[[str], None]) -> Conclusion:
     """Search for the commit that changed the metric. `say` is called with progress messages."""
-    whole = measure("whole", bad, good)
-    if whole.outcome != "bad":
-        return Conclusion(kind="equal" if whole.outcome == "good" else "not judged", step=whole)
+    endpoints = measure("whole", bad, good)
+    if endpoints.outcome != "bad":
+        return Conclusion(kind="equal" if endpoints.outcome == "good" else "not judged", step=endpoints)
     known_good, skipped = [good], set[str]()
     for base in history.merge_bases(good, bad):
         if base == good:
@@ -67,11 +67,11 @@ def search(history: History, good: str, bad: str, measure: Measure, say: Callabl
             skipped.add(base)
     while True:
         suspects = history.suspects(bad, tuple(known_good))
-        left = [one for one in suspects if one != bad and one not in skipped]
-        if not left:
+        remaining = [one for one in suspects if one != bad and one not in skipped]
+        if not remaining:
             break
-        commit = _next(left, suspects[0] in skipped, len(skipped))
-        say(f"{len(left)} commits left to test, in about {max(1, round(math.log2(len(left))))} steps")
+        commit = _next(remaining, suspects[0] in skipped, len(skipped))
+        say(f"{len(remaining)} commits left to test, in about {max(1, round(math.log2(len(remaining))))} steps")
         step = measure("step", commit, good)
         if step.outcome == "bad":
             bad = commit
@@ -79,21 +79,21 @@ def search(history: History, good: str, bad: str, measure: Measure, say: Callabl
             known_good.append(commit)
         else:
             skipped.add(commit)
-    unsure = tuple(one for one in suspects if one in skipped)
-    if unsure:
-        return Conclusion(kind="skipped", commits=(*unsure, bad), step=whole)
+    undecided = tuple(one for one in suspects if one in skipped)
+    if undecided:
+        return Conclusion(kind="skipped", commits=(*undecided, bad), step=endpoints)
     parent = next(iter(history.parents(bad)), good)
     step = measure("culprit", bad, parent)
     kind: Kind = "found" if step.outcome == "bad" else "not confirmed"
     return Conclusion(kind=kind, commits=(bad,), parent=parent, step=step)
 
 
-def _next(left: Sequence[str], is_first_skipped: bool, skips: int) -> str:
+def _next(remaining: Sequence[str], is_first_skipped: bool, skips: int) -> str:
     """The commit to test: the one that splits the others best, or after a skip, one that is not next to it.
 
     git bisect chooses the same way, with pseudo-random numbers in place of the multiples of the golden ratio.
     """
     if not is_first_skipped:
-        return left[0]
+        return remaining[0]
     spread: float = (skips * GOLDEN) % 1
-    return left[int(len(left) * spread**1.5)]
+    return remaining[int(len(remaining) * spread**1.5)]

@@ -88,10 +88,10 @@ class Log:
         return next((one for one in self.steps if (one.commit, one.against) == (commit, against)), None)
 
 
-def read_log(path: Path, wanted: Log) -> Log:
-    """The log of an interrupted bisection, or `wanted` if there is none. Raises UsageError for any other file."""
+def read_log(path: Path, requested: Log) -> Log:
+    """The log of an interrupted bisection, or `requested` if there is none. Raises UsageError for any other file."""
     if not path.exists():
-        return wanted
+        return requested
     try:
         log = from_json(Log, read_json(path, MAX_LOG_BYTES))
     except FormatError as error:
@@ -99,10 +99,10 @@ def read_log(path: Path, wanted: Log) -> Log:
     if (log.format, log.version) != (FORMAT, VERSION):
         raise UsageError(f"--log {path}: {log.format!r} version {log.version}, expected {FORMAT!r} version {VERSION}")
     for name in ("good", "bad", "command", "metric", "looks"):
-        if (found := getattr(log, name)) != (asked := getattr(wanted, name)):
+        if (found := getattr(log, name)) != (value := getattr(requested, name)):
             raise UsageError(
-                f"--log {path} belongs to another bisection ({name} {_word(found)}, now {_word(asked)}): choose another"
-                " path"
+                f"--log {path} belongs to another bisection ({name} {_short(found)}, now {_short(value)}): "
+                "choose another path"
             )
     return log
 
@@ -133,17 +133,17 @@ def point_changes(comparison: Json) -> tuple[PointChange, ...]:
     )
 
 
-def watched(points: Sequence[PointChange]) -> dict[str, float]:
+def changed_points(points: Sequence[PointChange]) -> dict[str, float]:
     """Points that changed from GOOD to BAD -> the change; only regressions, if there are any, else improvements."""
     changed = [one for one in points if one.is_changed and one.change is not None]
     worse = [one for one in changed if one.is_worse]
     return {one.point: one.change for one in worse or changed if one.change is not None}
 
 
-def outcome(points: Sequence[PointChange], wanted: Mapping[str, float]) -> tuple[Outcome, str | None]:
-    """The outcome of a commit, and why it is skipped. `wanted` is the change from GOOD to BAD by point."""
+def outcome(points: Sequence[PointChange], expected: Mapping[str, float]) -> tuple[Outcome, str | None]:
+    """The outcome of a commit, and why it is skipped. `expected` is the change from GOOD to BAD by point."""
     known = {one.point: one for one in points}
-    found = [(name, _of_point(known.get(name), change)) for name, change in wanted.items()]
+    found = [(name, _point_outcome(known.get(name), change)) for name, change in expected.items()]
     if any(word == "bad" for _, word in found):
         return "bad", None
     if all(word == "good" for _, word in found):
@@ -152,16 +152,16 @@ def outcome(points: Sequence[PointChange], wanted: Mapping[str, float]) -> tuple
     return "skip", "; ".join(reasons)
 
 
-def is_open(points: Sequence[PointChange], wanted: Mapping[str, float]) -> bool:
+def is_inconclusive(points: Sequence[PointChange], expected: Mapping[str, float]) -> bool:
     """Whether more rounds may lead to a verdict on a commit."""
     known = {one.point: one for one in points}
-    words = [_of_point(known.get(name), change) for name, change in wanted.items()]
+    words = [_point_outcome(known.get(name), change) for name, change in expected.items()]
     return "bad" not in words and any(word.startswith(UNDECIDED) for word in words)
 
 
-def whole_outcome(points: Sequence[PointChange]) -> tuple[Outcome, str | None]:
+def endpoints_outcome(points: Sequence[PointChange]) -> tuple[Outcome, str | None]:
     """Whether BAD differs from GOOD: bad where a point changed, good where all are equivalent."""
-    if watched(points):
+    if changed_points(points):
         return "bad", None
     if points and all(one.verdict == "equivalent" for one in points):
         return "good", None
@@ -169,7 +169,7 @@ def whole_outcome(points: Sequence[PointChange]) -> tuple[Outcome, str | None]:
     return "skip", "; ".join(reasons) or "no point was measured at both commits"
 
 
-def _of_point(one: PointChange | None, change: float) -> str:
+def _point_outcome(one: PointChange | None, change: float) -> str:
     """ "bad", "good", or why neither; a reason that more rounds may resolve starts with UNDECIDED."""
     if one is None:
         return "not measured"
@@ -184,7 +184,7 @@ def _of_point(one: PointChange | None, change: float) -> str:
     return f"{UNDECIDED}: {one.change:+.1%} ({one.low:+.1%} .. {one.high:+.1%})"
 
 
-def _word(value: object) -> str:
+def _short(value: object) -> str:
     if isinstance(value, tuple):
         return " ".join(map(str, value))
     return str(value)[:40]

@@ -44,7 +44,7 @@ def conclusion_text(found: Conclusion, history: History) -> str:
     if found.kind == "not judged":
         reason = "" if step is None else visible(step.reason or "")
         return f"no verdict on whether BAD differs from GOOD: {reason}; a higher --max-rounds detects smaller changes"
-    named = [_named(commit, history.text(commit)) for commit in found.commits]
+    named = [_commit_line(commit, history.text(commit)) for commit in found.commits]
     if found.kind == "merge base":
         head = "a common ancestor of GOOD and BAD already has the change, so it is on GOOD's side"
         return "\n".join([f"{head}:", f"  {named[0]}", *changes])
@@ -59,7 +59,7 @@ def conclusion_text(found: Conclusion, history: History) -> str:
     return "\n".join([f"culprit: {named[0]}", f"against its parent {parent}:", *changes])
 
 
-def _named(commit: str, text: CommitText) -> str:
+def _commit_line(commit: str, text: CommitText) -> str:
     return f"{commit} {text.subject} ({text.author}, {text.time})"
 
 

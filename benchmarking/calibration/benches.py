@@ -11,7 +11,7 @@ from benchmarking.core.records import Precision
 from benchmarking.devices.support.kinds import names_with
 from benchmarking.measure.peaks import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
 
-CHECKED = 8
+CHECKED_SIZE = 8
 """Rows and columns of a product that are compared with float64 on the host."""
 TOLERANCES: dict[Precision, float] = {"float32": 1e-4, "tf32": 1e-2, "float16": 1e-2, "bfloat16": 5e-2}
 """Largest error of a product of standard normal matrices, relative to the square root of their size, which is the
@@ -51,8 +51,10 @@ class MatrixProduct(ModelBenchmark):
         """Compares a corner of the product; all of it must be finite."""
         if not bool(output.isfinite().all()):
             return "NaN or Inf in the product"
-        rows, columns = (part.cpu().double() for part in (self._left[:CHECKED], self._right[:, :CHECKED]))
-        error = (output[:CHECKED, :CHECKED].cpu().double() - rows @ columns).abs().max().item() / self._size**0.5
+        rows, columns = (part.cpu().double() for part in (self._left[:CHECKED_SIZE], self._right[:, :CHECKED_SIZE]))
+        error = (
+            output[:CHECKED_SIZE, :CHECKED_SIZE].cpu().double() - rows @ columns
+        ).abs().max().item() / self._size**0.5
         tolerance = TOLERANCES[self.config.precision]
         return None if error <= tolerance else f"the product has an error of {error:.2g}, more than {tolerance:g}"
 

@@ -63,7 +63,7 @@ class Outline:
 
 def outline(requested: str, machine: Machine | None = None) -> Outline:
     """The outline for the requested device. Raises UsageError for a device that torch cannot use."""
-    device = select(requested, _why_not, (Machine() if machine is None else machine).devices)
+    device = select(requested, _unsupported_reason, (Machine() if machine is None else machine).devices)
     precisions = tuple(name for name in PRECISIONS if name in device.precisions)
     others = (name for name in device.precisions if name not in PRECISIONS)
     remarks: dict[str, str] = dict.fromkeys(others, f"{NOT_SUPPORTED}: torch has no matrix product in this precision")
@@ -93,8 +93,8 @@ def plan_calibration(
     benches = tuple(_benches(sizes))
     if not benches:
         raise BenchhouseError(f"nothing can be measured on {device.selector}: {remarks}")
-    wishes = replace(planning, device=requested, settings=_settings(planning.settings))
-    return Calibration(device=device, plans=plan_benches(benches, wishes, machine), remarks=remarks)
+    bench_planning = replace(planning, device=requested, settings=_settings(planning.settings))
+    return Calibration(device=device, plans=plan_benches(benches, bench_planning, machine), remarks=remarks)
 
 
 def _remarks(about: Outline, sizes: Sizes) -> dict[str, str]:
@@ -110,10 +110,10 @@ def _settings(given: Settings) -> Settings:
     return replace(given, energy_windows=0, memory_calls=1, warmup_max_time_s=warmup_s)
 
 
-def _why_not(device: Device) -> str | None:
-    able = names_with(lambda kind: kind.runs_torch)
-    if device.type not in able:
-        return f"calibration needs torch, which runs on {', '.join(able)}"
+def _unsupported_reason(device: Device) -> str | None:
+    torch_devices = names_with(lambda kind: kind.runs_torch)
+    if device.type not in torch_devices:
+        return f"calibration needs torch, which runs on {', '.join(torch_devices)}"
     return None
 
 

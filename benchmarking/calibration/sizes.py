@@ -26,15 +26,15 @@ from benchmarking.measure.peaks import CACHE_MARGIN
 TIME_LIMIT_S = 300.0
 TARGETS_S = (0.012, 0.060)
 """Durations of the chosen products, at the rate of the last trial; the true rate at that size is usually higher."""
-LONG_ENOUGH_S = 0.003
+MIN_PRODUCT_S = 0.003
 """The shortest product that gives a reliable rate."""
 FIRST_SIZE, STEP = 128, 64
 """The first size of the search, and the unit of chosen sizes: a multiple of every kernel's tile."""
-COPY_S = 0.010
+MIN_COPY_S = 0.010
 FIRST_COPY_BYTES = 1 << 28
 UNKNOWN_CACHE_BYTES = 1 << 28
 """Assumed size of a last-level cache of unknown size; few are larger."""
-SHARE_OF_MEMORY = 0.25
+MEMORY_SHARE = 0.25
 """Share of the free memory for all matrices, or for both blocks of a copy."""
 TRIES = 4
 GROWTH = 3.0
@@ -75,20 +75,20 @@ def find_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
 
 def main() -> int:
     """Answer the request on stdin. The output of libraries goes to stderr."""
-    home = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     request = from_json(SizeRequest, json.load(sys.stdin))
-    home.write(json.dumps(to_json(search(request.device, request.precisions))))
-    home.flush()
+    stdout.write(json.dumps(to_json(search_sizes(request.device, request.precisions))))
+    stdout.flush()
     return 0
 
 
-def search(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
+def search_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
     """Try products and copies of growing size on the device."""
     from benchmarking.core import plugins
 
     handle: DeviceHandle = plugins.load("benchmarking.devices", device.type).open(device)
-    budget_bytes = int(SHARE_OF_MEMORY * _free_bytes(handle))
+    budget_bytes = int(MEMORY_SHARE * _free_bytes(handle))
     matrices: dict[str, tuple[int, ...]] = {}
     missing: dict[str, str] = {}
     for precision in precisions:
@@ -131,14 +131,14 @@ def _matrix_sizes(handle: DeviceHandle, precision: Precision, budget_bytes: int)
 
 def best_rate(seconds_at: Callable[[int], float], largest: int) -> float:
     """The highest FLOP/s of products of doubling size, up to one that takes long enough for a reliable rate."""
-    size, before, rate = FIRST_SIZE, math.inf, 0.0
+    size, previous_seconds, rate = FIRST_SIZE, math.inf, 0.0
     while True:
         seconds = seconds_at(size)
         rate = max(rate, 2 * size**3 / seconds)
-        is_reliable = seconds >= LONG_ENOUGH_S and seconds >= GROWTH * before
+        is_reliable = seconds >= MIN_PRODUCT_S and seconds >= GROWTH * previous_seconds
         if is_reliable or seconds >= TARGETS_S[-1] or 2 * size > largest:
             return rate
-        size, before = 2 * size, seconds
+        size, previous_seconds = 2 * size, seconds
 
 
 def sizes_for(flops_per_sec: float, largest: int) -> tuple[int, ...]:
@@ -159,15 +159,15 @@ def _copy_sizes(handle: DeviceHandle, cache_bytes: int, budget_bytes: int) -> tu
     """A copy that takes long enough, and one of half its size if that also exceeds the cache."""
     import torch
 
-    least, largest = CACHE_MARGIN * cache_bytes, budget_bytes // 2
-    size = max(FIRST_COPY_BYTES, 2 * least)
+    smallest, largest = CACHE_MARGIN * cache_bytes, budget_bytes // 2
+    size = max(FIRST_COPY_BYTES, 2 * smallest)
     if size > largest:
         size = largest // 4 * 4
-        return (size,) if size >= least else ()
+        return (size,) if size >= smallest else ()
     while 2 * size <= largest:
         source = torch.ones(size // 4, dtype=torch.float32, device=handle.torch_name)
         target = torch.zeros_like(source)
-        if _seconds(handle, partial(target.copy_, source)) >= COPY_S:
+        if _seconds(handle, partial(target.copy_, source)) >= MIN_COPY_S:
             break
         size *= 2
     return (size // 2, size)
@@ -175,14 +175,14 @@ def _copy_sizes(handle: DeviceHandle, cache_bytes: int, budget_bytes: int) -> tu
 
 def _seconds(handle: DeviceHandle, call: Callable[[], object]) -> float:
     """The shortest time of a few calls, after an untimed one."""
-    taken: list[float] = []
+    durations: list[float] = []
     for _ in range(1 + TRIES):
         handle.synchronize()
         started = time.perf_counter()
         call()
         handle.synchronize()
-        taken.append(time.perf_counter() - started)
-    return min(taken[1:])
+        durations.append(time.perf_counter() - started)
+    return min(durations[1:])
 
 
 def _free_bytes(handle: DeviceHandle) -> int:

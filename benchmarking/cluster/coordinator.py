@@ -26,7 +26,7 @@ from benchmarking.sweep.show.progress import cell_name
 
 POLL_S = 1.0
 REDRAW_S = 0.2
-MOST_LOSSES = 3
+MAX_LOSSES = 3
 """Workers that may be lost on a cell before it is given up, since the cell may be the cause."""
 WAIT_FOR_WORKER_S = 600.0
 NAMED, REASONS = 4, 2
@@ -384,7 +384,7 @@ class ClusterSweep:
     def _lost(self, work: Work, slot: Slot) -> None:
         work.losses += 1
         name = f"worker {slot.offer.worker} was lost at {cell_name(work.cell.track.plan.cell)}"
-        if work.losses >= MOST_LOSSES:
+        if work.losses >= MAX_LOSSES:
             self._observer.waiting(f"{name}: giving up after losing {work.losses} workers")
             self._fail(work, slot, f"{work.losses} workers were lost while measuring this cell")
             return

@@ -19,7 +19,7 @@ from benchmarking.core.errors import UsageError
 ROLES = ("client", "worker", "scheduler")
 IN_MEMORY = "\n"
 """By which Dask distinguishes the text of a certificate from a path."""
-MOST_CERTIFICATES = 100_000
+MAX_CERTIFICATE_BYTES = 100_000
 TLS_FLAGS = ("tls_ca_file", "tls_cert", "tls_key")
 
 
@@ -64,7 +64,7 @@ def check_exposure(address: str, arguments: argparse.Namespace) -> None:
 def read_certificates(stream: IO[str], arguments: argparse.Namespace) -> None:
     """Replace the TLS files by the texts in a line of JSON, which Dask accepts as well. Raises UsageError."""
     try:
-        found = json.loads(stream.readline(MOST_CERTIFICATES))
+        found = json.loads(stream.readline(MAX_CERTIFICATE_BYTES))
         texts = {f"tls_{part}": found[part] for part in ("ca_file", "cert", "key")}
     except (ValueError, LookupError, TypeError) as error:
         raise UsageError("--tls-stdin: expected one JSON object with ca_file, cert and key on stdin") from error

@@ -34,7 +34,7 @@ PROGRAM_S = 60.0
 """Time limit of Slurm's programs."""
 OVER_S = 10.0
 """Seconds after the end of the last job until it is an error, since one of its workers may just be joining."""
-MOST = 10_000
+MAX_COUNT = 10_000
 """Maximum number of jobs, and of processors of a job."""
 WORD = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 FOLDER = "slurm_jobs"
@@ -83,8 +83,8 @@ def _line(node: Node) -> str:
 
 
 def _whole(node: Node) -> int:
-    if isinstance(node.content, bool) or not isinstance(node.content, int) or not 1 <= node.content <= MOST:
-        raise UsageError(f"takes a whole number from 1 to {MOST}: got {node.text}")
+    if isinstance(node.content, bool) or not isinstance(node.content, int) or not 1 <= node.content <= MAX_COUNT:
+        raise UsageError(f"takes a whole number from 1 to {MAX_COUNT}: got {node.text}")
     return node.content
 
 

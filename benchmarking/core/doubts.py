@@ -430,13 +430,15 @@ def doubt(kind: str, /, **evidence: Json) -> Doubt:
 
 
 FAILED, SOME_FAILED = "failed_requests", "some_requests_failed"
-MOST_FAILED = 0.01
+MAX_FAILED_SHARE = 0.01
 """The share of requests that may fail without making the result invalid."""
 
 
 def failed_requests(share: float, /, **evidence: Json) -> Doubt:
     """The doubt about requests of which this share failed."""
-    return doubt("failed_requests", **evidence) if share > MOST_FAILED else doubt("some_requests_failed", **evidence)
+    return (
+        doubt("failed_requests", **evidence) if share > MAX_FAILED_SHARE else doubt("some_requests_failed", **evidence)
+    )
 
 
 def validity(doubts: Iterable[Doubt]) -> Validity:

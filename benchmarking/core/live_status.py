@@ -32,7 +32,7 @@ FORMAT, VERSION = "benchhouse-live", 1
 SUFFIX = ".live.json"
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MAX_BYTES = 400_000
-MOST_FILES = 64
+MAX_FILES = 64
 """Maximum number of files to read, newest first."""
 KEPT_ENDED = 5
 """Number of finished commands whose status is kept."""
@@ -368,7 +368,7 @@ def remove_old(folder: Path) -> None:
                 draft.unlink()
 
 
-def _newest_first(folder: Path, most: int | None = MOST_FILES) -> Iterator[Path]:
+def _newest_first(folder: Path, most: int | None = MAX_FILES) -> Iterator[Path]:
     """The files of a folder whose names are those of statuses."""
     found: list[tuple[float, Path]] = []
     with suppress(OSError):

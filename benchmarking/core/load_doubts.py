@@ -14,15 +14,15 @@ from statistics import fmean
 from benchmarking.core.doubts import doubt
 from benchmarking.core.records import Doubt, Json, Requests
 
-MOST_LATE = 0.01
+MAX_LATENESS_SHARE = 0.01
 """Maximum p95 of the lateness, as a share of the median time to first token."""
-LEAST_ACHIEVED = 0.98
-MOST_CACHED = 0.01
+MIN_ACHIEVED_SHARE = 0.98
+MAX_CACHED_SHARE = 0.01
 SIGNIFICANT_T = 3.09
 """One-sided p = 0.001, since successive requests are not independent and a curve has many levels."""
-LEAST_RISE = 0.5
+MIN_RISE = 0.5
 """Minimum rise of a fitted line over a level, as a share of its middle; a smaller rise is not over-saturation."""
-FEWEST_TO_RISE = 10
+MIN_REQUESTS_FOR_TREND = 10
 """Requests: of a simulated server at half its capacity, 10 requests give a false alarm no more often than 60 do, and at
 twice its capacity they are found in 80 % of the trials with 4 slots, 20 requests in 98 %."""
 MS_PER_S = 1000.0
@@ -31,14 +31,14 @@ MS_PER_S = 1000.0
 def late_generator(lateness_p95_ms: float, first_token_ms: float) -> Sequence[Doubt]:
     """The doubt about requests that were sent late, by p95 of their lateness and the median time to first token (or to
     the end, where nothing is streamed)."""
-    if lateness_p95_ms <= MOST_LATE * first_token_ms:
+    if lateness_p95_ms <= MAX_LATENESS_SHARE * first_token_ms:
         return ()
     return (doubt("late_generator", lateness_p95_ms=lateness_p95_ms, time_to_first_token_ms=first_token_ms),)
 
 
 def rate_not_achieved(requested_per_s: float, achieved_share: float, *, by_chance: float = 0.0) -> Sequence[Doubt]:
     """The doubt about requests that were sent at a share of the rate; `by_chance` as in `drawn_shortfall`."""
-    if achieved_share >= LEAST_ACHIEVED - by_chance:
+    if achieved_share >= MIN_ACHIEVED_SHARE - by_chance:
         return ()
     return (doubt("rate_not_achieved", requested_per_s=requested_per_s, achieved_share=achieved_share),)
 
@@ -52,7 +52,7 @@ def drawn_shortfall(requests: int, variation: float = 1.0) -> float:
 def prefix_cache_hit(cached_tokens: float, prompt_tokens: float) -> Sequence[Doubt]:
     """The doubt about prompts without a common prefix that the server took from its prefix cache."""
     share = cached_tokens / prompt_tokens if prompt_tokens else 0.0
-    return (doubt("prefix_cache_hit", cached_share=share),) if share >= MOST_CACHED else ()
+    return (doubt("prefix_cache_hit", cached_share=share),) if share >= MAX_CACHED_SHARE else ()
 
 
 def over_saturated(requests: Requests) -> Sequence[Doubt]:
@@ -93,7 +93,7 @@ def over_saturation(requests: Requests) -> dict[str, Json] | None:
         )
         if (answer := end if first is None and error is None else first) is not None
     ]
-    if len(rows) < FEWEST_TO_RISE:
+    if len(rows) < MIN_REQUESTS_FOR_TREND:
         return None
     starts = sorted(requests.intended_ms)
     ends = sorted(end for end in requests.end_ms if end is not None)
@@ -103,7 +103,7 @@ def over_saturation(requests: Requests) -> dict[str, Json] | None:
             done += 1
         in_flight.append((at, float(place + 1 - done)))
     rises = {"in_flight": _rise(in_flight), "time_to_first_token": _rise(rows)}
-    if any(t < SIGNIFICANT_T or share < LEAST_RISE for t, share in rises.values()):
+    if any(t < SIGNIFICANT_T or share < MIN_RISE for t, share in rises.values()):
         return None
     return {f"{name}_rise_share": share for name, (_, share) in rises.items()}
 

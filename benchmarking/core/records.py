@@ -96,9 +96,9 @@ point's axes as `REQUEST_RATE`."""
 REQUEST_RATE = "request_rate"
 SCENARIO = "scenario"
 """The key of an MLPerf scenario in `Cell.runtime_mode`: single-stream, multi-stream, offline or server."""
-MOST_REQUESTS = 200_000
+MAX_REQUESTS = 200_000
 """Maximum requests per level and repetition, which are held in memory at about 1 kB each with 64 tokens."""
-MOST_ARRIVALS = 4_000_000
+MAX_ARRIVALS = 4_000_000
 """Maximum chunk arrivals kept per level and repetition; beyond it, only the first of each request is kept."""
 
 

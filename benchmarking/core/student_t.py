@@ -15,9 +15,9 @@ EPSILON = 1e-15
 CLOSE = 1e-7
 """Relative step of the quantile at which Newton's method ends, since the next step would be its square."""
 TINY = 1e-300
-MOST_TERMS = 100_000
+MAX_TERMS = 100_000
 """The continued fraction needs about the square root of the degrees of freedom in steps."""
-MOST_STEPS = 100
+MAX_STEPS = 100
 LARGE = 50.0
 """Half the degrees of freedom above which differences of log gamma lose digits, and its series is exact."""
 
@@ -39,7 +39,7 @@ def quantile(p: float, degrees: float) -> float:
         return 0.0
     tail = min(p, 1 - p)
     t = _approximate(-NormalDist().inv_cdf(tail), degrees)
-    for _ in range(MOST_STEPS):  # Newton's method on the logarithms of both: the tail is nearly a power of t
+    for _ in range(MAX_STEPS):  # Newton's method on the logarithms of both: the tail is nearly a power of t
         found = _tail(t, degrees)
         step = math.log(found / tail) * found / (_density(t, degrees) * t)
         t *= math.exp(step)
@@ -84,7 +84,7 @@ def _fraction(a: float, b: float, x: float) -> float:
     """The continued fraction of the incomplete beta function, by Lentz's method."""
     above, below = 1.0, 1 / _not_zero(1 - (a + b) * x / (a + 1))
     value = below
-    for m in range(1, MOST_TERMS):
+    for m in range(1, MAX_TERMS):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         for term in (even, odd):

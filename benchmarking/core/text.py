@@ -19,7 +19,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 MARKUP = re.compile(r"([\\`*_\[\]|~])")
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-~=+*#"
-LEAST_RANGE = 0.1
+MIN_RANGE = 0.1
 """Variation, relative to the median, below which a sparkline is drawn nearly flat."""
 DELETE = "\x7f"
 """The last control character of ASCII."""
@@ -177,7 +177,7 @@ def sparkline(
     if not parts:
         return ""
     low, high = scale or (min(parts), max(parts))
-    missing = 0.0 if scale else LEAST_RANGE * abs(median(parts)) - (high - low)
+    missing = 0.0 if scale else MIN_RANGE * abs(median(parts)) - (high - low)
     if missing > 0:
         low, high = low - missing / 2, high + missing / 2
     span = (high - low) or 1.0

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import MOST_ARRIVALS, MOST_REQUESTS, Requests
+from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests
 from benchmarking.load.connections import MAX_DETAIL, RequestError, Target, client_of
 from benchmarking.load.traffic import PlannedRequest, Traffic, meets, slowed
 
@@ -190,7 +190,7 @@ class Generator:
     async def _closed(self, traffic: Traffic, level: Level, planned: Iterator[PlannedRequest]) -> list[Sent]:
         """Keep a fixed number in flight: the next request starts when one has ended."""
         loop, found = asyncio.get_running_loop(), list[Sent]()
-        places = iter(range(level.number or MOST_REQUESTS // traffic.turns))
+        places = iter(range(level.number or MAX_REQUESTS // traffic.turns))
         end_s = loop.time() + level.duration_s
 
         async def one_place() -> None:
@@ -222,7 +222,7 @@ class Generator:
 def requests_of(sent: list[Sent], launch: int, started_at: str, limits: Mapping[str, float]) -> Requests:
     """The record of a level's requests; times to the microsecond, which compress well."""
     start_s = min((one.intended_s for one in sent), default=0.0)
-    keeps_all = sum(len(one.tokens_s) for one in sent) <= MOST_ARRIVALS
+    keeps_all = sum(len(one.tokens_s) for one in sent) <= MAX_ARRIVALS
 
     def ms(value: float | None) -> float | None:
         return None if value is None else round((value - start_s) * MS_PER_S, 3)

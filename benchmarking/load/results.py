@@ -27,7 +27,7 @@ from benchmarking.core.load_doubts import (
 from benchmarking.core.metrics import CUSTOM_METRICS, LOAD_RATES, METRICS
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
-    MOST_REQUESTS,
+    MAX_REQUESTS,
     NOT_APPLICABLE,
     REQUEST_RATE,
     TOO_FEW_SAMPLES,
@@ -319,8 +319,8 @@ def about(
         if (achieved := achieved_share(requests)) is not None:
             found += rate_not_achieved(level.rate, achieved)
         found += over_saturated(requests)
-    elif level.number is None and len(requests) + traffic.turns > MOST_REQUESTS:
-        found.append(doubt("level_full", most_requests=MOST_REQUESTS))
+    elif level.number is None and len(requests) + traffic.turns > MAX_REQUESTS:
+        found.append(doubt("level_full", most_requests=MAX_REQUESTS))
     kinds = _kinds(requests)
     if kinds:
         share = sum(error is not None for error in requests.error) / len(requests)

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from benchmarking.core.contracts import TOKEN, Operation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import MOST_ARRIVALS, MOST_REQUESTS, Count, Json, Number, Point, PositiveCount, Requests
+from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Count, Json, Number, Point, PositiveCount, Requests
 
 Scenario = Literal["single-stream", "multi-stream", "offline", "server"]
 SCENARIOS: tuple[Scenario, ...] = ("single-stream", "multi-stream", "offline", "server")
@@ -196,7 +196,7 @@ def _test_settings(settings: ScenarioSettings) -> Any:
     made.min_duration_ms = 0 if by_number else round(settings.duration_s * 1000)
     made.min_query_count = settings.number or 1
     if not by_number:
-        made.max_query_count = MOST_REQUESTS // _samples(settings)
+        made.max_query_count = MAX_REQUESTS // _samples(settings)
     made.qsl_rng_seed = made.sample_index_rng_seed = made.schedule_rng_seed = settings.seed
     made.multi_stream_samples_per_query = settings.samples_per_query
     made.use_token_latencies = settings.counts_tokens
@@ -253,7 +253,7 @@ def _requests(
     places = range(len(log.sent_ns))
     intended_ns = [sent - delays_ns.get(place, 0) for place, sent in enumerate(log.sent_ns)]
     zero_ns = min(intended_ns)
-    keeps_all = operation.streams and sum(map(len, log.tokens_ns.values())) <= MOST_ARRIVALS
+    keeps_all = operation.streams and sum(map(len, log.tokens_ns.values())) <= MAX_ARRIVALS
     prompt = operation.prompt_tokens_per_call
 
     def ms(value: int) -> float:

@@ -498,8 +498,8 @@ class BindingRequest(EngineRequest):
         llama_cpp.llama_perf_context_reset(self._model.ctx)
 
     def generate(self, arrived: Arrivals) -> None:
-        goes_on = bool(self._context) and not self._has_prefix_cache
-        tokens = self._model.generate(self._prompt, temp=0.0, top_k=1, repeat_penalty=1.0, reset=not goes_on)
+        needs_more_rounds = bool(self._context) and not self._has_prefix_cache
+        tokens = self._model.generate(self._prompt, temp=0.0, top_k=1, repeat_penalty=1.0, reset=not needs_more_rounds)
         for number, token in enumerate(tokens, start=1):
             arrived(0, (int(token),))
             if number == self._new_tokens:

@@ -25,7 +25,7 @@ from db.warehouse import RUN_TABLES, Warehouse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ABResult:
     """A table of the old warehouse compared with the new one."""
 
     table: str
@@ -43,7 +43,7 @@ class Rebuilt:
     loaded: Loaded
     kept: Path | None = None
     """New path of the old file; None if there was none."""
-    compared: tuple[Compared, ...] = ()
+    compared: tuple[ABResult, ...] = ()
     copied: Merged | None = None
     """Rows that only the old file had; None if there was no old file, or if it could not be read at all."""
     lost: Mapping[str, str] = field(default_factory=dict)
@@ -150,14 +150,14 @@ def _salvage(salvaged: Warehouse, path: Path) -> dict[str, str]:
     return lost
 
 
-def _uncompared(warehouse: Warehouse, lost: Mapping[str, str]) -> tuple[Compared, ...]:
+def _uncompared(warehouse: Warehouse, lost: Mapping[str, str]) -> tuple[ABResult, ...]:
     return tuple(
-        Compared(table=table, rows_before=None, rows_after=_sum(warehouse, table, table)[0], is_equal=None)
+        ABResult(table=table, rows_before=None, rows_after=_sum(warehouse, table, table)[0], is_equal=None)
         for table in lost
     )
 
 
-def _compared(warehouse: Warehouse, source: Path, copied: Merged, lost: Mapping[str, str]) -> list[Compared]:
+def _compared(warehouse: Warehouse, source: Path, copied: Merged, lost: Mapping[str, str]) -> list[ABResult]:
     """Number of rows and checksum of each readable table."""
     differing = {conflict.table for conflict in _differing(copied, lost)}
     found = []
@@ -166,7 +166,7 @@ def _compared(warehouse: Warehouse, source: Path, copied: Merged, lost: Mapping[
             before, after = (_sum(warehouse, table, of) for of in (f"{quoted(name)}.{table}", table))
             # Merging has compared the rows one by one, except where samples replaced quantiles.
             is_equal = before == after or (before[0] == after[0] and table not in differing)
-            found.append(Compared(table=table, rows_before=before[0], rows_after=after[0], is_equal=is_equal))
+            found.append(ABResult(table=table, rows_before=before[0], rows_after=after[0], is_equal=is_equal))
     return found
 
 

@@ -42,7 +42,7 @@ class Played:
     pairs: list = field(default_factory=list)
     scatter: float = 1.0
 
-    def __call__(self, arms, looks, keep, budget_s=None, *, goes_on, keeps_part):
+    def __call__(self, arms, looks, keep, budget_s=None, *, needs_more_rounds, keep_partial):
         files = [{path.name: path.read_text() for path in one.folder.iterdir() if path.is_file()} for one in arms]
         self.pairs.append(tuple(one["ms"] for one in files))
         for letter, one in zip("ab", files, strict=True):
@@ -50,10 +50,10 @@ class Played:
                 raise TurnError(f"{letter.upper()} ended with exit code 1: build failed", letter)
         for count in looks:
             document = self.judged([float(one["ms"]) for one in files], files[1], count)
-            if not goes_on(document):
+            if not needs_more_rounds(document):
                 break
         comparison = StoredComparison(text=json.dumps(document), exit_code=0)
-        return ab.Compared(exit_code=0, run_ids={"a": ["1"], "b": ["2"]}, rounds=count, comparison=comparison)
+        return ab.ABResult(exit_code=0, run_ids={"a": ["1"], "b": ["2"]}, rounds=count, comparison=comparison)
 
     def judged(self, medians, other, count):
         noise = self.scatter * float(other.get("noise", "1"))
@@ -66,7 +66,7 @@ class Played:
 @pytest.fixture
 def played(monkeypatch):
     made = Played()
-    monkeypatch.setattr(ab, "compared_in_turns", made)
+    monkeypatch.setattr(ab, "measure_and_compare", made)
     return made
 
 
@@ -190,11 +190,11 @@ def test_an_interrupted_bisection_goes_on_from_its_log(repository, played, capsy
             raise KeyboardInterrupt
         return played(*arguments, **named)
 
-    monkeypatch.setattr(ab, "compared_in_turns", interrupted)
+    monkeypatch.setattr(ab, "measure_and_compare", interrupted)
     assert bisect(first, "main", "--log", str(path)) == 130
     assert "with --log FILE.json, the same command resumes where it stopped" in capsys.readouterr().err
     assert len(json.loads(path.read_text())["steps"]) == 2
-    monkeypatch.setattr(ab, "compared_in_turns", played)
+    monkeypatch.setattr(ab, "measure_and_compare", played)
     assert bisect(first, "main", "--log", str(path)) == 0
     log = json.loads(path.read_text())
     assert log == json.loads(capsys.readouterr().out)

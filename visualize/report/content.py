@@ -30,7 +30,7 @@ from visualize.pages.elements import (
 )
 from visualize.pages.profile_pictures import Bars, pictures
 from visualize.pages.result_rows import NUMBERS, result_table
-from visualize.pages.views.compare import Compared, compared
+from visualize.pages.views.compare import ABResult, compared
 from visualize.pages.views.run import DoubtNote, noted_doubts
 from visualize.report import figures, findings
 from visualize.report.findings import Section
@@ -103,7 +103,7 @@ class Report:
     about: tuple[tuple[str, str], ...]
     summary: tuple[Section, ...]
     """Empty in a comparison, whose own summary comes first."""
-    comparison: Compared | None
+    comparison: ABResult | None
     doubts: tuple[DoubtNote, ...]
     next_steps: tuple[str, ...]
     overview: Grid | None

@@ -18,7 +18,7 @@ from benchmarking.measure.settings import MIN_CALLS, Settings
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
 
-LEAST_CALLS = 1 + MIN_CALLS
+MIN_POINT_CALLS = 1 + MIN_CALLS
 """Warm-up and timed calls of a slow point."""
 UNTIMED_CALLS = 3
 """Other calls of a point on a processor: the first one, one for memory and use, and one for verification and
@@ -52,11 +52,11 @@ class Budget:
         calls_s = [(self._s_per_work or 0.0) * each for each in works]
         left_s = self._started_s + settings.budget_s - self._begun_s
         room_s = left_s - sum(map(self._overhead.seconds, calls_s))
-        spare_s = room_s - LEAST_CALLS * sum(calls_s)
+        spare_s = room_s - MIN_POINT_CALLS * sum(calls_s)
         if spare_s < 0 and self._s_per_work and settings.fixed_warmup_iterations is None:
             calls = fewest_calls(room_s, sum(calls_s))
             return replace(settings, max_time_s=0.0, fixed_warmup_iterations=0, min_calls=calls)
-        point_s = LEAST_CALLS * calls_s[0] + max(0.0, spare_s) / len(points)
+        point_s = MIN_POINT_CALLS * calls_s[0] + max(0.0, spare_s) / len(points)
         return replace(
             settings,
             max_time_s=min(settings.max_time_s, (1 - WARMUP_SHARE) * point_s),

@@ -34,9 +34,11 @@ TURN = "--turn"
 
 def without_turn_flag(argv: Sequence[str]) -> tuple[str, ...]:
     """The arguments without --turn DIR, since its folder no longer exists when the command is repeated."""
-    places = {place for place, word in enumerate(argv) if word == TURN}
-    dropped = places | {place + 1 for place in places}
-    return tuple(word for place, word in enumerate(argv) if place not in dropped and not word.startswith(f"{TURN}="))
+    positions = {position for position, word in enumerate(argv) if word == TURN}
+    dropped = positions | {position + 1 for position in positions}
+    return tuple(
+        word for position, word in enumerate(argv) if position not in dropped and not word.startswith(f"{TURN}=")
+    )
 
 
 def take_turn(
@@ -66,9 +68,9 @@ def take_turn(
 
 
 COMMAND = "run_hardware_benchmark"
-HERE = module_command("benchmarking.run_hardware_benchmark")
+DEFAULT_COMMAND = module_command("benchmarking.run_hardware_benchmark")
 """The default command of this installation."""
-TAKE_TURNS = {COMMAND: HERE, "batch_benchmark": module_command("benchmarking.batch_benchmark")}
+COMMANDS = {COMMAND: DEFAULT_COMMAND, "batch_benchmark": module_command("benchmarking.batch_benchmark")}
 """The commands that support --turn, by name."""
 
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
@@ -107,14 +109,14 @@ def arm(letter: Letter, typed: str, worktree: Path | None = None) -> Arm:
         words = shlex.split(typed)
     except ValueError as error:
         raise UsageError(f"{letter.upper()}: {typed!r}: {error}") from None
-    own: dict[str, str] = {}
+    variables: dict[str, str] = {}
     while words and ASSIGNMENT.fullmatch(words[0]):
         name, _, value = words.pop(0).partition("=")
-        own[name] = value
+        variables[name] = value
     if worktree is not None and not worktree.is_dir():
         raise UsageError(f"{letter.upper()}: {worktree} is not a folder: give the path of a worktree")
     program = _program(letter, words)
-    return Arm(letter=letter, words=program, typed=typed, environment=own, folder=worktree and worktree.resolve())
+    return Arm(letter=letter, words=program, typed=typed, environment=variables, folder=worktree and worktree.resolve())
 
 
 def order(rounds: Iterable[int]) -> tuple[Letter, ...]:
@@ -127,12 +129,12 @@ def measure_in_turns(
     arms: Sequence[Arm],
     rounds: range,
     folder: Path,
-    further: Mapping[Letter, Sequence[str]],
+    extra_arguments: Mapping[Letter, Sequence[str]],
     say: Callable[[str], None],
 ) -> int:
     """Measure one launch of each side in each of these rounds, counted from 0; returns the worst exit code.
 
-    The runs are left in the subfolders a and b of `folder`. `further` are extra arguments of each side. Raises
+    The runs are left in the subfolders a and b of `folder`. `extra_arguments` are added to each side's command. Raises
     TurnError for a side whose command fails.
     """
     by_letter = {one.letter: one for one in arms}
@@ -140,7 +142,9 @@ def measure_in_turns(
     for turn, letter in enumerate(order(rounds)):
         one = by_letter[letter]
         say(f"round {rounds.start + turn // 2 + 1}/{rounds.stop}: {one.name}")
-        code = max(code, _turn(one, [*further[letter], "--launches", str(len(rounds)), TURN, str(folder / letter)]))
+        code = max(
+            code, _turn(one, [*extra_arguments[letter], "--launches", str(len(rounds)), TURN, str(folder / letter)])
+        )
     return code
 
 
@@ -156,14 +160,14 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
     if not words:
         raise UsageError(f"{letter.upper()}: no command: give {COMMAND} with flags, or only flags")
     if words[0].startswith("-"):
-        return (*HERE, *words)
-    own = words[1:] if words[0] == "benchhouse" else words
-    name = own[0].removesuffix(".py") if own else ""
-    if name in TAKE_TURNS:
-        return (*TAKE_TURNS[name], *own[1:])
+        return (*DEFAULT_COMMAND, *words)
+    command = words[1:] if words[0] == "benchhouse" else words
+    name = command[0].removesuffix(".py") if command else ""
+    if name in COMMANDS:
+        return (*COMMANDS[name], *command[1:])
     if words[0] == "benchhouse":
         raise UsageError(
-            f"{letter.upper()}: {shlex.join(words[:2])} cannot be measured in turns: use {' or '.join(TAKE_TURNS)}, or "
+            f"{letter.upper()}: {shlex.join(words[:2])} cannot be measured in turns: use {' or '.join(COMMANDS)}, or "
             "save the results of both commands and use benchhouse compare"
         )
     if shutil.which(words[0]) is None:
@@ -171,9 +175,9 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _turn(one: Arm, further: Sequence[str]) -> int:
+def _turn(one: Arm, extra_arguments: Sequence[str]) -> int:
     """Run the side's command; 0, or 1 if a point failed. Its stdout goes to stderr."""
-    code = bound_command.run([*one.words, *further], _environment(one), one.folder)
+    code = bound_command.run([*one.words, *extra_arguments], _environment(one), one.folder)
     if code in (EXIT_OK, EXIT_FAILED):
         return code
     if code - 128 in (signal.SIGINT, *(getattr(signal, name, -1) for name in ENDING_SIGNALS)):
@@ -192,6 +196,6 @@ class TurnError(BenchhouseError):
 
 def _environment(one: Arm) -> dict[str, str]:
     """The side's variables; modules of a worktree come before installed ones."""
-    if one.folder is not None or any(one.words[: len(words)] == words for words in TAKE_TURNS.values()):
+    if one.folder is not None or any(one.words[: len(words)] == words for words in COMMANDS.values()):
         return environment(one.environment, first=one.folder)
     return {**os.environ, **one.environment}  # another interpreter uses its own packages

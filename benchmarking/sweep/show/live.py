@@ -28,11 +28,11 @@ from benchmarking.sweep.show.progress import Progress, cell_name, next_scan_s
 
 REWRITE_S = 1.0
 """Minimum seconds between two rewrites while a point is measured; each takes a fraction of a millisecond."""
-MOST_RESULTS = 12
-MOST_CELLS = 40
-MOST_MACHINES = 40
-MOST_DEVICES = 4
-MOST_TEXT = 500
+MAX_RESULTS = 12
+MAX_CELLS = 40
+MAX_MACHINES = 40
+MAX_DEVICES = 4
+MAX_TEXT = 500
 NAMED = 3
 """Maximum number of names listed in a sentence."""
 
@@ -72,7 +72,7 @@ class LiveObserver(Observer):
         self._current: CurrentPoint | None = None
         self._machines: tuple[MachineProgress, ...] = ()
         self._failed = {track.plan.run_id: sum(one.status != "ok" for one in track.measurements) for track in tracks}
-        self._results: deque[PointResult] = deque(maxlen=MOST_RESULTS)
+        self._results: deque[PointResult] = deque(maxlen=MAX_RESULTS)
         self._is_anonymous = any(track.plan.is_anonymous for track in tracks)
         self._fixed = {**self._cleaned(_fixed(tracks)), "owner": to_json(this_process())}
         self._file: StatusFile | None = None
@@ -126,7 +126,7 @@ class LiveObserver(Observer):
 
     def machines(self, machines: Sequence[MachineProgress]) -> None:
         self._progress.machines(machines)
-        self._machines = tuple(machines)[:MOST_MACHINES]
+        self._machines = tuple(machines)[:MAX_MACHINES]
         if time.monotonic() - self._written_s >= REWRITE_S:
             self._write()
 
@@ -149,9 +149,9 @@ class LiveObserver(Observer):
         self._written_s = began_s
         cells = self._cells()
         changing = {
-            "activity": self._activity[:MOST_TEXT],
+            "activity": self._activity[:MAX_TEXT],
             "current": to_json(self._current),
-            "cells": to_json(cells[:MOST_CELLS]),
+            "cells": to_json(cells[:MAX_CELLS]),
             "machines": to_json(self._machines),
             "results": to_json(tuple(self._results)),
         }
@@ -167,7 +167,7 @@ class LiveObserver(Observer):
                     "done": sum(cell.done for cell in cells),
                     "failed": sum(cell.failed for cell in cells),
                     "left_s": self._progress.left_s if state == "running" else None,
-                    "cells_left_out": max(0, len(cells) - MOST_CELLS),
+                    "cells_left_out": max(0, len(cells) - MAX_CELLS),
                 }
             )
         except StorageError as error:
@@ -205,10 +205,10 @@ def _fixed(tracks: Sequence[Track]) -> dict[str, Any]:
     folder = tracks[0].folder if tracks else None
     is_saved = folder is not None and FOLDER.fullmatch(folder.name) is None
     return {
-        "words": words(tracks)[:MOST_TEXT],
+        "words": words(tracks)[:MAX_TEXT],
         "command": list(tracks[0].plan.provenance.command) if tracks else [],
         "folder": str(folder.absolute()) if folder is not None and is_saved else None,
-        "devices": to_json(tuple(devices.values())[:MOST_DEVICES]),
+        "devices": to_json(tuple(devices.values())[:MAX_DEVICES]),
     }
 
 
@@ -246,7 +246,7 @@ def _result(track: Track, measurement: Measurement) -> PointResult:
         at_s=time.time(),
         calls=len(values),
         median_ms=statistics.median(values) if values else None,
-        error=None if measurement.error is None else measurement.error[:MOST_TEXT],
+        error=None if measurement.error is None else measurement.error[:MAX_TEXT],
         doubts=tuple(dict.fromkeys(doubt.kind for doubt in measurement.doubts if doubt.severity != "info")),
         use={name: float(value) for name, value in use.items() if isinstance(value, int | float)}
         if isinstance(use, dict)

@@ -21,7 +21,7 @@ from benchmarking.measure.bench import Live
 from benchmarking.measure.settings import Settings
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
-from benchmarking.sweep.run.budget import LEAST_CALLS, UNTIMED_CALLS, Overhead, fewest_calls
+from benchmarking.sweep.run.budget import MIN_POINT_CALLS, UNTIMED_CALLS, Overhead, fewest_calls
 from benchmarking.sweep.run.supervisor import Observer, Track
 
 LARGE = 20
@@ -233,7 +233,7 @@ class Progress(Observer):
         if settings.budget_s is None or settings.fixed_iterations is not None or not call_s:
             return left_s
         budget_s = len(track.open_launches()) * settings.budget_s - (time.monotonic() - self._launched_s)
-        if LEAST_CALLS * call_s + other_s <= budget_s:
+        if MIN_POINT_CALLS * call_s + other_s <= budget_s:
             return min(left_s, budget_s)
         return min(left_s, other_s + fewest_calls(budget_s - other_s, call_s) * call_s)
 

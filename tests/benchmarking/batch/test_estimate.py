@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarking.batch.estimate import Known, cell_key, estimate, measured_before
+from benchmarking.batch.estimate import EarlierPoint, cell_key, earlier_points, estimate
 from benchmarking.core.records import Point
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.plan import CellPlan
@@ -44,7 +44,7 @@ def measured(plan, batch_size=1, **fields):
         "launch_s": 7.0,
         "load_s": 3.0,
     }
-    return Known(**{**defaults, **fields})
+    return EarlierPoint(**{**defaults, **fields})
 
 
 def test_a_point_takes_what_it_took_and_every_launch_loads_once(plan):
@@ -109,7 +109,7 @@ def test_the_warehouse_tells_what_was_measured(plan, make_run, tmp_path):
     run.results[0].extra["launches"] = launches
     with Warehouse.open(tmp_path / "a.duckdb") as warehouse:
         warehouse.ingest(run)
-        (one,) = measured_before([wanted], lambda sql, values: warehouse.query(sql, values).dicts())
+        (one,) = earlier_points([wanted], lambda sql, values: warehouse.query(sql, values).dicts())
     assert one.cell == cell_key(wanted.cell, wanted.hardware.hardware_id)
     assert (one.point, one.work, one.profile, one.latency_ms) == ("b1 s128", 128.0, "standard", 32.0)
     assert one.calls == (2 * 30 + 20) / 2

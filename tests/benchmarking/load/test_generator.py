@@ -126,7 +126,7 @@ def test_a_closed_loop_keeps_its_number_in_flight_until_its_time_is_over():
 def test_a_closed_loop_that_ends_before_its_duration_is_reported(monkeypatch):
     level = Level(concurrency=2, duration_s=100.0)
     for module in (generator, results):
-        monkeypatch.setattr(module, "MOST_REQUESTS", 10)
+        monkeypatch.setattr(module, "MAX_REQUESTS", 10)
     found = loaded(Script(), level, replace(TRAFFIC, turns=3))
     assert len(found) == 9  # three conversations: another would be more than ten requests
     assert "level_full" in kinds(result_of(replace(TRAFFIC, turns=3), level, [found]))

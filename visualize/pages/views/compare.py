@@ -72,7 +72,7 @@ class CompareParameters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ABResult:
     """A comparison."""
 
     summary: str
@@ -89,7 +89,7 @@ class Compared:
 class ComparePage:
     """The content of the page, for its template."""
 
-    compared: Compared | None
+    compared: ABResult | None
     """None until both selections are given."""
     metrics: Mapping[str, str]
     """Columns with their words."""
@@ -114,7 +114,7 @@ def page(data: Data, parameters: CompareParameters) -> ComparePage:
     )
 
 
-def _compared(data: Data, parameters: CompareParameters, metric: Metric) -> Compared:
+def _compared(data: Data, parameters: CompareParameters, metric: Metric) -> ABResult:
     assert parameters.a is not None
     assert parameters.b is not None
     before, after = (Selection.parse(text).resolved(data.path) for text in (parameters.a, parameters.b))
@@ -123,10 +123,10 @@ def _compared(data: Data, parameters: CompareParameters, metric: Metric) -> Comp
     return compared(comparison, _command(parameters), only_changes=parameters.only_changes)
 
 
-def compared(comparison: Comparison, command: str, *, only_changes: bool = False) -> Compared:
+def compared(comparison: Comparison, command: str, *, only_changes: bool = False) -> ABResult:
     """A comparison as tables, a chart and text; `command` prints the same."""
     words = comparison_words(comparison, only_changes=only_changes)
-    return Compared(
+    return ABResult(
         summary=words.summary,
         head=words.head,
         grid=_grid(words),
