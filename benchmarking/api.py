@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.cleaning import lean_cache as lean
 from benchmarking.builds.store import CACHE_VARIABLE
-from benchmarking.cluster.places import elsewhere, engine
+from benchmarking.cluster.target import open_target, remote_arguments
 from benchmarking.core import plugins
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.contracts import Session
@@ -34,7 +34,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.measure.settings import DEFAULT_PROFILE, ProfileName, Settings, settings
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.scripts.session import Models, Places, analyse_all
+from benchmarking.scripts.session import Models, Selection, analyse_all
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request
 from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import torch
 
     from benchmarking.scripts.analysis import Analysis
-    from benchmarking.sweep.run.session import Place
+    from benchmarking.sweep.run.session import Executor
 
 DEVICES = "benchmarking.devices"
 ELSEWHERE = ("device", "runtime", "precision")
@@ -95,10 +95,10 @@ def benchmark_model(
     Raises UsageError for invalid arguments and other BenchhouseErrors for failures. A failed point of a model id is a
     failed result of the run. A script that calls this with a model id needs no main guard.
     """
-    place = elsewhere(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
+    remote = remote_arguments(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
     about = {"tags": dict(tags or {}), "description": description}
     is_named = isinstance(model, str)
-    if place.cluster is not None and (not is_named or build_only):
+    if remote.cluster is not None and (not is_named or build_only):
         what = "build_only" if is_named else "a module of this process"
         raise UsageError(f"{what} works on this machine only: remove backend and use_slurm")
     if is_named and (inputs is not None or name is not None):
@@ -116,10 +116,10 @@ def benchmark_model(
     )
     with _cache(cache_dir, is_lean=lean_cache):
         if isinstance(model, str):
-            return _measure_model_id(model, chosen, {**request, **about}, place, build_only=build_only)
+            return _measure_model_id(model, chosen, {**request, **about}, remote, build_only=build_only)
         if build_only or sequence is not None or any(name in request for name in ELSEWHERE):
             stages = None if sequence is None else read_sequence(Path(sequence).resolve())
-            fields = {**_in_place(model, request, stages), **about}
+            fields = {**_module_fields(model, request, stages), **about}
             return _measure_copy(model, inputs, name, chosen, fields, stages, build_only=build_only)
         if request:
             raise UsageError(
@@ -173,8 +173,8 @@ def benchmark_script(
     """
     from benchmarking.scripts.planning import targets, words_of
 
-    place = elsewhere(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
-    if place.cluster is not None and (analyze_only or build_only or sequence is not None):
+    remote = remote_arguments(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
+    if remote.cluster is not None and (analyze_only or build_only or sequence is not None):
         raise UsageError(
             "analyze_only, build_only and sequence work on this machine only: remove backend and use_slurm"
         )
@@ -191,8 +191,8 @@ def benchmark_script(
         tags=dict(tags or {}),
         description=description,
     )
-    places = Places(devices=_words(devices), runtimes=_words(runtimes), precision=precision)
-    places.check()
+    selection = Selection(devices=_words(devices), runtimes=_words(runtimes), precision=precision)
+    selection.check()
     with _cache(cache_dir, is_lean=lean_cache):
         models = analyse_all(
             wanted,
@@ -205,11 +205,11 @@ def benchmark_script(
         if analyze_only:
             return ScriptReport(scripts=models.analyses, failures=tuple(models.failures))
         left_out: list[str] = []
-        with engine(place, places.devices, [target.path for target in wanted]) as where:
-            models.plan(places, request, uuid7(), left_out.append, machine=where.machine)
+        with open_target(remote, selection.devices, [one.path for one in wanted]) as target:
+            models.plan(selection, request, uuid7(), left_out.append, machine=target.machine)
             if build_only:
                 models.build(_silent)
-            runs = () if build_only else _measured(models, where.place)
+            runs = () if build_only else _measured(models, target.executor)
         return ScriptReport(
             scripts=models.analyses, runs=runs, failures=tuple(models.failures), left_out=tuple(left_out)
         )
@@ -228,11 +228,11 @@ class ScriptReport:
     """Unsupported combinations, each with the reason; and stale builds."""
 
 
-def _measured(models: Models, place: Place) -> tuple[Run, ...]:
+def _measured(models: Models, executor: Executor) -> tuple[Run, ...]:
     """The runs of all plans, measured in one sweep."""
     from benchmarking.sweep.run.session import measured
 
-    runs = measured(models.plans, place)
+    runs = measured(models.plans, executor)
     for run in runs:
         models.keep(run)
     return runs
@@ -243,8 +243,8 @@ def _cache(folder: str | Path | None, *, is_lean: bool) -> Iterator[None]:
     """Inside, this is the folder of builds; with `is_lean`, builds made inside are deleted at the end."""
     with ExitStack() as stack:
         if folder is not None:
-            place = str(Path(folder).expanduser().absolute())
-            stack.enter_context(environment_variable(CACHE_VARIABLE, place))
+            path = str(Path(folder).expanduser().absolute())
+            stack.enter_context(environment_variable(CACHE_VARIABLE, path))
         stack.enter_context(lean(is_lean=is_lean, say=_silent))
         yield
 
@@ -258,7 +258,7 @@ def _words(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
     return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
 
 
-def _in_place(module: Any, request: Mapping[str, Any], stages: BuildSequence | None) -> dict[str, Any]:
+def _module_fields(module: Any, request: Mapping[str, Any], stages: BuildSequence | None) -> dict[str, Any]:
     """The request, completed by the module's own device and precision, without aliases."""
     from benchmarking.devices.support.kinds import device_named
     from benchmarking.runtimes.support.lookup import runtime_named
@@ -348,7 +348,7 @@ def _one_launch(plan: CellPlan, preparation: Preparation | None) -> tuple[list[L
 
 
 def _measure_model_id(
-    model_id: str, chosen: Settings, fields: Mapping[str, Any], place: argparse.Namespace, *, build_only: bool
+    model_id: str, chosen: Settings, fields: Mapping[str, Any], remote: argparse.Namespace, *, build_only: bool
 ) -> Run:
     from benchmarking.sweep.plan.request import plan_cell
     from benchmarking.sweep.run.session import measured
@@ -359,11 +359,11 @@ def _measure_model_id(
         request = Request(model_id=model_id, settings=chosen, build_only=build_only, command=tuple(sys.argv), **fields)
     except TypeError as error:
         raise UsageError(f"benchmark_model: {error}") from error
-    with engine(place, (request.device,)) as where:
-        plan = plan_cell(request, uuid7(), machine=where.machine)
+    with open_target(remote, (request.device,)) as target:
+        plan = plan_cell(request, uuid7(), machine=target.machine)
         if build_only:
             return finished_run(_skipping(plan), [], [], utc_now(), _built(plan))
-        (run,) = measured([plan], where.place)
+        (run,) = measured([plan], target.executor)
     return run
 
 
@@ -437,19 +437,23 @@ def _device_of(module: Any) -> tuple[Device, DeviceHandle]:
     from benchmarking.devices.support.kinds import names_with, processor
     from benchmarking.devices.support.select import probe_all
 
-    place = next((parameter.device for parameter in module.parameters()), torch.device(str(processor().torch_type)))
-    names = names_with(lambda kind: kind.torch_type == place.type)
+    torch_device = next(
+        (parameter.device for parameter in module.parameters()), torch.device(str(processor().torch_type))
+    )
+    names = names_with(lambda kind: kind.torch_type == torch_device.type)
     if not names:
-        raise UsageError(f"the module is on {place}: expected a device of kind {', '.join(plugins.names(DEVICES))}")
+        raise UsageError(
+            f"the module is on {torch_device}: expected a device of kind {', '.join(plugins.names(DEVICES))}"
+        )
     found = [device for devices in probe_all(names).values() for device in devices if device.found]
     for device in found:
         plugin: DeviceKind = plugins.load(DEVICES, device.type)
         handle = plugin.open(device)
-        if handle.torch_name is not None and _is_same(torch.device(handle.torch_name), place):
+        if handle.torch_name is not None and _is_same(torch.device(handle.torch_name), torch_device):
             return device, handle
         handle.close()
     known = ", ".join(device.selector for device in found) or "nothing"
-    raise UsageError(f"the module is on {place}, which was not found: found {known}")
+    raise UsageError(f"the module is on {torch_device}, which was not found: found {known}")
 
 
 def _is_same(one: torch.device, other: torch.device) -> bool:

@@ -26,7 +26,7 @@ from benchmarking.batch.estimate import Estimate, estimate
 from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.cleaning import lean_cache
-from benchmarking.cluster.places import Engine, again, engine, kinds_of
+from benchmarking.cluster.target import Target, device_kinds, open_target, target_flags
 from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.database_paths import absolute_database, database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
@@ -71,8 +71,8 @@ def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         return _take_turn(arguments, argv)
     if arguments.resume:
         return _resume(arguments, argv)
-    with engine(arguments, arguments.devices) as place:
-        return _start_at(place, arguments, argv)
+    with open_target(arguments, arguments.devices) as target:
+        return _start_on(target, arguments, argv)
 
 
 def _take_turn(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
@@ -87,9 +87,9 @@ def _take_turn(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     )
 
 
-def _start_at(place: Engine, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     session_id = uuid7()
-    plans = command_line.plans(arguments, (NAME, *argv), session_id, place.machine)
+    plans = command_line.plans(arguments, (NAME, *argv), session_id, target.machine)
     _check_report(arguments.report, plans)
     if arguments.dry_run:
         return _dry_run(plans, arguments)
@@ -108,9 +108,9 @@ def _start_at(place: Engine, arguments: argparse.Namespace, argv: Sequence[str])
             *(folder, Manifest.create(folder, info, plans), ingest),
             quiet=arguments.quiet,
             device_wait_s=arguments.lock_timeout,
-            cluster=place.cluster,
+            cluster=target.cluster,
         )
-        return _measure(batch, place, arguments)
+        return _measure(batch, target, arguments)
 
 
 def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
@@ -158,14 +158,14 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     for plan in manifest.plans:
         check_place(plan, str(manifest.path), on_cluster=arguments.cluster is not None)
     ingest = _ingest(db_path and absolute_database(db_path), arguments)
-    with engine(arguments, arguments.devices or kinds_of(manifest.cells)) as place, _lean(arguments):
+    with open_target(arguments, arguments.devices or device_kinds(manifest.cells)) as target, _lean(arguments):
         batch = Batch(
             *(folder, manifest, ingest),
             quiet=arguments.quiet,
             device_wait_s=arguments.lock_timeout,
-            cluster=place.cluster,
+            cluster=target.cluster,
         )
-        return _measure(batch, place, arguments)
+        return _measure(batch, target, arguments)
 
 
 def _find_manifest(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
@@ -181,16 +181,16 @@ def _find_manifest(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
     )
 
 
-def _measure(batch: Batch, place: Engine, arguments: argparse.Namespace) -> int:
+def _measure(batch: Batch, target: Target, arguments: argparse.Namespace) -> int:
     """Start or resume a batch, and show its results."""
     with _logging(batch):
         try:
-            summarised = batch.resume(place.machine, vars(arguments)) if arguments.resume else batch.start()
+            summarised = batch.resume(target.machine, vars(arguments)) if arguments.resume else batch.start()
         except (KeyboardInterrupt, LockedError, WorkersLostError):
             _note_interrupted(batch, arguments)
             raise
-    if place.cluster is not None and not arguments.quiet:
-        for line in machines_text(place.cluster.machines).splitlines():
+    if target.cluster is not None and not arguments.quiet:
+        for line in machines_text(target.cluster.machines).splitlines():
             note(line)
     _show(summarised, arguments)
     if arguments.report is not None:
@@ -234,7 +234,7 @@ def _show(summarised: BatchSummary, arguments: argparse.Namespace) -> None:
 def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     finished = sum(cell.run_file is not None for cell in batch.cells)
     words = [NAME, "--resume", "--output-dir", str(batch.folder), *_resume_flags(batch.manifest, arguments)]
-    words += again(arguments)
+    words += target_flags(arguments)
     kept = f"saved; continue with {shlex.join(words)}"
     note(f"{finished} of {len(batch.cells)} cells finished: {'not saved (--no-save)' if arguments.no_save else kept}")
 

@@ -17,7 +17,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking.builds.cleaning import lean_cache
-from benchmarking.cluster.places import Engine, add_elsewhere, engine, settle
+from benchmarking.cluster.target import Target, add_remote, open_target, resolve_target
 from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, names, non_negative_int, note, notes, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
@@ -27,7 +27,7 @@ from benchmarking.core.records import PRECISIONS, Json, Run, available, to_json
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import number
 from benchmarking.scripts.planning import outlines, targets, words_of
-from benchmarking.scripts.session import Models, Places, analyse_all
+from benchmarking.scripts.session import Models, Selection, analyse_all
 from benchmarking.scripts.states import KeptEngine
 from benchmarking.scripts.tables import builds_table
 from benchmarking.sweep.plan import flags
@@ -52,13 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    settle(arguments)
-    _check_place(arguments)
+    resolve_target(arguments)
+    _check_local_only(arguments)
     wanted = targets(arguments.script, arguments.search_dir, everything=arguments.all)
     script_arguments = words_of(arguments.script_args)
     check_measuring("measuring the models of a script")
-    places = Places(devices=arguments.device, runtimes=arguments.runtime or (), precision=arguments.precision)
-    places.check()
+    selection = Selection(devices=arguments.device, runtimes=arguments.runtime or (), precision=arguments.precision)
+    selection.check()
     flags.use_cache_dir(arguments.cache_dir)
     say = notes(quiet=arguments.quiet)
     with lean_cache(is_lean=arguments.lean_cache, say=note):
@@ -72,8 +72,8 @@ def _run(argv: Sequence[str]) -> int:
         )
         code = EXIT_OK
         if not arguments.analyze_only:
-            with engine(arguments, arguments.device, [target.path for target in wanted]) as where:
-                code = _build_or_measure(models, places, arguments, argv, where)
+            with open_target(arguments, arguments.device, [one.path for one in wanted]) as target:
+                code = _build_or_measure(models, selection, arguments, argv, target)
     if arguments.analyze_only:
         _print_analyses(models, arguments)
     for failure in models.failures:
@@ -81,7 +81,7 @@ def _run(argv: Sequence[str]) -> int:
     return EXIT_FAILED if models.failures else code
 
 
-def _check_place(arguments: argparse.Namespace) -> None:
+def _check_local_only(arguments: argparse.Namespace) -> None:
     """Raise UsageError for flags that do not work on another machine."""
     if arguments.cluster is None:
         return
@@ -91,10 +91,10 @@ def _check_place(arguments: argparse.Namespace) -> None:
 
 
 def _build_or_measure(
-    models: Models, places: Places, arguments: argparse.Namespace, argv: Sequence[str], where: Engine
+    models: Models, selection: Selection, arguments: argparse.Namespace, argv: Sequence[str], target: Target
 ) -> int:
     request = _request(arguments, argv)
-    models.plan(places, request, uuid7(), note, machine=where.machine)
+    models.plan(selection, request, uuid7(), note, machine=target.machine)
     check_shared_options(request.shared_options, [plan.cell for plan in models.plans])
     if not arguments.json:
         print("\n\n".join(outlines(models.analyses)), end="\n\n", flush=True)
@@ -116,7 +116,7 @@ def _build_or_measure(
         ),
         device_wait_s=arguments.lock_timeout,
         finished=models.keep,
-        place=where.place,
+        executor=target.executor,
     )
 
 
@@ -162,14 +162,14 @@ def _results_text(runs: Sequence[Run], page: Page) -> str:
     """The tables of the runs, then a line per result with latency, throughput and their units."""
     lines = []
     for run in runs:
-        where = f"{run.cell.subject} on {run.cell.device.selector} in {run.cell.runtime} ({run.cell.precision})"
+        target = f"{run.cell.subject} on {run.cell.device.selector} in {run.cell.runtime} ({run.cell.precision})"
         for result in run.results:
             found = result.performance
             if found.mean_latency is None or found.throughput is None:
-                lines.append(f"{where}, {result.point.label}: {result.status}: {result.error or 'no latency'}")
+                lines.append(f"{target}, {result.point.label}: {result.status}: {result.error or 'no latency'}")
                 continue
             lines.append(
-                f"{where}, {result.point.label}: {number(found.mean_latency)} {found.latency_units} on average, "
+                f"{target}, {result.point.label}: {number(found.mean_latency)} {found.latency_units} on average, "
                 f"{number(found.throughput)} {found.throughput_units}"
             )
     return "\n\n".join([session.tables(runs, page), "\n".join(lines)])
@@ -233,7 +233,7 @@ def _parser() -> Parser:
     flags.add_measuring(parser)
     flags.add_builds(parser)
     add_runtime_options(parser)
-    add_elsewhere(parser)
+    add_remote(parser)
     scripts.add_argument(
         "--sequence-file",
         metavar="FILE",

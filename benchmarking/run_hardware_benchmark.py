@@ -14,7 +14,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 
 from benchmarking import ab, listings
 from benchmarking.builds.cleaning import lean_cache
-from benchmarking.cluster.places import add_elsewhere, engine, kinds_of, settle
+from benchmarking.cluster.target import add_remote, device_kinds, open_target, resolve_target
 from benchmarking.core.command_line import Parser, names, note, notes, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.plugins import check_measuring
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    settle(arguments)
+    resolve_target(arguments)
     flags.use_cache_dir(arguments.cache_dir)
     if (listing := _listing(arguments)) is not None:
         return listings.show(listing, as_json=arguments.json)
@@ -60,16 +60,16 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     output_dir = Path(arguments.output_dir)
     if arguments.resume:
         files = session.unfinished(output_dir, arguments.model_id, on_cluster=arguments.cluster is not None)
-        with engine(arguments, kinds_of(file.read().plan.cell for file in files)) as where:
+        with open_target(arguments, device_kinds(file.read().plan.cell for file in files)) as target:
             return session.resume(
                 files,
                 _database(arguments),
                 show,
                 named=vars(arguments),
                 device_wait_s=arguments.lock_timeout,
-                place=where.place,
+                executor=target.executor,
             )
-    _check_place(arguments)
+    _check_local_only(arguments)
     if arguments.benches is not None:
         raise UsageError("--benches requires --resume: to measure benchmarks, use batch_benchmark --benches")
     if arguments.calibrate_device:
@@ -89,21 +89,23 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         return _measure_in_turns(arguments, argv)
     if arguments.launches is None and (arguments.compare_to is not None or _compares(arguments)):
         arguments.launches = ab.DEFAULT_ROUNDS  # a comparison needs many launches rather than long ones
-    with engine(arguments, _devices(arguments)) as where:
-        plans, show = _plans(arguments, argv, show, where.machine)
+    with open_target(arguments, _devices(arguments)) as target:
+        plans, show = _plans(arguments, argv, show, target.machine)
         if arguments.dry_run:
             return session.show_plans(plans, show)
         if arguments.compare_to is not None:
             show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans])
         saved_in, wait_s = output_dir if arguments.save else None, arguments.lock_timeout
-        return session.run_plans(plans, saved_in, _database(arguments), show, device_wait_s=wait_s, place=where.place)
+        return session.run_plans(
+            plans, saved_in, _database(arguments), show, device_wait_s=wait_s, executor=target.executor
+        )
 
 
 def _devices(arguments: argparse.Namespace) -> tuple[str, ...]:
     return (arguments.device,)
 
 
-def _check_place(arguments: argparse.Namespace) -> None:
+def _check_local_only(arguments: argparse.Namespace) -> None:
     """Raise UsageError for flags that do not work on another machine."""
     if arguments.cluster is None:
         return
@@ -219,7 +221,7 @@ def _parser() -> Parser:
     flags.add_grid(parser)
     flags.add_measuring(parser)
     flags.add_builds(parser)
-    add_elsewhere(parser)
+    add_remote(parser)
     output = parser.add_argument_group("output")
     flags.add_save(output)
     flags.add_keeping(output)

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarking.batch import model_list
 from benchmarking.batch.model_list import BUILT_IN, readers
 from benchmarking.batch.planning import PlanError, cell_requests, plan_all
-from benchmarking.cluster.places import add_cluster, settle
+from benchmarking.cluster.target import add_cluster, resolve_target
 from benchmarking.core import plugins
 from benchmarking.core.axes import BY_KEY
 from benchmarking.core.command_line import Parser, names, note
@@ -131,7 +131,7 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError("nothing to measure: give --models a,b, --model-list FILE or --benches DIR")
     if arguments.model_id is not None and not arguments.benches:
         raise UsageError(f"--model-id {arguments.model_id} requires --benches: to measure models, use --models")
-    settle(arguments)
+    resolve_target(arguments)
     if arguments.cluster is None and (arguments.spread or arguments.require_same_versions):
         raise UsageError("--spread and --require-same-versions require --cluster")
     if arguments.cluster is not None and arguments.benches:

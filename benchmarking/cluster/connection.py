@@ -19,21 +19,21 @@ from benchmarking.cluster.execution import clock_s, execute, forget, offer_text
 from benchmarking.cluster.messages import ORDER as ORDER_NAME
 from benchmarking.cluster.messages import (
     Clock,
-    Done,
     Offer,
     Order,
     Report,
-    packed,
+    TaskResult,
+    message_text,
     read_done,
     read_offer,
     read_report,
     version_in,
 )
-from benchmarking.cluster.places import LOCAL, SLURM, SSH, slurm_settings, ssh_settings
+from benchmarking.cluster.scheduler import ClusterEndpoint, WorkerRequirements, local_workers
 from benchmarking.cluster.security import security
 from benchmarking.cluster.slurm import slurm_jobs
 from benchmarking.cluster.ssh import ssh_workers
-from benchmarking.cluster.started import Started, Wanted, local_workers
+from benchmarking.cluster.target import LOCAL, SLURM, SSH, slurm_settings, ssh_settings
 from benchmarking.core.command_line import note, notes
 from benchmarking.core.errors import BenchhouseError, FormatError, WorkersLostError
 from benchmarking.core.text import duration
@@ -63,7 +63,7 @@ class Ended:
     """A task has its result."""
 
     attempt: str
-    done: Done
+    done: TaskResult
 
 
 Event = Joined | Left | Ended | Report
@@ -72,17 +72,17 @@ Event = Joined | Left | Ended | Report
 class Cluster:
     """A connected cluster. Dask's threads put events into a queue, which the coordinator reads."""
 
-    def __init__(self, client: Any, address: str, *, takes_others: bool) -> None:
+    def __init__(self, client: Any, address: str, *, accepts_workers: bool) -> None:
         self.address = address
-        self.takes_others = takes_others
+        self.accepts_workers = accepts_workers
         """Whether more workers may join it."""
         self.topic: str = client.id
         """Topic of the reports. A scheduler deletes a topic's messages when a client of the same name disconnects."""
         self._client = client
         self._events: queue.Queue[Event] = queue.Queue()
         self._futures: dict[str, Any] = {}
-        client.subscribe_topic("all", self._membership)
-        client.subscribe_topic(self.topic, self._reported)
+        client.subscribe_topic("all", self._on_membership)
+        client.subscribe_topic(self.topic, self._on_report)
 
     def addresses(self) -> tuple[str, ...]:
         """The addresses of its workers."""
@@ -111,7 +111,7 @@ class Cluster:
         """Send an order to a worker, for this device. An `Ended` event follows, unless the worker is lost."""
         future = self._client.submit(
             execute,
-            packed(ORDER_NAME, order),
+            message_text(ORDER_NAME, order),
             key=order.attempt,
             workers=[address],
             allow_other_workers=False,
@@ -120,9 +120,9 @@ class Cluster:
             pure=False,
         )
         self._futures[order.attempt] = future
-        future.add_done_callback(lambda done: self._ended(order.attempt, done))
+        future.add_done_callback(lambda done: self._on_result(order.attempt, done))
 
-    def withdraw(self, attempt: str) -> None:
+    def cancel(self, attempt: str) -> None:
         """Cancel an attempt; its worker stops at its next message."""
         if (future := self._futures.pop(attempt, None)) is not None:
             future.cancel(force=True)
@@ -152,15 +152,15 @@ class Cluster:
     def _clock(self, address: str) -> Clock:
         best: Clock | None = None
         for _ in range(ROUNDS):
-            asked_s, began_s = time.time(), time.monotonic()
-            there_s = self._client.run(clock_s, workers=[address])[address]
-            half_s = (time.monotonic() - began_s) / 2
-            if best is None or half_s < best.error_s:
-                best = Clock(offset_s=there_s - asked_s - half_s, error_s=half_s)
+            sent_s, began_s = time.time(), time.monotonic()
+            worker_s = self._client.run(clock_s, workers=[address])[address]
+            half_trip_s = (time.monotonic() - began_s) / 2
+            if best is None or half_trip_s < best.error_s:
+                best = Clock(offset_s=worker_s - sent_s - half_trip_s, error_s=half_trip_s)
         assert best is not None
         return best
 
-    def _membership(self, event: tuple[float, Any]) -> None:
+    def _on_membership(self, event: tuple[float, Any]) -> None:
         _, message = event
         action = message.get("action") if isinstance(message, dict) else None
         if action == "add-worker":
@@ -168,7 +168,7 @@ class Cluster:
         elif action == "remove-worker":
             self._events.put(Left(address=message["worker"]))
 
-    def _reported(self, event: tuple[float, Any]) -> None:
+    def _on_report(self, event: tuple[float, Any]) -> None:
         if not isinstance(event[1], str):  # an event of the scheduler about this client
             return
         try:
@@ -176,62 +176,64 @@ class Cluster:
         except FormatError as error:
             note(f"ignored: {error}")
 
-    def _ended(self, attempt: str, future: Any) -> None:
+    def _on_result(self, attempt: str, future: Any) -> None:
         if future.cancelled():
             return
         try:
             done = read_done(future.result())
         except Exception as error:  # noqa: BLE001 - whatever Dask or the worker raised is the cell's failure
-            done = Done(records=0, error=f"the task failed: {type(error).__name__}: {error}")
+            done = TaskResult(records=0, error=f"the task failed: {type(error).__name__}: {error}")
         self._futures.pop(attempt, None)
         self._events.put(Ended(attempt=attempt, done=done))
 
 
 @contextmanager
-def connected(name: str, arguments: argparse.Namespace, wanted: Wanted) -> Iterator[Cluster]:
-    """Connect to the cluster named by --cluster. `wanted` applies to workers that are started here.
+def connect(name: str, arguments: argparse.Namespace, requirements: WorkerRequirements) -> Iterator[Cluster]:
+    """Connect to the cluster named by --cluster. `requirements` applies to workers that are started here.
 
     Raises WorkersLostError if no scheduler answers, or if no worker joins a cluster that was started here.
     """
     from distributed import Client
 
     with ExitStack() as stack:
-        started = stack.enter_context(_started(name, arguments, wanted))
+        endpoint = stack.enter_context(_start_cluster(name, arguments, requirements))
         # Each run stores the versions of its worker; Dask compares packages that do not matter here.
         warnings.filterwarnings("ignore", message="(?s).*Mismatched versions", module="distributed")
         try:
             client = stack.enter_context(
-                Client(started.address, security=started.security, timeout=CONNECT_S, set_as_default=False)
+                Client(endpoint.address, security=endpoint.security, timeout=CONNECT_S, set_as_default=False)
             )
         except (OSError, TimeoutError) as error:
             raise WorkersLostError(
                 f"--cluster {name}: no scheduler at this address: start one with dask scheduler --host HOST --port PORT"
             ) from error
-        _wait_for_workers(client, name, started)
-        cluster = Cluster(client, name, takes_others=started.takes_others)
+        _wait_for_workers(client, name, endpoint)
+        cluster = Cluster(client, name, accepts_workers=endpoint.accepts_workers)
         stack.callback(cluster.close)
         yield cluster
 
 
-def _started(name: str, arguments: argparse.Namespace, wanted: Wanted) -> AbstractContextManager[Started]:
+def _start_cluster(
+    name: str, arguments: argparse.Namespace, requirements: WorkerRequirements
+) -> AbstractContextManager[ClusterEndpoint]:
     """The cluster named by --cluster: a running scheduler, or one that is started here with its workers."""
     if (local := LOCAL.fullmatch(name)) is not None:
-        return local_workers(int(local[1]), wanted)
+        return local_workers(int(local[1]), requirements)
     if name.startswith(SLURM):
         config, setup = slurm_settings(name, arguments)
-        return slurm_jobs(config, setup, wanted, security(arguments), notes(quiet=arguments.quiet))
+        return slurm_jobs(config, setup, requirements, security(arguments), notes(quiet=arguments.quiet))
     if name.startswith(SSH):
-        hosts, ssh = ssh_settings(name, arguments, wanted)
+        hosts, ssh = ssh_settings(name, arguments, requirements)
         return ssh_workers(hosts, ssh, notes(quiet=arguments.quiet))
-    return nullcontext(Started(address=name, security=security(arguments)))
+    return nullcontext(ClusterEndpoint(address=name, security=security(arguments)))
 
 
-def _wait_for_workers(client: Any, name: str, started: Started) -> None:
+def _wait_for_workers(client: Any, name: str, endpoint: ClusterEndpoint) -> None:
     """Wait for the workers. Raises WorkersLostError if they do not join."""
-    deadline_s = time.monotonic() + started.limit_s
-    while len(client.scheduler_info(n_workers=-1)["workers"]) < started.workers:
-        if (why := started.trouble()) is not None:
+    deadline_s = time.monotonic() + endpoint.limit_s
+    while len(client.scheduler_info(n_workers=-1)["workers"]) < endpoint.workers:
+        if (why := endpoint.failure()) is not None:
             raise WorkersLostError(f"--cluster {name}: {why}")
         if time.monotonic() > deadline_s:
-            raise WorkersLostError(f"--cluster {name}: no worker joined within {duration(started.limit_s)}")
+            raise WorkersLostError(f"--cluster {name}: no worker joined within {duration(endpoint.limit_s)}")
         time.sleep(POLL_S)

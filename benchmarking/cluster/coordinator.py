@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarking.cluster.connection import Cluster, Ended, Event, Joined, Left
-from benchmarking.cluster.messages import Clock, News, Offer, Order, Report, outcomes
+from benchmarking.cluster.messages import Clock, Offer, Order, ProgressMessage, Report, outcomes
 from benchmarking.core.errors import UsageError, WorkersLostError
 from benchmarking.core.live_status import DeviceState, MachineProgress
 from benchmarking.core.provenance import uuid7
@@ -29,7 +29,7 @@ REDRAW_S = 0.2
 MAX_LOSSES = 3
 """Workers that may be lost on a cell before it is given up, since the cell may be the cause."""
 WAIT_FOR_WORKER_S = 600.0
-NAMED, REASONS = 4, 2
+MAX_LISTED_WORKERS, MAX_LISTED_REASONS = 4, 2
 """Maximum number of workers and reasons listed in a message."""
 
 
@@ -43,8 +43,8 @@ class ClusterMachine(Machine):
         self._name = name
         self._offered = {one.device.selector: one for offer in offers.values() for one in offer.devices}
         for kind in kinds():
-            own = tuple(one.device for one in self._offered.values() if one.device.type == kind.name)
-            self.devices[kind.name] = own or (
+            offered = tuple(one.device for one in self._offered.values() if one.device.type == kind.name)
+            self.devices[kind.name] = offered or (
                 Device(
                     type=kind.name,
                     selector=kind.name,
@@ -93,7 +93,8 @@ def check_same_versions(offers: Mapping[str, Offer]) -> None:
     differing = {name: found for name, found in sorted(seen.items()) if len(found) > 1}
     if differing:
         words = "; ".join(
-            f"{name}: " + ", ".join(f"{version} on {listed(workers, NAMED)}" for version, workers in found.items())
+            f"{name}: "
+            + ", ".join(f"{version} on {listed(workers, MAX_LISTED_WORKERS)}" for version, workers in found.items())
             for name, found in differing.items()
         )
         raise UsageError(f"--require-same-versions: the workers differ: {words}: install the same versions")
@@ -135,7 +136,7 @@ class Cell:
     """Identity of the machines that may measure it, once one has begun."""
     address: str = ""
     """Address of its current or last worker."""
-    works: list[Work] = field(default_factory=list)
+    open_work: list[Work] = field(default_factory=list)
     """Unfinished work."""
     refusals: dict[str, str] = field(default_factory=dict)
     """Why a worker cannot measure it, by the worker's address."""
@@ -155,9 +156,9 @@ class ClusterSweep:
         self._open: list[Work] = []
         self._finished: list[str] = []
         """Ids of finished runs whose copies may still be on workers at the end."""
-        self._kept: dict[str, list[str]] = {}
+        self._saved_runs: dict[str, list[str]] = {}
         """Address of a worker -> ids of finished runs of which it may still have a copy."""
-        self._gone: list[MachineProgress] = []
+        self._former_machines: list[MachineProgress] = []
         self._software = next((offer.software for offer in offers.values()), None)
         self._drawn_s = 0.0
         self._waits_since_s: float | None = None
@@ -187,14 +188,14 @@ class ClusterSweep:
         finally:
             for slot in self._slots.values():
                 if slot.work is not None:
-                    self._cluster.withdraw(slot.attempt)
-            self._draw(is_news=True)
+                    self._cluster.cancel(slot.attempt)
+            self._draw(immediate=True)
             self._cluster.forget(sorted({slot.address for slot in self._slots.values()}), self._finished)
 
     @property
     def machines(self) -> tuple[MachineProgress, ...]:
         """The state of each device of the cluster, then of lost ones."""
-        return (*(slot.state for slot in self._slots.values()), *self._gone)
+        return (*(slot.state for slot in self._slots.values()), *self._former_machines)
 
     def _begin(self, track: Track) -> None:
         """Queue the rest of a track; a track without open points is finished."""
@@ -209,8 +210,8 @@ class ClusterSweep:
             software = {**track.plan.provenance.versions, "commit": track.plan.provenance.git_commit or "none"}
             cell.identity = _identity(track.plan, software)
         parts = [(launch,) for launch in launches] if self._spread else [launches]
-        cell.works = [Work(cell=cell, launches=part) for part in parts]
-        self._open += cell.works
+        cell.open_work = [Work(cell=cell, launches=part) for part in parts]
+        self._open += cell.open_work
 
     # Assignment.
 
@@ -227,10 +228,10 @@ class ClusterSweep:
             if cell.selector not in free | missing:
                 continue
             if (slot := self._free_slot(cell)) is not None:
-                self._give(work, cell, slot)
+                self._send_order(work, cell, slot)
                 if all(one.work is not None for one in self._offers(cell.selector)):
                     free.discard(cell.selector)
-            elif not self._may_be_measured(cell):
+            elif not self._has_candidate(cell):
                 if (refusal := self._refusal(cell)) is not None:
                     self._open.remove(work)
                     self._fail(work, *refusal)
@@ -243,8 +244,8 @@ class ClusterSweep:
 
     def _free_slot(self, cell: Cell) -> Slot | None:
         """A free device for a cell; without --spread preferably its previous one."""
-        fit = [one for one in self._offers(cell.selector) if one.work is None and self._fits(cell, one)]
-        return min(fit, key=lambda one: (one.address != cell.address) != self._spread, default=None)
+        candidates = [one for one in self._offers(cell.selector) if one.work is None and self._fits(cell, one)]
+        return min(candidates, key=lambda one: (one.address != cell.address) != self._spread, default=None)
 
     def _fits(self, cell: Cell, slot: Slot) -> bool:
         if slot.address in cell.refusals:
@@ -256,18 +257,18 @@ class ClusterSweep:
         offers = self._offers(cell.selector)
         if not offers or any(slot.address not in cell.refusals for slot in offers):
             return None
-        return offers[0], listed([cell.refusals[slot.address] for slot in offers], REASONS, "; ")
+        return offers[0], listed([cell.refusals[slot.address] for slot in offers], MAX_LISTED_REASONS, "; ")
 
     def _offers(self, selector: str) -> list[Slot]:
         return [slot for slot in self._slots.values() if slot.device.selector == selector]
 
-    def _may_be_measured(self, cell: Cell) -> bool:
+    def _has_candidate(self, cell: Cell) -> bool:
         return any(self._fits(cell, slot) for slot in self._offers(cell.selector))
 
     def _wait(self, cell: Cell) -> None:
         """Wait for a worker with the device of a cell, within limits."""
         now_s, is_idle = time.monotonic(), all(one.work is None for one in self._slots.values())
-        if not self._cluster.takes_others:
+        if not self._cluster.accepts_workers:
             if is_idle:
                 raise WorkersLostError(
                     f"no worker with {cell.selector} is left in {self._cluster.address}: continue with --resume"
@@ -285,11 +286,11 @@ class ClusterSweep:
                 "start one, then continue with --resume"
             )
 
-    def _give(self, work: Work, cell: Cell, slot: Slot) -> None:
+    def _send_order(self, work: Work, cell: Cell, slot: Slot) -> None:
         """Send an order."""
         track = work.cell.track
         if cell.identity is None:
-            track.replan(planned_on(track.plan, slot.offer, slot.clock, slot.device, self._cluster.address))
+            track.replan(plan_for_worker(track.plan, slot.offer, slot.clock, slot.device, self._cluster.address))
             cell.identity = slot.offer.identity(cell.selector)
         cell.address = slot.address
         track.begin()
@@ -301,18 +302,18 @@ class ClusterSweep:
             topic=self._cluster.topic,
             plan=track.plan,
             launches=work.launches,
-            settled=outcomes(track.measurements),
-            kept=tuple(self._kept.pop(slot.address, ())),
+            finished=outcomes(track.measurements),
+            kept=tuple(self._saved_runs.pop(slot.address, ())),
             device_wait_s=self._device_wait_s,
         )
         self._cluster.submit(order, slot.address, slot.device.selector)
-        self._show(slot, "measuring", cell_name(track.plan.cell), is_news=True)
+        self._show(slot, "measuring", cell_name(track.plan.cell), immediate=True)
 
     def _split(self, cell: Cell) -> None:
         """End a cell without a matching machine; its points without a result become a separate run."""
-        for work in cell.works:
+        for work in cell.open_work:
             self._open.remove(work)
-        cell.works = []
+        cell.open_work = []
         track = cell.track
         seen = {one.point.label for one in track.measurements}
         rest = tuple(point for point in track.plan.points if point.label not in seen | track.plan.skipped.keys())
@@ -321,10 +322,12 @@ class ClusterSweep:
             "points continue as a separate run"
         )
         if rest:
-            own = Track.start(track.folder, dataclasses.replace(track.plan, run_id=uuid7(), points=rest, skipped={}))
-            own.begin()  # saved before the other run ends, or these points would be lost with it
-            self._observer.added(own)
-            self._begin(own)
+            rest_track = Track.start(
+                track.folder, dataclasses.replace(track.plan, run_id=uuid7(), points=rest, skipped={})
+            )
+            rest_track.begin()  # saved before the other run ends, or these points would be lost with it
+            self._observer.added(rest_track)
+            self._begin(rest_track)
         keep = tuple(point for point in track.plan.points if point not in rest)
         track.plan = dataclasses.replace(track.plan, points=keep)
         self._finish(cell)
@@ -333,16 +336,16 @@ class ClusterSweep:
 
     def _handle(self, event: Event | None) -> None:
         if isinstance(event, Joined):
-            self._join(event.address)
+            self._on_joined(event.address)
         elif isinstance(event, Left):
-            self._leave(event.address)
+            self._on_left(event.address)
         elif isinstance(event, Report | Ended) and (slot := self._slot_of(event.attempt)) is not None:
             if isinstance(event, Report):
-                self._take(event, slot)
+                self._save_record(event, slot)
             else:
-                self._end(event, slot)
+                self._on_result(event, slot)
 
-    def _join(self, address: str) -> None:
+    def _on_joined(self, address: str) -> None:
         """Handle a new worker: it takes part, unless its versions differ and this is refused."""
         offers = {} if any(one == address for one, _ in self._slots) else self._cluster.offers([address])
         for offer in offers.values():
@@ -354,7 +357,7 @@ class ClusterSweep:
             has = ", ".join(one.device.selector for one in offer.devices)
             self._observer.waiting(f"worker {offer.worker} joined: {has}")
         self._add(offers)
-        self._draw(is_news=True)
+        self._draw(immediate=True)
 
     def _add(self, offers: Mapping[str, Offer]) -> None:
         clocks = self._cluster.clocks(list(offers))
@@ -368,20 +371,20 @@ class ClusterSweep:
                     address=address, offer=offer, clock=clocks[address], device=one.device, state=state
                 )
 
-    def _leave(self, address: str) -> None:
+    def _on_left(self, address: str) -> None:
         """Handle a lost worker: its work is open again."""
         for key, slot in list(self._slots.items()):
             if slot.address != address:
                 continue
             del self._slots[key]
             state: DeviceState = "left" if slot.work is None else "lost"
-            self._gone.append(dataclasses.replace(slot.state, state=state, activity=""))
+            self._former_machines.append(dataclasses.replace(slot.state, state=state, activity=""))
             if slot.work is not None:
-                self._cluster.withdraw(slot.attempt)
-                self._lost(slot.work, slot)
-        self._draw(is_news=True)
+                self._cluster.cancel(slot.attempt)
+                self._on_lost_work(slot.work, slot)
+        self._draw(immediate=True)
 
-    def _lost(self, work: Work, slot: Slot) -> None:
+    def _on_lost_work(self, work: Work, slot: Slot) -> None:
         work.losses += 1
         name = f"worker {slot.offer.worker} was lost at {cell_name(work.cell.track.plan.cell)}"
         if work.losses >= MAX_LOSSES:
@@ -393,27 +396,29 @@ class ClusterSweep:
 
     def _reopen(self, work: Work) -> None:
         """Reopen work for another device of the same identity, or for any device if its cell has no results."""
-        if not work.cell.track.measurements and not any(one.work in work.cell.works for one in self._slots.values()):
+        if not work.cell.track.measurements and not any(
+            one.work in work.cell.open_work for one in self._slots.values()
+        ):
             work.cell.identity = None
         self._open.insert(0, work)
 
-    def _take(self, report: Report, slot: Slot) -> None:
+    def _save_record(self, report: Report, slot: Slot) -> None:
         """Save a record, unless it was saved already."""
         assert slot.work is not None
         track = slot.work.cell.track
-        if report.news is not None:
-            self._show_news(report.news, slot)
+        if report.progress is not None:
+            self._show_progress(report.progress, slot)
         if (record := report.kept) is None:
             return
         slot.work.received += 1
         if isinstance(record, Measurement):
-            self._take_measurement(record, slot)
+            self._save_measurement(record, slot)
         elif not isinstance(record, LaunchLoad) or record.launch not in {load.launch for load in track.loads}:
             track.keep(record)
         if (ended := slot.work.ended) is not None:
-            self._end(ended, slot)
+            self._on_result(ended, slot)
 
-    def _take_measurement(self, record: Measurement, slot: Slot) -> None:
+    def _save_measurement(self, record: Measurement, slot: Slot) -> None:
         assert slot.work is not None
         track = slot.work.cell.track
         if any(one.launch == record.launch and one.point == record.point for one in track.measurements):
@@ -423,34 +428,34 @@ class ClusterSweep:
             slot.state, done=slot.state.done + 1, failed=slot.state.failed + (record.status != "ok")
         )
         self._observer.measured(track, record)
-        self._draw(is_news=True)
+        self._draw(immediate=True)
 
-    def _show_news(self, news: News, slot: Slot) -> None:
+    def _show_progress(self, progress: ProgressMessage, slot: Slot) -> None:
         assert slot.work is not None
         track = slot.work.cell.track
         name = cell_name(track.plan.cell)
-        if news.kind == "waiting":
-            self._observer.waiting(f"{slot.offer.worker}: {news.text}")
-        elif news.kind == "preparing":
-            self._observer.preparing(track, news.text)
-        elif news.kind == "launch":
-            self._observer.launch(track, news.launch)
-        elif isinstance(news.point, Point):
-            self._observer.live(track, news.launch, news.point, news.live)
-            name = f"{name}  {news.point.label}"
-        self._show(slot, "measuring", name, is_news=news.live is None)
+        if progress.kind == "waiting":
+            self._observer.waiting(f"{slot.offer.worker}: {progress.text}")
+        elif progress.kind == "preparing":
+            self._observer.preparing(track, progress.text)
+        elif progress.kind == "launch":
+            self._observer.launch(track, progress.launch)
+        elif isinstance(progress.point, Point):
+            self._observer.live(track, progress.launch, progress.point, progress.live)
+            name = f"{name}  {progress.point.label}"
+        self._show(slot, "measuring", name, immediate=progress.live is None)
 
-    def _end(self, ended: Ended, slot: Slot) -> None:
+    def _on_result(self, ended: Ended, slot: Slot) -> None:
         """End a task once all its records have arrived."""
         work = slot.work
         assert work is not None
-        if ended.done.is_withdrawn:
+        if ended.done.is_cancelled:
             return  # its worker is about to leave
         if ended.done.error is None and work.received < ended.done.records:
             work.ended = ended
             return
         slot.work, slot.attempt = None, ""
-        self._show(slot, "idle", "", is_news=True)
+        self._show(slot, "idle", "", immediate=True)
         if ended.done.error is not None:
             self._observer.waiting(f"{slot.offer.worker}: {cell_name(work.cell.track.plan.cell)}: {ended.done.error}")
         if ended.done.error is not None and ended.done.is_refused:
@@ -459,7 +464,7 @@ class ClusterSweep:
         elif ended.done.error is not None:
             self._fail(work, slot, ended.done.error)
         else:
-            self._over(work)
+            self._close_work(work)
 
     def _fail(self, work: Work, slot: Slot, why: str) -> None:
         """Record all open points of some work as failed."""
@@ -469,39 +474,39 @@ class ClusterSweep:
                 work.cell.track.keep(failed)
                 slot.state = dataclasses.replace(slot.state, failed=slot.state.failed + 1)
                 self._observer.measured(work.cell.track, failed)
-        self._over(work)
+        self._close_work(work)
 
-    def _over(self, work: Work) -> None:
+    def _close_work(self, work: Work) -> None:
         cell = work.cell
-        cell.works.remove(work)
-        if not cell.works:
+        cell.open_work.remove(work)
+        if not cell.open_work:
             self._finish(cell)
 
     def _finish(self, cell: Cell) -> None:
         self._cells.remove(cell)
         self._done(cell.track)
         self._finished.append(cell.track.plan.run_id)
-        self._kept.setdefault(cell.address, []).append(cell.track.plan.run_id)
+        self._saved_runs.setdefault(cell.address, []).append(cell.track.plan.run_id)
 
     def _slot_of(self, attempt: str) -> Slot | None:
         return next((slot for slot in self._slots.values() if slot.attempt == attempt), None)
 
-    def _show(self, slot: Slot, state: DeviceState, activity: str, *, is_news: bool) -> None:
+    def _show(self, slot: Slot, state: DeviceState, activity: str, *, immediate: bool) -> None:
         slot.state = dataclasses.replace(slot.state, state=state, activity=activity)
-        self._draw(is_news=is_news)
+        self._draw(immediate=immediate)
 
-    def _draw(self, *, is_news: bool) -> None:
+    def _draw(self, *, immediate: bool) -> None:
         now_s = time.monotonic()
-        if is_news or now_s - self._drawn_s >= REDRAW_S:
+        if immediate or now_s - self._drawn_s >= REDRAW_S:
             self._drawn_s = now_s
             self._observer.machines(self.machines)
 
 
-def planned_on(plan: CellPlan, offer: Offer, clock: Clock, device: Device, cluster: str) -> CellPlan:
+def plan_for_worker(plan: CellPlan, offer: Offer, clock: Clock, device: Device, cluster: str) -> CellPlan:
     """The plan of a cell for a worker, with its device, machine, versions and clock."""
     found = offer.of(device.selector)
     assert found is not None
-    theirs, asked = offer.provenance, plan.provenance
+    worker, requested = offer.provenance, plan.provenance
     cluster_facts: dict[str, Json] = {CLUSTER: cluster, "cluster_worker": offer.worker, **clock.readings()}
     if plan.is_anonymous:  # both may contain names of hosts and users
         cluster_facts = {CLUSTER: cluster.partition(":")[0], **clock.readings()}
@@ -511,11 +516,11 @@ def planned_on(plan: CellPlan, offer: Offer, clock: Clock, device: Device, clust
         hardware=found.hardware,
         environment=offer.environment | Readings(values=cluster_facts),
         provenance=dataclasses.replace(
-            theirs,
-            host=theirs.host if asked.host else "",
-            command=asked.command,
-            tags=asked.tags,
-            description=asked.description,
+            worker,
+            host=worker.host if requested.host else "",
+            command=requested.command,
+            tags=requested.tags,
+            description=requested.description,
         ),
     )
 

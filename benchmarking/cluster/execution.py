@@ -17,14 +17,14 @@ from pathlib import Path
 
 from benchmarking.cluster.messages import (
     OFFER,
-    Done,
-    Kept,
-    News,
     Offer,
     OfferedDevice,
     Order,
+    ProgressMessage,
+    Record,
     Report,
-    packed,
+    TaskResult,
+    message_text,
     read_order,
     report_text,
 )
@@ -49,20 +49,25 @@ from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
 from benchmarking.workloads.support.resolve import resolve
 
-OF_FILES = ("hub", "local", "file")
+FILE_SOURCES = ("hub", "local", "file")
 """Sources of models that a worker must have on its own disk."""
-SAME = {"source": "source", "config_hash": "configuration", "revision": "revision", "weights": "kind of weights"}
+CHECKED_FIELDS = {
+    "source": "source",
+    "config_hash": "configuration",
+    "revision": "revision",
+    "weights": "kind of weights",
+}
 """Fields of a workload that must be equal on a worker -> their names in messages."""
-NEWS_S = 1.0
+PROGRESS_INTERVAL_S = 1.0
 """Minimum seconds between two messages about the current point."""
 
 
-class OrderEnded(Exception):  # noqa: N818 - not an error: the result is no longer needed
+class OrderCancelled(Exception):  # noqa: N818 - not an error: the result is no longer needed
     """The coordinator has cancelled the order, or is gone."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Site:
+class WorkerContext:
     """This process as a worker."""
 
     name: str
@@ -88,19 +93,19 @@ class Site:
         )
 
 
-_site: Site | None = None
+_context: WorkerContext | None = None
 _folder_lock = threading.Lock()
 
 
-def set_up(site: Site) -> None:
+def register_worker(context: WorkerContext) -> None:
     """Make this process a worker."""
-    global _site
-    _site = site
+    global _context
+    _context = context
 
 
 def offer_text() -> str | None:
     """For a coordinator: the offer of this worker as JSON; None in other Dask workers."""
-    return None if _site is None else packed(OFFER, _site.offer())
+    return None if _context is None else message_text(OFFER, _context.offer())
 
 
 def clock_s() -> float:
@@ -110,10 +115,10 @@ def clock_s() -> float:
 
 def forget(run_ids: Sequence[str]) -> None:
     """For a coordinator: delete the copies of runs that it has saved, except files in use by another process."""
-    if _site is None:
+    if _context is None:
         return
     with _folder_lock:
-        for file in spool.unfinished(_site.folder):
+        for file in spool.unfinished(_context.folder):
             with suppress(BenchhouseError):  # an unreadable file is kept for inspection
                 progress = file.read()
                 if progress.plan.run_id in run_ids and not _is_in_use(progress.owner):
@@ -130,93 +135,97 @@ def execute(text: str) -> str:
     worker = get_worker()
     key = worker.get_current_task()
 
-    def is_wanted() -> bool:
+    def is_needed() -> bool:
         task = worker.state.tasks.get(key)
         return task is not None and task.state in ("executing", "long-running")
 
     try:
         order = read_order(text)
-        site = _site
-        if site is None:
+        context = _context
+        if context is None:
             raise UsageError("this process is not a benchhouse worker: start one with benchhouse worker")
         reports = Reports(order, lambda line: worker.log_event(order.topic, line))
-        observer = Reporter(site, reports, is_wanted)
+        observer = Reporter(context, reports, is_needed)
         observer.looking_for(order.plan.cell.workload)
-        plan = accepted(order.plan, site)
-    except OrderEnded:
-        return dumps(Done(records=0, is_withdrawn=True))
+        plan = adapt_plan(order.plan, context)
+    except OrderCancelled:
+        return dumps(TaskResult(records=0, is_cancelled=True))
     except BenchhouseError as error:
-        return dumps(Done(records=0, error=str(error), is_refused=True))
-    return dumps(_carried_out(plan, order, site, reports, observer))
+        return dumps(TaskResult(records=0, error=str(error), is_refused=True))
+    return dumps(_run_order(plan, order, context, reports, observer))
 
 
-def _carried_out(plan: CellPlan, order: Order, site: Site, reports: Reports, observer: Reporter) -> Done:
+def _run_order(
+    plan: CellPlan, order: Order, context: WorkerContext, reports: Reports, observer: Reporter
+) -> TaskResult:
     """Measure the order's launches."""
     try:
-        track = WorkerTrack.opened(plan, order, site.folder, reports)
+        track = WorkerTrack.open(plan, order, context.folder, reports)
         track.begin()
         for launch in order.launches:
             run_launch(track, launch, observer, order.device_wait_s)
-    except OrderEnded:
-        site.say(f"stopped: {order.plan.cell.subject}{'' if site.is_leaving else ' (cancelled by the coordinator)'}")
-        return Done(records=reports.records, is_withdrawn=True)
+    except OrderCancelled:
+        context.say(
+            f"stopped: {order.plan.cell.subject}{'' if context.is_leaving else ' (cancelled by the coordinator)'}"
+        )
+        return TaskResult(records=reports.records, is_cancelled=True)
     except BenchhouseError as error:
-        return Done(records=reports.records, error=str(error))
-    return Done(records=reports.records)
+        return TaskResult(records=reports.records, error=str(error))
+    return TaskResult(records=reports.records)
 
 
-def accepted(plan: CellPlan, site: Site) -> CellPlan:
+def adapt_plan(plan: CellPlan, context: WorkerContext) -> CellPlan:
     """The plan adapted to this machine. Raises UsageError, FormatError or UnsupportedError if it may not or cannot
     run."""
-    check_read_plan(plan, site.named, f"the plan that worker {site.name} was sent")
+    check_read_plan(plan, context.named, f"the plan that worker {context.name} was sent")
     cell = plan.cell
-    if cell.device not in site.devices:
-        has = ", ".join(device.selector for device in site.devices)
-        raise UnsupportedError(f"worker {site.name} has no device {cell.device.selector} as planned; it has {has}")
+    if cell.device not in context.devices:
+        has = ", ".join(device.selector for device in context.devices)
+        raise UnsupportedError(f"worker {context.name} has no device {cell.device.selector} as planned; it has {has}")
     workload = cell.workload
     if workload.source == "module":
-        _check_script(workload, site)
-    if workload.source not in OF_FILES:
+        _check_script(workload, context)
+    if workload.source not in FILE_SOURCES:
         return plan
     # The path of the hub's cache differs between machines, but its content must be equal.
     weights: WeightsChoice = "random" if workload.weights == "random" else "pretrained"
-    place = workload.model_id if workload.source == "hub" else workload.path or workload.model_id
+    name_or_path = workload.model_id if workload.source == "hub" else workload.path or workload.model_id
     try:
-        here = resolve(place, task=workload.task, weights=weights, seed=workload.seed)
+        local = resolve(name_or_path, task=workload.task, weights=weights, seed=workload.seed)
     except BenchhouseError as error:
-        where = "in its cache" if workload.source == "hub" else f"at {place}"
-        why = str(error).removeprefix(f"--model-id {place}: ")
-        raise UsageError(f"worker {site.name} needs {workload.model_id} {where}: {why}") from error
-    for name, word in SAME.items():
-        planned, found = getattr(workload, name), getattr(here, name)
+        where = "in its cache" if workload.source == "hub" else f"at {name_or_path}"
+        why = str(error).removeprefix(f"--model-id {name_or_path}: ")
+        raise UsageError(f"worker {context.name} needs {workload.model_id} {where}: {why}") from error
+    for name, word in CHECKED_FIELDS.items():
+        planned, found = getattr(workload, name), getattr(local, name)
         if planned != found:
             raise UsageError(
-                f"worker {site.name}: {word} of {workload.model_id}: expected {planned}, found {found}: copy the same "
-                "files to both machines"
+                f"worker {context.name}: {word} of {workload.model_id}: expected {planned}, found {found}: copy the "
+                "same files to both machines"
             )
-    here = dataclasses.replace(here, model_id=workload.model_id, weights_reason=workload.weights_reason)
-    return dataclasses.replace(plan, cell=dataclasses.replace(cell, workload=here))
+    local = dataclasses.replace(local, model_id=workload.model_id, weights_reason=workload.weights_reason)
+    return dataclasses.replace(plan, cell=dataclasses.replace(cell, workload=local))
 
 
-def _check_script(workload: Workload, site: Site) -> None:
+def _check_script(workload: Workload, context: WorkerContext) -> None:
     """Run the script of a plan here, unless the inputs of its models are in this machine's cache. Raises UsageError if
     the script is missing or has other models here."""
     from benchmarking.scripts.analysis import ScriptRequest, analyse
     from benchmarking.workloads.support.given_modules import given_module, has_inputs
 
-    about, path = given_module(workload), Path(workload.path or "")
+    given, path = given_module(workload), Path(workload.path or "")
     if not path.is_file():
-        raise UsageError(f"worker {site.name} has no script {path}: copy it to the same path")
+        raise UsageError(f"worker {context.name} has no script {path}: copy it to the same path")
     if has_inputs(workload):
         return
-    found = analyse(ScriptRequest(path=str(path), arguments=about.script_arguments, max_depth=about.max_depth))
+    found = analyse(ScriptRequest(path=str(path), arguments=given.script_arguments, max_depth=given.max_depth))
     if found.error is not None:
-        raise UsageError(f"worker {site.name}: {path.name}: {found.error}")
-    here = {module.number: module for module in found.modules}.get(about.number)
-    if here is None or (here.hash, here.identity) != (about.hash, about.identity) or not has_inputs(workload):
+        raise UsageError(f"worker {context.name}: {path.name}: {found.error}")
+    local = {module.number: module for module in found.modules}.get(given.number)
+    if local is None or (local.hash, local.identity) != (given.hash, given.identity) or not has_inputs(workload):
         raise UsageError(
-            f"worker {site.name}: model {about.number} of {path.name} or its inputs differ there: use fixed seeds, and "
-            "the same files and versions on both machines"
+            f"worker {context.name}: model {given.number} of {path.name} or its inputs differ there: use fixed seeds, "
+            "and the same files and versions on both machines"
         )
 
 
@@ -228,14 +237,14 @@ class Reports:
         self._attempt = order.attempt
         self._send = send
 
-    def keep(self, record: Kept) -> None:
+    def keep(self, record: Record) -> None:
         """Send a record that is saved here."""
         self._send(report_text(Report(attempt=self._attempt, number=self.records, kept=record)))
         self.records += 1
 
-    def send_news(self, news: News) -> None:
+    def send_progress(self, progress: ProgressMessage) -> None:
         """Send a progress message."""
-        self._send(report_text(Report(attempt=self._attempt, number=self.records, news=news)))
+        self._send(report_text(Report(attempt=self._attempt, number=self.records, progress=progress)))
 
 
 class WorkerTrack(Track):
@@ -244,7 +253,7 @@ class WorkerTrack(Track):
     reports: Reports
 
     @classmethod
-    def opened(cls, plan: CellPlan, order: Order, folder: Path, reports: Reports) -> WorkerTrack:
+    def open(cls, plan: CellPlan, order: Order, folder: Path, reports: Reports) -> WorkerTrack:
         """The track of an order. Records of an earlier attempt of this worker that the coordinator lacks are sent first
         rather than measured again. Raises StorageError."""
         with _folder_lock:
@@ -252,17 +261,17 @@ class WorkerTrack(Track):
             for run_id in order.kept:
                 if (file := files.pop(run_id, None)) is not None:
                     file.remove()
-        known = {(one.point.label, one.launch) for one in order.settled}
-        track = cls(plan, folder, measurements=order.settled)
+        known = {(one.point.label, one.launch) for one in order.finished}
+        track = cls(plan, folder, measurements=order.finished)
         track.reports = reports
         if (file := files.get(plan.run_id)) is not None:
-            track.take_over(file, known)
+            track.adopt(file, known)
         return track
 
-    def take_over(self, file: PartialRun, known: set[tuple[str, int]]) -> None:
+    def adopt(self, file: PartialRun, known: set[tuple[str, int]]) -> None:
         """Continue in the file of an earlier attempt."""
         progress = file.read()
-        if _is_in_use(progress.owner) or _place(progress.plan) != _place(self.plan):
+        if _is_in_use(progress.owner) or _run_conditions(progress.plan) != _run_conditions(self.plan):
             return  # the device or installation has changed, so its points are measured again in a new file
         file.mend()
         file.take()
@@ -284,50 +293,52 @@ def _is_in_use(owner: Owner | None) -> bool:
     return owner is not None and owner.pid != os.getpid() and owner.is_alive()
 
 
-def _place(plan: CellPlan) -> tuple[object, ...]:
+def _run_conditions(plan: CellPlan) -> tuple[object, ...]:
     """The fields that must be equal for launches of the same run."""
-    about = plan.provenance
-    return plan.cell, plan.hardware.hardware_id, dict(about.versions), about.git_commit
+    provenance = plan.provenance
+    return plan.cell, plan.hardware.hardware_id, dict(provenance.versions), provenance.git_commit
 
 
 class Reporter(Observer):
     """Sends the progress of an order, and ends the order when its result is no longer needed."""
 
-    def __init__(self, site: Site, reports: Reports, is_wanted: Callable[[], bool]) -> None:
-        self._site = site
+    def __init__(self, context: WorkerContext, reports: Reports, is_needed: Callable[[], bool]) -> None:
+        self._context = context
         self._reports = reports
-        self._is_wanted = is_wanted
-        self._told_s = 0.0
+        self._is_needed = is_needed
+        self._sent_s = 0.0
 
     def looking_for(self, workload: Workload) -> None:
         """Report that a model of the hub may have to be downloaded, which takes long."""
         if workload.source == "hub":
-            self._send_news(News(kind="preparing", text=f"looking for {workload.model_id} in the cache and on the hub"))
+            self._send_progress(
+                ProgressMessage(kind="preparing", text=f"looking for {workload.model_id} in the cache and on the hub")
+            )
 
     def preparing(self, track: Track, what: str) -> None:
-        self._send_news(News(kind="preparing", text=what))
+        self._send_progress(ProgressMessage(kind="preparing", text=what))
 
     def launch(self, track: Track, launch: int) -> None:
-        self._send_news(News(kind="launch", launch=launch))
+        self._send_progress(ProgressMessage(kind="launch", launch=launch))
 
     def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
         self._check()
-        if live is None or time.monotonic() - self._told_s >= NEWS_S:
-            self._send_news(News(kind="live", launch=launch, point=point, live=live))
+        if live is None or time.monotonic() - self._sent_s >= PROGRESS_INTERVAL_S:
+            self._send_progress(ProgressMessage(kind="live", launch=launch, point=point, live=live))
 
     def measured(self, track: Track, measurement: Measurement) -> None:
         outcome = "" if measurement.status == "ok" else f": {measurement.error}"
-        self._site.say(f"{track.plan.cell.subject}  {measurement.point.label}  {measurement.status}{outcome}")
+        self._context.say(f"{track.plan.cell.subject}  {measurement.point.label}  {measurement.status}{outcome}")
         self._check()
 
     def waiting(self, message: str) -> None:
-        self._send_news(News(kind="waiting", text=message))
+        self._send_progress(ProgressMessage(kind="waiting", text=message))
 
-    def _send_news(self, news: News) -> None:
+    def _send_progress(self, progress: ProgressMessage) -> None:
         self._check()
-        self._told_s = time.monotonic()
-        self._reports.send_news(news)
+        self._sent_s = time.monotonic()
+        self._reports.send_progress(progress)
 
     def _check(self) -> None:
-        if self._site.is_leaving or not self._is_wanted():
-            raise OrderEnded
+        if self._context.is_leaving or not self._is_needed():
+            raise OrderCancelled

@@ -33,8 +33,8 @@ from benchmarking.measure.bench import Live
 from benchmarking.sweep.plan.plan import CellPlan
 
 ORDER, OFFER, REPORT = "order", "offer", "report"
-Kept = Preparation | LaunchLoad | Measurement
-_KEPT: dict[str, type[Any]] = {kind.__name__: kind for kind in (Preparation, LaunchLoad, Measurement)}
+Record = Preparation | LaunchLoad | Measurement
+_RECORD_TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in (Preparation, LaunchLoad, Measurement)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Order:
     topic: str
     plan: CellPlan
     launches: tuple[int, ...]
-    settled: tuple[Measurement, ...] = ()
+    finished: tuple[Measurement, ...] = ()
     """The results of the cell that the coordinator already has, without samples."""
     kept: tuple[str, ...] = ()
     """Ids of runs that the coordinator has saved, whose copies the worker may delete."""
@@ -92,7 +92,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class ProgressMessage:
     """The progress of a worker in its order."""
 
     kind: Literal["preparing", "launch", "live", "waiting"]
@@ -109,12 +109,12 @@ class Report:
     attempt: str
     number: int
     """Number of the record, from 0; a progress message has the number of the next record."""
-    kept: Kept | None = None
-    news: News | None = None
+    kept: Record | None = None
+    progress: ProgressMessage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class TaskResult:
     """The result of a task."""
 
     records: int
@@ -123,7 +123,7 @@ class Done:
     """Why the order was refused or not finished; None if it was finished."""
     is_refused: bool = False
     """Whether nothing was started, so that another worker may be able to execute the order."""
-    is_withdrawn: bool = False
+    is_cancelled: bool = False
     """Whether it was stopped, because the worker is leaving or the result is no longer needed."""
 
 
@@ -141,9 +141,9 @@ class Clock:
         return {"cluster_clock_offset_s": self.offset_s, "cluster_clock_error_s": self.error_s}
 
 
-def packed(what: str, content: Any) -> str:
+def message_text(kind: str, content: Any) -> str:
     """The text of an offer or order, which starts with the program's version."""
-    return json.dumps({"benchhouse": __version__, what: stored(to_json(content))}, allow_nan=False)
+    return json.dumps({"benchhouse": __version__, kind: stored(to_json(content))}, allow_nan=False)
 
 
 def version_in(text: str) -> str:
@@ -171,7 +171,7 @@ def read_order(text: str) -> Order:
 def report_text(report: Report) -> str:
     """A report as JSON. Records go unchanged to the run file, which is redacted when it is written."""
     kept = None if report.kept is None else {type(report.kept).__name__: to_json(report.kept)}
-    return dumps({"attempt": report.attempt, "number": report.number, "kept": kept, "news": report.news})
+    return dumps({"attempt": report.attempt, "number": report.number, "kept": kept, "progress": report.progress})
 
 
 def read_report(text: str) -> Report:
@@ -179,19 +179,19 @@ def read_report(text: str) -> Report:
     data = _object(text)
     kept = None
     if (found := data.get("kept")) is not None:
-        if not isinstance(found, dict) or len(found) != 1 or (name := next(iter(found))) not in _KEPT:
+        if not isinstance(found, dict) or len(found) != 1 or (name := next(iter(found))) not in _RECORD_TYPES:
             raise FormatError("the report of a worker: unknown record")
-        kept = from_json(_KEPT[name], found[name], "the report of a worker")
-    attempt, number, news = data.get("attempt"), data.get("number"), data.get("news")
+        kept = from_json(_RECORD_TYPES[name], found[name], "the report of a worker")
+    attempt, number, progress = data.get("attempt"), data.get("number"), data.get("progress")
     if not isinstance(attempt, str) or not isinstance(number, int):
         raise FormatError("the report of a worker: no attempt or number")
-    read = None if news is None else from_json(News, news, "the report of a worker")
-    return Report(attempt=attempt, number=number, kept=kept, news=read)
+    read = None if progress is None else from_json(ProgressMessage, progress, "the report of a worker")
+    return Report(attempt=attempt, number=number, kept=kept, progress=read)
 
 
-def read_done(text: str) -> Done:
+def read_done(text: str) -> TaskResult:
     """The result in a text. Raises FormatError."""
-    return from_json(Done, _object(text), "the result of a worker")
+    return from_json(TaskResult, _object(text), "the result of a worker")
 
 
 def outcomes(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:

@@ -81,15 +81,15 @@ def security(arguments: argparse.Namespace) -> Any:
     from distributed.security import Security
 
     files = {f"tls_{role}_{part}": getattr(arguments, f"tls_{part}") for role in ROLES for part in ("cert", "key")}
-    made = Security(tls_ca_file=arguments.tls_ca_file, require_encryption=True, **files)
+    settings = Security(tls_ca_file=arguments.tls_ca_file, require_encryption=True, **files)
     try:
-        made.get_connection_args("client")
+        settings.get_connection_args("client")
     except (OSError, ValueError) as error:
         raise UsageError(
             "--tls-ca-file, --tls-cert and --tls-key: no certificates in PEM that belong together: "
             f"{getattr(error, 'strerror', None) or error}"
         ) from error
-    return made
+    return settings
 
 
 def is_loopback(address: str) -> bool:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarking.cluster.far_side import Setup, worker_command
-from benchmarking.cluster.started import Started, Wanted, quiet_dask, temporary_files
+from benchmarking.cluster.remote_setup import Setup, worker_command
+from benchmarking.cluster.scheduler import ClusterEndpoint, WorkerRequirements, quiet_dask, temporary_certificate_files
 from benchmarking.core.child_process import program, run_program
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import BenchhouseError, NotInstalledError, StorageError, UsageError
@@ -28,11 +28,11 @@ PROGRAMS = ("sbatch", "squeue", "scancel")
 INSTALL = 'pip install "benchhouse[cluster]"'
 WAIT_S = 3600.0
 """Default time limit for the first job to start, since a queue may be long."""
-LOOK_S = 2.0
+POLL_S = 2.0
 """Seconds between two calls of squeue."""
 PROGRAM_S = 60.0
 """Time limit of Slurm's programs."""
-OVER_S = 10.0
+END_GRACE_S = 10.0
 """Seconds after the end of the last job until it is an error, since one of its workers may just be joining."""
 MAX_COUNT = 10_000
 """Maximum number of jobs, and of processors of a job."""
@@ -82,7 +82,7 @@ def _line(node: Node) -> str:
     return node.content
 
 
-def _whole(node: Node) -> int:
+def _integer(node: Node) -> int:
     if isinstance(node.content, bool) or not isinstance(node.content, int) or not 1 <= node.content <= MAX_COUNT:
         raise UsageError(f"takes a whole number from 1 to {MAX_COUNT}: got {node.text}")
     return node.content
@@ -111,8 +111,8 @@ READERS: dict[str, Callable[[Node], Any]] = {
     "gres": _matching(r"[A-Za-z0-9_.]+(:[A-Za-z0-9_.]+){0,2}(,[A-Za-z0-9_.]+(:[A-Za-z0-9_.]+){0,2})*", "gpu:1"),
     "time_limit": _matching(r"(\d+-)?\d{1,3}(:[0-5]\d){1,2}|\d+-\d{1,2}", '"02:00:00" (hours, minutes, seconds)'),
     "exclusive": _flag,
-    "jobs": _whole,
-    "cpus": _whole,
+    "jobs": _integer,
+    "cpus": _integer,
     "memory": _matching(r"\d+[KMGT]", "64G"),
     "directives": _each(_matching(r"--[a-z][a-z-]*(=[^\s#]+)?", '"--constraint=a100"')),
     "setup": _each(_line),
@@ -142,7 +142,7 @@ def directives(config: SlurmConfig) -> list[str]:
     return [*gres, *(["--exclusive"] if config.exclusive else []), *config.directives]
 
 
-def left_to_slurm(config: SlurmConfig) -> list[str]:
+def suppressed_directives(config: SlurmConfig) -> list[str]:
     """Directives that dask-jobqueue would add without being in the configuration."""
     skipped = {"--cpus-per-task": config.cpus, "--mem=": config.memory, "#SBATCH -t ": config.time_limit}
     return [words for words, value in skipped.items() if value is None]
@@ -150,8 +150,8 @@ def left_to_slurm(config: SlurmConfig) -> list[str]:
 
 @contextmanager
 def slurm_jobs(
-    config: SlurmConfig, setup: Setup, wanted: Wanted, security: Any, say: Callable[[str], None]
-) -> Iterator[Started]:
+    config: SlurmConfig, setup: Setup, requirements: WorkerRequirements, security: Any, say: Callable[[str], None]
+) -> Iterator[ClusterEndpoint]:
     """The jobs of a configuration, cancelled at the end. Raises NotInstalledError without Slurm or dask-jobqueue,
     BenchhouseError with Slurm's message if it rejects the jobs."""
     check_installed("--cluster slurm", ("dask_jobqueue",), INSTALL)
@@ -167,19 +167,21 @@ def slurm_jobs(
         ) from error
     quiet_dask()
     with (
-        temporary_folder(".tls", folder) as own,
-        _cluster(config, setup, wanted, security := security or temporary_files(own), folder) as cluster,
+        temporary_folder(".tls", folder) as tls_folder,
+        _cluster(
+            config, setup, requirements, security := security or temporary_certificate_files(tls_folder), folder
+        ) as cluster,
     ):
-        _try(str(found["sbatch"]), cluster.job_script(), own)
+        _test_submission(str(found["sbatch"]), cluster.job_script(), tls_folder)
         cluster.scale(jobs=config.jobs)
         jobs = Jobs(cluster, str(found["squeue"]), folder, config.jobs, say)
         say(f"slurm: {config.jobs} {'job' if config.jobs == 1 else 'jobs'} submitted; their output: {folder}")
-        yield Started(
+        yield ClusterEndpoint(
             address=cluster.scheduler_address,
             security=security,
             workers=1,
             limit_s=config.wait_s,
-            trouble=jobs.trouble,
+            failure=jobs.failure,
         )
 
 
@@ -187,7 +189,7 @@ def slurm_jobs(
 def _cluster(
     config: SlurmConfig,
     setup: Setup,
-    wanted: Wanted,
+    requirements: WorkerRequirements,
     security: Any,
     folder: Path,
 ) -> Iterator[Any]:
@@ -207,17 +209,17 @@ def _cluster(
                 *(str(scheduler), "--name", str(name), "--spool-dir", str(folder / str(name)), "--quiet"),
                 *(word for part in ("ca_file", "cert", "key") for word in (_tls_flag(part), str(files[part]))),
                 *(() if config.interface is None else ("--interface", config.interface)),
-                *wanted.flags,
-                devices=wanted.devices,
+                *requirements.flags,
+                devices=requirements.devices,
                 volumes=(str(folder),),
             )
 
         def job_script(self) -> str:
             return "\n".join(["#!/bin/bash", self.job_header, *config.setup, f"exec {shlex.join(self._words)}", ""])
 
-    nothing = {"queue": None, "account": None, "project": None, "job-mem": None, "job-cpu": None, "walltime": None}
+    unset = {"queue": None, "account": None, "project": None, "job-mem": None, "job-cpu": None, "walltime": None}
     with (
-        dask.config.set({f"jobqueue.slurm.{key}": value for key, value in nothing.items()}),
+        dask.config.set({f"jobqueue.slurm.{key}": value for key, value in unset.items()}),
         SLURMCluster(
             job_cls=WorkerJob,
             name="slurm",
@@ -230,7 +232,7 @@ def _cluster(
             job_cpu=config.cpus,
             job_mem=config.memory,
             job_name="benchhouse",
-            job_directives_skip=left_to_slurm(config),
+            job_directives_skip=suppressed_directives(config),
             job_extra_directives=directives(config),
             log_directory=str(folder),
             interface=config.interface,
@@ -246,13 +248,13 @@ def _tls_flag(part: str) -> str:
     return f"--tls-{part.replace('_', '-')}"
 
 
-def _try(sbatch: str, script: str, place: Path) -> None:
+def _test_submission(sbatch: str, script: str, folder: Path) -> None:
     """Raise BenchhouseError, with Slurm's reason, for a job that Slurm would reject."""
-    path = place / "job.sh"
+    path = folder / "job.sh"
     path.write_text(script, encoding="utf-8")
-    asked = run_program((sbatch, "--test-only", str(path)), limit_s=PROGRAM_S)
-    if asked.exit_code != 0:
-        why = asked.last_line or f"no answer within {PROGRAM_S:g} s"
+    submission = run_program((sbatch, "--test-only", str(path)), limit_s=PROGRAM_S)
+    if submission.exit_code != 0:
+        why = submission.last_line or f"no answer within {PROGRAM_S:g} s"
         raise BenchhouseError(f"Slurm rejected the jobs: {why}")
 
 
@@ -265,21 +267,25 @@ class Jobs:
         self._folder = folder
         self._count = count
         self._say = say
-        self._looked_s = 0.0
+        self._polled_s = 0.0
         self._last_message = ""
         self._seen: set[str] = set()
         self._over_since_s: float | None = None
 
-    def trouble(self) -> str | None:
+    def failure(self) -> str | None:
         """Why none of the jobs will start a worker; None if one may. Reports what they are waiting for."""
-        if time.monotonic() - self._looked_s < LOOK_S:
+        if time.monotonic() - self._polled_s < POLL_S:
             return None
-        self._looked_s = time.monotonic()
+        self._polled_s = time.monotonic()
         self._seen |= {job.job_id for job in self._cluster.workers.values() if job.job_id}
         if not self._seen:
             return None
-        asked = run_program((self._squeue, "-h", "-j", ",".join(sorted(self._seen)), "-o", "%T %r"), limit_s=PROGRAM_S)
-        states = sorted({line.strip().removesuffix(" None").lower() for line in asked.stdout.splitlines()} - {""})
+        squeue_output = run_program(
+            (self._squeue, "-h", "-j", ",".join(sorted(self._seen)), "-o", "%T %r"), limit_s=PROGRAM_S
+        )
+        states = sorted(
+            {line.strip().removesuffix(" None").lower() for line in squeue_output.stdout.splitlines()} - {""}
+        )
         if states:
             self._over_since_s = None
             if (message := f"slurm: waiting for a worker: {', '.join(states)}") != self._last_message:
@@ -288,10 +294,10 @@ class Jobs:
             return None
         if self._over_since_s is None:
             self._over_since_s = time.monotonic()
-        is_over = len(self._seen) >= self._count and time.monotonic() - self._over_since_s > OVER_S
-        return f"its jobs ended without starting a worker: {self._last_words()}" if is_over else None
+        is_over = len(self._seen) >= self._count and time.monotonic() - self._over_since_s > END_GRACE_S
+        return f"its jobs ended without starting a worker: {self._last_error()}" if is_over else None
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
         for job_id in sorted(self._seen):
             path = self._folder / f"benchhouse-{job_id}.err"
             lines = path.read_text(errors="replace").strip().splitlines() if path.is_file() else []

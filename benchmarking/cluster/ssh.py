@@ -20,10 +20,10 @@ from subprocess import DEVNULL, PIPE, Popen
 from typing import IO
 
 from benchmarking import __version__
-from benchmarking.cluster.far_side import HERE, PORTS, Setup, preparation, python_command, worker_command
-from benchmarking.cluster.started import (
-    Started,
-    Wanted,
+from benchmarking.cluster.remote_setup import MODULE, PORTS, Setup, preparation, python_command, worker_command
+from benchmarking.cluster.scheduler import (
+    ClusterEndpoint,
+    WorkerRequirements,
     scheduler_on_loopback,
     send_certificates,
     temporary_security,
@@ -39,7 +39,7 @@ MAX_BYTES = 1_000_000
 ANSWER_S = 60.0
 PREPARE_S = 1800.0
 """Time limit of pip, which may download gigabytes."""
-AT_ONCE = 16
+MAX_CONCURRENT = 16
 SPOOL = ".cache/benchhouse/worker_results"
 """Relative to the home folder of the remote machine."""
 TUNNEL = (
@@ -96,31 +96,33 @@ class Ssh:
     """The package that pip installs into a new environment."""
     config: str | None
     """An SSH configuration file; None for the user's."""
-    wanted: Wanted
+    requirements: WorkerRequirements
 
     def command(self, host: Host, words: Sequence[str], *options: str) -> tuple[str, ...]:
         """The command line that runs a command on a host; each word is quoted for the shell there."""
         found = program("ssh")
         if found is None:
             raise NotInstalledError("ssh is not on PATH: install the OpenSSH client")
-        own = () if self.config is None else ("-F", self.config)
-        return (found, *own, "-T", *options, "--", host.destination, shlex.join(words))
+        config = () if self.config is None else ("-F", self.config)
+        return (found, *config, "-T", *options, "--", host.destination, shlex.join(words))
 
     def prepare(self, host: Host) -> tuple[int, ...]:
         """Prepare a host; returns free ports there. Raises BenchhouseError with the problem."""
         if (words := preparation(self.setup, self.package)) is not None:
-            made = run_program(self.command(host, words), limit_s=PREPARE_S)
-            if made.exit_code != 0:
-                raise BenchhouseError(f"{host.name}: --setup venv:{self.setup.what} failed: {_reason(made, PREPARE_S)}")
-        asked = run_program(self.command(host, python_command(self.setup, HERE)), limit_s=ANSWER_S)
-        if asked.exit_code == SSH_FAILED:
-            raise BenchhouseError(f"cannot reach {host.name}: {_reason(asked, ANSWER_S)}")
+            prepared = run_program(self.command(host, words), limit_s=PREPARE_S)
+            if prepared.exit_code != 0:
+                raise BenchhouseError(
+                    f"{host.name}: --setup venv:{self.setup.what} failed: {_reason(prepared, PREPARE_S)}"
+                )
+        probe = run_program(self.command(host, python_command(self.setup, MODULE)), limit_s=ANSWER_S)
+        if probe.exit_code == SSH_FAILED:
+            raise BenchhouseError(f"cannot reach {host.name}: {_reason(probe, ANSWER_S)}")
         try:
-            answer = json.loads(asked.stdout.strip().splitlines()[-1])
+            answer = json.loads(probe.stdout.strip().splitlines()[-1])
             version, ports = answer["benchhouse"], tuple(map(int, answer["ports"]))
         except (ValueError, LookupError, TypeError) as error:
             raise BenchhouseError(
-                f"{host.name}: benchhouse does not start: {_reason(asked, ANSWER_S)}: install benchhouse {__version__} "
+                f"{host.name}: benchhouse does not start: {_reason(probe, ANSWER_S)}: install benchhouse {__version__} "
                 "for its python3, or use --setup venv"
             ) from error
         if version != __version__:
@@ -134,28 +136,28 @@ class Ssh:
 
     def start(self, host: Host, ports: Sequence[int], scheduler_port: int, stderr: IO[bytes]) -> Popen[str]:
         """Start the worker of a host, which waits for its certificates on stdin."""
-        there, listens = ports
-        here = _free_port()
+        remote_port, worker_port = ports
+        local_port = _free_port()
         forwarded = (
-            *("-R", f"127.0.0.1:{there}:127.0.0.1:{scheduler_port}"),
-            *("-L", f"127.0.0.1:{here}:127.0.0.1:{listens}"),
+            *("-R", f"127.0.0.1:{remote_port}:127.0.0.1:{scheduler_port}"),
+            *("-L", f"127.0.0.1:{local_port}:127.0.0.1:{worker_port}"),
         )
         words = worker_command(
             self.setup,
-            *(f"tls://127.0.0.1:{there}", "--name", host.name, "--spool-dir", SPOOL, "--quiet", "--tls-stdin"),
-            *("--listen-port", str(listens), "--contact-address", f"tls://127.0.0.1:{here}"),
-            *self.wanted.flags,
-            devices=self.wanted.devices,
+            *(f"tls://127.0.0.1:{remote_port}", "--name", host.name, "--spool-dir", SPOOL, "--quiet", "--tls-stdin"),
+            *("--listen-port", str(worker_port), "--contact-address", f"tls://127.0.0.1:{local_port}"),
+            *self.requirements.flags,
+            devices=self.requirements.devices,
         )
         return start(self.command(host, words, *TUNNEL, *forwarded), stdin=PIPE, stdout=DEVNULL, stderr=stderr)
 
 
 @contextmanager
-def ssh_workers(hosts: Sequence[Host], ssh: Ssh, say: Callable[[str], None]) -> Iterator[Started]:
+def ssh_workers(hosts: Sequence[Host], ssh: Ssh, say: Callable[[str], None]) -> Iterator[ClusterEndpoint]:
     """Workers on all hosts, stopped at the end. Raises BenchhouseError for a host on which no worker can run."""
     security = temporary_security("--cluster ssh")
     say(f"ssh: preparing {', '.join(host.name for host in hosts)}")
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
         ports = list(pool.map(ssh.prepare, hosts))
     with (
         scheduler_on_loopback(security) as address,
@@ -171,14 +173,16 @@ def ssh_workers(hosts: Sequence[Host], ssh: Ssh, say: Callable[[str], None]) -> 
             send_certificates(process, security)
             processes[host] = process
 
-        def trouble() -> str | None:
+        def failure() -> str | None:
             for number, (host, process) in enumerate(processes.items()):
                 if process.poll() is not None:
                     lines = (folder / str(number)).read_text(errors="replace").strip().splitlines() or ["no message"]
                     return f"the worker on {host.name} ended with exit code {process.returncode}: {lines[-1]}"
             return None
 
-        yield Started(address=address, security=security, workers=len(hosts), takes_others=False, trouble=trouble)
+        yield ClusterEndpoint(
+            address=address, security=security, workers=len(hosts), accepts_workers=False, failure=failure
+        )
 
 
 def _free_port() -> int:

@@ -19,7 +19,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cluster.execution import Site, set_up
+from benchmarking.cluster.execution import WorkerContext, register_worker
 from benchmarking.cluster.security import add_tls, check_exposure, is_loopback, read_certificates, security
 from benchmarking.core.command_line import Parser, names, note, notes, run_command
 from benchmarking.core.errors import EXIT_OK, UnsupportedError, WorkersLostError
@@ -74,17 +74,17 @@ def _run(argv: Sequence[str]) -> int:
     folder = Path(arguments.spool_dir)
     spool.prepare(folder)
     say = notes(quiet=arguments.quiet)
-    site = Site(
+    context = WorkerContext(
         name=arguments.name or f"{platform.node()}-{os.getpid()}",
         devices=devices,
         folder=folder,
         named=vars(arguments),
         say=say,
     )
-    set_up(site)
-    with temporary_folder("benchhouse-dask") as own:
-        is_over = asyncio.run(_serve(arguments, site, own))
-    if not is_over:
+    register_worker(context)
+    with temporary_folder("benchhouse-dask") as dask_folder:
+        is_stopped = asyncio.run(_serve(arguments, context, dask_folder))
+    if not is_stopped:
         raise WorkersLostError(
             f"lost the scheduler {arguments.scheduler}: run this command again once it is back; results so far are in "
             f"{folder}"
@@ -161,7 +161,7 @@ def offered(requested: Sequence[str] | None) -> tuple[Device, ...]:
     return tuple(chosen.values())
 
 
-async def _serve(arguments: argparse.Namespace, site: Site, own: Path) -> bool:
+async def _serve(arguments: argparse.Namespace, context: WorkerContext, dask_folder: Path) -> bool:
     """Work until a signal (True) or until the scheduler is lost (False). Raises WorkersLostError if it is
     unreachable."""
     import dask
@@ -170,9 +170,9 @@ async def _serve(arguments: argparse.Namespace, site: Site, own: Path) -> bool:
     dask.config.set(QUIET_DASK)
     worker: Any = Worker(
         arguments.scheduler,
-        name=site.name,
-        nthreads=len(site.devices),
-        resources={device.selector: 1 for device in site.devices},
+        name=context.name,
+        nthreads=len(context.devices),
+        resources={device.selector: 1 for device in context.devices},
         memory_limit=0,
         dashboard=False,
         dashboard_address="127.0.0.1:0",  # Dask serves its pages even with dashboard=False, without TLS
@@ -182,7 +182,7 @@ async def _serve(arguments: argparse.Namespace, site: Site, own: Path) -> bool:
         contact_address=arguments.contact_address,
         security=security(arguments),
         death_timeout=CONNECT_S,
-        local_directory=str(own),
+        local_directory=str(dask_folder),
         silence_logs=50,
     )
     try:
@@ -193,19 +193,19 @@ async def _serve(arguments: argparse.Namespace, site: Site, own: Path) -> bool:
             f"no scheduler at {arguments.scheduler} ({type(error).__name__}): start one with "
             "dask scheduler --host HOST --port PORT"
         ) from error
-    has = ", ".join(device.selector for device in site.devices)
-    site.say(f"worker {site.name} at {worker.address}: {has}")
+    has = ", ".join(device.selector for device in context.devices)
+    context.say(f"worker {context.name} at {worker.address}: {has}")
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM) if os.name == "posix" else ()
     for number in signals:
         loop.add_signal_handler(number, stopped.set)
-    over = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(worker.finished())]
-    await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
-    site.is_leaving = True  # orders stop at their next message; their points are on disk
+    ending = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(worker.finished())]
+    await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+    context.is_leaving = True  # orders stop at their next message; their points are on disk
     if stopped.is_set():
         await worker.close(nanny=False, timeout=1)
-    over[0].cancel()
+    ending[0].cancel()
     return stopped.is_set()
 
 

@@ -202,10 +202,10 @@ class Display:
         self._drawn_s = -REDRAW_S
         self._bar: _Bar | None = None
 
-    def show(self, state: State, *, is_news: bool = True) -> None:
-        """Draw the state; unless it `is_news`, at most five times a second. Does nothing if not on a terminal."""
+    def show(self, state: State, *, immediate: bool = True) -> None:
+        """Draw the state; unless it `immediate`, at most five times a second. Does nothing if not on a terminal."""
         now_s = time.monotonic()
-        if not self.is_drawn or (not is_news and now_s - self._drawn_s < REDRAW_S):
+        if not self.is_drawn or (not immediate and now_s - self._drawn_s < REDRAW_S):
             return
         self._drawn_s = now_s
         if self._bar is None:
@@ -231,7 +231,7 @@ class Display:
 class NoDisplay(Display):
     """Shows nothing."""
 
-    def show(self, state: State, *, is_news: bool = True) -> None:
+    def show(self, state: State, *, immediate: bool = True) -> None:
         pass
 
     def say(self, line: str) -> None:

@@ -91,19 +91,21 @@ def plan_models(
     than model, device, runtime and precision apply to all.
     """
     machine = Machine() if machine is None else machine
-    places = list(itertools.product(map(device_named, devices), map(runtime_named, runtimes) if runtimes else [None]))
+    selection = list(
+        itertools.product(map(device_named, devices), map(runtime_named, runtimes) if runtimes else [None])
+    )
     plans: list[CellPlan] = []
     for analysis in analyses:
         for module in analysis.selected:
             one = replace(request, precision=precision or precision_of(module))
-            plans += _plans(analysis, module, places, one, session_id, machine, say)
+            plans += _plans(analysis, module, selection, one, session_id, machine, say)
     return tuple(plans)
 
 
 def _plans(
     analysis: Analysis,
     module: GivenModule,
-    places: Sequence[tuple[str, str | None]],
+    selection: Sequence[tuple[str, str | None]],
     request: Request,
     session_id: str,
     machine: Machine,
@@ -113,7 +115,7 @@ def _plans(
     points = tuple(call.point for call in module.calls)
     plans: list[CellPlan] = []
     refused: dict[str, UnsupportedError] = {}
-    for device, runtime in places:
+    for device, runtime in selection:
         here = replace(request, model_id=workload.model_id, device=device, runtime=runtime)
         try:
             plan = plan_points(here, session_id, workload, points, skipped={}, machine=machine)

@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class Selection:
     """Where models are measured."""
 
     devices: tuple[str, ...] = ("auto",)
@@ -53,7 +53,9 @@ class Models:
     """By run id."""
     _by_name: dict[str, states.ScriptState] = field(default_factory=dict)
 
-    def plan(self, places: Places, request: Request, session_id: str, say: Say, machine: Machine | None = None) -> None:
+    def plan(
+        self, selection: Selection, request: Request, session_id: str, say: Say, machine: Machine | None = None
+    ) -> None:
         """Plan the chosen models. Raises UsageError for unknown names, UnsupportedError if nothing can run."""
         machine = machine or Machine()
         errors: list[UnsupportedError] = []
@@ -61,8 +63,8 @@ class Models:
             try:
                 found = plan_models(
                     [analysis],
-                    *(places.devices, places.runtimes, request, session_id),
-                    precision=places.precision,
+                    *(selection.devices, selection.runtimes, request, session_id),
+                    precision=selection.precision,
                     machine=machine,
                     say=say,
                 )

@@ -160,8 +160,8 @@ def _with_build(state: ScriptState, plan: CellPlan, build: Mapping[str, Json]) -
 def with_run(state: ScriptState, plan: CellPlan, run: Run) -> ScriptState:
     """The state with a run's results, replacing earlier ones of the same cell."""
     results = tuple(_result(run, result) for result in run.results)
-    places = {_place(one) for one in results}
-    others = (one for one in state.results if _place(one) not in places)
+    selection = {_place(one) for one in results}
+    others = (one for one in state.results if _place(one) not in selection)
     kept = replace(state, results=(*others, *results), updated_at=utc_now())
     prepared = {} if run.preparation is None else run.preparation.build
     return _with_build(kept, plan, prepared or _made_by_launches(run))

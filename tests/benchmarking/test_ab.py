@@ -15,7 +15,7 @@ import pytest
 from benchmarking import ab, run_hardware_benchmark
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import dumps
-from benchmarking.sweep.run.turns import HERE, TAKE_TURNS, arm, order, run_files, without_turn_flag
+from benchmarking.sweep.run.turns import COMMANDS, DEFAULT_COMMAND, arm, order, run_files, without_turn_flag
 from db import setup_benchmark_db
 
 ROOT = Path(ab.__file__).parents[1]
@@ -53,12 +53,12 @@ def test_a_side_is_variables_a_program_and_its_flags(tmp_path):
     "start", ["", "run_hardware_benchmark ", "run_hardware_benchmark.py ", "benchhouse run_hardware_benchmark "]
 )
 def test_the_plain_command_means_this_installation(start):
-    assert arm("b", f"{start}--model-id m").words == (*HERE, "--model-id", "m")
+    assert arm("b", f"{start}--model-id m").words == (*DEFAULT_COMMAND, "--model-id", "m")
 
 
 @pytest.mark.parametrize("start", ["batch_benchmark", "batch_benchmark.py", "benchhouse batch_benchmark"])
 def test_batches_and_user_written_benchmarks_take_turns_too(start):
-    assert arm("a", f"{start} --benches b").words == (*TAKE_TURNS["batch_benchmark"], "--benches", "b")
+    assert arm("a", f"{start} --benches b").words == (*COMMANDS["batch_benchmark"], "--benches", "b")
 
 
 @pytest.mark.parametrize(

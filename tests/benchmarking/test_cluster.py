@@ -19,8 +19,8 @@ pytest.importorskip("distributed")
 
 from benchmarking import batch_benchmark
 from benchmarking.cluster import execution, messages, worker
+from benchmarking.cluster.scheduler import WorkerRequirements, local_workers
 from benchmarking.cluster.security import add_tls, check_exposure
-from benchmarking.cluster.started import Wanted, local_workers
 from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import uuid7
@@ -233,8 +233,8 @@ def test_workers_delete_their_copies_of_finished_runs_alone_and_a_run_of_a_clust
         for plan in plans
     )
     (tmp_path / "damaged.partial.jsonl").write_text("{")
-    site = execution.Site(name="w", devices=(), folder=tmp_path, named={}, say=print)
-    monkeypatch.setattr(execution, "_site", site)
+    context = execution.WorkerContext(name="w", devices=(), folder=tmp_path, named={}, say=print)
+    monkeypatch.setattr(execution, "_context", context)
     execution.forget([plans[1].run_id])
     assert kept.path.exists()
     assert not finished.path.exists()
@@ -244,26 +244,28 @@ def test_workers_delete_their_copies_of_finished_runs_alone_and_a_run_of_a_clust
 
 def test_an_order_or_offer_of_another_program_version_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(messages, "__version__", "9.9.9")
-    text = messages.packed(messages.ORDER, None)
+    text = messages.message_text(messages.ORDER, None)
     monkeypatch.undo()
     with pytest.raises(UnsupportedError, match=r"the order is from benchhouse 9\.9\.9, this worker is benchhouse"):
         messages.read_order(text)
 
 
 def test_a_plan_with_code_or_a_device_of_another_machine_is_refused(tmp_path, order_plan):
-    site = execution.Site(name="w", devices=(), folder=tmp_path, named={}, say=print)
+    context = execution.WorkerContext(name="w", devices=(), folder=tmp_path, named={}, say=print)
     with pytest.raises(UnsupportedError, match="worker w has no device null as planned"):
-        execution.accepted(order_plan(), site)
-    site = execution.Site(name="w", devices=(order_plan().cell.device,), folder=tmp_path, named={}, say=print)
+        execution.adapt_plan(order_plan(), context)
+    context = execution.WorkerContext(
+        name="w", devices=(order_plan().cell.device,), folder=tmp_path, named={}, say=print
+    )
     with pytest.raises(UsageError, match=r"worker w needs tiny-bert at /nowhere: no such folder, and not"):
-        execution.accepted(order_plan(source="local", path="/nowhere"), site)
+        execution.adapt_plan(order_plan(source="local", path="/nowhere"), context)
     with pytest.raises(UsageError, match=r"worker w needs tiny-bert at /nowhere.onnx: no such folder, and not"):
-        execution.accepted(order_plan(source="file", path="/nowhere.onnx"), site)
+        execution.adapt_plan(order_plan(source="file", path="/nowhere.onnx"), context)
     (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 9}')
     with pytest.raises(UsageError, match=r"worker w: configuration of tiny-bert: expected \w+, found \w+:"):
-        execution.accepted(order_plan(source="local", path=str(tmp_path)), site)
+        execution.adapt_plan(order_plan(source="local", path=str(tmp_path)), context)
     with pytest.raises(UsageError, match="so it was not started: if you trust the code, add --"):
-        execution.accepted(order_plan(runtime="bench", source="bench", path="/tmp/evil.py"), site)
+        execution.adapt_plan(order_plan(runtime="bench", source="bench", path="/tmp/evil.py"), context)
 
 
 @pytest.fixture
@@ -307,7 +309,7 @@ def test_flags_that_a_cluster_would_not_use_are_refused(flags, why, capsys):
 def test_other_users_of_this_machine_cannot_reach_workers_that_a_command_starts_on_it():
     from distributed import Client
 
-    with local_workers(1, Wanted(devices=("null",))) as started:
+    with local_workers(1, WorkerRequirements(devices=("null",))) as started:
         address = started.address
         assert address.startswith("tls://127.0.0.1:")
         with pytest.raises(OSError):  # noqa: PT011 - without a certificate there is no connection

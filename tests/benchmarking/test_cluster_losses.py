@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("distributed")
 
 from benchmarking.batch.batch import Batch
-from benchmarking.batch.manifest import About, Manifest
+from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.cluster.connection import Ended, Left
 from benchmarking.cluster.coordinator import ClusterSweep
-from benchmarking.cluster.execution import Site
-from benchmarking.cluster.messages import Clock, Done, Report
+from benchmarking.cluster.execution import WorkerContext
+from benchmarking.cluster.messages import Clock, Report, TaskResult
 from benchmarking.core.errors import WorkersLostError
 from benchmarking.core.records import Measurement, Samples
 from benchmarking.devices.support.select import select
@@ -38,10 +38,10 @@ class ScriptedCluster:
 
     address = topic = "scripted"
 
-    def __init__(self, script, folder, *, takes_others):
+    def __init__(self, script, folder, *, accepts_workers):
         self.script = script
         self.folder = folder
-        self.takes_others = takes_others
+        self.accepts_workers = accepts_workers
         self.orders = []
         self._events = []
 
@@ -51,12 +51,12 @@ class ScriptedCluster:
     def submit(self, order, address, selector):
         assert on_disk(self.folder)[order.plan.run_id] == order.plan
         (launch,) = order.launches
-        known = {(one.point.label, one.launch) for one in order.settled}
+        known = {(one.point.label, one.launch) for one in order.finished}
         points = [point for point in order.plan.points if (point.label, launch) not in known]
         self.orders.append((address, [point.label for point in points]))
         count = self.script[address]
         if isinstance(count, str):
-            self._events.append(Ended(attempt=order.attempt, done=Done(records=0, error=count, is_refused=True)))
+            self._events.append(Ended(attempt=order.attempt, done=TaskResult(records=0, error=count, is_refused=True)))
             return
         is_lost = isinstance(count, tuple)
         measured = points[: count[0]] if is_lost else points
@@ -64,11 +64,11 @@ class ScriptedCluster:
             kept = Measurement(point=point, launch=launch, status="ok", started_at="a", finished_at="b")
             kept = dataclasses.replace(kept, samples=(dataclasses.replace(SAMPLES, launch=launch),))
             self._events.append(Report(attempt=order.attempt, number=number, kept=kept))
-        done = Done(records=len(measured), is_withdrawn=is_lost)  # as a worker that ends on request says
+        done = TaskResult(records=len(measured), is_cancelled=is_lost)  # as a worker that ends on request says
         self._events.append(Ended(attempt=order.attempt, done=done))
         self._events += [Left(address=address)] if is_lost else []
 
-    def withdraw(self, attempt):
+    def cancel(self, attempt):
         pass
 
     def forget(self, addresses, run_ids):
@@ -87,7 +87,7 @@ def on_disk(folder):
 def offers_of(script, other=()):
     """The offers of the workers of a script; those in `other` have other hardware."""
     device = select("null", lambda device: None, {})
-    offer = Site(name="w", devices=(device,), folder=Path(), named={}, say=print).offer()
+    offer = WorkerContext(name="w", devices=(device,), folder=Path(), named={}, say=print).offer()
     (offered,) = offer.devices
     unlike = dataclasses.replace(offered, hardware=dataclasses.replace(offered.hardware, hardware_id="b" * 16))
     return {
@@ -114,9 +114,9 @@ def sweep(tmp_path):
     worker -> the points after which it is lost, in a tuple, or None, or why it refuses; those in `other` have other
     hardware. With several `launches` they are spread."""
 
-    def swept(script, other=(), launches=1, takes_others=True, done=lambda track: None):
+    def swept(script, other=(), launches=1, accepts_workers=True, done=lambda track: None):
         folder = tmp_path / "runs"
-        cluster = ScriptedCluster(script, folder, takes_others=takes_others)
+        cluster = ScriptedCluster(script, folder, accepts_workers=accepts_workers)
         finished = []
 
         def finish(track):
@@ -179,7 +179,7 @@ def test_an_unlike_machine_measures_a_whole_cell_of_which_nothing_was_measured(s
 
 def test_a_resumed_batch_takes_along_a_run_of_points_that_went_on_elsewhere(tmp_path):
     def batch(ingest):
-        cluster = ScriptedCluster(script, tmp_path, takes_others=True)
+        cluster = ScriptedCluster(script, tmp_path, accepts_workers=True)
         sweep = ClusterSweep(cluster, offers_of(script, ("two",)))
         return Batch(tmp_path, manifest, ingest, quiet=True, cluster=sweep)
 
@@ -190,7 +190,9 @@ def test_a_resumed_batch_takes_along_a_run_of_points_that_went_on_elsewhere(tmp_
 
     stored, again, plan = [], [], planned()
     script = {"one": (1,), "two": None}
-    about = About(session_id=plan.session_id, command=(), started_at="2026-01-02", db_path="own.duckdb", report=None)
+    about = BatchInfo(
+        session_id=plan.session_id, command=(), started_at="2026-01-02", db_path="own.duckdb", report=None
+    )
     manifest = Manifest.create(tmp_path, about, (plan,))
     with pytest.raises(KeyboardInterrupt):
         batch(end_at_the_second).start()
@@ -207,4 +209,4 @@ def test_a_launch_of_a_lost_worker_goes_to_no_unlike_machine_while_another_launc
 
 def test_a_closed_cluster_is_given_up_when_its_last_worker_is_lost(sweep):
     with pytest.raises(WorkersLostError, match="no worker with null is left in scripted: continue with --resume"):
-        sweep({"one": (1,)}, takes_others=False)
+        sweep({"one": (1,)}, accepts_workers=False)

@@ -70,7 +70,7 @@ def test_a_batch_is_measured_in_jobs_as_the_file_asks_and_jobs_that_slurm_refuse
     config.write_text("partition: gpu\ninterface: lo")
     assert batch_benchmark.main([*batch, "--use-slurm", "slurm.yaml"]) == 1
     assert re.search(r"Slurm rejected the jobs: .*[Ii]nvalid partition", capsys.readouterr().err)
-    monkeypatch.setattr("benchmarking.cluster.slurm.OVER_S", 0.5)
+    monkeypatch.setattr("benchmarking.cluster.slurm.END_GRACE_S", 0.5)
     config.write_text("interface: lo\nsetup: echo out of order >&2; exit 3")
     assert batch_benchmark.main([*batch, "--use-slurm", "slurm.yaml"]) == 1
     said = capsys.readouterr().err

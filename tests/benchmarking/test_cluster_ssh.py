@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("distributed")
 
 from benchmarking import benchmark_script, run_hardware_benchmark
-from benchmarking.cluster.far_side import DEFAULT_VENV, LOCKS, Setup, preparation, read_setup, worker_command
+from benchmarking.cluster.remote_setup import DEFAULT_VENV, LOCKS, Setup, preparation, read_setup, worker_command
+from benchmarking.cluster.scheduler import WorkerRequirements
 from benchmarking.cluster.ssh import Host, Ssh, read_host, read_hosts
-from benchmarking.cluster.started import Wanted
 from benchmarking.core.child_process import run_program
 from benchmarking.core.errors import UsageError
 from benchmarking.measure.settings import settings
@@ -99,14 +99,16 @@ def test_a_file_of_hosts_is_checked_with_the_line_of_what_is_wrong(tmp_path):
 
 def test_the_far_shell_gets_each_word_as_it_is():
     words = ["sh", "-c", 'printf "%s|" "$@"', "sh", "a b", "$(id)", "it's", ";", "--devices"]
-    command = Ssh(setup=Setup(), package="p", config="my config", wanted=Wanted()).command(read_host("lab", ""), words)
+    command = Ssh(setup=Setup(), package="p", config="my config", requirements=WorkerRequirements()).command(
+        read_host("lab", ""), words
+    )
     assert command[1:-1] == ("-F", "my config", "-T", "--", "lab")
     assert run_program(("sh", "-c", command[-1])).stdout == "a b|$(id)|it's|;|--devices|"
 
 
 def test_scripts_in_the_home_folder_are_looked_for_in_that_of_the_worker(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
-    flag, scripts = Wanted(scripts="/home/me/lab/net.py").flags
+    flag, scripts = WorkerRequirements(scripts="/home/me/lab/net.py").flags
     assert (flag, scripts) == ("--scripts", "~/lab/net.py")
     plan = planned_script("/home/there/lab/net.py")
     monkeypatch.setenv("HOME", "/home/there")

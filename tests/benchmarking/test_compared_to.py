@@ -14,7 +14,7 @@ from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Device, Point
 from benchmarking.devices.support import host as host_module
 from benchmarking.devices.support import kinds
-from benchmarking.sweep.run.turns import HERE
+from benchmarking.sweep.run.turns import DEFAULT_COMMAND
 from db import setup_benchmark_db
 
 ARGUMENTS = SimpleNamespace(compare_to="latest", db_path="a.duckdb")
@@ -58,8 +58,8 @@ def test_the_stored_run_is_measured_from_its_fields_and_this_command_without_the
     one, other = ab.arms(ARGUMENTS, ["--model-id", "n", "--interleave", "--compare-to=latest", "--quiet"])
     what = ("--model-id", "m", "--device", "cpu", "--runtime", "eager", "--precision", "float32")
     how = ("--task", "fill-mask", "--weights", "random", "--batch-sizes", "4", "--sequence-lengths", "32")
-    assert one.words == (*HERE, *what, *how, "--profile", "quick", "--launches", "2", "--tag", "a=b c")
-    assert other.words == (*HERE, "--model-id", "n", "--quiet")
+    assert one.words == (*DEFAULT_COMMAND, *what, *how, "--profile", "quick", "--launches", "2", "--tag", "a=b c")
+    assert other.words == (*DEFAULT_COMMAND, "--model-id", "n", "--quiet")
 
 
 def test_another_device_of_this_machine_is_no_other_machine(stored):

@@ -68,7 +68,7 @@ def database(folder: Path) -> Path:
 @cache
 def unfinished(folder: Path) -> tuple[Path, Path]:
     """The files of an unfinished run and of an unfinished batch of it, on the null device."""
-    from benchmarking.batch.manifest import About, Manifest
+    from benchmarking.batch.manifest import BatchInfo, Manifest
     from benchmarking.measure.settings import settings
     from benchmarking.sweep.plan.request import Request, plan_cell
     from benchmarking.sweep.run import journal
@@ -81,7 +81,7 @@ def unfinished(folder: Path) -> tuple[Path, Path]:
     (runs := folder / "unfinished").mkdir()
     track = Track.start(runs, plan)
     sweep([track], Observer())
-    about = About(
+    about = BatchInfo(
         session_id=session, command=("batch",), started_at="2026-01-02T03:04:05Z", db_path=None, report="report.md"
     )
     manifest = Manifest.create(runs, about, (plan,)).path

@@ -37,7 +37,7 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Executor:
     """Where plans are measured."""
 
     sweep: Sweep
@@ -46,7 +46,7 @@ class Place:
     """The flags with which another command measures there too."""
 
 
-HERE = Place(sweep=sweep)
+LOCAL_EXECUTOR = Executor(sweep=sweep)
 
 
 def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
@@ -63,21 +63,23 @@ def run_plans(
     *,
     device_wait_s: float | None = None,
     finished: Callable[[Run], None] = lambda run: None,
-    place: Place | None = None,
+    executor: Executor | None = None,
 ) -> int:
     """Measure plans like `run`, waiting for devices in use like `sweep`. `finished` is called with each stored run."""
     with spool.opened_folder(output_dir) as folder:
         _note_weights(plans)
         tracks = [Track.start(folder, plan) for plan in plans]
-        return _measure(tracks, output_dir is not None, ingest, show, device_wait_s, finished=finished, place=place)
+        return _measure(
+            tracks, output_dir is not None, ingest, show, device_wait_s, finished=finished, executor=executor
+        )
 
 
-def measured(plans: Sequence[CellPlan], place: Place | None = None) -> tuple[Run, ...]:
+def measured(plans: Sequence[CellPlan], executor: Executor | None = None) -> tuple[Run, ...]:
     """The runs of plans that are measured together; nothing is saved or printed."""
     with spool.opened_folder(None) as folder:
         tracks = [Track.start(folder, plan) for plan in plans]
         with observed(tracks, quiet=True) as observer:
-            (place or HERE).sweep(tracks, observer, lambda track: None)
+            (executor or LOCAL_EXECUTOR).sweep(tracks, observer, lambda track: None)
         return tuple(track.run(utc_now()) for track in tracks)
 
 
@@ -103,7 +105,7 @@ def resume(
     *,
     named: Mapping[str, object] | None = None,
     device_wait_s: float | None = None,
-    place: Place | None = None,
+    executor: Executor | None = None,
 ) -> int:
     """Finish the unfinished runs of a folder, and return the exit code.
 
@@ -111,9 +113,9 @@ def resume(
     """
     spool.prepare(files[0].path.parent)
     over = [file for file in files if file.run_file() is not None]
-    place = place or HERE
-    tracks = [Track.resume(file, named, on_cluster=place.is_cluster) for file in files if file not in over]
-    return _measure(tracks, True, ingest, show, device_wait_s, over, place=place)
+    executor = executor or LOCAL_EXECUTOR
+    tracks = [Track.resume(file, named, on_cluster=executor.is_cluster) for file in files if file not in over]
+    return _measure(tracks, True, ingest, show, device_wait_s, over, executor=executor)
 
 
 def dry_run(requests: Sequence[Request], show: Show) -> int:
@@ -138,7 +140,7 @@ def _measure(
     device_wait_s: float | None,
     over: Sequence[PartialRun] = (),
     finished: Callable[[Run], None] = lambda run: None,
-    place: Place | None = None,
+    executor: Executor | None = None,
 ) -> int:
     """Sweep the tracks; each run is finished and stored right after its last launch. First, completed runs whose
     partial files were left behind are stored.
@@ -162,10 +164,10 @@ def _measure(
             keep(finish_run(track))
 
         try:
-            (place or HERE).sweep(tracks, observer, done, device_wait_s=device_wait_s)
+            (executor or LOCAL_EXECUTOR).sweep(tracks, observer, done, device_wait_s=device_wait_s)
         except (KeyboardInterrupt, LockedError, WorkersLostError):
             observer.close()
-            _note_interrupted(tracks, [one.run for one in kept], keeps, show, place or HERE)
+            _note_interrupted(tracks, [one.run for one in kept], keeps, show, executor or LOCAL_EXECUTOR)
             raise
     _print([one.run for one in kept], show)
     return max(codes)
@@ -208,11 +210,13 @@ def _note_weights(plans: Sequence[CellPlan]) -> None:
         note(text)
 
 
-def _note_interrupted(tracks: Sequence[Track], finished: Sequence[Run], keeps: bool, show: Show, place: Place) -> None:
+def _note_interrupted(
+    tracks: Sequence[Track], finished: Sequence[Run], keeps: bool, show: Show, executor: Executor
+) -> None:
     """Report the results measured before an interruption: with --save they are on disk, else they are printed."""
     settled = sum(track.points_settled for track in tracks)
     total = sum(track.points_total for track in tracks)
-    words = ("run_hardware_benchmark", "--resume", "--output-dir", str(tracks[0].folder), *place.flags)
+    words = ("run_hardware_benchmark", "--resume", "--output-dir", str(tracks[0].folder), *executor.flags)
     kept = f"saved; continue with {shlex.join(words)}" if keeps else "not saved, since --save was not given"
     note(f"{settled} of {total} points measured: {kept}")
     if not keeps:

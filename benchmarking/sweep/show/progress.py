@@ -109,7 +109,7 @@ class Progress(Observer):
                 self._is_loading = False
         else:
             self._estimate_from_warm_up(track, point, live)
-        self._show(_live_text(track, launch, point, live), is_news=live is None)
+        self._show(_live_text(track, launch, point, live), immediate=live is None)
 
     def measured(self, track: Track, measurement: Measurement) -> None:
         seconds = time.monotonic() - self._point_began_s
@@ -134,7 +134,7 @@ class Progress(Observer):
     def machines(self, machines: Sequence[MachineProgress]) -> None:
         if isinstance(self._display, Display) and self._display.is_drawn:
             self._machines = machines_text(machines)
-            self._show("", is_news=False)
+            self._show("", immediate=False)
 
     def close(self) -> None:
         """Clear the line; after the last point, print the share of timed calls in the total time."""
@@ -175,11 +175,11 @@ class Progress(Observer):
             )
         return self._has_warned
 
-    def _show(self, text: str, *, is_news: bool = True) -> None:
+    def _show(self, text: str, *, immediate: bool = True) -> None:
         shown = self._machines or text
         self._display.show(
             State(done=self._settled(), total=self._total(), unit="points", text=shown, left_s=self._left_s),
-            is_news=is_news,
+            immediate=immediate,
         )
 
     def _settled(self) -> int:

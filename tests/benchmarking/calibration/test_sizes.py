@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarking.calibration import sizes as module
-from benchmarking.calibration.sizes import best_rate, search, sizes_for
+from benchmarking.calibration.sizes import best_rate, search_sizes, sizes_for
 from benchmarking.devices.cpu import PLUGIN as CPU
 from benchmarking.devices.cpu import CpuHandle
 
@@ -94,7 +94,7 @@ def test_a_search_on_this_processor_finds_sizes_and_the_reasons_for_missing_ones
     monkeypatch.setattr(module, "_product", product)
     monkeypatch.setattr(module, "_free_bytes", lambda handle: 64 * MIB)
     (device,) = CPU.probe()
-    found = search(device, ("float32", "float16"))
+    found = search_sizes(device, ("float32", "float16"))
     assert list(found.matrices) == ["float32"]
     assert max(found.matrices["float32"]) ** 2 * 4 * 3 <= 16 * MIB
     assert found.missing["float16"] == "not_supported: no kernel for 'Half'"

@@ -95,7 +95,7 @@ def test_a_state_that_is_not_news_is_drawn_at_most_five_times_a_second(settings)
     drawn = [stream.getvalue()]
     for step_s in (0.05, 0.1, 0.1):
         now_s[0] += step_s
-        display.show(STATE, is_news=False)
+        display.show(STATE, immediate=False)
         drawn.append(stream.getvalue())
     display.close()
     assert drawn[0] == drawn[1] == drawn[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarking import batch_benchmark, run_hardware_benchmark
-from benchmarking.batch.manifest import About, Manifest
+from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.core.records import Measurement
 from benchmarking.core.untrusted.redaction import stored_record
 from benchmarking.sweep.run.session import finish_run
@@ -130,7 +130,7 @@ def test_an_anonymous_run_names_neither_host_nor_user_and_is_of_the_same_series(
 
 
 def test_a_manifest_finds_its_paths_again(null_track, tmp_path):
-    about = About(
+    about = BatchInfo(
         session_id="s",
         command=("batch", "--tag", "HF_TOKEN=s3cr3tvalue"),
         started_at="2026-01-01T00:00:00Z",

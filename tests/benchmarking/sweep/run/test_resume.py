@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from benchmarking import batch_benchmark, run_hardware_benchmark
-from benchmarking.batch.manifest import About, Manifest
+from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.benches.discovery import discover
 from benchmarking.benches.planning import BenchPlanning, plan_benches
 from benchmarking.core.errors import UsageError
@@ -78,7 +78,7 @@ def batch_of(folder, *plans, **about):
     """An unfinished batch in a folder."""
     session_id = plans[0].session_id if plans else uuid7()
     known = {"session_id": session_id, "command": ("x",), "started_at": "2026-01-02T03:04:05Z"}
-    return Manifest.create(folder, About(**{**known, "db_path": None, "report": None, **about}), plans)
+    return Manifest.create(folder, BatchInfo(**{**known, "db_path": None, "report": None, **about}), plans)
 
 
 def refused(capsys, main, *arguments, code=2):
@@ -187,7 +187,7 @@ def test_the_log_of_a_batch_is_never_written_through_a_link(theirs, tmp_path, ca
     victim = tmp_path / "profile"
     victim.write_text("precious")
     manifest = disown(batch_of(theirs, null_plan()))
-    (theirs / f"batch_{manifest.about.session_id}.log").symlink_to(victim)
+    (theirs / f"batch_{manifest.info.session_id}.log").symlink_to(victim)
     assert "cannot write" in resume_batch(capsys, theirs, code=1)
     assert victim.read_text() == "precious"
 
@@ -195,7 +195,7 @@ def test_the_log_of_a_batch_is_never_written_through_a_link(theirs, tmp_path, ca
 def test_the_log_of_a_batch_stays_in_its_folder(theirs, tmp_path, capsys):
     manifest = disown(batch_of(theirs, null_plan()))
     (theirs / "batch_x").mkdir()
-    content = manifest.path.read_text().replace(manifest.about.session_id, "x/../../profile", 1)
+    content = manifest.path.read_text().replace(manifest.info.session_id, "x/../../profile", 1)
     manifest.path.write_text(content)
     assert "not the manifest of session 'x/../../profile'" in resume_batch(capsys, theirs, code=1)
     assert not (tmp_path / "profile.log").exists()

@@ -26,7 +26,7 @@ START_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class ClusterEndpoint:
     """The scheduler of a cluster, and the number of workers to wait for before a batch is planned."""
 
     address: str
@@ -35,14 +35,14 @@ class Started:
     workers: int = 0
     """Number of workers to wait for."""
     limit_s: float = START_S
-    takes_others: bool = True
+    accepts_workers: bool = True
     """Whether more workers may join it later."""
-    trouble: Callable[[], str | None] = lambda: None
+    failure: Callable[[], str | None] = lambda: None
     """Returns why not all workers will join; None while they may. Called while waiting for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WorkerRequirements:
     """What a command requires of the workers that are started for it."""
 
     devices: tuple[str, ...] | None = None
@@ -78,10 +78,10 @@ def send_certificates(process: Popen[str], security: Any) -> None:
         process.stdin.write(f"{json.dumps(security.get_tls_config_for_role('worker'))}\n")
         process.stdin.close()
     except OSError:
-        process.stdin = None  # it has ended: `trouble` says why
+        process.stdin = None  # it has ended: `failure` says why
 
 
-def temporary_files(folder: Path) -> Any:
+def temporary_certificate_files(folder: Path) -> Any:
     """The same certificates in files of a folder that only this user can read."""
     from distributed.security import Security
 
@@ -113,7 +113,7 @@ def scheduler_on_loopback(security: Any) -> Iterator[str]:
 
 
 @contextmanager
-def local_workers(count: int, wanted: Wanted) -> Iterator[Started]:
+def local_workers(count: int, requirements: WorkerRequirements) -> Iterator[ClusterEndpoint]:
     """Workers on this machine. The connection has its own certificates, since other users can reach loopback too."""
     security = temporary_security("--cluster local")
     with (
@@ -126,15 +126,15 @@ def local_workers(count: int, wanted: Wanted) -> Iterator[Started]:
             spool_dir = str(Path(folder) / str(number))
             command = module_command(
                 *("benchmarking.cluster.worker", address, "--name", f"local-{number}", "--spool-dir", spool_dir),
-                *("--quiet", "--tls-stdin", *wanted.flags),
+                *("--quiet", "--tls-stdin", *requirements.flags),
             )
             process = stack.enter_context(start(command, stdin=PIPE, stdout=DEVNULL, stderr=None))
             stack.callback(process.terminate)
             send_certificates(process, security)
             processes.append(process)
 
-        def trouble() -> str | None:
+        def failure() -> str | None:
             ended = [process.returncode for process in processes if process.poll() is not None]
             return f"a worker ended with exit code {ended[0]}: see its message above" if ended else None
 
-        yield Started(address=address, security=security, workers=count, takes_others=False, trouble=trouble)
+        yield ClusterEndpoint(address=address, security=security, workers=count, accepts_workers=False, failure=failure)

@@ -22,7 +22,7 @@ from benchmarking.core.errors import EXIT_OK, UsageError
 
 Kind = Literal["python", "venv", "conda", "docker"]
 WORKER = "benchmarking.cluster.worker"
-HERE = "benchmarking.cluster.far_side"
+MODULE = "benchmarking.cluster.remote_setup"
 DEFAULT_VENV = f".cache/benchhouse/venv-{__version__}"
 """Relative to the home folder on the remote side."""
 PACKAGE = f"benchhouse[cluster,measure]=={__version__}"
@@ -108,7 +108,7 @@ def preparation(setup: Setup, package: str = PACKAGE) -> tuple[str, ...] | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """On the remote side: print the version of benchhouse and free ports as JSON."""
-    return run_command(HERE, _answer, argv)
+    return run_command(MODULE, _answer, argv)
 
 
 def _answer(argv: Sequence[str]) -> int:

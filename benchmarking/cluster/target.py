@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarking.cluster.far_side import PACKAGE, Setup, read_setup
+from benchmarking.cluster.remote_setup import PACKAGE, Setup, read_setup
+from benchmarking.cluster.scheduler import WorkerRequirements
 from benchmarking.cluster.security import TLS_FLAGS, add_tls, check_exposure
-from benchmarking.cluster.started import Wanted
 from benchmarking.core.command_line import Parser, choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Cell
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import AUTO
-from benchmarking.sweep.run.session import HERE, Place
+from benchmarking.sweep.run.session import LOCAL_EXECUTOR, Executor
 
 if TYPE_CHECKING:
     from benchmarking.cluster.coordinator import ClusterSweep
@@ -59,11 +59,11 @@ def add_cluster(parser: Parser) -> None:
         action="store_true",
         help="refuse workers whose package versions or commit differ (default: each run stores its worker's)",
     )
-    add_elsewhere(parser)
+    add_remote(parser)
     add_tls(parser)
 
 
-def add_elsewhere(parser: Parser) -> None:
+def add_remote(parser: Parser) -> None:
     """Add the flags for measuring on another machine."""
     group = parser.add_argument_group("remote machine")
     group.add_argument(
@@ -101,13 +101,13 @@ def add_elsewhere(parser: Parser) -> None:
     group.add_argument("--ssh-config", metavar="FILE", help="SSH configuration file (default: the user's)")
 
 
-def settle(arguments: argparse.Namespace) -> None:
+def resolve_target(arguments: argparse.Namespace) -> None:
     """Set `arguments.cluster` from the flags of another machine, and check them. Raises UsageError."""
     named = getattr(arguments, "cluster", None)
-    elsewhere = [flag for flag, given in _elsewhere(arguments).items() if given]
-    if len(elsewhere) + (named is not None) > 1:
+    remote_flags = [flag for flag, given in _remote_flags(arguments).items() if given]
+    if len(remote_flags) + (named is not None) > 1:
         raise UsageError(
-            f"{' and '.join(filter(None, ['--cluster' if named else '', *elsewhere]))}: give only one of them"
+            f"{' and '.join(filter(None, ['--cluster' if named else '', *remote_flags]))}: give only one of them"
         )
     if arguments.backend == "remote" and not arguments.host:
         raise UsageError("--backend remote requires --host USER@MACHINE")
@@ -124,7 +124,7 @@ def settle(arguments: argparse.Namespace) -> None:
         check_name(named, arguments)
 
 
-def _elsewhere(arguments: argparse.Namespace) -> dict[str, bool]:
+def _remote_flags(arguments: argparse.Namespace) -> dict[str, bool]:
     return {"--backend remote": arguments.backend == "remote", "--use-slurm": arguments.use_slurm is not None}
 
 
@@ -143,7 +143,7 @@ def check_name(name: str, arguments: argparse.Namespace) -> None:
         slurm_settings(name, arguments)
         return
     if name.startswith(SSH):
-        ssh_settings(name, arguments, Wanted())
+        ssh_settings(name, arguments, WorkerRequirements())
         return
     check_exposure(name, arguments)
 
@@ -172,7 +172,9 @@ def slurm_settings(name: str, arguments: argparse.Namespace) -> tuple[SlurmConfi
     )
 
 
-def ssh_settings(name: str, arguments: argparse.Namespace, wanted: Wanted) -> tuple[tuple[Host, ...], Ssh]:
+def ssh_settings(
+    name: str, arguments: argparse.Namespace, requirements: WorkerRequirements
+) -> tuple[tuple[Host, ...], Ssh]:
     """The settings of `ssh:HOSTFILE` or `ssh://HOST,HOST`. Raises UsageError with the place of an invalid value."""
     from benchmarking.cluster.ssh import Ssh, read_host, read_hosts
 
@@ -181,10 +183,12 @@ def ssh_settings(name: str, arguments: argparse.Namespace, wanted: Wanted) -> tu
     else:
         hosts = read_hosts(Path(name.removeprefix(SSH)))
     setup = Setup() if arguments.setup is None else read_setup(arguments.setup)
-    return hosts, Ssh(setup=setup, package=arguments.setup_package, config=arguments.ssh_config, wanted=wanted)
+    return hosts, Ssh(
+        setup=setup, package=arguments.setup_package, config=arguments.ssh_config, requirements=requirements
+    )
 
 
-def again(arguments: argparse.Namespace) -> tuple[str, ...]:
+def target_flags(arguments: argparse.Namespace) -> tuple[str, ...]:
     """The flags that name the same place in another command; empty for this machine."""
     words: list[str] = []
     if (name := arguments.cluster) is None:
@@ -201,7 +205,7 @@ def again(arguments: argparse.Namespace) -> tuple[str, ...]:
     return (*words, *(["--insecure"] if getattr(arguments, "insecure", False) else []))
 
 
-def elsewhere(
+def remote_arguments(
     backend: str,
     host: str | Sequence[str] | None,
     *,
@@ -223,12 +227,12 @@ def elsewhere(
         cluster=None,
         quiet=True,
     )
-    settle(found)
+    resolve_target(found)
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class Target:
     """Where a command plans and measures."""
 
     machine: Machine
@@ -239,41 +243,43 @@ class Engine:
     """The flags that name it in another command."""
 
     @property
-    def place(self) -> Place:
-        """For a session."""
-        return HERE if self.cluster is None else Place(sweep=self.cluster, is_cluster=True, flags=self.flags)
+    def executor(self) -> Executor:
+        """Where a session measures its plans."""
+        return (
+            LOCAL_EXECUTOR if self.cluster is None else Executor(sweep=self.cluster, is_cluster=True, flags=self.flags)
+        )
 
 
-def kinds_of(cells: Iterable[Cell]) -> tuple[str, ...]:
+def device_kinds(cells: Iterable[Cell]) -> tuple[str, ...]:
     """The kinds of device that the cells of an earlier command need, which workers started for them must offer."""
     return tuple(dict.fromkeys(cell.device.type for cell in cells))
 
 
 @contextmanager
-def engine(
+def open_target(
     arguments: argparse.Namespace, devices: Sequence[str] | None, scripts: Sequence[Path] = ()
-) -> Iterator[Engine]:
-    """This machine, or the cluster chosen by `settle`. `devices` are those that the command names (None: all),
+) -> Iterator[Target]:
+    """This machine, or the cluster chosen by `resolve_target`. `devices` are those that the command names (None: all),
     `scripts` those whose models it measures.
 
     Raises UsageError for versions that differ but must not, WorkersLostError without a scheduler.
     """
     if arguments.cluster is None:
-        yield Engine(machine=Machine())
+        yield Target(machine=Machine())
         return
     check_installed("--cluster", ("distributed",), 'pip install "benchhouse[cluster]"')
-    from benchmarking.cluster.connection import connected
+    from benchmarking.cluster.connection import connect
     from benchmarking.cluster.coordinator import ClusterMachine, ClusterSweep, check_same_versions
 
     is_strict = getattr(arguments, "require_same_versions", False)
-    wanted = Wanted(
+    requirements = WorkerRequirements(
         devices=None if devices is None or AUTO in devices else tuple(devices),
         scripts=os.path.commonpath(scripts) if scripts else None,
     )
-    with connected(arguments.cluster, arguments, wanted) as cluster:
+    with connect(arguments.cluster, arguments, requirements) as cluster:
         offers = cluster.offers(cluster.addresses())
         if is_strict:
             check_same_versions(offers)
         spread = getattr(arguments, "spread", False)
         sweep = ClusterSweep(cluster, offers, spread=spread, same_versions=is_strict)
-        yield Engine(machine=ClusterMachine(offers, arguments.cluster), cluster=sweep, flags=again(arguments))
+        yield Target(machine=ClusterMachine(offers, arguments.cluster), cluster=sweep, flags=target_flags(arguments))
