@@ -352,7 +352,7 @@ def _gather(options: argparse.Namespace, request: Request) -> Gathered:
 
 
 def _lacking(name: str) -> str:
-    return f"chart {name}: no selected result has its data: it needs {_chart(name).needs}"
+    return f"chart {name}: no selected result has the required data: {_chart(name).needs}"
 
 
 def _rows(source: Source, request: Request, selection: Selection) -> dict[str, list[Row]]:

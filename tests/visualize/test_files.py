@@ -1,4 +1,4 @@
-"""Files of pictures: safe names that differ, and errors with their reason."""
+"""Picture files: safe and unique names, and errors when writing."""
 
 import pytest
 
@@ -30,12 +30,12 @@ def test_pictures_with_equal_names_get_different_files():
     assert files.stems("chart", alike) == ["chart_m_T4", "chart_m_H200", "chart_n"]
 
 
-def test_names_that_differ_only_in_case_or_unsafe_letters_get_different_files():
+def test_names_that_differ_only_in_case_or_unsafe_characters_get_different_files():
     stems = files.stems("chart", [picture("GPT2"), picture("gpt2"), picture("a/b"), picture("a--b")])
     assert len({stem.lower() for stem in stems}) == 4
 
 
-def test_long_names_are_shortened_and_stay_different():
+def test_long_names_are_shortened_and_stay_unique():
     stems = files.stems("chart", [picture("x" * 300 + "a"), picture("x" * 300 + "b")])
     assert [len(stem) for stem in stems] == [files.LONGEST_STEM] * 2
     assert stems[0] != stems[1]
@@ -47,7 +47,7 @@ def test_a_folder_that_is_a_file_is_an_error(tmp_path):
         files.writable_folder(tmp_path / "taken")
 
 
-def test_a_picture_that_cannot_be_written_is_an_error_with_its_reason(tmp_path):
+def test_a_write_error_states_its_reason(tmp_path):
     (tmp_path / "chart_m.png").mkdir()
     one = files.Picture(name_parts=("m",), details=(), images=(("png", b"x"),))
     with pytest.raises(StorageError, match=r"cannot write .*chart_m\.png"):

@@ -1,4 +1,4 @@
-"""The command, from its arguments to its files and its one-line errors."""
+"""The command `visualize_benchmarks`: arguments, files and one-line errors."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from visualize.drawing.rows import PACKAGE
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty working folder, and no database named by the environment."""
+    """An empty working folder, without a database in the environment."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
     return tmp_path
@@ -64,7 +64,7 @@ def draw(capsys):
     return run
 
 
-def test_a_model_s_charts_are_drawn_from_the_database_and_their_paths_printed(database, draw, make_run):
+def test_charts_of_a_model_are_drawn_and_their_paths_printed(database, draw, make_run):
     code, out, err = draw("--db-path", database(make_run()), "--model-id", "bert-base-uncased")
     cell = "bert-base-uncased_cpu_eager_float32"
     stems = [
@@ -87,7 +87,7 @@ def test_a_model_s_charts_are_drawn_from_the_database_and_their_paths_printed(da
     assert all(Path(path).stat().st_size > 5000 for path in out)
 
 
-def test_run_files_need_no_database_and_globs_may_be_quoted(spool, draw, make_run):
+def test_run_files_are_drawn_without_a_database(spool, draw, make_run):
     spool(a=make_run(model_id="a/b"), b=make_run(model_id="gpt2", family="decoder-only"))
     code, out, err = draw(
         "--json-path", "runs/*.json", "--charts", "latency_vs_batch_size", "--formats", "svg", "--json"
@@ -101,14 +101,14 @@ def test_run_files_need_no_database_and_globs_may_be_quoted(spool, draw, make_ru
     assert not list(Path().glob("*.duckdb"))
 
 
-def test_the_database_of_the_environment_is_the_default(database, draw, make_run, monkeypatch):
+def test_the_environment_names_the_default_database(database, draw, make_run, monkeypatch):
     monkeypatch.setenv("BENCHMARK_DB_PATH", database(make_run()))
     code, out, _ = draw("--charts", "latency_vs_batch_size", "--formats", "png", "--output-dir", "elsewhere")
     assert code == 0
     assert out == [str(Path("elsewhere/latency_vs_batch_size_bert-base-uncased_cpu_eager_float32.png"))]
 
 
-def test_the_architecture_comparison_is_drawn_alone_or_with_a_models_charts(database, draw, make_run):
+def test_the_architecture_comparison_is_drawn_alone_or_with_the_charts_of_a_model(database, draw, make_run):
     path = database(make_run(), make_run(model_id="roberta-base"))
     base = ("--db-path", path, "--formats", "svg", "--architecture-comparison")
     _, out, _ = draw(*base)
@@ -116,11 +116,11 @@ def test_the_architecture_comparison_is_drawn_alone_or_with_a_models_charts(data
     of_all = Path(out[0]).read_bytes()
     _, out, _ = draw(*base, "--model-id", "roberta-base")
     assert len(out) > 5
-    assert Path(out[-1]).read_bytes() == of_all, "all models are compared, not only the one named"
+    assert Path(out[-1]).read_bytes() == of_all, "the comparison covers all models"
     assert all("roberta-base" in name for name in out if "architecture" not in name)
 
 
-def test_filters_choose_the_cells(database, draw, make_run, alter):
+def test_filters_select_cells(database, draw, make_run, alter):
     runs = [make_run(), make_run(precision="bfloat16"), alter.on_device(make_run(device="cuda"), "Card", "cuda:0")]
     base = ("--db-path", database(*runs), "--charts", "latency_vs_batch_size", "--formats", "svg")
     assert len(draw(*base)[1]) == 3
@@ -134,7 +134,7 @@ def test_filters_choose_the_cells(database, draw, make_run, alter):
         assert [Path(name).stem.removeprefix("latency_vs_batch_size_bert-base-uncased_") for name in out] == names
 
 
-def test_a_selection_in_words_chooses_results_as_in_other_commands(database, draw, make_run):
+def test_a_selection_selects_results_as_in_other_commands(database, draw, make_run):
     older = make_run(started_at="2026-01-02T00:00:00Z")
     path = database(older, make_run(started_at="2026-03-02T00:00:00Z", slowdown=2.0))
     base = ("--db-path", path, "--chart", "latency_vs_batch_size", "--format", "svg")
@@ -156,7 +156,7 @@ def test_sql_in_a_selection_needs_a_database(spool, draw, make_run, database):
     assert (code, err) == (0, [])
 
 
-def test_charts_repeat_and_formats_and_themes_are_chosen(database, draw, make_run):
+def test_several_charts_formats_and_a_theme_can_be_given(database, draw, make_run):
     base = ("--db-path", database(make_run()), "--chart", "latency_vs_batch_size", "--chart", "memory_vs_batch_size")
     code, out, err = draw(*base, "--format", "pdf,svg", "--theme", "dark")
     assert (code, err) == (0, [])
@@ -175,25 +175,25 @@ def test_charts_that_are_not_drawn_are_noted_unless_quiet(database, draw, make_r
     ]
     assert architecture.startswith("not drawn: Models by architecture family on Test CPU (cpu)")
     assert architecture.endswith("bert-base-uncased is the only model measured there")
-    assert runtimes.startswith("not drawn: Speedup by runtime: bert-base-uncased: measured by eager at float32 only")
+    assert runtimes.startswith("not drawn: Speedup by runtime: bert-base-uncased: measured only with eager at float32")
     assert draw(*base, "--quiet")[2] == []
 
 
-def test_a_chart_whose_data_nothing_selected_has_is_a_failure_with_its_needs(database, draw, make_run):
+def test_a_named_chart_without_data_fails_and_states_what_it_needs(database, draw, make_run):
     base = ("--db-path", database(make_run()), "--format", "svg")
     code, out, (error,) = draw(*base, "--chart", "time_to_first_token")
     assert (code, out) == (1, [])
-    assert error.endswith("has its data: it needs a model that generates, measured at one point or more")
+    assert error.endswith("no selected result has the required data: a generative model with a measured result")
 
 
-def test_a_chart_that_was_named_and_cannot_be_drawn_is_a_failure(database, draw, make_run):
+def test_a_named_chart_that_cannot_be_drawn_is_an_error(database, draw, make_run):
     base = ("--db-path", database(make_run()), "--formats", "svg")
     code, out, (error,) = draw(*base, "--charts", "latency_vs_batch_size,architecture_comparison", "--quiet")
     assert (code, len(out)) == (1, 1)
     assert "bert-base-uncased is the only model measured there" in error
 
 
-def test_a_bad_file_among_good_ones_is_named_and_the_others_are_drawn(spool, draw, make_run):
+def test_an_invalid_run_file_is_named_and_the_others_are_drawn(spool, draw, make_run):
     spool(good=make_run())
     Path("runs/torn.json").write_text(Path("runs/good.json").read_text()[:1000])
     code, out, err = draw("--json-path", "runs", "--charts", "latency_vs_batch_size", "--formats", "svg")
@@ -210,7 +210,7 @@ def test_listing_the_charts_needs_no_data(here, draw):
     assert {tuple(chart) for chart in json.loads(line)} == {("name", "title", "needs", "by_default")}
 
 
-def test_the_page_about_charts_names_every_chart_and_those_that_must_be_named():
+def test_the_docs_list_every_chart_and_whether_it_must_be_named():
     lines = (ROOT / "docs" / "charts.md").read_text().splitlines()
     rows = {line.split("`")[1]: line for line in lines if line.startswith("| `") and "visualize_benchmarks" not in line}
     assert set(rows) == set(plugins.names(PACKAGE))
@@ -279,14 +279,14 @@ def test_bad_input_is_one_clear_line(here, database, draw, make_run, case):
     assert message in err[0]
 
 
-def test_a_selection_whose_every_point_failed_is_an_error_with_the_reason(database, draw, make_run, alter):
+def test_a_selection_of_failed_points_is_an_error_with_the_reason(database, draw, make_run, alter):
     code, out, (error,) = draw("--db-path", database(alter.results(make_run(), alter.failed)), "--quiet")
     assert (code, out) == (1, [])
     assert error.startswith("visualize_benchmarks: error: nothing could be drawn. ")
-    assert "4 failed of 4 points; the first error: OutOfMemoryError: too big" in error
+    assert "4 failed of 4 points; first error: OutOfMemoryError: too big" in error
 
 
-def test_runs_that_failed_before_their_first_point_are_named_as_such(database, draw, make_run):
+def test_runs_without_results_are_an_error(database, draw, make_run):
     code, _, (error,) = draw(
         "--db-path", database(replace(make_run(), results=(), status="failed", error="no weights"))
     )
@@ -294,7 +294,7 @@ def test_runs_that_failed_before_their_first_point_are_named_as_such(database, d
     assert "bench.duckdb has runs but no results: they failed before their first point" in error
 
 
-def test_names_that_were_never_measured_together_list_the_existing_combinations(database, draw, make_run):
+def test_a_combination_never_measured_lists_existing_combinations(database, draw, make_run):
     path = database(make_run(), make_run(model_id="gpt2", family="decoder-only", precision="bfloat16"))
     code, _, (error,) = draw("--db-path", path, "--model-id", "gpt2", "--precision", "float32")
     assert code == 1
@@ -308,14 +308,14 @@ def test_a_folder_without_write_permission_is_an_error(database, draw, make_run,
     assert (code, "cannot write to the folder closed" in error) == (1, True)
 
 
-def test_a_database_that_another_process_writes_is_drawn_from_a_copy(database, draw, make_run):
+def test_a_locked_database_is_drawn_from_a_copy(database, draw, make_run):
     path = database(make_run())
     with holding(Path(path)):
         code, drawn, _ = draw("--db-path", path, "--lock-timeout", "0", "--chart", "latency_vs_batch_size")
     assert (code, any("latency_vs_batch_size" in line for line in drawn)) == (0, True)
 
 
-def test_reading_changes_nothing_in_the_database(database, draw, make_run):
+def test_drawing_does_not_change_the_database(database, draw, make_run):
     path = database(make_run())
     before = Path(path).read_bytes()
     draw("--db-path", path, "--charts", "latency_vs_batch_size", "--formats", "svg")
@@ -330,7 +330,7 @@ def test_reading_changes_nothing_in_the_database(database, draw, make_run):
         ["-m", "benchmarking.cli", "visualize_benchmarks"],
     ],
 )
-def test_script_module_and_command_all_start_it(here, command):
+def test_it_starts_as_script_module_and_command(here, command):
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, *command, "--list-charts"],

@@ -1,1 +1,1 @@
-"""Charts: one file each, found by listing this folder; the contract is in `visualize.drawing.rows`."""
+"""Chart plugins, one file each, found by listing this folder; `visualize.drawing.rows` defines their contract."""

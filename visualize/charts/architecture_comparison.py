@@ -49,25 +49,24 @@ ALIKE = (
     "hardware_id",
     "metric_definition",
 )
-"""What a picture has in common. Runtime settings may differ, since not every model has the same ones."""
+"""What all results of a picture share. Runtime settings may differ, since models support different ones."""
 DETAILS = ("device_name", "num_threads", "cpu_list", "metric_definition", "hardware_id")
 LINE_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.16, 0.45, 0.78, 3.2
 ROW_IN, NARROW_ROW_IN, NARROW_FROM = 0.3, 0.22, 13
-"""Height of a row, and from how many rows on it is less."""
+"""Height of a row, the lower height of many rows, and the number of rows from which it is used."""
 WIDTH_IN = 9.0
-CHOICE = "Each block shows the point at which most of its models were measured."
+CHOICE = "Each block shows the point that most of its models share."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """The models of one task at the point at which most of them were measured. A family that was not measured there has
-    another block."""
+    """The models of one task, at the point that most of them share. Families without that point get another block."""
 
     point: Row
     rows: tuple[Row, ...]
-    """From the bottom of the block up: slowest family first, and within it slowest model first."""
+    """From bottom to top: slowest family first, and within a family slowest model first."""
     elsewhere: tuple[str, ...]
-    """Models of the task that were measured at other points only."""
+    """Models of the task measured only at other points."""
 
 
 class ArchitectureComparison(ChartPlugin):
@@ -94,7 +93,7 @@ def _is_comparable(row: Row) -> bool:
 
 
 def _blocks(measured: Sequence[Row]) -> list[Block]:
-    """Blocks that together show every family, in the families' order."""
+    """Blocks that together cover every family, in family order."""
     blocks: list[Block] = []
     for _, rows in grouped(measured, ("task",)):
         while rows:
@@ -105,14 +104,14 @@ def _blocks(measured: Sequence[Row]) -> list[Block]:
 
 
 def _block(rows: Sequence[Row]) -> Block:
-    """The block at the point with most models; `CHOICE` describes the choice; among several the smallest batch, then
-    the longest sequence, then the smallest values of all other axes."""
+    """The block at the point with the most models. Ties go to the smallest batch, then the longest sequence, then the
+    smallest values on all other axes."""
     point, chosen = min(grouped(rows, ("batch_size", *POINT_COLUMNS)), key=_preference)
-    there = {row["model_id"] for row in chosen}
+    measured = {row["model_id"] for row in chosen}
     best = {family: min(row["value"] for row in members) for family, members in _by_family(chosen)}
     ordered = sorted(chosen, key=lambda row: (-best[words.family(row)], words.family(row), -row["value"]))
     shown = {row["architecture_type"] for row in chosen}
-    elsewhere = sorted({row["model_id"] for row in rows if row["architecture_type"] in shown} - there)
+    elsewhere = sorted({row["model_id"] for row in rows if row["architecture_type"] in shown} - measured)
     return Block(point={**point, "task": rows[0]["task"]}, rows=tuple(ordered), elsewhere=tuple(elsewhere))
 
 
@@ -124,14 +123,14 @@ def _preference(group: tuple[Row, list[Row]]) -> tuple[float, ...]:
 
 
 def _by_family(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """The families' rows, in the families' order."""
+    """Rows grouped by family, in family order."""
     groups = grouped(rows, ("architecture_type",))
     groups.sort(key=lambda group: _place(group[0]["architecture_type"]))
     return [(words.family(key), members) for key, members in groups]
 
 
 def _place(family: str | None) -> int:
-    """The family's number, which sets its colour and mark in every picture."""
+    """Index of the family, which fixes its colour and marker in every picture."""
     names = family_names()
     return names.index(family) if family in names else len(names)
 
@@ -166,7 +165,7 @@ def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Bloc
 
 
 def _height_in(block: Block, row_in: float) -> float:
-    """Height of a block; every row is as high as the longest name needs."""
+    """Height of a block; every row is as high as the longest label requires."""
     lines = max(name.count("\n") + 1 for name in _names(block.rows))
     return BLOCK_IN + len(block.rows) * (row_in + (lines - 1) * LINE_IN)
 
@@ -179,14 +178,14 @@ def _draw_block(axes: Axes, block: Block, styles: dict[str, int]) -> None:
 
 
 def _heading(block: Block) -> str:
-    """The task and the point, and the family if there is only one."""
+    """The task and the point, preceded by the family if there is only one."""
     families = {words.family(row) for row in block.rows}
     task = block.point["task"] if len(families) > 1 else f"{families.pop()}, {block.point['task']}"
     return words.unbroken(f"{task}: {words.point(block.point)}")
 
 
 def _draw_marks(axes: Axes, rows: Sequence[Row], styles: dict[str, int]) -> None:
-    """A mark per model, coloured and shaped by its family, with its interval as a whisker."""
+    """One mark per model, with its family's colour and shape, and its interval as a whisker."""
     for place, row in enumerate(rows):
         if row["value"] is None:
             continue
@@ -200,7 +199,7 @@ def _draw_marks(axes: Axes, rows: Sequence[Row], styles: dict[str, int]) -> None
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    """Each model with its size, and with what distinguishes models of one name, wrapped."""
+    """Wrapped labels: each model with its size, and with the settings that distinguish models of the same name."""
     facts = [details(row, ("runtime_mode", "model_revision", "config_hash")) for row in rows]
     names = distinct_names([_name(row) for row in rows], facts, ", ")
     return [wrap(name, TEXT_SIZE, LABEL_IN) for name in names]
@@ -227,8 +226,8 @@ def _figure_text(
 ) -> FigureText:
     drawn = [row for block in blocks for row in block.rows]
     elsewhere = [f"{block.point['task']}: {', '.join(block.elsewhere)}" for block in blocks if block.elsewhere]
-    tasks = "Calls of different tasks do different work: compare within a block only." if len(blocks) > 1 else None
-    missing = f"Measured at other points only: {'; '.join(elsewhere)}." if elsewhere else None
+    tasks = "Tasks do different work per call: compare only within a block." if len(blocks) > 1 else None
+    missing = f"Measured only at other points: {'; '.join(elsewhere)}." if elsewhere else None
     lost = [row for row in members if not _is_comparable(row)]
     return FigureText(
         title=title,

@@ -1,4 +1,4 @@
-"""Throughput at every batch size and sequence length of a grid, as a heat map."""
+"""Heat map of throughput by batch size and sequence length."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ ORDER BY {order}
 """
 
 ALIKE = (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, *(name for name in POINT_COLUMNS if name != "sequence_length"))
-"""What a picture has in common: all but the batch size and the sequence length."""
+"""What all results of a picture share: everything except batch size and sequence length."""
 CELL_WIDTH_IN, MARGINS_IN = 0.72, 1.9
 LEAST_CELL_IN, MOST_CELL_IN, CELLS_IN = 0.22, 0.42, 6.5
-"""Height of a cell, and about the height of all cells: with many lengths the cells are lower."""
+"""Minimum and maximum height of a cell, and the approximate height of the grid: many lengths make low cells."""
 LEAST_WIDTH_IN, LEAST_HEIGHT_IN = 6.4, 2.5
 
 
 class BatchSequenceHeatmap(ChartPlugin):
     name = "batch_sequence_heatmap"
     title = "Throughput by batch size and sequence length"
-    needs = "a model measured at two batch sizes and two sequence lengths or more"
+    needs = "a model measured at two or more batch sizes and sequence lengths"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
@@ -95,7 +95,7 @@ def _unit(drawn: Sequence[Row]) -> str:
 
 
 def _draw_cells(axes: Axes, drawn: Sequence[Row], batches: Sequence[int], lengths: Sequence[int], unit: str) -> None:
-    """A coloured cell per result; cells without one stay empty. Invalid results do not stretch the colours."""
+    """One coloured cell per result; other cells stay empty. Invalid results do not affect the colour scale."""
     import seaborn
     from matplotlib.colors import LogNorm, Normalize
 
@@ -114,7 +114,7 @@ def _draw_cells(axes: Axes, drawn: Sequence[Row], batches: Sequence[int], length
 
 
 def _write(axes: Axes, row: Row, column: int, line: int) -> None:
-    """The number of a cell; crossed out when invalid, or the reason why there is none."""
+    """The value of a cell, crossed out if invalid, or the status of a point that was not measured."""
     if not is_ok(row) or row["value"] is None:
         text, own = str(row["status"]).replace("_", " "), look().grey
     else:
@@ -131,7 +131,7 @@ def _write(axes: Axes, row: Row, column: int, line: int) -> None:
 
 
 def _contrast(axes: Axes, row: Row, column: int, line: int) -> str:
-    """Black or white, whichever is legible on the cell; the theme's text colour on a cell without colour."""
+    """Black or white, whichever is legible on the cell; the theme's text colour on an uncoloured cell."""
     if trust(row) == "invalid":
         return look().ink
     mesh = axes.collections[0]
@@ -145,8 +145,8 @@ def _figure_text(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figu
     title = f"{BatchSequenceHeatmap.title}: {key['model_id']}"
     best = clear_winner(sound, "higher")
     if best:
-        where = f"batch {best['batch_size']}, sequence {best['sequence_length']:,}"
-        title = f"{key['model_id']}: highest throughput at {where} ({number(best['value'])} {_unit(drawn)})"
+        place = f"batch {best['batch_size']}, sequence {best['sequence_length']:,}"
+        title = f"{key['model_id']}: highest throughput at {place} ({number(best['value'])} {_unit(drawn)})"
     doubts = words.doubts(drawn, ("~", "Crossed out"))
     lacking = (doubts, words.missing_points(members, drawn))
     return FigureText(

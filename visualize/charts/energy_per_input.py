@@ -1,4 +1,4 @@
-"""Energy per input against the batch size, and against the sequence length."""
+"""Energy per input against batch size and sequence length."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ WHERE r.result_id IN {{latest}} AND coalesce({COLUMNS}) IS NOT NULL AND {{select
 ORDER BY {{order}}
 """  # noqa: S608 - columns of the table of metrics
 
-NOTE = "Median over launches of one reading per launch, idle power included; no interval."
+NOTE = "Median over launches, one reading each, including idle power; no interval."
 
 
 class EnergyPerInput(ChartPlugin):
     name = "energy_per_input"
     title = "Energy per input"
-    needs = "a device with an energy counter that may be read"
+    needs = "a device with a readable energy counter"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:

@@ -1,4 +1,4 @@
-"""Where the time of a profiled call goes: modules below the ones around them, operators last, as wide as their time."""
+"""Flame graph of a profiled call: nested modules from the top down, with operators at the bottom."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WIDTH_IN, ROW_IN = 11.0, 0.27
 LETTERS = 150
-"""Small letters that fit the width of a picture."""
+"""Characters of small text that fit the width of a picture."""
 MOST_ROWS = 40
 OPERATOR_ALPHA = 0.45
 
@@ -54,7 +54,7 @@ def _drawing(row: Row, blocks: Sequence[Block]) -> Drawing:
         finish(
             figure,
             FigureText(
-                title=profiles.where(row),
+                title=profiles.flame_title(row),
                 subtitle=words.SEPARATOR.join((FlameGraph.title, words.cell(row), words.point(row))),
                 notes=(words.provenance([row]), text),
                 legend=profiles.legend(shown),

@@ -1,4 +1,4 @@
-"""One model on all hardware: a panel per kind of point, a line per configuration."""
+"""One model on all hardware: one panel per sequence length and other axes, one line per configuration."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ ORDER BY {order}
 """
 
 SUBJECT = ("model_id", *MODEL_COLUMNS)
-"""What a picture has in common."""
+"""What all results of a picture share."""
 POINT = ("batch_size", *POINT_COLUMNS)
-UNSHARED = "on one configuration only"
+UNSHARED = "measured on a single configuration"
 MOST_PANELS = 9
 COLUMNS, PANEL_WIDTH_IN, PANEL_HEIGHT_IN = 3, 3.0, 2.7
 
@@ -53,7 +53,7 @@ class HardwareComparison(ChartPlugin):
                 yield _drawing(self.title, key, members, drawn)
             elif measured:
                 count = len(grouped(measured, CONFIGURATION))
-                why = f"{count} configurations, but no point that two of them share"
+                why = f"{count} configurations, but no two share a point"
                 yield NotDrawn(what=f"{self.title}: {key['model_id']}", why=why)
             else:
                 yield NotDrawn(what=f"{self.title}: {key['model_id']}", why=words.nothing_to_draw(members))
@@ -64,7 +64,7 @@ def _is_comparable(row: Row) -> bool:
 
 
 def _at_shared_points(measured: Sequence[Row]) -> list[Row]:
-    """The rows at points of at least two configurations; all rows when there is only one configuration."""
+    """Rows at points that at least two configurations share; all rows if there is only one configuration."""
     if len(grouped(measured, CONFIGURATION)) <= 1:
         return list(measured)
     points = Counter(point for point, _ in {(_at(row, POINT), _at(row, CONFIGURATION)) for row in measured})
@@ -76,29 +76,29 @@ def _at(row: Row, columns: Sequence[str]) -> tuple[object, ...]:
 
 
 def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
-    lines, slowest = fastest(configurations(drawn), MOST_COLOURS)
+    lines, slower = fastest(configurations(drawn), MOST_COLOURS)
     drawn = [row for line in lines for row in line.rows]
-    found = grouped(drawn, POINT_COLUMNS)
-    panels = spread(found, MOST_PANELS)
+    groups = grouped(drawn, POINT_COLUMNS)
+    panels = spread(groups, MOST_PANELS)
     drawn = [row for _, rows in panels for row in rows]
-    there = set(map(id, drawn))
-    lines = [line for line in lines if there.intersection(map(id, line.rows))]
-    fewer = (slowest, words.left_out(len(found) - len(panels), len(found), "panels"))
+    shown = set(map(id, drawn))
+    lines = [line for line in lines if shown.intersection(map(id, line.rows))]
+    left_out = (slower, words.left_out(len(groups) - len(panels), len(groups), "panels"))
     columns = min(len(panels), COLUMNS)
     grid_rows = -(-len(panels) // columns)
     with theme():
         width_in = max(6.4, PANEL_WIDTH_IN * columns)
         figure, axes = new_figure(width_in, PANEL_HEIGHT_IN * grid_rows, grid_rows, columns)
         for panel, (point, rows) in zip(axes, panels, strict=False):
-            there = {id(row) for row in rows}
-            chosen = [(line, tuple(row for row in line.rows if id(row) in there)) for line in lines]
+            at_point = {id(row) for row in rows}
+            chosen = [(line, tuple(row for row in line.rows if id(row) in at_point)) for line in lines]
             draw_lines(panel, [replace(line, rows=part) for line, part in chosen if part])
             panel.set_title(
                 wrap(words.unbroken(words.point(point, with_batch=False)), TEXT_SIZE, width_in / columns - 0.5)
             )
         scale(axes[: len(panels)], drawn, most_ticks=6)
         label_edges(axes, len(panels), columns, BATCH_LABEL, words.value_title("latency_median_ms"))
-        finish(figure, _figure_text(title, key, members, drawn, lines, fewer))
+        finish(figure, _figure_text(title, key, members, drawn, lines, left_out))
     return Drawing(figure=figure, name_parts=(str(key["model_id"]),), details=details(key, MODEL_COLUMNS))
 
 
@@ -110,8 +110,7 @@ def _figure_text(
     lines: Sequence[Line],
     left_out: Sequence[str | None],
 ) -> FigureText:
-    alone = "Measured on one configuration so far: there is nothing to compare it with." if len(lines) == 1 else None
-    whiskers = words.interval(drawn)
+    alone = "Only one configuration has been measured, so there is no comparison." if len(lines) == 1 else None
     return FigureText(
         title=f"{title}: {key['model_id']}",
         subtitle=str(key["task"]),
@@ -119,7 +118,7 @@ def _figure_text(
         notes=words.caption(
             words.accountable(members, drawn, *left_out),
             drawn,
-            whiskers,
+            words.interval(drawn),
             lacking=(alone, *left_out),
             named=words.cell_and_point,
             otherwise=UNSHARED,

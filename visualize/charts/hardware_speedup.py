@@ -1,4 +1,4 @@
-"""How many times as fast each configuration of a model is as the best one on a chosen device."""
+"""Speedup of each configuration of a model over the best configuration on a chosen device."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ ORDER BY {order}
 SUBJECT = ("model_id", *MODEL_COLUMNS)
 PANEL_IN, MOST_PANELS = 2.9, 3
 ROOM = 1.45
-"""Length of the axis relative to the largest speedup, which leaves room for the number."""
+"""Length of a linear axis as a multiple of the largest speedup; the rest is room for labels."""
 LOG_ROOM = 0.6
-"""The same of a log scale, as a share of the distance between the smallest and the largest speedup."""
+"""The same room on a log axis, as a share of the distance from the smallest to the largest speedup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The configuration that the others are compared with, and its result at each batch size."""
+    """The configuration that others are compared with, and its result at each batch size."""
 
     line: Line
     at: dict[int, Row]
@@ -79,17 +79,17 @@ class HardwareSpeedup(ChartPlugin):
             drawn = [row for row in members if is_ok(row) and row["value"]]
             what = f"{self.title}: {key['model_id']} at {words.point({**key, 'batch_size': 1}, with_batch=False)}"
             if len({row["hardware_id"] for row in drawn}) < 2:
-                continue  # one device has nothing to be compared with
+                continue  # a single device has nothing to compare with
             baseline = _baseline(drawn)
             if baseline is None:
-                yield NotDrawn(what=what, why="no valid result on the device of --baseline")
+                yield NotDrawn(what=what, why="no valid result on the --baseline device")
                 continue
             compared = [row for row in drawn if row["batch_size"] in baseline.at]
             yield _drawing(key, members, compared, baseline)
 
 
 def _baseline(drawn: Sequence[Row]) -> Baseline | None:
-    """The best configuration of the chosen device; without a choice, of the device whose best one is slowest."""
+    """The best configuration of the chosen device, or else of the device whose best configuration is slowest."""
     sound = [row for row in drawn if trust(row) != "invalid" and not row["simulated"]]
     if drawn[0]["is_baseline_chosen"]:
         sound = [row for row in drawn if trust(row) != "invalid" and row["is_on_baseline"]]
@@ -124,7 +124,7 @@ def _drawing(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline
             draw_rows(axes, lines, at, lambda row: ratios[id(row)], lambda row: _remark(row, ratios[id(row)]))
             axes.set_title(words.axis("batch_size", batch))
             edge = _scale(axes, list(ratios.values()))
-            axes.set_xlabel("Times as fast as the baseline\nhigher is better")
+            axes.set_xlabel("Speedup over the baseline\nhigher is better")
         cut = cut_note([ratio.high for ratio in ratios.values()], edge)
         finish(figure, _figure_text(key, members, shown, baseline, batches, left_out, cut))
     return Drawing(
@@ -138,7 +138,7 @@ def _drawing(key: Row, members: Sequence[Row], compared: Sequence[Row], baseline
 
 
 def _scale(axes: Axes, ratios: Sequence[Ratio]) -> float:
-    """From 0, so that lengths can be compared, or a log scale; with room for the remarks. Its end."""
+    """Scale from 0, or log if values span a decade, with room for labels. Returns the end of the axis."""
     shortest = min(ratio.value for ratio in ratios)
     longest = reach([ratio.value for ratio in ratios], [ratio.high for ratio in ratios])
     if spans_decade([ratio.value for ratio in ratios]):
@@ -151,7 +151,7 @@ def _scale(axes: Axes, ratios: Sequence[Ratio]) -> float:
 
 
 def _batches(sizes: Sequence[int]) -> list[int]:
-    """The batch sizes that get a panel: the ends and the middle."""
+    """The batch sizes with a panel: the first, the middle and the last."""
     if len(sizes) <= MOST_PANELS:
         return list(sizes)
     return [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
@@ -173,14 +173,14 @@ def _figure_text(
     left_out: str | None,
     cut: str | None,
 ) -> FigureText:
-    found = _finding(shown, baseline, batches[0])
+    result = _finding(shown, baseline, batches[0])
     sizes = sorted(baseline.at)
     skipped_sizes = [size for size in sizes if size not in batches]
     reading = (
-        f"Baseline: the best configuration of its device, {baseline.line.label}.",
+        f"Baseline: {baseline.line.label}, the best configuration of its device.",
         words.interval(shown, "Whisker").replace("median", "speedup"),
         cut,
-        found.note if found else None,
+        result.note if result else None,
     )
     lacking = (
         f"Batch sizes without a panel: {', '.join(map(str, skipped_sizes))}." if skipped_sizes else None,
@@ -188,8 +188,8 @@ def _figure_text(
     )
     point = words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False))
     title = f"{HardwareSpeedup.title}: {key['model_id']}"
-    if found:
-        title = f"{key['model_id']}: {found.text} at batch {batches[0]}"
+    if result:
+        title = f"{key['model_id']}: {result.text} at batch {batches[0]}"
     return FigureText(
         title=title,
         subtitle=words.subtitle(title, HardwareSpeedup.title, str(key["task"]), point),
@@ -207,7 +207,7 @@ def _figure_text(
 
 
 def _finding(shown: Sequence[Row], baseline: Baseline, batch: int) -> Finding | None:
-    """The fastest device against the baseline's, each by its best configuration."""
+    """The fastest device against the baseline's, each with its best configuration."""
     own = baseline.at[batch]
     ranked = [row for row in shown if row["batch_size"] == batch and trust(row) != "invalid" and not row["simulated"]]
     others = [row for row in ranked if row["hardware_id"] != own["hardware_id"]]

@@ -1,4 +1,4 @@
-"""Latency of a call against the batch size, a line per sequence length."""
+"""Latency of a call against batch size, one line per sequence length."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ORDER BY {order}
 class LatencyVsBatchSize(ChartPlugin):
     name = "latency_vs_batch_size"
     title = "Latency vs batch size"
-    needs = "a model measured at one batch size or more"
+    needs = "a model with a measured result"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:

@@ -1,4 +1,4 @@
-"""The calls of one result over time, from the first of the warm-up to the last timed one, with its doubts in words."""
+"""All calls of one result over time, from the first warm-up call to the last timed one, with its doubts explained."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ORDER BY {order}, raw.launch, raw.phase DESC
 
 MOST_PICTURES, MOST_LAUNCHES, MOST_DOUBTS = 6, 5, 3
 WIDTH_IN, PANEL_IN = 8.4, 1.7
-NOTE = "Time starts at the first warm-up call; the line is the median of the result."
+NOTE = "Time starts at the first warm-up call; the line marks the result's median."
 
 
 class LaunchTimeline(ChartPlugin):
@@ -51,17 +51,17 @@ class LaunchTimeline(ChartPlugin):
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         results = [members for _, members in grouped(rows, (*CELL_COLUMNS, "batch_size", *POINT_COLUMNS, "result_id"))]
-        results.sort(key=lambda members: trust(members[0]) == "valid")  # what is in doubt comes first
+        results.sort(key=lambda members: trust(members[0]) == "valid")  # doubtful results first
         for members in results[:MOST_PICTURES]:
             yield _drawing(members)
         rest = len(results) - MOST_PICTURES
         if rest > 0:
-            why = f"{MOST_PICTURES} pictures are drawn, doubtful results first: select some, as in batch=8,runtime=..."
+            why = f"limit of {MOST_PICTURES} pictures, doubtful results first: narrow the selection, e.g. batch=8"
             yield NotDrawn(what=f"{self.title} of {rest} more results", why=why)
 
 
 def timeline(row: Row, origin_row: Row) -> list[tuple[float, float]]:
-    """(seconds since the first sample of `origin_row`, ms) of each sample of a phase of a launch."""
+    """(start in seconds since the first sample of `origin_row`, duration in ms) of each sample of a phase."""
     offset_s = (row["phase_started_at"] - origin_row["phase_started_at"]).total_seconds()
     spans_s = [value * row["inner_loops"] / 1e3 for value in row["samples"]]
     starts_s = [offset_s, *(offset_s + end_s for end_s in accumulate(spans_s))]
@@ -95,7 +95,7 @@ def _drawing(members: Sequence[Row]) -> Drawing:
 
 
 def _draw_launch(axes: Axes, phases: Sequence[Row]) -> None:
-    """The warm-up in grey and hollow, the timed calls filled, and the median of the result."""
+    """Warm-up calls grey and hollow, timed calls filled, and the result's median as a line."""
     for row in phases:
         times_s, values = zip(*timeline(row, phases[0]), strict=True)
         is_timed = row["phase"] == "measure"
@@ -111,7 +111,7 @@ def _draw_launch(axes: Axes, phases: Sequence[Row]) -> None:
 def _figure_text(key: Row, shown: Sequence[tuple[Row, list[Row]]], total: int) -> FigureText:
     kinds = sorted(key["doubts"], key=lambda kind: kind in KINDS and KINDS[kind].severity == "info")
     sentences = [KINDS[kind].sentence if kind in KINDS else kind.replace("_", " ") + "." for kind in kinds]
-    more = f"And {len(sentences) - MOST_DOUBTS} more doubts." if len(sentences) > MOST_DOUBTS else None
+    more = f"{len(sentences) - MOST_DOUBTS} more doubts are not listed." if len(sentences) > MOST_DOUBTS else None
     left_out = f"Left out: {total - len(shown)} of {total} launches." if total > len(shown) else None
     has_warmup = any(row["phase"] == "warmup" for _, phases in shown for row in phases)
     entries = [legend_entry("timed", colour(0), 0)]

@@ -1,4 +1,4 @@
-"""The time of each layer of a profiled call, stacked from the kinds of modules in it: which layer is slow, and why."""
+"""Time of each layer of a profiled call, stacked by kind of module."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class LayerTimes(ProfileChart):
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         for row in rows:
-            found = profiles.layers(row)
-            if found:
-                yield _drawing(row, found)
+            layers = profiles.layers(row)
+            if layers:
+                yield _drawing(row, layers)
             else:
                 what = f"{self.title}: {row['model_id']} on {words.cell(row)}"
-                yield NotDrawn(what=what, why="the profile does not distinguish layers; flame_graph shows its modules")
+                yield NotDrawn(what=what, why="the profile has no layers; flame_graph shows its modules")
 
 
-def _drawing(row: Row, found: Mapping[str, list[Block]]) -> Drawing:
-    shown = dict(list(found.items())[:MOST_LAYERS])
+def _drawing(row: Row, layers: Mapping[str, list[Block]]) -> Drawing:
+    shown = dict(list(layers.items())[:MOST_LAYERS])
     blocks = [one for own in shown.values() for one in own]
     with theme():
         figure, (axes,) = new_figure(WIDTH_IN, ROW_IN * len(shown) + 0.7)
@@ -52,16 +52,16 @@ def _drawing(row: Row, found: Mapping[str, list[Block]]) -> Drawing:
         axes.set_xlim(0, max(sum(one.ms for one in own) for own in shown.values()) * 1.12)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(f"{profiles.clock(row).capitalize()} per call (ms)\nlower is better")
-        left_out = f"Left out: {len(found) - len(shown)} of {len(found)} layers; their times are in profile_modules."
+        left_out = f"Left out: {len(layers) - len(shown)} of {len(layers)} layers; see the table profile_modules."
         finish(
             figure,
             FigureText(
-                title=profiles.slowest(row),
+                title=profiles.layers_title(row),
                 subtitle=words.SEPARATOR.join((LayerTimes.title, words.cell(row), words.point(row))),
                 notes=(
                     words.provenance([row]),
                     *profiles.notes(row),
-                    *((left_out,) if len(found) > len(shown) else ()),
+                    *((left_out,) if len(layers) > len(shown) else ()),
                 ),
                 legend=profiles.legend(blocks),
             ),

@@ -1,4 +1,4 @@
-"""What a server gives all its users together against what it gives each: throughput against interactivity."""
+"""Total throughput of a server against interactivity, the token rate of each user."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ ORDER BY {{order}}
 """  # noqa: S608 - a constant of ours
 WIDTH_IN, HEIGHT_IN = 7.2, 4.4
 NAME_PT = 62
-"""Width of a name on the front, in points."""
+"""Width of a label on the front, in points."""
 ROOM = 1.1
-"""Factor of room above and to the right of the points, for their names."""
+"""Length of each axis as a multiple of the largest value; the rest is room for labels."""
 NOTE = (
-    "Each point is a level of load: further right is faster for each user, higher is more for all users together; no "
-    "point beats the stepped line in both."
+    "Each point is a load level: right is faster for each user, up is more total throughput; no point beats the "
+    "stepped line on both."
 )
 
 
 class LoadFrontier(ChartPlugin):
     name = "load_frontier"
     title = "Throughput and interactivity"
-    needs = "a load on a server at two levels or more, with tokens that are streamed"
+    needs = "a load test with streamed tokens at two or more levels"
     sql = SQL
     loads = "only"
 
@@ -46,13 +46,12 @@ class LoadFrontier(ChartPlugin):
             if len(drawn) > 1:
                 yield _drawing(key, members, drawn)
             else:
-                why = "a line needs two levels" if drawn else words.nothing_to_draw(members)
+                why = "only one level was measured" if drawn else words.nothing_to_draw(members)
                 yield NotDrawn(what=f"{self.title}: {key['model_id']}", why=why)
 
 
 def front(rows: Sequence[Row]) -> list[Row]:
-    """The levels that none beats in both, by falling tokens per second of each user; invalid and simulated ones
-    never."""
+    """The Pareto front, by falling tokens per second per user, without invalid and simulated results."""
     ranked = [row for row in rows if trust(row) != "invalid" and not row["simulated"]]
     best: list[Row] = []
     for row in sorted(ranked, key=lambda row: (-row["per_user"], -row["throughput"])):
@@ -80,8 +79,8 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
         best = front(shown)
         _draw_front(axes, best)
         axes.set(
-            xlabel="Interactivity: tokens per second of each user, median\nhigher is better",
-            ylabel="Output tokens per second of all users\nhigher is better",
+            xlabel="Median output tokens/s per user\nhigher is better",
+            ylabel="Total output tokens/s\nhigher is better",
         )
         finish(figure, _figure_text(key, members, shown, lines, best, left_out))
     return Drawing(
@@ -105,7 +104,7 @@ def _draw_front(axes: Axes, best: Sequence[Row]) -> None:
 
 
 def _title(key: Row, best: Sequence[Row]) -> str:
-    """What was read at both ends of the front, if both are valid."""
+    """The values at both ends of the front if both are valid."""
     if len(best) < 2 or {trust(best[0]), trust(best[-1])} != {"valid"}:
         return f"{LoadFrontier.title}: {key['model_id']}"
     ends = [

@@ -1,4 +1,4 @@
-"""How long requests take the more of them are offered, up to the knee and past it."""
+"""Latency and throughput against offered load, with latency limits and the knee."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ ORDER BY {{order}}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """What a panel shows: a column as a line, another as a thinner one."""
+    """A panel: one column as a solid line, another as a dotted line."""
 
     title: str
     better: str
     main: str
     thin: str
     limit: str | None = None
-    """Name of the limit that is drawn in it."""
+    """Name of the latency limit drawn in the panel."""
 
 
 TIMES = (
@@ -58,21 +58,21 @@ TIMES = (
 RATES = Panel(title="Requests\nper second", better="higher", main="throughput", thin="goodput")
 MOST_TIMES = 2
 NEAR = 0.9
-"""Share of the requests within the limits from which the two lines are as good as one."""
+"""Goodput from this share of throughput on is not labelled: both lines coincide."""
 WIDTH_IN, PANEL_IN = 7.2, 1.9
 MOST_DOTTED = 4
-"""Servers up to which 99th percentiles, goodput and knees are drawn; with more the picture would be a thicket."""
+"""Maximum servers with 99th percentiles, goodput and knees; with more, the picture would be cluttered."""
 SOLID, TAILS = "Solid: median times, and successful requests per second", "99th percentiles"
-GOODPUT = "goodput (requests within every limit)"
-WITHOUT_DOTTED = "percentiles, goodput and knees are drawn for up to 4 servers."
-IDEAL = "dashed grey: the offered load."
-KNEE = "dotted vertical: the knee, past which more load mostly adds waiting."
+GOODPUT = "goodput (requests that meet every limit)"
+WITHOUT_DOTTED = "percentiles, goodput and knees are drawn for at most 4 servers."
+IDEAL = "dashed grey: offered load."
+KNEE = "dotted vertical: the knee, beyond which more load mainly adds queueing delay."
 
 
 class LoadLatency(ChartPlugin):
     name = "load_latency"
     title = "Latency under load"
-    needs = "a load on a server at two levels or more"
+    needs = "a load test at two or more levels"
     sql = SQL
     loads = "only"
 
@@ -82,7 +82,7 @@ class LoadLatency(ChartPlugin):
             if len(drawn) > 1:
                 yield _drawing(key, members, drawn)
             else:
-                why = "a line needs two levels" if drawn else words.nothing_to_draw(members)
+                why = "only one level was measured" if drawn else words.nothing_to_draw(members)
                 yield NotDrawn(what=f"{self.title}: {key['model_id']}", why=why)
 
 
@@ -98,7 +98,7 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
         for axes, panel in zip(found, panels, strict=True):
             _draw_panel(axes, panel, lines, limits, has_dotted=has_dotted)
         if len(lines) == 1:
-            _name_parts(found[0], found[-1], ordered(lines[0]))
+            _label_parts(found[0], found[-1], ordered(lines[0]))
         found[-1].set_xlabel(LEVEL_TITLES[str(key["loop"])])
         if key["loop"] == "closed":
             scale_batch_axis(found[-1], sorted({row["concurrency"] for row in shown}))
@@ -153,8 +153,8 @@ def _draw_panel(
     axes.set_ylabel(f"{panel.title}\n{words.better(panel.better)}")
 
 
-def _name_parts(first: Axes, rates: Axes, rows: Sequence[Row]) -> None:
-    """Words at the knee and at the line of goodput, of the one server that is drawn."""
+def _label_parts(first: Axes, rates: Axes, rows: Sequence[Row]) -> None:
+    """Label the knee and the goodput line of a single server."""
     shared: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL_SIZE, "color": look().ink}
     for row in (one for one in rows if one["is_knee"]):
         first.annotate("knee", (level(row), 0), xycoords=("data", "axes fraction"), xytext=(3, 3), **shared)
@@ -166,7 +166,7 @@ def _name_parts(first: Axes, rates: Axes, rows: Sequence[Row]) -> None:
 
 
 def _note(rows: Sequence[Row]) -> str:
-    """What the lines are, of those that are drawn."""
+    """The meaning of the solid and dotted lines."""
     has_tails = any(row[panel.thin] is not None for panel in TIMES for row in rows)
     has_goodput = any(row[RATES.thin] is not None for row in rows)
     dotted = " and ".join([TAILS] * has_tails + [GOODPUT] * has_goodput)
@@ -174,11 +174,11 @@ def _note(rows: Sequence[Row]) -> str:
 
 
 def _title(key: Row, lines: Sequence[Line]) -> str:
-    """The knee of the one server that is drawn, if it has a valid one."""
+    """The knee, if a single server is drawn and its knee is valid."""
     knees = [row for line in lines for row in line.rows if row["is_knee"] and trust(row) == "valid"]
     if len(lines) != 1 or len(knees) != 1:
         return f"{LoadLatency.title}: {key['model_id']}"
-    return f"{key['model_id']}: waiting grows past {level_words(knees[0])}"
+    return f"{key['model_id']}: latency knee at {level_words(knees[0])}"
 
 
 def _figure_text(

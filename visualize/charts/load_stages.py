@@ -1,4 +1,4 @@
-"""What loading a model consists of: a bar per configuration, stacked from its stages."""
+"""Load time of a model by stage, one stacked bar per configuration."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ STAGES = {
     "device_init": "opening the device",
     "tokenizer": "loading the tokenizer",
     "weights_read": "reading the weights",
-    "to_device": "moving them to the device",
+    "to_device": "moving weights to the device",
 }
-"""The stages in their order, in words; other ones follow."""
+"""Stages in loading order, with their labels; unknown stages follow."""
 MOST_BARS = 24
 WIDTH_IN = 8.4
 
@@ -41,7 +41,7 @@ WIDTH_IN = 8.4
 class LoadStages(ChartPlugin):
     name = "load_stages"
     title = "Load time by stage"
-    needs = "a model whose loading was timed"
+    needs = "a model with timed loading"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
@@ -50,7 +50,7 @@ class LoadStages(ChartPlugin):
             if lines:
                 yield _drawing(key, lines)
             else:
-                yield NotDrawn(what=f"{self.title}: {key['model_id']}", why="no run has timed stages of loading")
+                yield NotDrawn(what=f"{self.title}: {key['model_id']}", why="no run has timed load stages")
 
 
 def newest(rows: Sequence[Row]) -> Row:
@@ -59,7 +59,7 @@ def newest(rows: Sequence[Row]) -> Row:
 
 
 def stages(row: Row) -> dict[str, float]:
-    """Seconds by stage, medians over launches, in the order of loading."""
+    """Median seconds over launches by stage, in loading order."""
     launches = [load["stages_s"] for load in json.loads(row["loads"]) if load.get("stages_s")]
     found = dict.fromkeys(name for launch in launches for name in launch)
     ordered = sorted(found, key=lambda name: list(STAGES).index(name) if name in STAGES else len(STAGES))
@@ -78,7 +78,7 @@ def _drawing(key: Row, lines: Sequence[Line]) -> Drawing:
 
 
 def _draw_bars(axes: Axes, shown: Sequence[Line]) -> None:
-    """A bar per configuration, quickest on top; each stage has one colour in every picture."""
+    """One bar per configuration, fastest on top; each stage has the same colour in every picture."""
     longest = max(sum(stages(newest(line.rows)).values()) for line in shown)
     for place, line in enumerate(shown):
         left = 0.0
@@ -106,12 +106,12 @@ def _colour(stage: str) -> str:
 def _figure_text(key: Row, shown: Sequence[Line], total: int) -> FigureText:
     from matplotlib.patches import Patch
 
-    there = dict.fromkeys(name for line in shown for name in stages(newest(line.rows)))
+    names = dict.fromkeys(name for line in shown for name in stages(newest(line.rows)))
     rows = [newest(line.rows) for line in shown]
     left_out = (
         f"Left out: the {total - len(shown)} slowest of {total} configurations; narrow the selection to see them."
     )
-    reading = ("Medians over launches, each a fresh process, from the newest run of each configuration.",)
+    reading = ("Medians over launches (fresh processes) of each configuration's newest run.",)
     title = _title(key, shown)
     return FigureText(
         title=title,
@@ -120,13 +120,13 @@ def _figure_text(key: Row, shown: Sequence[Line], total: int) -> FigureText:
         notes=words.sentences(reading, [left_out if total > len(shown) else None]),
         legend=tuple(
             Patch(color=_colour(name), label=STAGES.get(name, name.replace("_", " ")))
-            for name in sorted(there, key=lambda name: list(STAGES).index(name) if name in STAGES else len(STAGES))
+            for name in sorted(names, key=lambda name: list(STAGES).index(name) if name in STAGES else len(STAGES))
         ),
     )
 
 
 def _title(key: Row, shown: Sequence[Line]) -> str:
-    """The finding for a single configuration: the stage that takes most of the time."""
+    """The dominant stage of a single configuration, or the range of load times of several."""
     if len(shown) == 1:
         own = stages(newest(shown[0].rows))
         name = max(own, key=lambda stage: own[stage])

@@ -1,4 +1,4 @@
-"""Memory from before loading to the inference calls, and the use of the device, for each point of a cell."""
+"""Memory by phase, from before loading to inference, and device utilization, for each point of a cell."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ PANELS: Mapping[str, Mapping[str, str]] = {
         "memory_device_reserved_peak_mb": "peak\nreserved",
         "memory_device_process_peak_mb": "peak of the\nprocess",
     },
-    "Use of the device (%)": {
+    "Device utilization (%)": {
         "utilization_mean_percent": "mean while\ninferring",
-        "utilization_max_percent": "highest while\ninferring",
+        "utilization_max_percent": "maximum while\ninferring",
     },
 }
-"""The panels by the title of their axis: their phases in order, by column."""
+"""Axis title of each panel -> its columns in phase order, with their labels."""
 PEAKS = tuple(name for name in PEAK_MEMORY if any(name in phases for phases in PANELS.values()))
-"""Columns of the memory that the title states, the first that was read."""
+"""Candidates for the title; the first column with a reading is used."""
 OF_THE_DEVICE = "memory_device_"
 COLUMNS = tuple(column for phases in PANELS.values() for column in phases)
 SQL = f"""
@@ -54,7 +54,7 @@ WHERE r.result_id IN {{latest}} AND r.status = 'ok' AND {{selected}}
 ORDER BY {{order}}
 """  # noqa: S608 - columns of this module
 PANEL_IN, HEIGHT_IN = 4.2, 3.4
-NOTE = "Medians over launches of one reading per launch; no interval."
+NOTE = "Medians over launches, one reading each; no interval."
 
 
 class MemoryPhases(ChartPlugin):
@@ -71,11 +71,11 @@ class MemoryPhases(ChartPlugin):
                 yield _drawing(key, drawn, panels)
             else:
                 what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
-                yield NotDrawn(what=what, why="no memory was read in two phases")
+                yield NotDrawn(what=what, why="no memory readings of two phases")
 
 
 def measured(rows: Sequence[Row], title: str) -> tuple[str, ...]:
-    """The columns of a panel that any row has. The weights alone are no reading of a device."""
+    """The columns of a panel with a value in any row. The size of the weights alone is not a device reading."""
     found = tuple(column for column in PANELS[title] if any(row[column] is not None for row in rows))
     is_read = any(column.startswith(OF_THE_DEVICE) for column in found)
     return found if is_read or "memory_weights_mb" not in found else ()
@@ -83,7 +83,7 @@ def measured(rows: Sequence[Row], title: str) -> tuple[str, ...]:
 
 def _drawing(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...]]) -> Drawing:
     groups = grouped(drawn, ("batch_size", *POINT_COLUMNS))
-    shown = groups[-MOST_LINES:]  # the largest need most
+    shown = groups[-MOST_LINES:]  # the largest points need the most memory
     rows = [found[-1] for _, found in shown]
     heading = _title(key, rows)
     with theme():
@@ -125,7 +125,7 @@ def _drawing(key: Row, drawn: Sequence[Row], panels: Mapping[str, tuple[str, ...
 
 
 def _title(key: Row, rows: Sequence[Row]) -> str:
-    """The highest memory of valid results while inferring."""
+    """The highest peak memory of a valid result during inference."""
     column = next((name for name in PEAKS if any(row[name] is not None for row in rows)), None)
     sound = [row for row in rows if trust(row) == "valid" and column and row[column] is not None]
     if column is None or not sound or key["simulated"]:
@@ -135,7 +135,7 @@ def _title(key: Row, rows: Sequence[Row]) -> str:
 
 
 def _phases(row: Row, columns: Sequence[str]) -> tuple[Row, ...]:
-    """A row per phase that was read, with its place and value."""
+    """One row per phase with a reading: its position and value."""
     return tuple(
         {**row, "phase": place, "value": row[column], "low": None, "high": None}
         for place, column in enumerate(columns)

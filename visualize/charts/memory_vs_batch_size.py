@@ -1,4 +1,4 @@
-"""Peak memory against the batch size, a line per sequence length, with the size of the weights for reference."""
+"""Peak memory against batch size, one line per sequence length, with the size of the weights for reference."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ORDER BY {order}
 class MemoryVsBatchSize(ChartPlugin):
     name = "memory_vs_batch_size"
     title = "Peak memory vs batch size"
-    needs = "a model measured at one batch size or more, with a memory reading"
+    needs = "a model with a memory reading"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
@@ -39,7 +39,7 @@ class MemoryVsBatchSize(ChartPlugin):
 
 
 def _picture(title: str, label: str) -> BatchPicture:
-    note = "Median over launches of one reading per launch; no interval."
+    note = "Median over launches, one reading each; no interval."
     return BatchPicture(
         title=title,
         quantity="peak memory",

@@ -1,4 +1,4 @@
-"""Latency against throughput of every configuration, and which of them no other one beats in both."""
+"""Latency against throughput of every configuration, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ ORDER BY {order}
 SUBJECT = ("model_id", *MODEL_COLUMNS)
 WIDTH_IN, HEIGHT_IN = 7.2, 4.4
 LABEL_ROOM = 1.4
-"""Factor of room at the left, on a log axis, for the name of the first point of the front."""
+"""Factor of extra room on the left of a log axis, for the label of the first point of the front."""
 NAME_PT = 62
-"""Width of a name on the front, in points."""
-NOTE = "Points on the stepped line: nothing else has both a lower median latency and a higher throughput."
+"""Width of a label on the front, in points."""
+NOTE = "Stepped line: no other point has both lower median latency and higher throughput."
 
 
 class ParetoFront(ChartPlugin):
     name = "pareto_front"
     title = "Latency and throughput"
-    needs = "a model measured at two batch sizes or more, or by two configurations"
+    needs = "a model measured at two batch sizes or with two configurations"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
@@ -58,13 +58,13 @@ class ParetoFront(ChartPlugin):
             if not drawn:
                 yield NotDrawn(what=what, why=words.nothing_to_draw(members))
             elif len(drawn) < 2:
-                yield NotDrawn(what=what, why="a single point has nothing to compare it with")
+                yield NotDrawn(what=what, why="a single point has no comparison")
             else:
                 yield _drawing(key, members, drawn)
 
 
 def front(rows: Sequence[Row]) -> list[Row]:
-    """The rows that no other row beats in both latency and throughput, by latency; invalid and simulated ones never."""
+    """The Pareto front of latency and throughput, by latency, without invalid and simulated results."""
     ranked = [row for row in rows if trust(row) != "invalid" and not row["simulated"]]
     best: list[Row] = []
     for row in sorted(ranked, key=lambda row: (row["value"], -row["throughput"])):
@@ -99,13 +99,9 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
         finish(figure, _figure_text(key, members, shown, lines, best, left_out))
     return Drawing(
         figure=figure,
-        name_parts=(str(key["model_id"]), *words.point_names(key["new_tokens"], 1, _axes(key))),
+        name_parts=(str(key["model_id"]), *words.point_names(key["new_tokens"], 1, axis_values(key))),
         details=details(key, MODEL_COLUMNS),
     )
-
-
-def _axes(key: Row) -> dict[str, float]:
-    return axis_values(key)
 
 
 def _draw_front(axes: Axes, best: Sequence[Row]) -> None:
@@ -123,7 +119,7 @@ def _draw_front(axes: Axes, best: Sequence[Row]) -> None:
 
 
 def _title(key: Row, best: Sequence[Row]) -> str:
-    """What was read at both ends of the front, if both are valid."""
+    """The values at both ends of the front if both are valid."""
     if len(best) < 2 or {trust(best[0]), trust(best[-1])} != {"valid"}:
         return f"{ParetoFront.title}: {key['model_id']}"
     ends = [f"{number(row['throughput'])} {_unit(key)} at {number(row['value'])} ms" for row in (best[0], best[-1])]

@@ -1,4 +1,4 @@
-"""The requests of one level of a load over time: when each was to start, was sent, had its first token, and ended."""
+"""Requests of one load level over time: intended start, sending, first token and end of each."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ WHERE r.result_id IN {{latest}} AND {{selected}}
 ORDER BY {{order}}, requests.launch
 """  # noqa: S608 - names of this module
 MOST_BARS = 300
-"""Requests with a bar; more would be thinner than a pixel."""
+"""Maximum requests with a bar; with more, bars would be thinner than a pixel."""
 WIDTH_IN, BARS_IN, FLIGHT_IN = 7.6, 3.4, 1.3
 
 
 class RequestTimeline(ChartPlugin):
     name = "request_timeline"
     title = "Requests over time"
-    needs = "a load on a server, with its requests"
+    needs = "a load test with stored requests"
     sql = SQL
     by_default = False
     loads = "only"
@@ -91,7 +91,7 @@ def _drawing(key: Row, launches: Sequence[Row]) -> Drawing:
 
 
 def _draw_requests(axes: Axes, shown: Sequence[Request]) -> None:
-    """A bar for each request, from the first one on at the top, in three parts; a cross where one failed."""
+    """One bar in three parts per request, the first at the top; a cross marks a failure."""
     from matplotlib.collections import LineCollection
     from matplotlib.ticker import MaxNLocator
 
@@ -106,7 +106,7 @@ def _draw_requests(axes: Axes, shown: Sequence[Request]) -> None:
     axes.scatter(times, places, marker="x", s=22, color=look().ink, linewidth=1.2, zorder=5, label="_failed")
     axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_ylabel("Request, in the order\nof intended starts")
+    axes.set_ylabel("Request, by\nintended start")
     axes.grid(axis="y", visible=False)
 
 
@@ -128,10 +128,10 @@ def _figure_text(
     lacking = (
         words.doubts(launches[:1]),
         f"{len(failed)} of {len(requests)} requests failed ({kinds})." if failed else None,
-        f"Left out: {len(requests) - len(shown)} of {len(requests)} requests after the first {len(shown)}."
+        f"Left out: {len(requests) - len(shown)} of {len(requests)} requests, after the first {len(shown)}."
         if len(shown) < len(requests)
         else None,
-        f"The first of {len(launches)} repetitions." if len(launches) > 1 else None,
+        f"Shown: the first of {len(launches)} repetitions." if len(launches) > 1 else None,
     )
     return FigureText(
         title=f"{RequestTimeline.title}: {key['model_id']} at {level_words(key)}",

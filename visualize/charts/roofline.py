@@ -1,4 +1,4 @@
-"""Results under the roofs of a calibrated device: what its arithmetic and its memory were measured to be capable of."""
+"""Roofline: results against the measured compute and memory-bandwidth peaks of a calibrated device."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ ORDER BY {order}
 """
 
 SERIES = ("model_id", "runtime", "precision")
-"""What has a mark and a colour of its own."""
+"""Columns that identify a series, which has its own marker and colour."""
 DEVICE = ("hardware_id", "device", "device_name", "simulated")
 WIDTH_IN, HEIGHT_IN, MOST_SERIES = 7.2, 4.6, 40
 GIGA = 1e9
 NOTE = (
-    "Lines: peak speed of matrix products and peak memory bandwidth, as measured on this device; points above the "
-    "slope had some of their data in caches."
+    "Lines: matrix-multiply and memory-bandwidth peaks measured on this device; points above the slope read some data "
+    "from caches."
 )
 
 
 class Roofline(ChartPlugin):
     name = "roofline"
     title = "Roofline"
-    needs = "a calibrated device (--calibrate-device), and results with counted operations and bytes"
+    needs = "a calibrated device (--calibrate-device) and results with operation and byte counts"
     scope = "models"
     sql = SQL
 
@@ -48,10 +48,10 @@ class Roofline(ChartPlugin):
                 row for row in members if row["arithmetic_intensity"] and row["value"] and row["peak_flops_per_sec"]
             ]
             if members[0]["peak_copy_bytes_per_sec"] is None:
-                why = f"not calibrated: run_hardware_benchmark --calibrate-device --device {key['device']} --save does"
+                why = f"not calibrated: run_hardware_benchmark --calibrate-device --device {key['device']} --save"
                 yield NotDrawn(what=what, why=why)
             elif not drawn:
-                why = "no result has counted operations and bytes at a calibrated precision"
+                why = "no result at a calibrated precision has operation and byte counts"
                 yield NotDrawn(what=what, why=why)
             else:
                 yield _drawing(key, members, drawn)
@@ -84,7 +84,7 @@ def _drawing(key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
                 notes=words.caption(
                     members, shown, NOTE, lacking=[left_out],
                     named=lambda row: f"{row['model_id']} at {words.point(row)}",
-                    otherwise="without counted operations or bytes, or at a precision that was not calibrated",
+                    otherwise="without operation or byte counts, or at a precision without calibration",
                 ),
                 legend=(*entries, *doubtful_entries(shown)),
             ),
@@ -99,14 +99,14 @@ def _share(row: Row) -> float:
 
 
 def _title(best: Row | None) -> str:
-    """What is seen: the largest share of the measured peak; without one for a simulator, which is never ranked."""
+    """The largest share of the measured peak; generic for simulated devices, which are never ranked."""
     if best is None or not _share(best) or trust(best) != "valid":
         return f"{Roofline.title}: speed against operations per byte"
     return f"{Roofline.title}: up to {_share(best):.0%} of the measured peak ({best['model_id']})"
 
 
 def _draw_roofs(axes: Axes, shown: Sequence[Row]) -> None:
-    """The slope of the memory and a ceiling per precision, over the width of the points."""
+    """The memory-bandwidth slope and one ceiling per precision, across the range of the points."""
     from matplotlib.ticker import FuncFormatter
 
     bytes_per_s = shown[0]["peak_copy_bytes_per_sec"]

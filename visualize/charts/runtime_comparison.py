@@ -1,4 +1,4 @@
-"""One model in all runtimes on one device: the speedup over the baseline, and the error of the output."""
+"""One model on one device in every runtime: speedup over the baseline and output error."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ ORDER BY {order}
 """
 
 SUBJECT = ("model_id", *MODEL_COLUMNS, "place", "num_threads", "cpu_list")
-"""What the rows of a picture have in common, besides their point without its batch size."""
+"""What all results of a picture share, besides their point without its batch size."""
 BAR = ("runtime", "precision", "runtime_mode", "device", "device_name", "simulated", "hardware_id")
-"""What distinguishes bars."""
+"""Columns that identify a bar."""
 BASELINE = "unmodified PyTorch at float32"
-NO_BASELINE = f"without the baseline, {BASELINE}, to compare with"
-UNRANKED = "Grey and hatched: not ranked, because the output is wrong or a simulator ran."
+NO_BASELINE = f"without a baseline ({BASELINE})"
+UNRANKED = "Grey and hatched: not ranked, because the output is wrong or the device is simulated."
 COLUMNS, LINE_IN, AXIS_IN, LABEL_IN, PANEL_IN = 3, 0.16, 0.75, 2.3, 2.7
 ROW_IN, NARROW_ROW_IN, NARROW_FROM = 0.34, 0.24, 12
-"""Height of a bar with its gap, and from how many bars on it is less."""
+"""Height of a bar with its gap, the lower height of many bars, and the number of bars from which it is used."""
 MOST_BARS, MOST_HEIGHT_IN = 40, 10.0
-"""Of a picture: the fastest configurations are kept, and batch sizes from the smallest to the largest."""
+"""Limits of a picture. The fastest configurations are kept, and batch sizes evenly from smallest to largest."""
 ROOM = 1.75
-"""Length of the axis relative to the longest bar, which leaves room for the text at its end."""
+"""Length of the axis as a multiple of the longest bar; the rest is room for labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Bars:
 class RuntimeComparison(ChartPlugin):
     name = "runtime_comparison"
     title = "Speedup by runtime"
-    needs = f"a model measured at the same points by {BASELINE} and by another runtime or precision"
+    needs = f"a model measured at the same points with {BASELINE} and with another runtime or precision"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
@@ -85,16 +85,16 @@ class RuntimeComparison(ChartPlugin):
             compared = [row for row in members if _is_comparable(row)]
             what = f"{self.title}: {key['model_id']}"
             if not compared:
-                yield NotDrawn(what=what, why=f"nothing to draw: {len(members)} points {NO_BASELINE}")
+                yield NotDrawn(what=what, why=f"{len(members)} points {NO_BASELINE}")
             elif all(row["is_baseline"] for row in compared):
-                why = f"measured by {_baseline(compared)} only: there is nothing to compare it with"
+                why = f"measured only with {_baseline(compared)}, so there is no comparison"
                 yield NotDrawn(what=what, why=why)
             else:
                 yield from _drawings(self.title, members)
 
 
 def _drawings(title: str, members: Sequence[Row]) -> Iterator[Drawing]:
-    """A picture for each point with more than the baseline."""
+    """One picture for each point that has more than the baseline."""
     for key, rows in grouped(members, (*SUBJECT, *POINT_COLUMNS)):
         drawn = [row for row in rows if _is_comparable(row)]
         if not all(row["is_baseline"] for row in drawn):
@@ -106,22 +106,22 @@ def _is_comparable(row: Row) -> bool:
 
 
 def _baseline(compared: Sequence[Row]) -> str:
-    """The runtime and precision that the rows are compared with."""
+    """The runtime and precision of the baseline."""
     return f"{compared[0]['baseline_runtime']} at {compared[0]['baseline_precision']}"
 
 
 def _ratio(row: Row) -> float:
-    """The speedup over the baseline, which is the length of the bar; also for unranked results."""
+    """The speedup over the baseline, which is the length of the bar, even for unranked results."""
     return float(row["baseline_latency_ms"] / row["latency_median_ms"])
 
 
 def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
     bars, drawn, slower = _bars(drawn)
     height_in = _panel_height_in(bars)
-    found = grouped(drawn, ("batch_size",))
-    panels = spread(found, COLUMNS * max(1, int(MOST_HEIGHT_IN / height_in)))
+    sizes = grouped(drawn, ("batch_size",))
+    panels = spread(sizes, COLUMNS * max(1, int(MOST_HEIGHT_IN / height_in)))
     drawn = [row for _, rows in panels for row in rows]
-    left_out = (slower, words.left_out(len(found) - len(panels), len(found), "batch sizes"))
+    left_out = (slower, words.left_out(len(sizes) - len(panels), len(sizes), "batch sizes"))
     ends = [row["high"] for row in drawn if row["is_ranked"]]
     edge = reach(list(map(_ratio, drawn)), ends)
     columns = min(len(panels), COLUMNS)
@@ -150,8 +150,8 @@ def _panel_height_in(bars: Bars) -> float:
 
 
 def _bars(drawn: Sequence[Row]) -> tuple[Bars, list[Row], str | None]:
-    """The bars, the rows that they show, and a note about slower configurations, if there are too many."""
-    every = sorted(grouped(drawn, BAR), key=lambda group: _standing(group[1]))
+    """The bars, the rows they show, and a note about slower configurations that are left out."""
+    every = sorted(grouped(drawn, BAR), key=lambda group: _rank_key(group[1]))
     groups = [
         group for place, group in enumerate(every) if place < MOST_BARS or any(row["is_baseline"] for row in group[1])
     ]
@@ -172,21 +172,21 @@ def _named(groups: Sequence[tuple[Row, list[Row]]]) -> Bars:
 
 
 def _modes(keys: Sequence[Row]) -> list[tuple[str, ...]]:
-    """The settings of each configuration, the same ones in the same order for all, so that differences can be named."""
+    """The settings of each configuration, aligned by position, so differences can be named."""
     modes = [json.loads(key["runtime_mode"]) for key in keys]
     names = sorted({name for mode in modes for name in mode})
     return [tuple(f"{name}={mode[name]}" if name in mode else "" for name in names) for mode in modes]
 
 
-def _standing(rows: Sequence[Row]) -> tuple[bool, float]:
-    """The sort key of a bar: ranked ones first, then by the mean speedup."""
+def _rank_key(rows: Sequence[Row]) -> tuple[bool, float]:
+    """Sort key of a bar: ranked first, then by geometric mean speedup."""
     ranked = [row for row in rows if row["is_ranked"]]
     ratios = [_ratio(row) for row in ranked or rows]
     return (not ranked, -exp(fsum(map(log, ratios)) / len(ratios)))
 
 
 def _draw_panel(axes: Axes, rows: Sequence[Row], bars: Bars, edge: float) -> None:
-    """A bar per row, with its interval as a whisker up to the edge, and the speedup and the error at its end."""
+    """One bar per row, with its interval as a whisker up to the edge, and speedup and error at its end."""
     axes.axvline(1, color=look().grey, linewidth=1, linestyle="--", zorder=1, label="_baseline")
     rows = sorted(rows, key=bars.place)
     _draw_bars(axes, rows, bars)
@@ -201,7 +201,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row], bars: Bars, edge: float) -> Non
 
 
 def _draw_bars(axes: Axes, rows: Sequence[Row], bars: Bars) -> None:
-    """The bars of rows sorted by place, each labelled "_bar" and its name; places without a row stay empty."""
+    """Bars of rows sorted by position, each labelled "_bar" and its name; positions without a row stay empty."""
     import seaborn
 
     names = [bars.labels[bars.place(row)] for row in rows]
@@ -231,7 +231,7 @@ def _write(axes: Axes, place: int, end: float, text: str, text_colour: str) -> N
 
 
 def _bar_style(row: Row) -> dict[str, Any]:
-    """Grey for the baseline, blue for other results; hollow when doubtful, hatched when not ranked."""
+    """Grey for the baseline, blue for other results; hollow if doubtful, hatched if not ranked."""
     if not row["is_ranked"]:
         return {"facecolor": look().background, "edgecolor": look().grey, "hatch": "////", "linewidth": 0.8}
     own = look().grey if row["is_baseline"] else colour(0)
@@ -241,7 +241,7 @@ def _bar_style(row: Row) -> dict[str, Any]:
 
 
 def _remark(row: Row) -> str:
-    """The speedup and the error of a ranked row, else why it is not ranked."""
+    """Speedup and error of a ranked row, or why it is not ranked."""
     error = "" if row["output_error"] is None else f"error {_error(row['output_error'])}"
     if row["simulated"]:
         return ", ".join(filter(None, ("simulated", error)))
@@ -256,12 +256,12 @@ def _times(ratio: float) -> str:
 
 
 def _error(value: float) -> str:
-    """A relative error in one or two digits: "0.0054", "3e-07"."""
+    """A relative error with one or two digits: "0.0054", "3e-07"."""
     return f"{value:.2g}" if value == 0 or value >= 1e-3 else f"{value:.0e}"
 
 
 def _scale(axes: Sequence[Axes], used: int, columns: int, drawn: Sequence[Row], bars: Bars, edge: float) -> None:
-    """Scale from 0, so that lengths can be compared; names at the left panels, the axis at the lowest."""
+    """Scale from 0, so lengths are comparable; names beside the left panels, axis titles below the lowest."""
     axes[0].set_xlim(0, edge * ROOM)
     axes[0].set_ylim(len(bars.labels) - 0.45, -0.55)
     for index, panel in enumerate(axes):
@@ -273,7 +273,7 @@ def _scale(axes: Sequence[Axes], used: int, columns: int, drawn: Sequence[Row], 
         panel.tick_params(axis="y", length=0)
         if index + columns >= used:
             panel.tick_params(labelbottom=True)
-            panel.set_xlabel(f"Times as fast as {_baseline(drawn)}", visible=True)
+            panel.set_xlabel(f"Speedup over {_baseline(drawn)}", visible=True)
 
 
 def _figure_text(
@@ -289,16 +289,16 @@ def _figure_text(
     held = (_devices(drawn), str(key["task"]), words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False)))
     setup = details(key, ("num_threads", "cpu_list"))
     unsure = {row["baseline_validity"] for row in drawn} - {"valid"}
-    found = _finding(ranked)
+    result = _finding(ranked)
     heading = f"{title}: {key['model_id']}"
-    if found:
-        heading = f"{key['model_id']}: {found.text} at batch {min(row['batch_size'] for row in ranked)}"
+    if result:
+        heading = f"{key['model_id']}: {result.text} at batch {min(row['batch_size'] for row in ranked)}"
     reading = (
         f"Baseline: {', '.join((_baseline(drawn).replace(' at ', ', '), *modes, *setup))}.",
-        words.interval([row for row in ranked if not row["is_baseline"]], "Whisker").replace("median", "factor"),
+        words.interval([row for row in ranked if not row["is_baseline"]], "Whisker").replace("median", "speedup"),
         cut,
-        "Error: relative L2 distance of the output from the baseline's.",
-        found.note if found else None,
+        "Error: relative L2 distance from the baseline's output.",
+        result.note if result else None,
     )
     lacking = (
         f"The baseline itself is {' or '.join(sorted(unsure))}." if unsure else None,
@@ -335,7 +335,7 @@ def _finding(ranked: Sequence[Row]) -> Finding | None:
 
 
 def _devices(drawn: Sequence[Row]) -> str:
-    """The devices in words; a CPU that two libraries drive has two names."""
+    """Device names; a CPU driven by two libraries has two."""
     return " and ".join(dict.fromkeys(words.device({**row, "simulated": False}) for row in drawn))
 
 

@@ -1,4 +1,4 @@
-"""Every runtime of a model at every precision: how fast, and how far its output is off."""
+"""Latency and output error of a model for every runtime and precision."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ ORDER BY {order}
 """
 
 SUBJECT = ("model_id", *MODEL_COLUMNS, "place", "num_threads", "cpu_list", *POINT_COLUMNS)
-"""What a picture has in common."""
+"""What all results of a picture share."""
 RUNTIME = ("runtime", "runtime_mode", "device", "device_name", "simulated", "hardware_id")
-"""What has a row of its own."""
+"""Columns that identify a row."""
 PRECISIONS: tuple[str, ...] = get_args(Precision)
-"""In the order of the columns."""
+"""Precisions in column order."""
 LABEL_IN, CELL_IN, ROW_IN, MOST_PANELS, MOST_ROWS = 2.0, 1.15, 0.55, 2, 30
 
 
 class RuntimePrecision(ChartPlugin):
     name = "runtime_precision"
     title = "Latency and error by runtime and precision"
-    needs = "a model measured by two runtimes or at two precisions on the same device"
+    needs = "a model measured with two runtimes or precisions on the same device"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         for key, members in grouped(rows, SUBJECT):
             drawn = [row for row in members if is_ok(row) and row["value"]]
             if len({(row["runtime"], row["precision"]) for row in drawn}) < 2:
-                continue  # a single cell has nothing to compare with
+                continue  # a single cell is no comparison
             yield _drawing(key, drawn)
 
 
@@ -79,8 +79,8 @@ def _drawing(key: Row, drawn: Sequence[Row]) -> Drawing:
             axes.set_yticks(
                 [place + 0.5 for place in range(len(shown))], [wrap(name, TEXT_SIZE, LABEL_IN - 0.2) for name in names]
             )
-        there = [row for _, found in shown for row in found if row["batch_size"] in batches]
-        finish(figure, _figure_text(key, there, sizes, batches, len(groups) - len(shown)))
+        cells = [row for _, rows in shown for row in rows if row["batch_size"] in batches]
+        finish(figure, _figure_text(key, cells, sizes, batches, len(groups) - len(shown)))
     return Drawing(
         figure=figure,
         name_parts=(
@@ -93,7 +93,7 @@ def _drawing(key: Row, drawn: Sequence[Row]) -> Drawing:
 
 
 def _draw_panel(axes: Axes, at: dict[tuple[int, str], Row], columns: Sequence[str], count: int) -> None:
-    """A cell per runtime and precision, coloured by latency; invalid ones are crossed and have no colour."""
+    """One cell per runtime and precision, coloured by latency; invalid cells are crossed out and uncoloured."""
     import seaborn
     from matplotlib.colors import LogNorm
 
@@ -125,7 +125,7 @@ def _draw_panel(axes: Axes, at: dict[tuple[int, str], Row], columns: Sequence[st
 
 
 def _cell(row: Row, *, is_best: bool) -> str:
-    """The latency, with ~ for doubtful and a star for the fastest, and the error."""
+    """The latency, marked with ~ if doubtful and a star if fastest, and the error."""
     mark = "~" if trust(row) == "doubtful" else ""
     star = " \N{BLACK STAR}" if is_best else ""
     error = "" if row["output_error"] is None else f"\nerror {row['output_error']:.0e}".replace("e+00", "")
@@ -134,7 +134,7 @@ def _cell(row: Row, *, is_best: bool) -> str:
 
 
 def _title(key: Row, shown: Sequence[Row], batch: int) -> str:
-    """The finding, where one runtime and precision is the fastest at the smallest batch size."""
+    """The finding, if one runtime and precision is the fastest at the smallest batch size."""
     best = clear_winner([row for row in shown if row["is_ranked"] and row["batch_size"] == batch], "lower")
     if best is None:
         return f"{RuntimePrecision.title}: {key['model_id']}"
@@ -146,8 +146,8 @@ def _figure_text(
 ) -> FigureText:
     missing = [str(size) for size in sizes if size not in batches]
     reading = (
-        "Star: the fastest, with an interval apart from all others.",
-        "Error: relative L2 distance of the output from that of unmodified PyTorch at float32.",
+        "Star: the fastest; its interval overlaps no other.",
+        "Error: relative L2 distance from the output of unmodified PyTorch at float32.",
     )
     lacking = (
         words.doubts(shown, ("~", "Crossed out")),

@@ -1,4 +1,4 @@
-"""The raw samples of each point: their distribution, and their order in each launch, which shows drift and levels."""
+"""Raw samples of each point: their distribution, and their order in each launch, which shows drift and levels."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ ORDER BY {order}, raw.launch
 """
 
 MOST_POINTS, MOST_LAUNCHES, SAMPLES_SHOWN = 6, 11, 500
-"""Points of a picture, launches of a point, and samples of a launch in its strip."""
+"""Maximum points of a picture, launches of a point, and samples of a launch in its strip."""
 WIDTH_IN, PANEL_IN = 8.4, 2.3
 
 
 class SampleDistribution(ChartPlugin):
     name = "sample_distribution"
-    title = "Distribution of the samples"
+    title = "Sample distribution"
     needs = "a result with raw samples"
     sql = SQL
     by_default = False
@@ -59,7 +59,7 @@ def _points(members: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
 
 
 def values(row: Row) -> list[float]:
-    """A launch's samples in ms; of compacted ones, the quantiles that were kept (every 5 %)."""
+    """Samples of a launch in ms, or their 5 % quantiles if they were compacted."""
     return list(row["samples"] or row["sketch"] or ())
 
 
@@ -77,7 +77,7 @@ def _drawing(key: Row, found: Sequence[tuple[Row, list[Row]]]) -> Drawing:
             ecdf.set_title(_heading(point, kept), loc="left", x=0)
             if index == len(shown) - 1:
                 ecdf.set_xlabel("Latency per sample (ms)\nlower is better")
-                strip.set_xlabel("Samples in the order they were taken, launch after launch")
+                strip.set_xlabel("Samples in measured order, launch by launch")
         finish(figure, _figure_text(key, found, shown))
     return Drawing(
         figure=figure,
@@ -92,7 +92,7 @@ def _heading(point: Row, launches: Sequence[Row]) -> str:
 
 
 def _draw_ecdf(axes: Axes, launches: Sequence[Row]) -> None:
-    """The share of samples up to each value, a line per launch."""
+    """The cumulative share of samples by value, one line per launch."""
     for row in launches:
         ordered = sorted(values(row))
         if not ordered:
@@ -106,7 +106,7 @@ def _draw_ecdf(axes: Axes, launches: Sequence[Row]) -> None:
 
 
 def _draw_strips(axes: Axes, launches: Sequence[Row]) -> None:
-    """The samples in their order, a strip per launch from left to right; its median as a line."""
+    """Samples in measured order, one strip per launch from left to right, with its median as a line."""
     start = 0
     for row in launches:
         samples = list(row["samples"] or ())
@@ -125,7 +125,7 @@ def _draw_strips(axes: Axes, launches: Sequence[Row]) -> None:
     axes.set_ylabel("Latency (ms)")
     axes.yaxis.set_major_formatter(lambda value, _: number(value))
     if not any(row["samples"] for row in launches):
-        axes.text(0.5, 0.5, "the order was not kept", transform=axes.transAxes, ha="center", color=look().grey)
+        axes.text(0.5, 0.5, "order not stored", transform=axes.transAxes, ha="center", color=look().grey)
 
 
 def _figure_text(
@@ -139,14 +139,12 @@ def _figure_text(
     blocks = {row["inner_loops"] for _, launches in shown for row in launches} - {1}
     rest = len(found) - len(shown)
     reading = (
-        "Left: share of samples at or below each latency; right: one strip per launch, with its median as a line.",
-        "A sample is the mean of a block of short calls." if blocks else None,
+        "Left: share of samples at or below each latency; right: one strip per launch, with its median.",
+        "Each sample is the mean of a block of short calls." if blocks else None,
     )
     lacking = (
         words.doubts(rows, ("In doubt", "Invalid")),
-        f"Left out: {rest} of {len(found)} points; narrow the selection to see them, for example with batch=8."
-        if rest
-        else None,
+        f"Left out: {rest} of {len(found)} points; narrow the selection to see them, e.g. batch=8." if rest else None,
         f"Left out: launches after the first {MOST_LAUNCHES}." if most > MOST_LAUNCHES else None,
     )
     title = _title(key, shown)
@@ -160,7 +158,7 @@ def _figure_text(
 
 
 def _title(key: Row, shown: Sequence[tuple[Row, list[Row]]]) -> str:
-    """The finding about a single point: by how much its launches differ."""
+    """For a single point, how much its launches differ."""
     middles = [median(values(row)) for _, launches in shown for row in launches if values(row)]
     if len(shown) == 1 and len(middles) > 1:
         share = (max(middles) - min(middles)) / median(middles)

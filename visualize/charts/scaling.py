@@ -1,4 +1,4 @@
-"""How much faster a model becomes with more threads or more GPUs, compared with perfect scaling."""
+"""Speedup of a model over threads or GPUs, against perfect scaling."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from visualize.drawing.rows import (
 from visualize.drawing.rows import POINT_COLUMNS as FURTHER
 from visualize.drawing.style import look, scale_batch_axis, theme
 
-# A device that is several GPUs has a selector such as a:0,a:1 and a name such as "2 x A", so that their number needs no
-# column. Results on one GPU are of interest where the same kind was measured as several.
+# Several GPUs have a selector such as a:0,a:1 and a name such as "2 x A", from which their number follows. Results on
+# one GPU are read if several GPUs of the same type were measured.
 SQL = """
 SELECT {facts},
     r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high,
@@ -43,26 +43,26 @@ ORDER BY {order}
 
 POINT = ("batch_size", *FURTHER)
 PLACEMENT = "placement"
-"""The setting of how a model is spread over several GPUs; on one there is none."""
+"""The setting for how a model is distributed over several GPUs; absent on one GPU."""
 INTERVAL = "Band or whisker: 95 % confidence interval of the speedup over launches."
 WIDTH_IN, HEIGHT_IN = 6.4, 3.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """What there is more and more of."""
+    """What is scaled: threads or GPUs."""
 
     one: str
     several: str
     column: str
-    """Of their number."""
+    """Column with their number."""
     subject: tuple[str, ...]
-    """What a picture has in common."""
+    """What all results of a picture share."""
     line: tuple[str, ...]
-    """What has a line of its own."""
+    """Columns that identify a line."""
 
     def count(self, row: Row) -> int:
-        """How many of them the result had."""
+        """How many the result used."""
         return int(row[self.column])
 
     def counted(self, number_of: int) -> str:
@@ -90,7 +90,7 @@ GPUS = Resource(
 class Scaling(ChartPlugin):
     name = "scaling"
     title = "Scaling over threads or GPUs"
-    needs = "a model measured at one point with two numbers of threads (--num-threads), or of GPUs (--device D:0,D:1)"
+    needs = "a model measured at one point with two thread counts (--num-threads) or GPU counts (--device D:0,D:1)"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
@@ -99,7 +99,7 @@ class Scaling(ChartPlugin):
 
 
 def _with_mode(row: Row) -> Row:
-    """The row with its settings apart from how the model is spread over GPUs."""
+    """The row with its GPU placement separated from its other settings."""
     mode = json.loads(row["runtime_mode"])
     return {**row, PLACEMENT: mode.pop(PLACEMENT, None), "mode": json.dumps(mode, sort_keys=True)}
 
@@ -112,7 +112,7 @@ def _pictures(resource: Resource, rows: Sequence[Row]) -> Iterator[Drawing | Not
             yield _drawing(resource, key, members, groups)
         else:
             what = f"{_title(resource)}: {key['model_id']} on {words.device(members[0])}"
-            yield NotDrawn(what=what, why=f"no point has results with two numbers of {resource.several}")
+            yield NotDrawn(what=what, why=f"no point was measured with two {resource.one} counts")
 
 
 def _title(resource: Resource) -> str:
@@ -120,7 +120,7 @@ def _title(resource: Resource) -> str:
 
 
 def _groups(resource: Resource, drawn: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
-    """The rows of each line; results on one GPU begin the line of each way to spread the model."""
+    """Rows of each line. Results on one GPU start the line of every placement."""
     found: list[tuple[Row, list[Row]]] = []
     for own, rows in grouped(drawn, resource.line):
         placements = sorted({row[PLACEMENT] for row in rows if row.get(PLACEMENT)})
@@ -136,12 +136,12 @@ def _has_two(resource: Resource, found: Sequence[Row]) -> bool:
 
 
 def _first(resource: Resource, found: Sequence[Row]) -> Row:
-    """The sound result with the fewest, which counts as 1."""
+    """The result with the fewest that is not invalid; its speedup is 1."""
     return min((row for row in found if trust(row) != "invalid"), key=resource.count)
 
 
 def _scaled(resource: Resource, found: Sequence[Row]) -> tuple[Row, ...]:
-    """The results with their speedup over the one with the fewest in the place of their latency."""
+    """The results with their speedup over the first as `value`, `low` and `high`."""
     first = _first(resource, found)
     ratios = [(row, speedup(first, row)) for row in found]
     return tuple({**row, "value": ratio.value, "low": ratio.low, "high": ratio.high} for row, ratio in ratios)
@@ -170,7 +170,7 @@ def _drawing(resource: Resource, key: Row, members: Sequence[Row], groups: Seque
         edge = reach([*ideal, *(row["value"] for row in drawn)], [row["high"] for row in drawn]) * 1.1
         axes.set_ylim(0, edge)
         several = resource.several[0].upper() + resource.several[1:]
-        axes.set(xlabel=several, ylabel=f"Times as fast as with {resource.counted(counts[0])}\nhigher is better")
+        axes.set(xlabel=several, ylabel=f"Speedup over {resource.counted(counts[0])}\nhigher is better")
         label_ends(axes, [(counts[-1], ideal[-1], "perfect scaling", look().grey)])
         cut = cut_note([row["high"] for row in drawn], edge)
         finish(figure, _figure_text(resource, key, members, lines, shown, len(groups), cut))
@@ -190,13 +190,13 @@ def _figure_text(
     total: int,
     cut: str | None,
 ) -> FigureText:
-    found = _finding(resource, shown)
+    result = _finding(resource, shown)
     drawn = [row for line in lines for row in line.rows]
     left_out = words.left_out(total - len(shown), total, "lines")
-    alone = f"Points with one number of {resource.several} are not drawn." if len(drawn) < len(members) else None
-    reading = (INTERVAL if any(row["low"] for row in drawn) else None, cut, found.note if found else None)
+    alone = f"Points with a single {resource.one} count are not drawn." if len(drawn) < len(members) else None
+    reading = (INTERVAL if any(row["low"] for row in drawn) else None, cut, result.note if result else None)
     lacking = (words.doubts(drawn), left_out, alone)
-    title = f"{key['model_id']}: {found.text}" if found else f"{_title(resource)}: {key['model_id']}"
+    title = f"{key['model_id']}: {result.text}" if result else f"{_title(resource)}: {key['model_id']}"
     alone_name = _name(shown[0][0]) if len(shown) == 1 else ""
     device = words.device(members[0]) if resource is THREADS else str(key["card"] or key["device_type"])
     return FigureText(
@@ -209,7 +209,7 @@ def _figure_text(
 
 
 def _finding(resource: Resource, shown: Sequence[tuple[Row, list[Row]]]) -> Finding | None:
-    """Of a single line: the most against the fewest."""
+    """For a single line, the most against the fewest."""
     if len(shown) > 1:
         return None
     first, most = _first(resource, shown[0][1]), max(shown[0][1], key=resource.count)

@@ -1,4 +1,4 @@
-"""A metric of each series over time: runs, levels between its changes, changed versions, and notes of people."""
+"""A metric of each series over time: runs, levels, change points, changed software versions, and user notes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from db.analysis.history.histories import History
     from db.warehouse import Warehouse
 
-# The rows of every measured result of the series. Their order and selection are those of `histories`, which leaves out
-# results that are invalid: these are only drawn.
+# Every measured result of the series, in the order and selection of `histories`. That excludes invalid results, which
+# are drawn but not judged.
 SQL = """
 SELECT r.*, {value} AS value, {low} AS low, {high} AS high, places.device_place
 FROM all_results r
@@ -38,22 +38,22 @@ WHERE target_id IN (SELECT unnest(?::VARCHAR[])) AND target_kind IN ('run', 'res
 MOST_SERIES = 12
 COLUMNS, WIDTH_IN = 2, 9.6
 PANEL_IN, LOW_PANEL_IN, FEW = 2.5, 2.1, 4
-"""Height of a panel, less where there are more than a few."""
+"""Height of a panel, the lower height of many panels, and the number of panels up to which the first is used."""
 MOST_LISTED = 6
-"""Versions and notes of people in the caption."""
-ORDER = "by commit time, or by run time where there is no commit"
-SEGMENTS = "Steps: median level between changes, which are dashed lines."
+"""Maximum versions and user notes in the caption."""
+ORDER = "by commit time, or by run time without a commit"
+SEGMENTS = "Steps: median level between changes; dashed lines: changes."
 
 
 class TemporalTrend(ChartPlugin):
     name = "temporal_trend"
     title = "A metric over time"
-    needs = "a series with two runs or more (of another metric: --metric)"
+    needs = "a series with two or more runs (--metric selects the metric)"
     sql = SQL
     has_metric = True
 
     def rows(self, warehouse: Warehouse, selection: Selection) -> list[Row]:
-        """A row per measured result of each selected series, with the segment it is in and what changed there."""
+        """One row per measured result of each selected series, with its segment and the change that begins it."""
         from db.analysis.history.histories import histories
         from db.analysis.selection import Selection as Words
         from db.analysis.selection import judged_metric, judged_value
@@ -82,11 +82,11 @@ class TemporalTrend(ChartPlugin):
                 yield _drawing(key, series)
             else:
                 what = f"{_heading_of(members[0])}: {key['model_id']}"
-                yield NotDrawn(what=what, why="every series has a single run so far")
+                yield NotDrawn(what=what, why="every series has a single run")
 
 
 def _condition(selection: Selection) -> tuple[str, tuple[Any, ...]]:
-    """The selection as a condition on the view all_results, and the values of its parameters."""
+    """The selection as a condition on the view all_results, with its parameter values."""
     parts: list[tuple[str, tuple[Any, ...]]] = []
     for column in ("model_id", "runtime", "precision"):
         if getattr(selection, column) is not None:
@@ -99,7 +99,7 @@ def _condition(selection: Selection) -> tuple[str, tuple[Any, ...]]:
 
 
 def _bounds(metric: Metric) -> dict[str, str]:
-    """The columns of the interval, by end, of a metric whose median has one."""
+    """Columns of the interval ends; NULL for metrics without an interval."""
     has_one = metric.source == "samples" and metric.statistic == "median"
     described = DESCRIBED.get(metric.of, ()) if has_one else ()
     columns: dict[str, str] = {one.statistic: one.column for one in described}
@@ -107,7 +107,7 @@ def _bounds(metric: Metric) -> dict[str, str]:
 
 
 def _levels(history: History) -> dict[str, dict[str, Any]]:
-    """By result: the number and the median of its segment, and at its first result the change that begins it."""
+    """For each result, the number and median of its segment, and for the first result of a segment its change."""
     changes = {change.first_changed.result_id: change.change for change in history.change_points}
     segments: list[list[str]] = [[]]
     for point in history.points:
@@ -129,7 +129,7 @@ def _levels(history: History) -> dict[str, dict[str, Any]]:
 
 
 def _notes(warehouse: Warehouse, rows: Sequence[Row]) -> dict[str, list[str]]:
-    """What people noted, by result; a note about a series is at its newest result."""
+    """User notes by result; a note about a series belongs to its newest result."""
     newest = {row["series_id"]: row["result_id"] for row in rows}
     at = {row["result_id"]: [row["result_id"], row["run_id"]] for row in rows}
     for series, result in newest.items():
@@ -173,7 +173,7 @@ def _heading(row: Row) -> str:
 
 
 def _draw_series(axes: Axes, rows: Sequence[Row], listed: list[str]) -> None:
-    """The runs of a series, its levels and changes. What is too long for the panel is added to `listed`."""
+    """Draw runs, levels and changes of a series. Text too long for the panel is appended to `listed`."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 
     times = [float(date2num(row[_time_of(rows)])) for row in rows]  # type: ignore[no-untyped-call]
@@ -185,7 +185,7 @@ def _draw_series(axes: Axes, rows: Sequence[Row], listed: list[str]) -> None:
     draw_trusted(axes, points, colour(place), place, "run", size=4.5)
     ends = [row[end] for row in rows for end in ("value", "low", "high") if row[end] is not None]
     margin = 0.15 * (max(ends) - min(ends)) or 0.05 * max(ends)
-    axes.set_ylim(min(ends) - margin, max(ends) + 1.6 * margin)  # not from 0, where a change of 2 % could not be seen
+    axes.set_ylim(min(ends) - margin, max(ends) + 1.6 * margin)  # not from 0, which would hide a change of 2 %
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
     _draw_levels(axes, times, rows)
     for before, (time, row) in zip(rows, list(zip(times, rows, strict=True))[1:], strict=False):
@@ -204,7 +204,7 @@ def _draw_series(axes: Axes, rows: Sequence[Row], listed: list[str]) -> None:
 
 
 def _time_of(rows: Sequence[Row]) -> str:
-    """The column of the time that a series is drawn over: the start of the runs where all are of one commit."""
+    """The time column of a series: the start of its runs if all have the same commit."""
     return "history_time" if len({row["history_time"] for row in rows}) > 1 else "started_at"
 
 
@@ -228,14 +228,14 @@ def _draw_levels(axes: Axes, times: Sequence[float], rows: Sequence[Row]) -> Non
 
 
 def _changed_versions(before: Row, row: Row) -> str:
-    """What software changed since the run before: "torch 2.13 to 2.14"."""
+    """Software that changed since the previous run: "torch 2.13 to 2.14"."""
     old, new = before["versions"] or {}, row["versions"] or {}
     changed = [f"{name} {old[name]} to {new[name]}" for name in sorted(new) if name in old and old[name] != new[name]]
     return ", ".join(changed)
 
 
 def _flag(axes: Axes, time: float, mark: str, text: str, listed: list[str], own: str) -> None:
-    """A mark at the top of the panel that the caption explains; the same explanation is listed once."""
+    """A mark at the top of the panel, explained in the caption; equal explanations are listed once."""
     known = next((line for line in listed if line.partition(": ")[2] == text), None)
     if known is None:
         listed.append(f"{mark}: {text}")
@@ -255,14 +255,14 @@ def _figure_text(
     more = f"; and {len(listed) - MOST_LISTED} more" if len(listed) > MOST_LISTED else ""
     changed = any(row["change"] is not None for row in drawn)
     reading = (
-        SEGMENTS if changed else "Line: median level; no change was found.",
+        SEGMENTS if changed else "Line: median level; no change detected.",
         words.interval(drawn, "Vertical lines"),
-        f"{'Axes do' if len(shown) > 1 else 'the axis does'} not begin at 0.",
+        f"{'Axes do' if len(shown) > 1 else 'the axis does'} not start at 0.",
     )
     marks = f"Marks: {'; '.join(listed[:MOST_LISTED])}{more}." if listed else ""
     lacking = (
         words.doubts(drawn),
-        f"Left out: {rest} of {len(series)} series, those with changes come first; narrow the selection to see them."
+        f"Left out: {rest} of {len(series)} series; series with changes come first. Narrow the selection to see more."
         if rest else None,
     )  # fmt: skip
     title = _title(key, shown)
@@ -281,7 +281,7 @@ def _metric(shown: Sequence[list[Row]]) -> str:
 
 
 def _title(key: Row, shown: Sequence[list[Row]]) -> str:
-    """The finding for a single series: its last confirmed change."""
+    """The last confirmed change of a single series, or how many of several series changed."""
     changes = [
         row for rows in shown for row in rows if row["change"] is not None and row["change_state"] == "confirmed"
     ]

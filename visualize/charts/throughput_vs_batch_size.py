@@ -1,4 +1,4 @@
-"""Throughput in inputs or generated tokens per second against the batch size, a line per sequence length."""
+"""Throughput in inputs or generated tokens per second against batch size, one line per sequence length."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from visualize.drawing import words
 from visualize.drawing.lines import BatchPicture, draw_cells
 from visualize.drawing.rows import ChartPlugin, Drawing, NotDrawn, Row
 
-# One call is in flight at a time, so throughput is the work of a call over its time, and the inverse of the latency's
-# interval, scaled, is the throughput's.
+# One call is in flight at a time, so throughput is the work of a call divided by its latency, and its interval is the
+# scaled inverse of the latency interval.
 SQL = """
 SELECT {facts},
     CASE WHEN r.new_tokens IS NULL THEN r.throughput_samples_per_sec ELSE r.throughput_tokens_per_sec END AS value,
@@ -24,7 +24,7 @@ ORDER BY {order}
 class ThroughputVsBatchSize(ChartPlugin):
     name = "throughput_vs_batch_size"
     title = "Throughput vs batch size"
-    needs = "a model measured at one batch size or more"
+    needs = "a model with a measured result"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
@@ -33,7 +33,7 @@ class ThroughputVsBatchSize(ChartPlugin):
 
 
 def _label(row: Row) -> str:
-    """Generated tokens if there are any, else inputs: images when an input is nothing but an image."""
+    """Generated tokens if the model generates, else images or other inputs."""
     if row["new_tokens"] is not None:
         return f"Throughput (generated tokens/s)\n{words.better('higher')}"
     is_image = row["sequence_length"] is None and row["image_size"] is not None

@@ -1,4 +1,4 @@
-"""Time per token after the first against the batch size, and against the length of the prompt."""
+"""Time per token after the first, against batch size and prompt length."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDER BY {order}
 class TimePerOutputToken(ChartPlugin):
     name = "time_per_output_token"
     title = "Time per output token"
-    needs = "a model that generates two tokens or more"
+    needs = "a model that generates two or more tokens"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:

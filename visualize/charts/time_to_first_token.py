@@ -1,4 +1,4 @@
-"""Time to the first token against the batch size, and against the length of the prompt."""
+"""Time to first token against batch size and prompt length."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDER BY {order}
 class TimeToFirstToken(ChartPlugin):
     name = "time_to_first_token"
     title = "Time to first token"
-    needs = "a model that generates, measured at one point or more"
+    needs = "a generative model with a measured result"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:

@@ -1,4 +1,4 @@
-"""How a generation proceeds: the time of each token after the first, and when each one arrives."""
+"""Inter-token latency and arrival time of each token of a generation."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ ORDER BY {order}, raw.launch, raw.metric
 
 WIDTH_IN, HEIGHT_IN = 9.0, 3.4
 MOST_MARKS = 64
-"""Tokens up to which each has a mark."""
-NOTE = "Medians over all calls of all launches; the band covers the middle 80 % of the calls."
+"""Maximum tokens drawn with marks."""
+NOTE = "Medians over all calls of all launches; bands cover the middle 80 % of calls."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """The tokens of one result, from the second on: times in ms."""
+    """Token times of one result in ms, from the second token on."""
 
     positions: tuple[int, ...]
     """From 2."""
     gaps: tuple[float, ...]
-    """Median time since the token before, by position."""
+    """Median time since the previous token, by position."""
     low: tuple[float, ...]
-    """10th percentile of the same."""
+    """10th percentile of that time."""
     high: tuple[float, ...]
-    """90th percentile of the same."""
+    """90th percentile of that time."""
     first: float | None
     """Median time to the first token."""
 
     @property
     def arrivals(self) -> list[tuple[int, float]]:
-        """(position, ms since the start of the call), from the first token on; empty without its time."""
+        """(position, ms since the start of the call) from the first token on; empty if its time is unknown."""
         if self.first is None:
             return []
         return list(zip((1, *self.positions), accumulate((self.first, *self.gaps)), strict=True))
@@ -64,7 +64,7 @@ class Generation:
 class TokensOverTime(ChartPlugin):
     name = "tokens_over_time"
     title = "Tokens over time"
-    needs = "a generation of two tokens or more with raw samples"
+    needs = "raw samples of a model that generates two or more tokens"
     sql = SQL
     by_default = False
 
@@ -76,11 +76,11 @@ class TokensOverTime(ChartPlugin):
                 yield _drawing(key, series)
             else:
                 what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
-                yield NotDrawn(what=what, why="no raw samples of single tokens")
+                yield NotDrawn(what=what, why="no raw samples of individual tokens")
 
 
 def generation(rows: Sequence[Row]) -> Generation | None:
-    """The tokens of a result, from its launches' samples; None when their number does not fit the calls."""
+    """Token times of a result from the samples of its launches; None if no launch has whole calls."""
     each = rows[0]["new_tokens"] - 1
     samples = [list(row["samples"]) for row in rows if row["metric"] == "inter_token_latency"]
     calls = [
@@ -115,8 +115,8 @@ def _drawing(key: Row, series: Sequence[tuple[Row, Generation]]) -> Drawing:
                     draw_trusted(axes, [(x, y, row) for x, y in points], own, style, label, size=4)
         gaps.set_ylim(0, max(max(made.high) for _, made in shown) * 1.1)
         arrivals.set_ylim(bottom=0)
-        gaps.set(xlabel="Token", ylabel="Time since the token before (ms)\nlower is better")
-        arrivals.set(xlabel="Token", ylabel="Arrival after the start of the call (ms)\nlower is better")
+        gaps.set(xlabel="Token", ylabel="Inter-token latency (ms)\nlower is better")
+        arrivals.set(xlabel="Token", ylabel="Time since the start of the call (ms)\nlower is better")
         rows = [row for row, _ in shown]
         entries = [
             legend_entry(label, colour(style), style, linestyle=line_style(style)) for style, label in enumerate(labels)
@@ -124,7 +124,7 @@ def _drawing(key: Row, series: Sequence[tuple[Row, Generation]]) -> Drawing:
         rest = len(series) - len(shown)
         lacking = (
             words.doubts(rows),
-            f"Left out: {rest} of {len(series)} points; narrow the selection to see them, for example with batch=8."
+            f"Left out: {rest} of {len(series)} points; narrow the selection to see them, e.g. batch=8."
             if rest
             else None,
         )

@@ -1,4 +1,4 @@
-"""The use of the device during the calls of a cell's points, over time: its work, memory and power."""
+"""Utilization, memory and power of the device over time, for the points of a cell."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TIMES = "monitor_time"
-"""The raw metric with the time of each sample, in ms since the first."""
+"""Raw metric with the time of each sample, in ms since the first."""
 PANELS: Mapping[str, str] = {
-    "utilization": "Use of the\ndevice (%)",
+    "utilization": "Device\nutilization (%)",
     "memory_device_used": "Device memory\nin use (MB)",
     "memory_resident": "Memory of the\nprocess (MB)",
     "power": "Power (W)",
 }
-"""The other raw metrics of the monitor, with the titles of their axes."""
+"""Other raw metrics of the monitor -> axis titles."""
 SQL = f"""
 SELECT {{facts}}, raw.launch, raw.metric, raw.samples
 FROM {{tables}}
@@ -43,15 +43,15 @@ WHERE r.result_id IN {{latest}} AND r.status = 'ok' AND raw.phase = 'measure' AN
 ORDER BY {{order}}, raw.launch, raw.metric
 """  # noqa: S608 - names of this module
 MOST_POINTS = 6
-"""In a picture, where each has a line for every launch."""
+"""Maximum points of a picture; each has one line per launch."""
 WIDTH_IN, PANEL_IN = 7.6, 1.6
-NOTE = "Sampled ten times a second during separate calls after the timed ones; one line per launch."
+NOTE = "Sampled ten times a second during extra calls after the timed ones; one line per launch."
 
 
 class UseOverTime(ChartPlugin):
     name = "use_over_time"
-    title = "Use of the device over time"
-    needs = "a device whose use can be read while a model runs on it, and raw samples"
+    title = "Device utilization over time"
+    needs = "raw samples of a device with readable utilization"
     sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
@@ -61,11 +61,11 @@ class UseOverTime(ChartPlugin):
                 yield _drawing(key, [found for found in points if launches(found)])
             else:
                 what = f"{self.title}: {key['model_id']} on {words.cell(key)}"
-                yield NotDrawn(what=what, why="no readings with their times were kept")
+                yield NotDrawn(what=what, why="no readings with time stamps")
 
 
 def launches(rows: Sequence[Row]) -> list[dict[str, list[float]]]:
-    """The series of each launch of a result by raw metric, all as long as that of their times, which are in s."""
+    """For each launch, readings by raw metric with their times in s; readings without matching times are dropped."""
     found = []
     for _, of_launch in grouped(rows, ("launch",)):
         series = {str(row["metric"]): list(row["samples"]) for row in of_launch}
@@ -116,7 +116,7 @@ def _drawing(key: Row, points: Sequence[list[Row]]) -> Drawing:
 
 
 def _draw_launches(axes: Axes, name: str, row: Row, found: Sequence[Mapping[str, list[float]]], style: int) -> None:
-    """A line for each launch that has the reading; hollow marks where the result is in doubt, crosses where invalid."""
+    """One line for each launch with the reading; marks are hollow if the result is doubtful, crosses if invalid."""
     own, state = colour(style), trust(row)
     for number_of, one in enumerate(found):
         if name in one:

@@ -1,6 +1,6 @@
-"""Configurations compared: what tells them apart, their speedups, and a row of marks for each.
+"""Comparison of configurations: their names, speedups and findings, and charts with one row each.
 
-A configuration is how one model was run: device, runtime, precision, settings, threads.
+A configuration is how a model was run: device, runtime, precision, settings, threads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from visualize.drawing.lines import Line, configuration_lines, draw_trusted
 from visualize.drawing.rows import (
     SETUP_COLUMNS,
     Row,
-    ahead,
+    best_by_interval,
     details,
     distinct_names,
     grouped,
@@ -40,14 +40,14 @@ CONFIGURATION = (
     "hardware_id",
 )
 MOST_ROWS = 24
-"""Configurations in a picture with a row for each; the fastest of each device are kept."""
+"""Maximum configurations of a picture with one row each; the fastest of each device are kept."""
 ROW_IN, LINE_IN, LABEL_IN = 0.3, 0.15, 2.7
-"""Height of a row and of each further line of its name, and the longest width of a name."""
+"""Height of a row, of each further line of its label, and maximum width of a label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """How many times as fast one result is as another, with its 95 % interval where both have one."""
+    """A speedup, with its 95 % interval if both results have one."""
 
     value: float
     low: float | None = None
@@ -60,10 +60,10 @@ class Ratio:
 
 
 def speedup(baseline: Row, row: Row) -> Ratio:
-    """How many times as fast `row` is as `baseline`, from their latencies `value`, `low`, `high`.
+    """The speedup of `row` over `baseline`, from their latencies `value`, `low` and `high`.
 
-    The interval of a ratio of medians: on a log scale, the square root of the sum of the squares of the half-widths
-    that point the same way (Zou and Donner 2008, "MOVER"), as in the view runtime_comparison.
+    On a log scale, each half-width of the ratio's interval is the root of the sum of the squares of the two medians'
+    half-widths in that direction (Zou and Donner 2008, "MOVER"), as in the view runtime_comparison.
     """
     value = baseline["value"] / row["value"]
     ends = [baseline["low"], baseline["high"], row["low"], row["high"]]
@@ -76,48 +76,49 @@ def speedup(baseline: Row, row: Row) -> Ratio:
 
 
 APART = (
-    "Different commands measured them, and the intervals do not cover how a machine changes in between: a small "
-    "difference means nothing."
+    "Different commands measured the two sides, and the intervals do not cover changes of the machine in between: "
+    "ignore small differences."
 )
 LEAST_ROUND = 1.1
-"""A ratio below it keeps more digits, so that it does not read "1"."""
+"""Ratios closer to 1 keep more digits, so they do not read "1"."""
 
 
 MOST_REACH = 2.0
-CUT = "Intervals beyond the edge are cut."
+CUT = "Intervals are cut off at the edge."
 
 
 def reach(values: Sequence[float], ends: Sequence[float | None]) -> float:
-    """How far an axis goes: to the largest value, and to the ends of intervals up to twice as far. Of noisy results
-    they may be a thousand times as far away, and the values would be one point."""
+    """End of an axis: the largest value, or the largest interval end up to twice that value. Interval ends of noisy
+    results can be a thousand times as large, which would squeeze all values together."""
     largest = max(values)
     return max(largest, min(max((end for end in ends if end is not None), default=largest), MOST_REACH * largest))
 
 
 def cut_note(ends: Sequence[float | None], edge: float) -> str | None:
-    """The sentence about intervals that are cut at the edge; None without any."""
+    """The note about intervals cut off at the edge; None if there are none."""
     return CUT if any(end is not None and end > edge for end in ends) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a title may say about a result and a baseline."""
+    """A title about a result and a baseline."""
 
     text: str
     note: str | None = None
-    """What the caption has to add."""
+    """A caveat for the caption."""
 
 
 def finding(
     best: tuple[str, Row], baseline: tuple[str, Row], rivals: Sequence[Row], verb: str = "is"
 ) -> Finding | None:
-    """How many times as fast one result is as another, both with their names, if intervals and doubts of all `rivals`,
-    which they are among, support that one of both is the fastest. Where different commands measured the rivals, no more
-    than the readings is stated. None where the intervals overlap, or a result of the title is in doubt.
+    """The speedup of a named result over a named baseline, as a title.
+
+    None if their intervals overlap, one of the two is doubtful, or neither is the fastest of `rivals`, which include
+    both. If different commands measured the rivals, the title states only the two readings.
     """
     (name, row), (other, base) = best, baseline
     ratio = speedup(base, row)
-    leader = ahead(rivals, "lower")
+    leader = best_by_interval(rivals, "lower")
     if not (leader is row or leader is base) or not ratio.is_clear or trust(row) != "valid" or trust(base) != "valid":
         return None
     if measured_apart(rivals):
@@ -127,19 +128,22 @@ def finding(
 
 
 def configurations(rows: Sequence[Row]) -> list[Line]:
-    """A line per configuration, with a name that no other one has and the colour of its device."""
+    """One line per configuration, with a unique name and the colour of its device."""
     groups = grouped(rows, CONFIGURATION)
     facts = [details(key, SETUP_COLUMNS) for key, _ in groups]
     return configuration_lines(distinct_names([words.cell(key) for key, _ in groups], facts, words.SEPARATOR), groups)
 
 
 MOST_COLOURS = 12
-"""Configurations in a picture that tells them apart by colours and marks."""
+"""Maximum configurations of a picture that distinguishes them by colour and marker."""
 
 
 def fastest(lines: Sequence[Line], most: int = MOST_ROWS, keep: Sequence[Row] = ()) -> tuple[list[Line], str | None]:
-    """The lines by their least sound `value`, and a note about those left out: of more than `most` the fastest of each
-    device stay, then the second fastest of each, and so on. Lines with one of the rows in `keep` come first."""
+    """Lines sorted by their lowest `value` that is not invalid, and a note about lines left out.
+
+    Of more than `most` lines, the fastest of each device stay, then the second fastest, and so on. Lines with a row in
+    `keep` take precedence.
+    """
     kept = {id(row) for row in keep}
     by_speed = sorted(lines, key=_least)
     if len(lines) <= most and not kept:
@@ -153,13 +157,13 @@ def fastest(lines: Sequence[Line], most: int = MOST_ROWS, keep: Sequence[Row] = 
         return [by_speed[at] for at in order], None
     rest = f"the {len(lines) - most} slowest of {len(lines)} configurations"
     if len(set(places)) > 1:
-        rest = f"{len(lines) - most} of {len(lines)} configurations, the fastest of each device come first"
+        rest = f"{len(lines) - most} of {len(lines)} configurations, keeping the fastest of each device"
     left_out = f"Left out: {rest}; narrow the selection to see them."
     return _numbered([by_speed[at] for at in sorted(order[:most])]), left_out
 
 
 def _numbered(lines: Sequence[Line]) -> list[Line]:
-    """The lines with marks, dashes and, on a single device, colours that differ among these."""
+    """The lines with distinct markers, dashes and, on a single device, colours."""
     places = [line.place for line in lines]
     several = len(set(places)) > 1
     return [
@@ -174,27 +178,27 @@ def _least(line: Line) -> tuple[bool, float]:
 
 
 def rows_height_in(lines: Sequence[Line]) -> float:
-    """Height of the rows' panel; every row is as high as the longest name needs."""
+    """Height of a panel of rows; every row is as high as the longest label requires."""
     further = max(row_name(line).count("\n") for line in lines)
     return (ROW_IN + LINE_IN * further) * len(lines) + ROW_IN
 
 
 def row_name(line: Line) -> str:
-    """The name of a line, wrapped for the left of a panel."""
+    """The label of a line, wrapped to fit beside a panel."""
     return wrap(line.label, TEXT_SIZE, LABEL_IN)
 
 
 def draw_rows(
     axes: Axes, lines: Sequence[Line], at: Sequence[Row], ratio_of: Callable[[Row], Ratio], remark: Callable[[Row], str]
 ) -> None:
-    """A row per line, fastest on top: the mark of its result among `at`, its interval as a whisker, and a remark."""
-    there = {id(row) for row in at}
+    """One row per line, fastest on top: the marker of its result in `at`, its interval as a whisker, and a remark."""
+    chosen = {id(row) for row in at}
     for place, line in enumerate(lines):
-        found = [row for row in line.rows if id(row) in there]
-        if not found:
+        drawn = [row for row in line.rows if id(row) in chosen]
+        if not drawn:
             axes.annotate("not measured", (0, place), xycoords=axes.get_yaxis_transform(), xytext=(4, 0),
                           textcoords="offset points", va="center", fontsize=SMALL_SIZE, color=look().grey)  # fmt: skip
-        for row in found:
+        for row in drawn:
             ratio = ratio_of(row)
             end = ratio.value
             if trust(row) != "invalid" and ratio.low is not None and ratio.high is not None:

@@ -1,6 +1,6 @@
-"""Lays out a figure: title above, panels in the middle, legend and caption below, and nothing clipped.
+"""Layout of a figure: title above, panels in the middle, legend and caption below, without clipped text.
 
-Text is measured and wrapped first and the figure is made as tall as it needs; matplotlib's constrained layout then
+Text is measured and wrapped first, and the figure is made as tall as necessary; matplotlib's constrained layout then
 arranges only the panels.
 """
 
@@ -26,39 +26,39 @@ MARGIN_IN = 0.16
 GAP_IN = 0.09
 LINE_SPACING = 1.3
 LEADER = {"arrowstyle": "-", "linewidth": 1.4, "shrinkA": 1, "shrinkB": 4, "relpos": (0, 0.5)}
-"""The stroke from a line's end to its name."""
+"""The leader from the end of a line to its label."""
 POINTS_PER_INCH = 72
 PANEL_SHARE = 0.75
-"""About how much of a figure's first height its panels have; the rest is for their labels."""
+"""Approximate share of the panels in a figure's initial height; the rest is tick and axis labels."""
 DRAWN_SHARE = 0.97
-"""Of a width that text may take by its metrics: at few dots per inch it is drawn wider."""
+"""Share of a width that text may occupy according to font metrics, since text is drawn wider at low resolution."""
 LEGEND_MARK_IN = 0.4
-"""Least width in a legend besides a label: its mark and the space around it."""
+"""Minimum width of a legend entry without its label: marker and spacing."""
 ORPHAN = 3
-"""Letters that do not stand alone on a last line."""
+"""A last line of at most this many characters takes the previous word with it."""
 LONG_WORD = 30
-"""Words with more letters may be broken; shorter ones are easier to read whole."""
+"""Words with more characters may be broken at separators; shorter words stay whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureText:
-    """The text around the panels."""
+    """Text around the panels."""
 
     title: str
     subtitle: str
-    """What the whole picture has in common: model, device, runtime, precision."""
+    """What all results of the picture share: device, runtime, precision, task, point."""
     source: str = ""
-    """Where the numbers are from: weights, launches, dates."""
+    """Source of the data: weights, launches, dates."""
     notes: tuple[str, ...] = ()
-    """The sentences of the caption, at most two: how to read the picture, and what is doubtful or missing."""
+    """Sentences of the caption, usually two: how to read the picture, and what is doubtful or missing."""
     legend: tuple[Any, ...] = ()
-    """Artists with labels, in reading order."""
+    """Labelled artists, in reading order."""
     legend_title: str | None = None
 
 
 @dataclass(slots=True)
 class _TextBlock:
-    """Texts and their positions, collected from the top down before the figure's height is known."""
+    """Texts with their positions from the top, collected before the figure's height is known."""
 
     texts: list[tuple[Text, float]] = field(default_factory=list)
     height_in: float = MARGIN_IN
@@ -67,7 +67,7 @@ class _TextBlock:
 def new_figure(
     width_in: float, panels_height_in: float, rows: int = 1, columns: int = 1, **sharing: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure without pyplot, and its panels row by row. They share both axes by default; `sharing` goes to
+    """A figure without pyplot, and its panels row by row. Panels share both axes by default; `sharing` is passed to
     `Figure.subplots`. `finish` adds the text."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -79,7 +79,7 @@ def new_figure(
 
 
 def label_edges(panels: Sequence[Axes], used: int, columns: int, x_label: str, y_label: str) -> None:
-    """Label the axes of the left and the lowest panels of a grid, and remove the panels after the first `used`."""
+    """Label the axes of the left and lowest panels of a grid, and remove panels after the first `used`."""
     for index, panel in enumerate(panels):
         if index >= used:
             panel.remove()
@@ -92,8 +92,8 @@ def label_edges(panels: Sequence[Axes], used: int, columns: int, x_label: str, y
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write the name of each line, (x, y, name, colour), to the right of its end, moved up where names would overlap; a
-    stroke in the line's colour leads to it. To be called when the scales are set."""
+    """Write the name of each line, (x, y, name, colour), to the right of its end, with a leader in the line's colour.
+    Overlapping names are moved up. Call this after the scales are set."""
     figure = axes.get_figure(root=True)
     assert figure is not None, "the axes are in a figure"
     points_high = figure.get_size_inches()[1] * POINTS_PER_INCH * PANEL_SHARE
@@ -113,8 +113,8 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
 
 
 def spaced(axes: Axes, places: Sequence[tuple[float, float]], width_pt: float) -> list[int]:
-    """The numbers of the places, (x, y), whose names of at most this width do not overlap, the first ones first. To be
-    called when the scales are set."""
+    """Indices of the positions (x, y) whose labels of this width do not overlap; earlier positions take precedence.
+    Call this after the scales are set."""
     figure = axes.get_figure(root=True)
     assert figure is not None, "the axes are in a figure"
     if not places:
@@ -129,7 +129,7 @@ def spaced(axes: Axes, places: Sequence[tuple[float, float]], width_pt: float) -
 
 
 def finish(figure: Figure, words: FigureText) -> None:
-    """Write the text around the panels and set the height of the figure."""
+    """Write the text around the panels and set the figure's height."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     width_in, panels_in = figure.get_size_inches()
@@ -156,8 +156,8 @@ def finish(figure: Figure, words: FigureText) -> None:
 
 
 def wrap(text: str, size: float, width_in: float, weight: str = "normal") -> str:
-    """The text in lines of at most `width_in` inches: broken after spaces, in long words after / - _ . , and anywhere
-    in a part that is still too wide."""
+    """The text in lines of at most `width_in` inches. Lines break after spaces, in long words after / - _ . , and
+    anywhere in a part that is still too wide."""
     if _width_in(text, size, weight) <= width_in:
         return text
     lines, line, taken_in = [], "", 0.0
@@ -177,7 +177,7 @@ def wrap(text: str, size: float, width_in: float, weight: str = "normal") -> str
 
 
 def _without_orphan(lines: Sequence[str]) -> list[str]:
-    """The lines; where the last one has a few letters only, the word before them comes down to it."""
+    """The lines, with the previous word moved to a last line of only a few characters."""
     *first, above, last = lines
     kept, space, word = above.rpartition(" ")
     if space and len(last) <= ORPHAN:
@@ -186,21 +186,21 @@ def _without_orphan(lines: Sequence[str]) -> list[str]:
 
 
 def _pieces(text: str) -> list[str]:
-    """The text split where a line may break."""
-    words = re.findall(r"[^ ]+(?: ·)? *", text)  # a dividing dot ends a line and begins none
+    """The text, split where a line may break."""
+    words = re.findall(r"[^ ]+(?: ·)? *", text)  # a separator dot may end a line but not begin one
     parts = [re.findall(r"[^/_.-]*[/_.-]+ *|[^/_.-]+", word) if len(word) > LONG_WORD else [word] for word in words]
     return [piece for pieces in parts for piece in pieces]
 
 
 def _longest_that_fits(text: str, size: float, width_in: float, weight: str) -> int:
-    """How many letters of the text fit, at least one."""
+    """How many characters of the text fit, at least one."""
     fitting = bisect_right(range(1, len(text)), width_in, key=lambda cut: _width_in(text[:cut], size, weight))
     return max(1, fitting)
 
 
 @lru_cache(maxsize=4096)
 def _width_in(text: str, size: float, weight: str) -> float:
-    """Width of a line of text by the font's metrics, and so the same for every output."""
+    """Width of a line of text according to font metrics, which do not depend on the output format."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -230,7 +230,7 @@ def _place(block: _TextBlock, top_in: float, height_in: float) -> None:
 
 
 def _legend(figure: Figure, words: FigureText) -> Legend | None:
-    """The legend, in as many columns as fit the width, with long labels wrapped."""
+    """The legend, with as many columns as fit and wrapped labels."""
     if not words.legend:
         return None
     width_in = figure.get_size_inches()[0] - 2 * MARGIN_IN
@@ -253,7 +253,7 @@ def _legend(figure: Figure, words: FigureText) -> Legend | None:
 
 
 def _most_columns(labels: Sequence[str], width_in: float) -> int:
-    """How many columns of a legend could fit at most: a legend is slow to make, and not worth trying with more."""
+    """Upper bound of the legend's columns, since each attempt to lay out a legend is slow."""
     widths_in = sorted(max(_width_in(line, TEXT_SIZE, "normal") for line in label.split("\n")) for label in labels)
     ends_in = accumulate(width + LEGEND_MARK_IN for width in widths_in)
     return max(1, sum(end <= width_in for end in ends_in))

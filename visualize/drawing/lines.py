@@ -1,4 +1,4 @@
-"""Draws results against the batch size: a line per group, its interval as a band, doubtful points hollow."""
+"""Line charts: markers by validity, intervals as bands, legends, and the shared charts against batch size."""
 
 from __future__ import annotations
 
@@ -46,62 +46,62 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 BATCH_LABEL = AXES["batch_size"].title
 ALIKE = ("new_tokens", "concurrency")
-"""The part of a point that a picture of one cell has in common; its other axes make the lines."""
+"""The axes that all results of a picture share; the other axes make lines."""
 MOST_LINES = 10
-"""More cannot be distinguished; the axes with the fewest values then make separate pictures, and of one axis with more
-values some are drawn."""
+"""Maximum lines of a picture. With more, the axes with the fewest values make separate pictures; a single axis with
+more values is thinned out."""
 WIDTH_IN, PANEL_HEIGHT_IN = 6.4, 3.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """The rows of one line, each with `batch_size`, `value`, and the interval `low` to `high` or None."""
+    """One line; its rows have `batch_size`, `value`, and the interval `low` to `high` or None."""
 
     label: str
     rows: tuple[Row, ...]
     style: int
-    """Number of its colour and marker, the same for a group in every panel."""
+    """Index of its colour and marker, the same in every panel."""
     is_simulated: bool = False
-    """Whether it is drawn in grey, to set it apart from real devices."""
+    """Whether it is drawn in grey, unlike real devices."""
     place: int | None = None
-    """Number of its device, whose colour it then has."""
+    """Index of its device; the line then has the device's colour."""
     dashes: int = 0
-    """Number of the line among those of its device."""
+    """Index among the lines of its device."""
 
     @property
     def colour(self) -> str:
-        """Colour of the line, its marks and its band."""
+        """Colour of the line, its markers and its band."""
         if self.is_simulated:
             return look().grey
         return colour(self.style if self.place is None else self.place)
 
     @property
     def line_style(self) -> Literal["-", "--", ":", "-."]:
-        """Dashes, which tell lines of one colour apart."""
+        """Dash pattern, which distinguishes lines of the same colour."""
         return line_style(self.style if self.place is None else self.dashes * len(COLOURS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPicture:
-    """What distinguishes one chart against the batch size from the others."""
+    """The settings of one chart against batch size."""
 
     title: str
     value_label: Callable[[Row], str]
-    """Name and unit of the values, for rows like this one."""
+    """Name and unit of the values of a row."""
     notes: Callable[[Sequence[Row]], Sequence[str]]
-    """Sentences of the caption about the interval."""
+    """Caption sentences about the interval."""
     also_by_sequence: bool = False
-    """Whether a second panel shows the same results against the sequence length."""
+    """Whether a second panel shows the results against sequence length."""
     quantity: str | None = None
-    """What the title says about the largest batch size against the smallest, as in "peak memory"."""
+    """Name of the quantity in titles: "peak memory"."""
     has_interval: bool = True
-    """Whether the quantity has one; without it a ratio is a plain reading."""
+    """Whether the quantity has an interval; if not, titles state plain ratios of readings."""
     reference: Callable[[Sequence[Row]], tuple[str, float] | None] = lambda rows: None
     """A horizontal reference line: (label, value)."""
 
 
 def draw_cells(picture: BatchPicture, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
-    """A picture per cell and number of new tokens, with a line per sequence length, image size and so on."""
+    """One picture per cell, number of new tokens and concurrency; one line per sequence length, image size etc."""
     for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, *ALIKE)):
         if not any(map(_is_drawn, members)):
             what = f"{picture.title}: {key['model_id']} on {words.cell(key)}"
@@ -114,10 +114,10 @@ def draw_cells(picture: BatchPicture, rows: Sequence[Row]) -> Iterator[Drawing |
 
 
 def draw_lines(axes: Axes, lines: Sequence[Line], x: str = "batch_size") -> None:
-    """Draw the lines, against the column `x`, with their marks and bands, or whiskers at points without neighbours.
+    """Draw lines against column `x`, with markers and with bands, or whiskers for points without neighbours.
 
-    The artists are labelled "_line 128", "_valid 128", "_band 128" and so on; matplotlib keeps such labels out of
-    legends. Scales are left to the caller.
+    Artists are labelled "_line 128", "_valid 128", "_band 128" and so on; matplotlib keeps such labels out of legends.
+    The caller sets the scales.
     """
     for line in lines:
         rows = sorted(line.rows, key=lambda row: row[x])
@@ -131,8 +131,8 @@ def draw_lines(axes: Axes, lines: Sequence[Line], x: str = "batch_size") -> None
 
 
 def configuration_lines(labels: Sequence[str], groups: Sequence[tuple[Row, Sequence[Row]]]) -> list[Line]:
-    """A line per configuration (label, key and rows). Where devices are compared, each has the colour that it has in
-    every chart, and its lines differ in their marks and dashes; on one device, each line has its own colour."""
+    """One line per configuration (label, key and rows). If there are several devices, each keeps its colour of every
+    chart, and its lines differ in marker and dashes; on a single device, each line has its own colour."""
     places = [rows[0]["device_place"] for _, rows in groups]
     several = len(set(places)) > 1
     return [
@@ -151,8 +151,8 @@ def configuration_lines(labels: Sequence[str], groups: Sequence[tuple[Row, Seque
 def draw_trusted(
     axes: Axes, points: Sequence[tuple[float, float, Row]], own: str, style: int, label: str, size: float = MARKER_SIZE
 ) -> None:
-    """Draw a mark at each (x, y) by the trust in its row: filled when valid, hollow when doubtful, hollow and crossed
-    when invalid. The artists are labelled "_valid 128", "_doubtful 128", "_invalid 128" and "_crossed 128"."""
+    """Draw a marker at each (x, y): filled if its row is valid, hollow if doubtful, hollow and crossed out if invalid.
+    Artists are labelled "_valid 128", "_doubtful 128", "_invalid 128" and "_crossed 128"."""
     for state in ("valid", "doubtful", "invalid"):
         chosen = [(x, y) for x, y, row in points if trust(row) == state]
         hollow = state != "valid"
@@ -175,7 +175,7 @@ def draw_marks(
     label: str,
     size: float = MARKER_SIZE,
 ) -> None:
-    """Draw a mark of colour `own` and marker number `style` at each (x, y), above lines; nothing without points."""
+    """Draw markers of colour `own` and marker index `style` above lines."""
     if not points:
         return
     x, y = zip(*points, strict=True)
@@ -186,7 +186,7 @@ def draw_marks(
 
 
 def scale(panels: Sequence[Axes], rows: Sequence[Row], also: Sequence[float] = (), most_ticks: int = 8) -> None:
-    """Set the scales of panels that share their axes, from everything drawn in them."""
+    """Set the scales of panels that share their axes, from all rows drawn in them."""
     sizes = sorted({int(row["batch_size"]) for row in rows})
     ends = [row[column] for row in rows for column in ("value", "low", "high") if row[column] is not None]
     for axes in panels:
@@ -195,13 +195,13 @@ def scale(panels: Sequence[Axes], rows: Sequence[Row], also: Sequence[float] = (
 
 
 def legend_entries(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Line2D, ...]:
-    """A legend entry for each line, and one that explains hollow marks if there are any."""
+    """One legend entry per line, and explanations of hollow and crossed markers if there are any."""
     entries = [legend_entry(line.label, line.colour, line.style, linestyle=line.line_style) for line in lines]
     return (*entries, *doubtful_entries(rows))
 
 
 def doubtful_entries(rows: Sequence[Row]) -> tuple[Line2D, ...]:
-    """The legend entries that explain hollow and crossed marks, if any of the rows has one."""
+    """Legend entries that explain hollow and crossed markers, if any row has one."""
     states = set(map(trust, rows))
     entries = []
     if "doubtful" in states:
@@ -212,7 +212,7 @@ def doubtful_entries(rows: Sequence[Row]) -> tuple[Line2D, ...]:
 
 
 def legend_entry(label: str, own: str, style: int, **options: Any) -> Line2D:
-    """A legend entry of colour `own` and marker number `style`: a mark alone, unless `options` has a line style."""
+    """A legend entry of colour `own` and marker index `style`, without a line unless `options` has a line style."""
     from matplotlib.lines import Line2D
 
     usual: dict[str, Any] = {
@@ -226,9 +226,9 @@ def _is_drawn(row: Row) -> bool:
 
 
 def _parts(members: Sequence[Row]) -> list[tuple[dict[str, float | None], list[Row]]]:
-    """The rows of each picture, and its values on the axes in which the pictures differ.
+    """Rows of each picture, with its values on the axes that distinguish pictures.
 
-    All rows make one picture unless that has too many lines. Failed points follow those that are drawn.
+    All rows go into one picture unless that has too many lines. Failed points follow drawn points.
     """
     drawn = [row for row in members if _is_drawn(row)]
     lines, apart = list(varying(drawn)), list[str]()
@@ -240,7 +240,7 @@ def _parts(members: Sequence[Row]) -> list[tuple[dict[str, float | None], list[R
 
 
 def _by_axes(rows: Sequence[Row], names: Sequence[str]) -> list[tuple[tuple[float | None, ...], list[Row]]]:
-    """The rows grouped by their values on the axes, sorted."""
+    """Rows grouped and sorted by their values on the axes."""
     groups = grouped([{**row, **dict(zip(names, _at(row, names), strict=True))} for row in rows], names)
     return [(tuple(key.values()), members) for key, members in groups]
 
@@ -250,13 +250,13 @@ def _at(row: Row, names: Sequence[str]) -> tuple[float | None, ...]:
 
 
 def _line_axes(drawn: Sequence[Row]) -> tuple[str, ...]:
-    """The axes in which the lines differ; if there are none, the sequence length where there is one."""
+    """The axes that distinguish lines; sequence length, if present, when no axis varies."""
     alone = ("sequence_length",) if drawn[0]["sequence_length"] is not None else ()
     return varying(drawn) or alone
 
 
 def _lines_of(drawn: Sequence[Row], names: Sequence[str]) -> list[Line]:
-    """A line per combination of values on the axes, sorted."""
+    """One line per combination of values on the axes, sorted."""
     return [
         Line(label=_line_label(place, names), rows=tuple(rows), style=style)
         for style, (place, rows) in enumerate(_by_axes(drawn, names))
@@ -301,7 +301,7 @@ def _drawing(
 
 
 def _draw_by_sequence(axes: Axes, drawn: Sequence[Row], first_style: int) -> None:
-    """The same results against the sequence length: a line per batch size, named at its end."""
+    """The results against sequence length: one line per batch size, labelled at its end."""
     groups = grouped(drawn, ("batch_size",))
     lines = [
         Line(label=words.axis("batch_size", key["batch_size"]), rows=tuple(rows), style=first_style + number)
@@ -345,8 +345,8 @@ def _figure_text(
 
 
 def _title(picture: BatchPicture, key: Row, drawn: Sequence[Row], names: Sequence[str]) -> str:
-    """How many times the quantity at the largest batch size is that at the smallest one, if valid results of one
-    command support it; over several lines from the least to the most."""
+    """The ratio of the quantity at the largest and smallest batch size (a range over several lines), if valid results
+    of one command support it."""
     sizes = sorted({row["batch_size"] for row in drawn})
     ends = [_ends(rows, sizes, has_interval=picture.has_interval) for _, rows in _by_axes(drawn, names)]
     if picture.quantity is None or len(sizes) < 2 or None in ends or measured_apart(drawn) or key["simulated"]:
@@ -359,14 +359,14 @@ def _title(picture: BatchPicture, key: Row, drawn: Sequence[Row], names: Sequenc
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:
-    """At most so many of the items, at least 2, evenly spread from the first to the last."""
+    """At most `most` (two or more) items, evenly spread from first to last."""
     if len(items) <= most:
         return list(items)
     return [items[round(place * (len(items) - 1) / (most - 1))] for place in range(most)]
 
 
 def _ends(rows: Sequence[Row], sizes: Sequence[int], *, has_interval: bool) -> tuple[Row, Row] | None:
-    """The results at the smallest and the largest batch size, if both are valid and their intervals are apart."""
+    """The results at the smallest and largest batch size, if both are valid and their intervals do not overlap."""
     at = {row["batch_size"]: row for row in rows}
     first, last = at.get(sizes[0]), at.get(sizes[-1])
     if first is None or last is None or not first["value"] or {trust(first), trust(last)} != {"valid"}:
@@ -379,12 +379,12 @@ def _ends(rows: Sequence[Row], sizes: Sequence[int], *, has_interval: bool) -> t
 
 
 def _legend_title(names: Sequence[str]) -> str | None:
-    """The axis with its unit; with several axes, each entry names them."""
+    """The axis with its unit; None for several axes, which each entry names."""
     return words.axis_title(names[0]) if len(names) == 1 else None
 
 
 def _draw_interval(axes: Axes, line: Line, rows: Sequence[Row], x: str) -> None:
-    """A band over neighbours with an interval, a whisker at a point whose neighbours have none."""
+    """A band over neighbours with intervals, and a whisker at a point whose neighbours have none."""
     sizes = [row[x] for row in rows]
     low, high = ([math.nan if row[end] is None else row[end] for row in rows] for end in ("low", "high"))
     known = [False, *(not math.isnan(end) for end in low), False]

@@ -1,7 +1,7 @@
-"""What charts of loads on a server share: the levels of a load, and the lines they make.
+"""Shared parts of load-test charts: load levels and their lines, latency limits, and requests over time.
 
-A level is what was offered: requests per second of an open loop, requests in flight of a closed one. The two loops are
-never in one picture: a closed loop offers less as soon as the server slows down.
+A level is the offered load: requests per second of an open loop, requests in flight of a closed loop. The two loops are
+never in one picture, because a closed loop offers less load as soon as the server slows down.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from visualize.drawing.style import number
 RATE = REQUEST_RATE
 LEVELS = f"""run.runtime_mode->>'loop' AS loop, TRY_CAST(r.axes->>'{RATE}' AS DOUBLE) AS offered_rate,
     run.runtime_mode->>'slo' AS slo, coalesce(CAST(r.extra->>'$.load.is_knee' AS BOOLEAN), FALSE) AS is_knee"""
-"""For a SELECT list: the loop, the offered rate, the limits and whether the level is the knee."""
+"""SELECT list: loop, offered rate, latency limits, and whether the level is the knee."""
 SUBJECT = ("model_id", *MODEL_COLUMNS, "loop")
-LOOPS = {"open": "open loop: requests sent on a schedule", "closed": "closed loop: a fixed number in flight"}
+LOOPS = {"open": "open loop: scheduled requests", "closed": "closed loop: fixed number in flight"}
 MS_PER_S = 1000.0
 REQUEST_COLUMNS = ("intended_ms", "sent_ms", "first_token_ms", "end_ms", "error")
-"""Of the table of requests."""
+"""Columns of the table requests."""
 TIMES = ", ".join(f"list({name} ORDER BY ordinal) AS each_{name}" for name in REQUEST_COLUMNS)
-"""For a SELECT list: what `requests_of` reads."""
-REQUEST_PARTS = ("waiting to be sent", "until the first token", "until the end")
+"""SELECT list for `requests_of`."""
+REQUEST_PARTS = ("waiting to be sent", "until first token", "until end")
 LEVEL_TITLES = {"open": "Offered requests per second", "closed": "Requests in flight"}
 
 
 def is_load(row: Row) -> bool:
-    """Whether the result is a level of a load."""
+    """Whether the result belongs to a load test."""
     return LOOP in json.loads(row["runtime_mode"])
 
 
 def as_level(row: Row) -> dict[str, Any]:
-    """A result of the view all_results with the loop and the offered rate."""
+    """A result of the view all_results, with the columns of `LEVELS`."""
     mode, found = json.loads(row["runtime_mode"]), json.loads(row["extra"]).get("load")
     return {
         **dict.fromkeys(POINT_COLUMNS),
@@ -55,12 +55,13 @@ def as_level(row: Row) -> dict[str, Any]:
 
 
 def has_level(row: Row) -> bool:
-    """Whether a rate or a concurrency was offered: not so of what a search for a rate found, and of all at once."""
+    """Whether the result has an offered rate or concurrency. Searches for a rate and tests that send all requests at
+    once have none."""
     return row["loop"] != "open" or row["offered_rate"] is not None
 
 
 def level(row: Row) -> float:
-    """What was offered: requests per second, or in flight."""
+    """The offered load: requests per second, or requests in flight."""
     return float(row["offered_rate"] or 0.0) if row["loop"] == "open" else float(row["concurrency"])
 
 
@@ -72,7 +73,7 @@ def level_words(row: Row) -> str:
 
 
 def by_kind(rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
-    """The rows of each picture: of one model, loop and kind of request, whatever the level."""
+    """Rows of each picture, which share the model, loop and kind of request."""
     others = tuple(name for name in POINT_COLUMNS if name not in ("concurrency", "axes"))
     marked = [{**row, "other_axes": _other_axes(row)} for row in rows]
     return grouped(marked, (*SUBJECT, *others, "other_axes"))
@@ -84,17 +85,17 @@ def _other_axes(row: Row) -> str:
 
 
 def level_lines(rows: Sequence[Row], keep: Sequence[Row] = ()) -> tuple[list[Line], str | None]:
-    """A line for each server, and a note about those that are left out. Each row has a `value`, lower is better."""
+    """One line per server, and a note about servers left out. Rows have a `value`; lower is better."""
     return fastest(configurations(rows), MOST_COLOURS, keep=keep)
 
 
 def ordered(line: Line) -> list[Row]:
-    """The levels of a line, from the least on."""
+    """Levels of a line, lowest first."""
     return sorted(line.rows, key=level)
 
 
 def request_words(key: Row) -> tuple[str, ...]:
-    """The kind of request and of load that a picture is of."""
+    """The kind of load and request of a picture."""
     sizes = {"sequence_length": key["sequence_length"], "new_tokens": key["new_tokens"]}
     stated = [words.axis(name, value) for name, value in sizes.items() if value is not None]
     return (LOOPS.get(str(key["loop"]), str(key["loop"])), ", ".join([*stated, *filter(None, [key["other_axes"]])]))
@@ -104,7 +105,7 @@ LIMIT = re.compile(r"([a-z0-9]+):(\d+(?:\.\d+)?)(ms|s)")
 
 
 def limits_ms(rows: Sequence[Row]) -> dict[str, float]:
-    """The limits that all rows were held to, by name (ttft, tpot, ...), in ms; none where they were held to others."""
+    """Latency limits in ms by name (ttft, tpot, ...); empty unless all rows have the same limits."""
     (slo,) = stated if len(stated := {row["slo"] for row in rows}) == 1 else (None,)
     found = LIMIT.finditer(slo or "")
     return {name: float(value) * (1000 if unit == "s" else 1) for name, value, unit in (one.groups() for one in found)}
@@ -112,7 +113,7 @@ def limits_ms(rows: Sequence[Row]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request, with its times in s since the first intended start; None for what did not happen."""
+    """A request; times are seconds since the first intended start, None for events that did not happen."""
 
     intended: float
     sent: float | None
@@ -122,7 +123,7 @@ class Request:
 
 
 def requests_of(row: Row) -> list[Request]:
-    """The requests of a repetition, in the order of their intended starts."""
+    """Requests of a repetition, by intended start."""
     times = zip(*(row[f"each_{name}"] for name in REQUEST_COLUMNS), strict=True)
     start = min(row["each_intended_ms"])
 
@@ -142,7 +143,7 @@ def requests_of(row: Row) -> list[Request]:
 
 
 def in_flight(requests: Sequence[Request]) -> list[tuple[float, int]]:
-    """(time in s, requests in flight from then on), from sending to the end of each."""
+    """Steps (time in s, requests in flight from then on)."""
     changes = [(one.sent, 1) for one in requests if one.sent is not None and one.end is not None]
     changes += [(one.end, -1) for one in requests if one.sent is not None and one.end is not None]
     ordered = sorted(changes)
@@ -150,7 +151,7 @@ def in_flight(requests: Sequence[Request]) -> list[tuple[float, int]]:
 
 
 def part_of(one: Request, part: int) -> tuple[float, float]:
-    """Start and end, in s, of a part in the order of `REQUEST_PARTS`; equal where the request did not come to it."""
+    """Start and end in s of a part (index in `REQUEST_PARTS`); equal if the request did not reach it."""
     sent = one.sent if one.sent is not None else one.end if one.end is not None else one.intended
     end = one.end if one.end is not None else sent
     first = one.first if one.first is not None else end

@@ -1,7 +1,7 @@
-"""Stored profiles prepared for charts: the newest of each series, its nested modules, its layers, and the finding.
+"""Stored profiles prepared for charts: the newest of each series, its nested modules, layers and titles.
 
-A part is as wide as the exclusive times of it and of all below it, so that every row of a flame graph adds up to the
-call. They are times of the accelerator where one computes, else of the host.
+The width of a block is the sum of the exclusive times of its module and all modules below, so every row of a flame
+graph adds up to the call. Times are those of the accelerator if there is one, else of the host.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ QUALIFY row_number() OVER (PARTITION BY run.series_id ORDER BY run.started_at DE
 ORDER BY run.model_id, run.device, run.runtime, run.precision, run.batch_size, run.started_at, run.profile_id
 """
 DETAILS = ("weights", "runtime_mode", "num_threads", "hardware_id")
-"""What distinguishes the pictures of two profiles of one cell and point."""
+"""Columns that distinguish profiles of the same cell and point."""
 LEAST_SHARE = 0.002
-"""Minimum share of a call; narrower parts would be invisible."""
+"""Minimum share of a call; narrower blocks would be invisible."""
 NOTABLE = 1.25
-"""From this multiple on layers differ: the slowest one is a finding if it takes that much of the median layer."""
+"""Ratio from which layers count as different; the slowest layer is named if it takes this multiple of the median."""
 WORDS = {"feed_forward": "feed-forward", "mixer": "mixer (state space)", OTHER: "other"}
 NO_LAYER = "outside layers"
 CALL = "the call"
@@ -51,30 +51,30 @@ CALL = "the call"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A part of the call in a flame graph or in the bar of a layer."""
+    """A block of a flame graph or of a layer's bar."""
 
     name: str
-    """The path of a module, or the name of an operator."""
+    """Path of a module, or name of an operator."""
     label: str
     """Its short name."""
     kind: str
     depth: int
     """From 0 for the call."""
     begin: float
-    """Where it begins, as a share of the call."""
+    """Start, as a share of the call."""
     share: float
-    """Of the call."""
+    """Width, as a share of the call."""
     ms: float
     is_operator: bool = False
 
     @property
     def words(self) -> str:
-        """What it is, and how long it takes."""
+        """Name, time and kind, for tooltips."""
         return f"{self.name}: {number(self.ms)} ms, {self.share:.1%} of the call ({WORDS.get(self.kind, self.kind)})"
 
 
 class ProfileChart(ChartPlugin):
-    """A chart of stored profiles, which belong to no result."""
+    """A chart of stored profiles, which do not belong to results."""
 
     sql = SQL
 
@@ -86,37 +86,37 @@ class ProfileChart(ChartPlugin):
 
 
 def total_ms(row: Row) -> float:
-    """The call, as the sum of its modules' exclusive times."""
+    """Time of the call: the sum of its modules' exclusive times."""
     return sum(float(module["exclusive_ms"]) for module in row["modules"] or ())
 
 
 def is_on_device(row: Row) -> bool:
-    """Whether the times are those of kernels on an accelerator."""
+    """Whether times are those of kernels on an accelerator."""
     return row["device_busy_ms"] is not None
 
 
 def clock(row: Row) -> str:
-    """Whose times they are, for an axis."""
-    return "time of kernels" if is_on_device(row) else "time on the host"
+    """What the times are, for axis titles."""
+    return "kernel time" if is_on_device(row) else "host time"
 
 
 def flame(row: Row) -> list[Block]:
-    """The call, the modules in the order of the model, each below the one around it, and the operators in them."""
+    """Blocks of the flame graph: the call, modules in model order below their parents, and operators below modules."""
     modules = {module["module"]: module for module in row["modules"] or () if module["module"] != OUTSIDE}
     total = total_ms(row)
     if not total:
         return []
     inner: dict[str, list[str]] = defaultdict(list)
     for path in modules:
-        inner[_around(path, modules)].append(path)
+        inner[_parent(path, modules)].append(path)
     operators: dict[str, list[Row]] = defaultdict(list)
     for operator in row["operators"] or ():
         operators[operator["module"]].append(operator)
     spent = {path: float(module["exclusive_ms"]) for path, module in modules.items()}
     for path in sorted(modules, key=lambda one: -_depth(one, modules)):
-        around = _around(path, modules)
-        if around != OUTSIDE:
-            spent[around] += spent[path]
+        parent = _parent(path, modules)
+        if parent != OUTSIDE:
+            spent[parent] += spent[path]
     blocks = [Block(name=CALL, label=CALL, kind=OTHER, depth=0, begin=0.0, share=1.0, ms=total)]
 
     def place(path: str, begin: float, depth: int) -> None:
@@ -148,8 +148,8 @@ def flame(row: Row) -> list[Block]:
     return blocks
 
 
-def _around(path: str, modules: dict[str, Row]) -> str:
-    """The module around another; `OUTSIDE` for the model itself, whose path is the name of its class."""
+def _parent(path: str, modules: dict[str, Row]) -> str:
+    """The parent of a module; `OUTSIDE` for the model itself, whose path is the name of its class."""
     parts = path.split(".")
     for count in range(len(parts) - 1, 0, -1):
         if (above := ".".join(parts[:count])) in modules:
@@ -159,12 +159,12 @@ def _around(path: str, modules: dict[str, Row]) -> str:
 
 
 def _depth(path: str, modules: dict[str, Row]) -> int:
-    around = _around(path, modules)
-    return 0 if around == OUTSIDE else 1 + _depth(around, modules)
+    parent = _parent(path, modules)
+    return 0 if parent == OUTSIDE else 1 + _depth(parent, modules)
 
 
 def layers(row: Row) -> dict[str, list[Block]]:
-    """The parts of each layer by kind, in the model's order, and last of what is in no layer."""
+    """Blocks of each layer by kind, in model order; modules outside layers come last."""
     spent: dict[str, dict[str, float]] = {}
     for module in row["modules"] or ():
         kinds = spent.setdefault(module["layer"] or NO_LAYER, defaultdict(float))
@@ -190,7 +190,7 @@ def layers(row: Row) -> dict[str, list[Block]]:
 
 
 def kinds_in(row: Row) -> list[tuple[str, float]]:
-    """The kinds of modules with their share of the call, the largest first."""
+    """Kinds of modules with their share of the call, largest first."""
     shares: dict[str, float] = defaultdict(float)
     total = total_ms(row)
     for module in row["modules"] or ():
@@ -198,8 +198,8 @@ def kinds_in(row: Row) -> list[tuple[str, float]]:
     return sorted(shares.items(), key=lambda one: -one[1])
 
 
-def where(row: Row) -> str:
-    """The finding of a flame graph: the part of the model that takes most of the call."""
+def flame_title(row: Row) -> str:
+    """Title of a flame graph: the kind of module, or else the operator, that takes most of the call."""
     named = [(kind, share) for kind, share in kinds_in(row) if kind != OTHER]
     if not named:
         name, share = _longest_operator(row)
@@ -218,8 +218,8 @@ def _longest_operator(row: Row) -> tuple[str, float]:
     return name, spent[name] / (total_ms(row) or 1.0)
 
 
-def slowest(row: Row) -> str:
-    """The finding of a layer chart: the slowest layer against the median one."""
+def layers_title(row: Row) -> str:
+    """Title of a layer chart: the slowest layer against the median."""
     times = {name: sum(one.ms for one in own) for name, own in layers(row).items() if name != NO_LAYER}
     if not times:
         return f"Layers of {row['model_id']}"
@@ -229,31 +229,31 @@ def slowest(row: Row) -> str:
     if times[name] >= NOTABLE * middle:
         return f"{row['model_id']}: layer {name} takes {times[name] / middle:.1f} times as long as the median layer"
     fastest = min(times.values())
-    alike = "about the same time, " if times[name] < NOTABLE * fastest else ""
-    return f"{row['model_id']}: {len(times)} layers take {alike}{number(fastest)} to {number(times[name])} ms each"
+    similar = "about the same time, " if times[name] < NOTABLE * fastest else ""
+    return f"{row['model_id']}: {len(times)} layers take {similar}{number(fastest)} to {number(times[name])} ms each"
 
 
 def notes(row: Row) -> tuple[str, ...]:
-    """What applies to every profile: the profiler slows the model down."""
+    """The caveat of every profile: the profiler slows the model down."""
     plain, profiled = row["latency_median_ms"], row["profiled_median_ms"]
     return (
         f"Means over {row['calls']} calls under {row['profiler']}, which slows a call from {number(plain)} to "
-        f"{number(profiled)} ms (medians): read shares, not latencies.",
+        f"{number(profiled)} ms (medians): use the shares, not the times.",
     )
 
 
 def kinds_of(blocks: Iterable[Block]) -> list[str]:
-    """The kinds in a picture, in the order of the table of kinds."""
+    """Kinds of modules in a picture, in the order of `KINDS`."""
     return sorted({one.kind for one in blocks}, key=KINDS.index)
 
 
 def fill(kind: str) -> str:
-    """The colour of a kind of module, the same in every picture."""
+    """Colour of a kind of module, the same in every picture."""
     return look().grey if kind == OTHER else colour(KINDS.index(kind))
 
 
 def legend(blocks: Iterable[Block]) -> tuple[Patch, ...]:
-    """An entry for each kind of module in a picture."""
+    """Legend entries for the kinds of modules in a picture."""
     from matplotlib.patches import Patch
 
     return tuple(Patch(color=fill(kind), label=WORDS.get(kind, kind)) for kind in kinds_of(blocks))

@@ -1,4 +1,4 @@
-"""The contract of a chart plugin, and the rows that charts read: shared SQL, grouping, and distinct names."""
+"""The contract of chart plugins, and the rows they read: selection, shared SQL, grouping, validity, distinct names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which results are selected; None selects all."""
+    """The selected results; None selects all."""
 
     model_id: str | None = None
     device: str | None = None
@@ -34,13 +34,13 @@ class Selection:
     runtime: str | None = None
     precision: str | None = None
     results: tuple[str, ...] | None = None
-    """Ids of the results to choose from."""
+    """Ids of the results to select from."""
     profiles: tuple[str, ...] | None = None
-    """Ids of the profiles to choose from, for charts of profiles."""
+    """Ids of the profiles to select from, for charts of profiles."""
     baseline: str | None = None
-    """Device, device type or device name that charts of speedups take as 1; it selects nothing."""
+    """Device, device type or device name of the baseline in speedup charts; selects nothing."""
     metric: str | None = None
-    """Column that charts of any metric draw, None for their own; it selects nothing."""
+    """Column for charts of any metric, None for their default; selects nothing."""
 
 
 FIELDS = tuple(field.name for field in fields(Selection))
@@ -56,46 +56,46 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A finished figure and what its file is named after."""
+    """A finished figure and the parts of its file name."""
 
     figure: Figure
     name_parts: tuple[str, ...]
-    """Parts of the file's name after the chart's: model, device, runtime, precision."""
+    """Parts of the file name after the chart's name: model, device, runtime, precision."""
     details: tuple[str, ...] = ()
-    """Further facts, of the same kinds in the same order for every drawing of a chart. Those that differ are added to
-    the file's name when two drawings would have the same one."""
+    """Further facts, in the same order for every drawing of a chart. Facts that differ are added to the file names of
+    drawings with equal names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotDrawn:
-    """A picture that could be expected, and why it is missing."""
+    """An expected picture that is missing, and why."""
 
     what: str
     why: str
 
 
 class ChartPlugin(ABC):
-    """A kind of picture. Importing the module imports neither matplotlib nor seaborn."""
+    """A kind of chart. Importing its module imports neither matplotlib nor seaborn."""
 
     name: str
-    """The chart's name for `--charts`; equal to the module's name."""
+    """Name for `--chart`; equal to the module's name."""
     title: str
     needs: str
-    """The measurements that it needs, for `--list-charts`."""
+    """The data it needs, for `--list`."""
     scope: Literal["model", "models"] = "model"
-    """Whether a picture shows one model or compares all of them; the latter ignores `Selection.model_id`."""
+    """Whether a picture shows one model or compares all models; the latter ignores `Selection.model_id`."""
     sql: str
-    """The query that gives the chart its rows: {facts}, {memory}, {tables}, {selected}, {latest}, {comparable} and
-    {order} stand for the parts that charts share. A parameter in it is a field of `Selection`."""
+    """Query for the chart's rows. {facts}, {memory}, {tables}, {selected}, {latest}, {comparable} and {order} are
+    replaced by shared parts; parameters are fields of `Selection`."""
     by_default: bool = True
-    """Whether it is drawn without being named; charts of single results would make too many files."""
+    """Whether it is drawn without being named. Charts of single results are not: they would make too many files."""
     has_metric: bool = False
-    """Whether it draws the metric of `Selection.metric`."""
+    """Whether it draws `Selection.metric`."""
     loads: Literal["without", "only", "also"] = "without"
-    """Whether it draws loads on a server: their levels are no points of a grid, and not comparable with calls."""
+    """Whether it draws load tests, whose levels are not grid points and are not comparable with calls."""
 
     def query(self, selection: Selection) -> Query:
-        """The query with the shared parts filled in and the selection bound."""
+        """The query with shared parts filled in and the selection bound."""
         latest, comparable, selected = LATEST, COMPARABLE, f"{SELECTED} AND {OF_LOADS[self.loads]}"
         if selection.results is not None:
             latest, comparable, selected = LATEST_CHOSEN, COMPARABLE_CHOSEN, f"{selected} AND {CHOSEN}"
@@ -104,22 +104,21 @@ class ChartPlugin(ABC):
         return Query(sql=sql, parameters=bound(sql, selection))
 
     def rows(self, warehouse: Warehouse, selection: Selection) -> list[Row]:
-        """The rows that `draw` takes, also for tables and pages: those of the query, with the intervals that may be
-        drawn."""
+        """The rows for `draw`: those of the query, with only the intervals that may be drawn."""
         query = self.query(selection)
         return [drawable(row) for row in warehouse.query(query.sql, query.parameters).dicts()]
 
     @abstractmethod
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
-        """The pictures of the rows, one at a time so that only one is in memory.
+        """Pictures of the rows, one at a time to keep only one in memory.
 
-        Results that are not comparable never share a picture silently: different weights, tasks, machines or settings
-        go to different pictures or are named in the picture.
+        Incomparable results never share a picture silently: different weights, tasks, machines or settings go to
+        different pictures or are named in the picture.
         """
 
 
 COMMAND = "coalesce(run.tags['ab'], run.session_id) AS command_id"
-"""What measured a run: a command, or a comparison in turns (`benchhouse ab`), whose sides are commands of their own."""
+"""The command that measured a run, or the comparison (`benchhouse ab`) that ran several commands in turns."""
 
 FACTS = f"""r.result_id, run.run_id, {COMMAND}, run.model_id, run.model_revision, run.config_hash,
     run.architecture_type, run.task, run.weights, run.parameter_count, run.hardware_id, places.device_place,
@@ -127,7 +126,7 @@ FACTS = f"""r.result_id, run.run_id, {COMMAND}, run.model_id, run.model_revision
     run.num_threads, run.cpu_list, run.started_at, series.metric_definition,
     {", ".join(f"r.{name}" for name in AXES)}, r.axes,
     r.status, r.error, r.validity, r.doubts, r.launches, r.ci_scope"""
-"""The identity and validity of a result; every chart's query selects these and its own numbers."""
+"""Identity and validity of a result; every chart selects these and its own numbers."""
 
 TABLES = """benchmark_results r
 JOIN benchmark_runs run ON run.run_id = r.run_id
@@ -136,7 +135,7 @@ JOIN series ON series.series_id = r.series_id
 JOIN (
     SELECT hardware_id, row_number() OVER (ORDER BY first_seen_at, hardware_id) - 1 AS device_place FROM hardware_info
 ) places ON places.hardware_id = run.hardware_id"""
-"""`device_place` numbers the devices in the order in which they came into the database, from 0: a device's colour."""
+"""`device_place` numbers devices from 0 in the order they were added to the database; it fixes a device's colour."""
 
 SELECTED = """($model_id IS NULL OR run.model_id = $model_id)
     AND ($device IS NULL OR run.device = $device OR split_part(run.device, ':', 1) = $device)
@@ -149,10 +148,10 @@ OF_LOADS = {
     "only": "(run.runtime_mode->>'loop') IS NOT NULL AND (r.extra->'$.load.searched_per_s') IS NULL",
     "also": "TRUE",
 }
-"""The condition of a chart's `loads`. What a search for a rate found is no level of a load."""
+"""WHERE condition by `ChartPlugin.loads`. Results of searches for a rate are not load levels."""
 
 ORDER = "r.batch_size, r.sequence_length, r.new_tokens, run.started_at, r.result_id"
-"""For ORDER BY. The same results give the same picture, byte for byte."""
+"""ORDER BY list. The same results give the same picture, byte for byte."""
 
 CHOSEN = "r.result_id IN (SELECT unnest($results::VARCHAR[]))"
 """The condition of `Selection.results`."""
@@ -164,7 +163,7 @@ LATEST_CHOSEN = """(
     SELECT result_id FROM all_results WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
     QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) = 1
 )"""
-"""The same among the chosen results: an older run can be drawn, too."""
+"""The newest result of each series among the chosen results, which may be of older runs."""
 
 COMPARABLE_CHOSEN = """(
     SELECT result_id FROM all_results WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
@@ -181,26 +180,26 @@ COMPARABLE = """(
     UNION ALL
     SELECT result_id FROM latest_results WHERE series_id NOT IN (SELECT series_id FROM hardware_comparison)
 )"""
-"""The results for a comparison: those in the view `hardware_comparison`, and for series that it omits the newest
-result, which failed or is invalid and is only counted."""
+"""Results for comparisons: those of the view `hardware_comparison`, and for series it omits the newest result, which
+failed or is invalid and is only counted."""
 
 CELL_COLUMNS = ("model_id", "device", "runtime", "precision")
-"""The columns that name a picture of one cell."""
+"""Columns that name a picture of one cell."""
 MODEL_COLUMNS = ("task", "weights", "model_revision", "config_hash", "metric_definition")
-"""The columns in which results of one model name may differ."""
+"""Columns in which results of the same model name may differ."""
 SETUP_COLUMNS = ("device_name", "simulated", "runtime_mode", "num_threads", "cpu_list", "hardware_id")
-"""The columns in which results of one device, runtime and precision may differ."""
+"""Columns in which results of the same device, runtime and precision may differ."""
 CELL_DETAIL_COLUMNS = (*MODEL_COLUMNS, *SETUP_COLUMNS)
-"""The further columns that distinguish cells; each cell has its own picture."""
+"""Further columns that distinguish cells; each cell has its own picture."""
 POINT_COLUMNS = (*(name for name in AXES if name != "batch_size"), "axes")
 """The columns of a point except its batch size."""
 
 MEMORY_COLUMNS = ", ".join(f"r.{column}" for column in PEAK_MEMORY)
-"""Every column with peak memory, for a SELECT list."""
+"""SELECT list with every column of peak memory."""
 
 
 def bound(sql: str, selection: Selection) -> dict[str, str | list[str] | None]:
-    """The values of the selection that the SQL has a parameter for."""
+    """Values of the selection for the parameters in the SQL."""
     values = {name: getattr(selection, name) for name in FIELDS if f"${name}" in sql}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
@@ -224,13 +223,13 @@ def sort_key(value: Any) -> tuple[int, float, str]:
 
 
 def axis_values(row: Row) -> dict[str, float]:
-    """The row's values on the axes that make lines or panels: the sequence length, if any, and `axes`."""
+    """Values on the axes that make lines or panels: sequence length, if any, and `axes`."""
     length = {} if row["sequence_length"] is None else {"sequence_length": row["sequence_length"]}
     return {**length, **json.loads(row["axes"])}
 
 
 def varying(rows: Sequence[Row]) -> tuple[str, ...]:
-    """The axes on which the rows differ, in the order of the table of axes."""
+    """Axes on which the rows differ, in the order of the axis table."""
     values: dict[str, set[float | None]] = {}
     for row in rows:
         for name in axis_values(row):
@@ -246,25 +245,25 @@ def is_ok(row: Row) -> bool:
 
 
 def trust(row: Row) -> Literal["valid", "doubtful", "invalid"]:
-    """How far the result is trusted: an invalid one is wrong and never wins, a noisy or throttled one is doubtful."""
+    """How far the result is trusted: invalid results are wrong and never win; noisy and throttled ones are doubtful."""
     if row["validity"] == "invalid":
         return "invalid"
     return "doubtful" if is_doubtful(row) else "valid"
 
 
 def clear_winner(rows: Sequence[Row], better: Direction) -> Row | None:
-    """The row that is `ahead`, if one command measured them all: only then may a title or a sentence call it the
-    best. The intervals cover how launches differ, but not how a machine changes between commands."""
-    return None if measured_apart(rows) else ahead(rows, better)
+    """`best_by_interval`, if one command measured all rows. Otherwise no title or sentence may name a best row, since
+    intervals do not cover changes of the machine between commands."""
+    return None if measured_apart(rows) else best_by_interval(rows, better)
 
 
 def measured_apart(rows: Sequence[Row]) -> bool:
-    """Whether different commands measured the rows, at different times and not in turns."""
+    """Whether different commands measured the rows, at different times rather than in turns."""
     return len({row["command_id"] for row in rows}) > 1
 
 
-def ahead(rows: Sequence[Row], better: Direction) -> Row | None:
-    """The best valid row, if its interval is apart from every other row's."""
+def best_by_interval(rows: Sequence[Row], better: Direction) -> Row | None:
+    """The best row, if it is valid and its interval overlaps no other row's."""
     if len(rows) < 2 or any(row["low"] is None or row["high"] is None for row in rows):
         return None
     best = (max if better == "higher" else min)(rows, key=lambda row: row["value"])
@@ -277,7 +276,7 @@ def ahead(rows: Sequence[Row], better: Direction) -> Row | None:
 
 
 def drawable(row: Row) -> Row:
-    """The row without its interval, unless that covers the spread between launches, for which it takes 3 of them."""
+    """The row without its interval, unless the interval covers the spread between launches (three or more)."""
     if "low" not in row or row["ci_scope"] == "between":
         return row
     return {**row, "low": None, "high": None}
@@ -289,13 +288,13 @@ def is_doubtful(row: Row) -> bool:
 
 
 def memory_column(rows: Sequence[Row]) -> str | None:
-    """The first column of `PEAK_MEMORY` with a value in any measured row; None without a memory reading."""
+    """The first column of `PEAK_MEMORY` with a value in any measured row; None without memory readings."""
     measured = [row for row in rows if is_ok(row)]
     return next((column for column in PEAK_MEMORY if any(row[column] is not None for row in measured)), None)
 
 
 def detail(column: str, value: Any) -> str:
-    """A detail in words: settings as `key=value`, an id or revision by its first 8 digits."""
+    """A detail in words: settings as `key=value`, ids and revisions by their first 8 characters."""
     if value is None:
         absent = {"num_threads": "default threads", "cpu_list": "all processors", "model_revision": "no revision"}
         return absent.get(column, "")
@@ -311,20 +310,19 @@ def detail(column: str, value: Any) -> str:
 
 
 def settings(text: str) -> str:
-    """Settings stored as a JSON object, as "attention=sdpa, cache=static"; empty for no settings."""
+    """Settings from a JSON object: "attention=sdpa, cache=static"; empty for no settings."""
     return ", ".join(f"{key}={value}" for key, value in sorted(json.loads(text).items()))
 
 
 def details(key: Row, columns: Sequence[str]) -> tuple[str, ...]:
-    """The values of `columns` in words."""
+    """Values of `columns` in words."""
     return tuple(detail(column, key[column]) for column in columns)
 
 
 def distinct_names(names: Sequence[str], facts: Sequence[Sequence[str]], separator: str) -> list[str]:
-    """The names made unique: equal names get the first facts that distinguish them, else all that differ, else a
-    number.
+    """Unique names: equal names get the first facts that distinguish them, else all facts that differ, else a number.
 
-    `facts` has a sequence of equal length for each name.
+    `facts` has one sequence of equal length for each name.
     """
     alike = {name: [index for index, other in enumerate(names) if other == name] for name in names}
     longer = [
@@ -340,7 +338,7 @@ def distinct_names(names: Sequence[str], facts: Sequence[Sequence[str]], separat
 
 
 def _differing(facts: Sequence[Sequence[str]], alike: Sequence[int], index: int) -> list[str]:
-    """The facts of name `index` that differ within `alike`: as few of the first ones as distinguish all."""
+    """The facts of name `index` that differ within `alike`: as few as distinguish all of them, first facts first."""
     columns = [c for c in range(len(facts[index])) if len({facts[i][c] for i in alike}) > 1]
     for length in range(1, len(columns) + 1):
         chosen = columns[:length]

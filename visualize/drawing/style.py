@@ -1,7 +1,7 @@
 """The common style of charts: theme, colours, markers, scales, number formats, and reproducible image files.
 
-Importing this module imports neither matplotlib nor seaborn. Settings are changed only inside `theme()`, so a program
-that imports these charts keeps its own; figures are drawn without pyplot's state.
+Importing this module imports neither matplotlib nor seaborn. Settings change only inside `theme()`, so programs that
+import charts keep their own; figures are drawn without pyplot's state.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ THEMES: tuple[ThemeName, ...] = ("light", "dark")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The colours of a theme."""
+    """Colours of a theme."""
 
     background: str
     ink: str
-    """For text and for marks that have no colour of their own."""
+    """For text and for markers without a series colour."""
     grey: str
-    """For everything but measured series: captions, references, simulators."""
+    """For captions, reference lines and simulated devices."""
     grid: str
     colours: tuple[str, ...]
-    """Of series. Neighbours differ most; each has its counterpart of about the same hue in the other theme."""
+    """Series colours. Adjacent colours differ most, and both themes have similar hues in the same order."""
     gradient: str
-    """Name of matplotlib's colour map for heat maps."""
+    """Matplotlib colour map of heat maps."""
 
 
-# Okabe and Ito's palette (2008) without its yellow, which is hard to see on white, and four colours that were searched
-# for the largest smallest distance from all others, as seen with normal vision and with protanopia, deuteranopia and
-# tritanopia (Machado and others, 2009). Eleven, as there are architecture families.
+# Okabe and Ito's palette (2008) without its yellow, which is hard to see on white, and four colours chosen to maximize
+# the minimum distance between all colours for normal vision, protanopia, deuteranopia and tritanopia (Machado et al.,
+# 2009). One colour per architecture family.
 # fmt: off
 LOOKS: Mapping[ThemeName, Look] = {
     "light": Look(
@@ -65,19 +65,19 @@ LOOKS: Mapping[ThemeName, Look] = {
 }
 # fmt: on
 COLOURS = LOOKS["light"].colours
-# Shapes that remain visible when hollow. One more than there are colours, so that 132 pairs come before a repetition.
+# Shapes that remain visible when hollow. One more than colours, so pairs repeat only after 132 series.
 MARKERS = ("o", "s", "^", "D", "v", "<", "p", ">", "h", "P", "*", "d")
 BAND_ALPHA = 0.18
 MARKER_SIZE, MARKER_EDGE = 6.0, 1.4
-"""Widths of a mark and its edge, in points."""
+"""Widths of a marker and its edge, in points."""
 
 TITLE_SIZE, SUBTITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 12.0, 9.0, 9.0, 7.5
 """Font sizes in points."""
 
 FONT = "DejaVu Sans"
-"""Comes with matplotlib, so that a picture looks the same on every machine."""
+"""Comes with matplotlib, so pictures look the same on every machine."""
 FALLBACK_FONTS = ("Bitstream Vera Sans", "Verdana")
-"""As wide as FONT, for a machine that shows an SVG and lacks it."""
+"""Fonts as wide as FONT, for viewers of SVG files without it."""
 
 _SETTINGS: dict[str, Any] = {
     "font.size": TEXT_SIZE,
@@ -114,7 +114,7 @@ _CHOSEN: ContextVar[ThemeName] = ContextVar("_CHOSEN", default="light")
 
 @contextmanager
 def chosen(name: ThemeName) -> Iterator[None]:
-    """Draw everything inside the block in this theme; light without it."""
+    """Use this theme inside the block; the default is light."""
     token = _CHOSEN.set(name)
     try:
         yield
@@ -123,13 +123,13 @@ def chosen(name: ThemeName) -> Iterator[None]:
 
 
 def look() -> Look:
-    """The colours of the chosen theme."""
+    """Colours of the chosen theme."""
     return LOOKS[_CHOSEN.get()]
 
 
 @contextmanager
 def theme() -> Iterator[None]:
-    """Apply seaborn's theme with our palette, font and settings inside the block."""
+    """Apply seaborn's theme with benchhouse's palette, font and settings inside the block."""
     import matplotlib as mpl
     import seaborn
 
@@ -140,7 +140,7 @@ def theme() -> Iterator[None]:
     settings = {**_SETTINGS, **colours, **backgrounds}
     with mpl.rc_context():
         mpl.rcdefaults()
-        # color_codes would permanently change what "b" and "g" mean in the importing program.
+        # color_codes would permanently redefine "b" and "g" in the importing program.
         seaborn.set_theme(
             context="paper", style="ticks", palette=own.colours, font="sans-serif", color_codes=False, rc=settings
         )
@@ -148,23 +148,23 @@ def theme() -> Iterator[None]:
 
 
 def colour(index: int) -> str:
-    """The colour of series `index`, from 0."""
+    """Colour of series `index`, from 0."""
     return look().colours[index % len(COLOURS)]
 
 
 def text_on(fill: Sequence[float]) -> str:
-    """Black or white, whichever is legible on a fill (red, green, blue, alpha; 0 to 1)."""
+    """Black or white, whichever is legible on a fill colour (red, green, blue, alpha; 0 to 1)."""
     red, green, blue = fill[:3]
     return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.45 else "#FFFFFF"
 
 
 def marker(index: int) -> str:
-    """The marker of series `index`, from 0. It differs with the colour, so that no reader depends on the colour."""
+    """Marker of series `index`, from 0. It changes with the colour, so no reader depends on colour alone."""
     return MARKERS[index % len(MARKERS)]
 
 
 def line_style(index: int) -> Literal["-", "--", ":", "-."]:
-    """The dashes of series `index`, from 0: solid, then dashed when the colours repeat, and so on."""
+    """Dash pattern of series `index`, from 0: solid, then dashed once colours repeat, and so on."""
     styles: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
     return styles[index // len(COLOURS) % len(styles)]
 
@@ -174,11 +174,11 @@ _UNDATED: Mapping[ImageFormat, Mapping[str, str | None]] = {
     "svg": {"Date": None, "Creator": "benchhouse"},
     "pdf": {"CreationDate": None, "Producer": None, "Creator": "benchhouse"},
 }
-"""Metadata of each format without what changes from day to day."""
+"""Metadata of each format, without dates."""
 
 
 def image(figure: Figure, image_format: ImageFormat) -> bytes:
-    """The figure as an image file. The same figure gives the same bytes: no date, no random ids."""
+    """The figure as an image file. The same figure gives the same bytes, without dates and random ids."""
     buffer = io.BytesIO()
     with theme():
         figure.savefig(
@@ -199,15 +199,15 @@ def number(value: float) -> str:
 
 
 def spans_decade(values: Sequence[float]) -> bool:
-    """Whether positive values span a factor of ten or more, so that only a log scale shows the small ones."""
+    """Whether positive values span a factor of ten or more, which needs a log scale."""
     positive = [value for value in values if value > 0]
     return len(positive) == len(values) > 0 and max(positive) >= 10 * min(positive)
 
 
 def grows_by_factors(sizes: Sequence[int]) -> bool:
-    """Whether sizes (sorted, distinct) grow by factors, like 1, 2, 4, rather than by steps, like 8, 9, 10.
+    """Whether sizes (sorted, distinct) grow by factors (1, 2, 4) rather than by steps (8, 9, 10).
 
-    Always true when they span a factor of 8: on a linear axis the small ones would overlap.
+    Always true if they span a factor of 8, since small sizes would overlap on a linear axis.
     """
     if len(sizes) < 2:
         return False
@@ -215,7 +215,7 @@ def grows_by_factors(sizes: Sequence[int]) -> bool:
 
 
 def scale_batch_axis(axes: Axes, sizes: Sequence[int], most_ticks: int = 8) -> None:
-    """Ticks at the batch sizes (sorted, distinct) if there are not too many; a log2 scale if they grow by factors."""
+    """Ticks at the sizes (sorted, distinct) unless there are too many; a log2 scale if they grow by factors."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     low, high = sizes[0], sizes[-1]
@@ -233,7 +233,7 @@ def scale_batch_axis(axes: Axes, sizes: Sequence[int], most_ticks: int = 8) -> N
 
 
 def scale_value_axis(axes: Axes, values: Sequence[float], direction: Literal["x", "y"] = "y") -> None:
-    """A log scale if the values span a factor of ten, else linear from 0 so that lengths can be compared."""
+    """A log scale if the values span a factor of ten, else linear from 0."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axis = axes.yaxis if direction == "y" else axes.xaxis
@@ -246,5 +246,5 @@ def scale_value_axis(axes: Axes, values: Sequence[float], direction: Literal["x"
         axis.set_minor_locator(NullLocator())
     else:
         set_limits(0, high * 1.08 or 1)
-        axes.locator_params(axis=direction, steps=[1, 2, 5, 10])  # at 1.25 a label would say 1.2
+        axes.locator_params(axis=direction, steps=[1, 2, 5, 10])  # a tick at 1.25 would be labelled 1.2
     axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))

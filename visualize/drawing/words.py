@@ -1,4 +1,4 @@
-"""The text of charts: what a figure has in common, how far to trust it, and what is missing from it."""
+"""Text of charts: names of points and devices, axis titles, and caption sentences about source, doubts and gaps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from visualize.drawing.rows import Row, is_ok, settings, trust
 from visualize.drawing.style import number
 
 SEPARATOR = " · "
-NO_VALUE = "without this measure"
+NO_VALUE = "without this metric"
 
 
 def cell(row: Row) -> str:
@@ -24,7 +24,7 @@ def cell(row: Row) -> str:
 
 
 def device(row: Row) -> str:
-    """The device's model name and selector, and whether it is simulated."""
+    """Model name and selector of the device, and whether it is simulated."""
     selector = f"{row['device']}, simulated" if row.get("simulated") else str(row["device"])
     return f"{row['device_name']} ({selector})" if row["device_name"] else selector
 
@@ -37,7 +37,7 @@ def point(row: Row, *, with_batch: bool = True) -> str:
 
 
 def subtitle(title: str, chart: str, *parts: str) -> str:
-    """The parts that are not empty, after the chart's own title where a finding has taken its place."""
+    """The non-empty parts, preceded by the chart's name if the title states a finding."""
     named = () if title.startswith(chart) else (chart,)
     return SEPARATOR.join(part for part in (*named, *parts) if part)
 
@@ -55,22 +55,22 @@ def axis(name: str, value: float | None) -> str:
 
 
 def axis_title(name: str) -> str:
-    """The heading of a legend with values on the axis, with the unit."""
+    """Legend title of an axis, with its unit."""
     return AXES[name].title if name in AXES else name
 
 
 def count(number_of: float | None) -> str:
-    """A value on an axis, "2,048"; "none" for a point without one."""
+    """A value on an axis, such as "2,048"; "none" if the point has none."""
     return "none" if number_of is None else f"{number_of:,g}" if isinstance(number_of, float) else f"{number_of:,}"
 
 
 def family(row: Row) -> str:
-    """The architecture family; torch modules and user-written benchmarks may have none."""
+    """The architecture family; torch modules and custom benchmarks may have none."""
     return row["architecture_type"] or "no family"
 
 
 def point_names(new_tokens: int | None, concurrency: int, axes: Mapping[str, float | None]) -> tuple[str, ...]:
-    """What all points of a picture have in common, as parts of its file name: ("n16", "image_size-224")."""
+    """Axis values that all points of a picture share, as parts of its file name: ("n16", "image_size-224")."""
     values = {"new_tokens": new_tokens, "concurrency": concurrency}
     stated = {name: value for name, value in values.items() if value not in (None, AXES[name].implied)}
     parts = [f"{AXES[name].letter}{value}" for name, value in stated.items()]
@@ -78,7 +78,7 @@ def point_names(new_tokens: int | None, concurrency: int, axes: Mapping[str, flo
 
 
 def provenance(drawn: Sequence[Row]) -> str:
-    """One line on the source of the drawn numbers: weights, common settings, launches, dates."""
+    """One line about the source of the data: weights, common settings, launches, dates."""
     launches = sorted({int(row["launches"]) for row in drawn})
     count = str(launches[0]) if len(launches) == 1 else f"{launches[0]} to {launches[-1]}"
     weights = " and ".join(sorted({row["weights"] for row in drawn}))
@@ -90,16 +90,16 @@ def provenance(drawn: Sequence[Row]) -> str:
 
 
 def interval(drawn: Sequence[Row], what: str = "Band or whisker") -> str:
-    """The meaning of the drawn intervals, or that there are none."""
+    """What the intervals mean, or that there are none."""
     with_interval = [row for row in drawn if row["low"] is not None]
     if not with_interval:
-        return "No intervals: they take 3 launches or more at a point."
-    some = "" if len(with_interval) == len(drawn) else "; points of fewer than 3 launches have none"
+        return "No intervals: they need at least 3 launches per point."
+    some = "" if len(with_interval) == len(drawn) else "; points with fewer than 3 launches have none"
     return f"{what}: 95 % confidence interval of the median over launches{some}."
 
 
 def doubts(drawn: Sequence[Row], marks: tuple[str, str] = ("Hollow", "Crossed")) -> str | None:
-    """How many of the drawn points are doubtful or invalid, and the commonest reasons; None without any."""
+    """How many drawn points are doubtful or invalid, with the most common reasons; None if there are none."""
     doubtful = [row for row in drawn if trust(row) == "doubtful"]
     invalid = [row for row in drawn if trust(row) == "invalid"]
     invalid_mark = marks[1].lower() if doubtful else marks[1]
@@ -115,7 +115,7 @@ def doubts(drawn: Sequence[Row], marks: tuple[str, str] = ("Hollow", "Crossed"))
 
 
 def _reasons(rows: Sequence[Row]) -> str:
-    """The two commonest doubts that took away trust, in words."""
+    """The two most common doubts above severity info, in words."""
     kinds = [kind for row in rows for kind in row["doubts"] if kind not in KINDS or KINDS[kind].severity != "info"]
     common = [kind for kind, _ in sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0]))[:2]]
     meanings = [KINDS[kind].meaning if kind in KINDS else kind.replace("_", " ") for kind in common]
@@ -133,49 +133,49 @@ def metric_name(metric: Metric) -> str:
 
 
 def value_title(column: str, separator: str = "\n") -> str:
-    """The title of an axis with values of a column."""
+    """Axis title of a column."""
     return metric_title(JUDGED[column] if column in JUDGED else METRICS[column], separator)
 
 
 def metric_title(metric: Metric, separator: str = "\n") -> str:
-    """The title of an axis with values of a metric: what it is, its unit, and which direction is better."""
+    """Axis title of a metric: its name, unit and better direction."""
     title = metric.title or metric_name(metric) + (f" ({metric.unit})" if metric.unit else "")
     return f"{title}{separator}{better(metric.better)}" if metric.better else title
 
 
 def better(direction: str) -> str:
-    """The end of an axis title: lower is better."""
+    """The end of an axis title: "lower is better"."""
     return f"{direction} is better"
 
 
 def missing_points(
     rows: Sequence[Row], drawn: Sequence[Row], named: Callable[[Row], str] = point, otherwise: str = NO_VALUE
 ) -> str | None:
-    """How many points are not drawn, which ones (worded by `named`), and why; None when all are drawn.
+    """How many points are not drawn, which ones (named by `named`), and why; None if all are drawn.
 
-    `otherwise` is the reason for points that were measured and are valid.
+    `otherwise` is the reason for measured points that are not invalid.
     """
-    there = {id(row) for row in drawn}
-    lost = [row for row in rows if id(row) not in there]
-    if not lost:
+    shown = {id(row) for row in drawn}
+    missing = [row for row in rows if id(row) not in shown]
+    if not missing:
         return None
-    where = "; ".join(named(row) for row in lost[:3]) + (" and others" if len(lost) > 3 else "")
-    error = _first_error(lost)
-    return f"Not drawn: {_counted(_state(row, otherwise) for row in lost)} of {len(rows)} points ({where})" + (
+    names = "; ".join(named(row) for row in missing[:3]) + (" and others" if len(missing) > 3 else "")
+    error = _first_error(missing)
+    return f"Not drawn: {_counted(_state(row, otherwise) for row in missing)} of {len(rows)} points ({names})" + (
         f": {error}" if error else "."
     )
 
 
 def accountable(rows: Sequence[Row], drawn: Sequence[Row], *left_out: str | None) -> list[Row]:
-    """The rows that `missing_points` accounts for: where a note says what was left out, only failures are missing."""
-    there = set(map(id, drawn))
-    return [row for row in rows if not any(left_out) or id(row) in there or not is_ok(row)]
+    """The rows for `missing_points`: if a note states what was left out, only failures count as missing."""
+    shown = set(map(id, drawn))
+    return [row for row in rows if not any(left_out) or id(row) in shown or not is_ok(row)]
 
 
 def nothing_to_draw(rows: Sequence[Row]) -> str:
-    """Why there is no picture of these rows."""
+    """Why there is no picture of the rows."""
     error = _first_error(rows)
-    why = f" of {len(rows)} points" + (f"; the first error: {error}" if error else "")
+    why = f" of {len(rows)} points" + (f"; first error: {error}" if error else "")
     return f"nothing to draw: {_counted(_state(row, NO_VALUE) for row in rows)}{why}"
 
 
@@ -187,19 +187,19 @@ def caption(
     named: Callable[[Row], str] = point,
     otherwise: str = NO_VALUE,
 ) -> tuple[str, ...]:
-    """The caption of a chart: a sentence about how to read it, and one about what is left out, doubtful or missing."""
+    """The caption of a chart: how to read it, then what is left out, doubtful or missing."""
     return sentences(reading, (*lacking, doubts(drawn), missing_points(rows, drawn, named, otherwise)))
 
 
 def left_out(count: int, of: int, things: str) -> str | None:
-    """That some of the things are not drawn; None where all are."""
+    """A note that some things are not drawn; None if all are."""
     return f"Left out: {count} of {of} {things}, evenly spread; narrow the selection to see them." if count else None
 
 
 def sentences(*parts: Iterable[str | None]) -> tuple[str, ...]:
-    """One sentence of each of the parts that has any text, its clauses divided by semicolons."""
-    found = [[text for text in clauses if text] for clauses in parts]
-    return tuple(_one_sentence(clauses) for clauses in found if clauses)
+    """One sentence for each part that has text; its clauses are joined by semicolons."""
+    given = [[text for text in clauses if text] for clauses in parts]
+    return tuple(_one_sentence(clauses) for clauses in given if clauses)
 
 
 def _one_sentence(clauses: Sequence[str]) -> str:
@@ -208,7 +208,7 @@ def _one_sentence(clauses: Sequence[str]) -> str:
 
 
 def size(parameter_count: int) -> str:
-    """A number of parameters: "60.5 M", "109 M", "1.3 B"."""
+    """A parameter count: "60.5 M", "109 M", "1.3 B"."""
     for unit, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if parameter_count >= unit:
             return f"{number(float(f'{parameter_count / unit:.3g}'))} {name}"
@@ -216,18 +216,18 @@ def size(parameter_count: int) -> str:
 
 
 def unbroken(text: str) -> str:
-    """The text with no-break spaces, except after a comma or colon, so that lines break only there."""
+    """The text with no-break spaces except after commas and colons, where lines may break."""
     return re.sub("(?<![,:]) ", "\N{NO-BREAK SPACE}", text)
 
 
 def shortened(text: str, limit: int = 160) -> str:
-    """The first line of a text, cut at `limit` characters."""
+    """The first line of a text, cut to `limit` characters."""
     line = " ".join(text.strip().split("\n", 1)[0].split())
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
 def _state(row: Row, otherwise: str) -> str:
-    """Why a point is not drawn, in a word or two."""
+    """Why a point is not drawn, in one or two words."""
     if not is_ok(row):
         return str(row["status"]).replace("_", " ")
     return "invalid" if row["validity"] == "invalid" else otherwise

@@ -69,7 +69,7 @@ def pictures(row: Row) -> tuple[Bars, ...]:
 
 def _flame(row: Row, blocks: Sequence[Block]) -> Bars:
     return Bars(
-        title=visible(profiles.where(row)),
+        title=visible(profiles.flame_title(row)),
         caption=f"The whole width is a call of {number(profiles.total_ms(row), 3)} ms ({profiles.clock(row)}). Modules "
         "are nested from the top down, with operators (paler) below the module that called them; a gap below a module "
         f"is its own code. {profiles.notes(row)[0]}",
@@ -120,7 +120,7 @@ def _layers(row: Row, found: dict[str, list[Block]]) -> Bars:
         total = sum(block.ms for block in own)
         names.append(Name(left=round(left + 0.5, 3), top=ROW * place, text=f"{number(total, 3)} ms"))
     return Bars(
-        title=visible(profiles.slowest(row)),
+        title=visible(profiles.layers_title(row)),
         caption=f"{profiles.clock(row).capitalize()} per call, by layer and kind of module.",
         bars=tuple(bars),
         names=tuple(names),

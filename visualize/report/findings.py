@@ -16,7 +16,7 @@ from benchmarking.core.text import listed, number, visible
 from db.analysis.recommend.options import why_no_energy
 from visualize.drawing import words
 from visualize.drawing.configurations import speedup
-from visualize.drawing.rows import ahead, grouped, measured_apart
+from visualize.drawing.rows import best_by_interval, grouped, measured_apart
 from visualize.report.rows import MODEL, POINT, Row, is_ranked
 
 MOST_POINTS = 3
@@ -69,7 +69,7 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
         if len(ranked) < 2:
             alone[_why_alone(members, ranked)] += 1
             continue
-        winner = ahead(ranked, "lower")
+        winner = best_by_interval(ranked, "lower")
         if winner is None:
             lowest = min(row["value"] for row in ranked)
             undecided.setdefault((model, _why_undecided(ranked)), []).append(
@@ -224,7 +224,7 @@ def _undecided(rows: Sequence[Row]) -> list[str]:
         ranked = [row for row in members if is_ranked(row)]
         if len(ranked) < 2:
             continue
-        winner = ahead(ranked, "lower")
+        winner = best_by_interval(ranked, "lower")
         close += winner is None and all(row["low"] is not None for row in ranked)
         apart += winner is not None and measured_apart(ranked)
     turns = "benchhouse ab measures two setups in turns"

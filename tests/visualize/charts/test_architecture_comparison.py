@@ -1,4 +1,4 @@
-"""The comparison of models by family: a block a task, each at one point."""
+"""The comparison of models by architecture family: one block per task, each at one point."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_models_of_a_task_are_sorted_by_family_then_latency(make_run, figures, s
     assert see.title(latency, loc="left") == "feature-extraction: batch 1, sequence 128"
 
 
-def test_whiskers_are_the_intervals(make_run, figures, see):
+def test_whiskers_are_intervals(make_run, figures, see):
     (figure,) = figures(NAME, make_run(), make_run(model_id="other"))
     ((start, end),) = see.artist(figure.axes[0], "interval other").get_segments()
     assert (float(start[0]), float(end[0])) == (31.7, 32.3)
@@ -39,18 +39,18 @@ def test_tasks_have_separate_blocks_and_a_warning(make_run, figures, see):
         "encoder-only, feature-extraction: batch 1, sequence 128",
         "decoder-only, text-generation: batch 1, sequence 128, 4 new tokens",
     ]
-    assert see.says(figure, "Calls of different tasks do different work: compare within a block only.")
+    assert see.says(figure, "Tasks do different work per call: compare only within a block.")
 
 
-def test_a_block_is_at_the_point_most_models_share_and_names_the_others(make_run, figures, see):
+def test_a_block_shows_the_point_that_most_models_share_and_names_other_models(make_run, figures, see):
     lengths_of = {"a": (32,), "b": (32,), "c": (512,)}
     runs = [make_run(model_id=name, sequence_lengths=lengths) for name, lengths in lengths_of.items()]
     (figure,) = figures(NAME, *runs)
     assert see.title(figure.axes[0], loc="left") == "encoder-only, feature-extraction: batch 1, sequence 32"
-    assert see.says(figure, "Measured at other points only: feature-extraction: c.")
+    assert see.says(figure, "Measured only at other points: feature-extraction: c.")
 
 
-def test_among_equally_common_points_the_smallest_batch_and_longest_sequence_is_chosen(make_run, figures, see):
+def test_ties_between_points_go_to_the_smallest_batch_and_longest_sequence(make_run, figures, see):
     runs = [make_run(model_id=name, batch_sizes=(4, 2), sequence_lengths=(64, 256)) for name in "ab"]
     (figure,) = figures(NAME, *runs)
     assert see.title(figure.axes[0], loc="left") == "encoder-only, feature-extraction: batch 2, sequence 256"
@@ -58,7 +58,7 @@ def test_among_equally_common_points_the_smallest_batch_and_longest_sequence_is_
 
 @pytest.fixture
 def one_of_each(make_run, alter):
-    """A model of every family, each of its own size and speed; the mixture of experts at another sequence length."""
+    """A model of every family with different latencies; the mixture of experts has another sequence length."""
     lengths = {"mixture-of-experts": (64,)}
     return [
         make_run(model_id=f"a-{family}", family=family, slowdown=1.0 + 7 * place, sequence_lengths=lengths.get(family))
@@ -66,7 +66,7 @@ def one_of_each(make_run, alter):
     ]
 
 
-def test_every_family_is_in_one_picture_each_at_a_point_it_was_measured_at(one_of_each, figures, see):
+def test_one_picture_shows_every_family_at_a_measured_point(one_of_each, figures, see):
     (figure,) = figures(NAME, *one_of_each)
     assert see.legend(figure) == list(family_names())
     headings = [see.title(axes, loc="left") for axes in figure.axes[::2]]
@@ -83,10 +83,10 @@ def test_every_family_is_in_one_picture_each_at_a_point_it_was_measured_at(one_o
         "rag, retrieval-augmented-generation: batch 1, sequence 128, 4 new tokens, 1,000 documents, top-2",
     ]
     assert figure.axes[0].get_xscale() == "log"
-    assert see.says(figure, "Each block shows the point at which most of its models")
+    assert see.says(figure, "Each block shows the point that most of its models share")
 
 
-def test_no_two_families_look_alike_and_each_looks_the_same_in_every_picture(one_of_each, figures, see):
+def test_each_family_has_its_own_look_in_every_picture(one_of_each, figures, see):
     def look(figure, family):
         (panel,) = [axes for axes in figure.axes[::2] if f"mark a-{family}" in see.labels(axes)]
         return see.look(panel, f"mark a-{family}")
@@ -105,7 +105,7 @@ def test_a_module_without_a_family_is_labelled(make_run, figures, see, alter):
     assert see.legend(figure) == ["encoder-only", "no family"]
 
 
-def test_random_and_pretrained_weights_are_never_in_one_picture(make_run, outcomes, alter):
+def test_random_and_pretrained_weights_never_share_a_picture(make_run, outcomes, alter):
     pretrained = [alter.workload(make_run(model_id=name), weights="pretrained") for name in "ab"]
     drawings = outcomes(NAME, *pretrained, make_run(model_id="a"), make_run(model_id="b"))
     assert [drawing.name_parts for drawing in drawings] == [
@@ -120,7 +120,7 @@ def test_a_single_model_is_not_compared(make_run, outcomes):
     assert outcome == NotDrawn(what=what, why="bert-base-uncased is the only model measured there")
 
 
-def test_doubtful_results_are_hollow_and_failed_ones_are_named(make_run, figures, see, alter):
+def test_doubtful_results_are_hollow_and_failed_results_are_named(make_run, figures, see, alter):
     doubtful = alter.results(make_run(model_id="doubtful"), alter.noisy)
     broken = alter.results(make_run(model_id="broken"), alter.failed)
     (figure,) = figures(NAME, make_run(), doubtful, broken)
@@ -129,7 +129,7 @@ def test_doubtful_results_are_hollow_and_failed_ones_are_named(make_run, figures
     assert see.says(figure, "Not drawn: 4 failed of 6 points (broken at batch 1, sequence 32; broken at")
 
 
-def test_two_modes_of_one_model_are_distinguished(make_run, figures, alter):
+def test_labels_distinguish_two_modes_of_a_model(make_run, figures, alter):
     other = make_run(model_id="other", slowdown=3.0)
     (figure,) = figures(NAME, make_run(), alter.mode(make_run(slowdown=2.0), attention="eager"), other)
     names = [
@@ -140,7 +140,7 @@ def test_two_modes_of_one_model_are_distinguished(make_run, figures, alter):
     assert names[1:] == ["bert-base-uncased (109 M), attention=eager", "bert-base-uncased (109 M), attention=sdpa"]
 
 
-def test_without_memory_readings_there_is_only_latency(make_run, figures, alter):
+def test_only_latency_is_drawn_without_memory_readings(make_run, figures, alter):
     bare = alter.metrics(memory_peak_rss_infer_mb=None)
     (figure,) = figures(NAME, *(alter.results(make_run(model_id=name), bare) for name in "ab"))
     assert [axes.get_xlabel() for axes in figure.axes] == ["Latency per call, median (ms)\nlower is better"]

@@ -1,6 +1,6 @@
-"""The three charts against the batch size: what is drawn is what was measured.
+"""The charts against batch size.
 
-Runs of `make_run` have a median of batch x sequence / 4 ms and an interval of 0.3 ms to both sides.
+Runs of `make_run` have a median of batch x sequence / 4 ms and an interval of +-0.3 ms.
 """
 
 from dataclasses import replace
@@ -13,7 +13,7 @@ from visualize.drawing.style import COLOURS
 LATENCY, THROUGHPUT, MEMORY = "latency_vs_batch_size", "throughput_vs_batch_size", "memory_vs_batch_size"
 
 
-def test_latency_draws_a_line_of_medians_for_each_sequence_length(make_run, figures, see):
+def test_latency_has_one_line_of_medians_per_sequence_length(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(batch_sizes=(1, 2, 4)))
     (axes,) = figure.axes
     assert see.points(axes, "line 32") == [(1, 8), (2, 16), (4, 32)]
@@ -23,7 +23,7 @@ def test_latency_draws_a_line_of_medians_for_each_sequence_length(make_run, figu
     assert figure.legends[0].get_title().get_text() == "Sequence length (tokens)"
 
 
-def test_the_band_is_the_interval_that_was_measured(make_run, figures, see):
+def test_the_band_is_the_measured_interval(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,)))
     assert see.band(figure.axes[0], "band 32") == [(1, 7.7, 8.3), (2, 15.7, 16.3), (4, 31.7, 32.3)]
     assert see.says(figure, "Band or whisker: 95 % confidence interval of the median over launches.")
@@ -38,25 +38,25 @@ def test_an_interval_without_neighbours_is_a_whisker(make_run, figures, see, alt
     assert see.whiskers(figure.axes[0], "whisker 32") == (2, 15.7, 16.3)
 
 
-def test_an_interval_without_its_median_is_drawn_unchanged(make_run, figures, see, alter):
-    """The interval is about the mean of the logarithms: with many launches the median may lie outside."""
+def test_an_interval_that_excludes_its_median_is_drawn_unchanged(make_run, figures, see, alter):
+    """The interval is that of the mean logarithm; with many launches the median may lie outside."""
     run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
     run = alter.results(run, alter.metrics(latency_ci_low_ms=8.5, latency_ci_high_ms=9.0))
     (figure,) = figures(LATENCY, run)
     assert see.whiskers(figure.axes[0], "whisker 32") == (1, 8.5, 9.0)
 
 
-def test_without_intervals_none_is_drawn_and_the_caption_says_so(make_run, figures, see, alter):
+def test_the_caption_mentions_missing_intervals(make_run, figures, see, alter):
     run = alter.results(make_run(), alter.metrics(latency_ci_low_ms=None, latency_ci_high_ms=None))
     (figure,) = figures(LATENCY, run)
     assert see.labels(figure.axes[0]) == ["line 128", "line 32", "valid 128", "valid 32"]
-    assert see.says(figure, "No intervals: they take 3 launches or more at a point.")
+    assert see.says(figure, "No intervals: they need at least 3 launches per point.")
 
 
-def test_with_fewer_than_three_launches_there_is_no_interval(make_run, figures, see):
+def test_fewer_than_three_launches_give_no_interval(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(launches=2))
     assert see.labels(figure.axes[0]) == ["line 128", "line 32", "valid 128", "valid 32"]
-    assert see.says(figure, "No intervals: they take 3 launches or more at a point.")
+    assert see.says(figure, "No intervals: they need at least 3 launches per point.")
 
 
 def test_an_invalid_point_is_crossed_and_not_on_the_line(make_run, figures, see, alter):
@@ -83,22 +83,22 @@ def test_doubtful_points_are_hollow_and_explained(make_run, figures, see, alter)
     assert see.says(figure, "Hollow: 1 of 2 points is doubtful (other programs were")
 
 
-def test_failed_points_are_not_drawn_but_counted_with_their_reason(make_run, figures, see):
+def test_failed_points_are_counted_with_their_reason(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(with_failed=True))
     assert see.labels(figure.axes[0]) == ["band 128", "band 32", "line 128", "line 32", "valid 128", "valid 32"]
     note = "Not drawn: 1 failed of 5 points (batch 64, sequence 512): OutOfMemoryError: 64 GB asked, 16 GB there"
     assert note in see.texts(figure)
 
 
-def test_if_everything_failed_there_is_a_reason_instead_of_a_picture(make_run, outcomes, alter):
+def test_a_reason_replaces_the_picture_if_every_point_failed(make_run, outcomes, alter):
     (outcome,) = outcomes(LATENCY, alter.results(make_run(), alter.failed))
     assert outcome == NotDrawn(
         what="Latency vs batch size: bert-base-uncased on Test CPU (cpu) · eager · float32",
-        why="nothing to draw: 4 failed of 4 points; the first error: OutOfMemoryError: too big",
+        why="nothing to draw: 4 failed of 4 points; first error: OutOfMemoryError: too big",
     )
 
 
-def test_a_picture_names_what_its_points_have_in_common(make_run, figures, see):
+def test_the_subtitle_lists_what_all_points_share(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(model_id="gpt2", family="decoder-only"))
     title, subtitle, provenance, *_ = see.texts(figure)
     assert title == "gpt2: the latency at batch 2 is 2 times that at batch 1"
@@ -106,7 +106,7 @@ def test_a_picture_names_what_its_points_have_in_common(make_run, figures, see):
     assert provenance == "random weights · attention=sdpa · 3 launches per point · measured 2026-01-02"
 
 
-def test_colours_and_markers_both_differ(make_run, figures, see):
+def test_lines_differ_in_colour_and_marker(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(sequence_lengths=tuple(range(8, 88, 8))))
     looks = [see.look(figure.axes[0], f"valid {length}") for length in range(8, 88, 8)]
     assert len({shape for _, shape in looks}) == len({own for own, _ in looks}) == 10
@@ -120,13 +120,13 @@ def test_colours_and_markers_both_differ(make_run, figures, see):
         ({"revision": "abc"}, ("bert-base-uncased", "cpu", "eager", "float32")),
     ],
 )
-def test_different_results_with_equal_names_go_to_different_pictures(make_run, outcomes, alter, change, parts):
+def test_results_that_differ_only_in_details_go_to_different_pictures(make_run, outcomes, alter, change, parts):
     first, second = outcomes(LATENCY, make_run(), alter.workload(make_run(), **change))
     assert first.name_parts == second.name_parts == parts
     assert first.details != second.details
 
 
-def test_each_device_runtime_precision_and_number_of_new_tokens_has_a_picture(make_run, outcomes, alter):
+def test_each_device_runtime_precision_and_number_of_new_tokens_has_its_own_picture(make_run, outcomes, alter):
     gpt2 = {"model_id": "gpt2", "family": "decoder-only"}
     longer = alter.results(make_run(**gpt2), alter.at(new_tokens=16))
     runs = [make_run(**gpt2), longer, make_run(**gpt2, device="cuda"), make_run(**gpt2, precision="bfloat16")]
@@ -145,7 +145,7 @@ def test_only_the_latest_result_of_a_series_is_drawn(make_run, figures, see):
     assert see.points(figure.axes[0], "line 32") == [(1, 8), (2, 16)]
 
 
-def test_throughput_counts_inputs_and_its_band_is_the_inverse_of_the_latency_s(make_run, figures, see):
+def test_the_throughput_band_is_the_inverse_of_the_latency_interval(make_run, figures, see):
     (figure,) = figures(THROUGHPUT, make_run(sequence_lengths=(32,)))
     (axes,) = figure.axes
     assert axes.get_ylabel() == "Throughput (inputs/s)\nhigher is better"
@@ -161,7 +161,7 @@ def test_throughput_of_generation_counts_generated_tokens(make_run, figures, see
     assert see.points(figure.axes[0], "line 32") == [(1, 77), (2, 77)]
 
 
-def test_memory_of_a_cpu_is_the_process_s_with_its_weights_for_reference(make_run, figures, see):
+def test_memory_on_a_cpu_is_that_of_the_process_with_the_weights_for_reference(make_run, figures, see):
     (figure,) = figures(MEMORY, make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,)))
     (axes,) = figure.axes
     assert axes.get_ylabel() == "Peak resident memory of the process (MB)\nlower is better"
@@ -173,7 +173,7 @@ def test_memory_of_a_cpu_is_the_process_s_with_its_weights_for_reference(make_ru
     )
 
 
-def test_memory_of_an_accelerator_is_device_memory(make_run, figures, see, alter):
+def test_memory_on_an_accelerator_is_device_memory(make_run, figures, see, alter):
     run = alter.results(make_run(device="cuda"), alter.metrics(memory_device_allocated_peak_mb=512.0))
     (figure,) = figures(MEMORY, run)
     assert figure.axes[0].get_ylabel() == "Peak device memory allocated (MB)\nlower is better"
@@ -183,13 +183,13 @@ def test_memory_of_an_accelerator_is_device_memory(make_run, figures, see, alter
 def test_points_without_a_memory_reading_are_counted(make_run, figures, outcomes, see, alter):
     bare = alter.metrics(memory_peak_rss_infer_mb=None)
     (figure,) = figures(MEMORY, alter.results(make_run(), bare, where=lambda point: point.batch_size == 2))
-    note = "Not drawn: 2 without this measure of 4 points (batch 2, sequence 32; batch 2, sequence 128)."
+    note = "Not drawn: 2 without this metric of 4 points (batch 2, sequence 32; batch 2, sequence 128)."
     assert note in see.texts(figure)
     (outcome,) = outcomes(MEMORY, alter.results(make_run(), bare))
-    assert outcome.why == "nothing to draw: 4 without this measure of 4 points"
+    assert outcome.why == "nothing to draw: 4 without this metric of 4 points"
 
 
-def test_a_model_without_sequences_has_no_legend_to_read(make_run, figures, see):
+def test_a_model_without_sequence_lengths_has_no_legend(make_run, figures, see):
     run = make_run(model_id="vit", family="vision", axes={"image_size": (224,)})
     (figure,) = figures(LATENCY, run)
     assert figure.legends == []
@@ -213,7 +213,7 @@ def test_lines_follow_the_axes_that_vary(make_run, figures, see, family, title, 
     assert figure.legends[0].get_title().get_text() == title
 
 
-def test_facts_that_do_not_vary_are_named_in_the_title(make_run, figures, see):
+def test_axes_that_do_not_vary_are_in_the_subtitle(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(family="rag"))
     assert see.texts(figure)[1].endswith("retrieval-augmented-generation · 4 new tokens, 1,000 documents")
     (figure,) = figures(LATENCY, make_run(family="vision-text", sequence_lengths=(77,), axes={"image_size": (8, 16)}))
@@ -221,12 +221,12 @@ def test_facts_that_do_not_vary_are_named_in_the_title(make_run, figures, see):
     assert see.legend(figure) == ["8", "16"]
 
 
-def test_lines_are_sorted_by_numbers(make_run, figures, see):
+def test_lines_are_sorted_numerically(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(family="vision", axes={"image_size": (1024, 512, 256)}))
     assert see.legend(figure) == ["256", "512", "1,024"]
 
 
-def test_too_many_lines_go_to_several_pictures(make_run, outcomes, see):
+def test_too_many_lines_are_split_into_several_pictures(make_run, outcomes, see):
     axes = {"image_size": (64, 128, 256, 512), "steps": (1, 2, 4)}
     first, *others = outcomes(LATENCY, make_run(family="diffusion", axes=axes))
     assert [one.name_parts[4:] for one in (first, *others)] == [("steps-1",), ("steps-2",), ("steps-4",)]
@@ -234,7 +234,7 @@ def test_too_many_lines_go_to_several_pictures(make_run, outcomes, see):
     assert see.texts(first.figure)[1].endswith("text-to-image · 1 step")
 
 
-def test_a_failed_point_elsewhere_makes_no_line_and_no_picture(make_run, figures, see):
+def test_a_failed_point_adds_no_line_and_no_picture(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(family="vision", with_failed=True))
     assert see.legend(figure) == ["224", "384"]
     assert any(
@@ -246,17 +246,17 @@ def test_a_failed_point_elsewhere_makes_no_line_and_no_picture(make_run, figures
     ("family", "label"),
     [("vision", "images/s"), ("diffusion", "images/s"), ("vision-text", "inputs/s"), ("rag", "generated tokens/s")],
 )
-def test_throughput_is_labelled_with_the_unit_of_an_item(make_run, figures, family, label):
+def test_the_throughput_axis_names_the_unit(make_run, figures, family, label):
     (figure,) = figures(THROUGHPUT, make_run(family=family))
     assert figure.axes[0].get_ylabel() == f"Throughput ({label})\nhigher is better"
 
 
-def test_a_simulated_device_is_labelled_as_such(make_run, figures, see, alter):
+def test_a_simulated_device_is_labelled(make_run, figures, see, alter):
     (figure,) = figures(LATENCY, alter.on_device(make_run(), "Emulator", simulated=True))
     assert see.texts(figure)[1].startswith("Emulator (cpu, simulated) · eager")
 
 
-def test_a_title_states_the_growth_that_valid_results_of_one_command_support(make_run, figures, see, alter):
+def test_the_title_states_growth_only_for_valid_results_of_one_command(make_run, figures, see, alter):
     def title(run):
         (figure,) = figures(LATENCY, run)
         return see.texts(figure)[0]
@@ -268,9 +268,7 @@ def test_a_title_states_the_growth_that_valid_results_of_one_command_support(mak
     assert title(make_run(batch_sizes=(1,))) == plain
 
 
-def test_of_forty_lengths_ten_are_lines_from_the_first_to_the_last_and_the_caption_counts_the_rest(
-    make_run, figures, see, alter
-):
+def test_forty_lengths_are_thinned_to_ten_lines_and_the_caption_counts_the_rest(make_run, figures, see, alter):
     lengths = tuple(range(16, 656, 16))
     run = alter.results(
         make_run(sequence_lengths=lengths),

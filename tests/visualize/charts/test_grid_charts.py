@@ -1,4 +1,4 @@
-"""Charts over batch sizes and sequence lengths: token times, energy, the heat map, stages of loading, the roofline."""
+"""Charts of token times, energy, load stages, the heat map and the roofline."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from visualize.drawing.rows import NotDrawn
 
 @pytest.fixture
 def generation(make_run, alter):
-    """Batch 1 and 2 at prompts of 32 and 128 tokens: TTFT of a quarter of batch x sequence / 4 ms, with intervals."""
+    """Batch 1 and 2 at prompts of 32 and 128 tokens: TTFT of batch x sequence / 16 ms, with intervals."""
 
     def with_intervals(result):
         own = dict(result.metrics)
@@ -20,7 +20,7 @@ def generation(make_run, alter):
     return alter.results(make_run(model_id="gpt2", family="decoder-only"), with_intervals)
 
 
-def test_time_to_first_token_is_drawn_against_batch_and_sequence(generation, figures, see):
+def test_time_to_first_token_has_panels_by_batch_and_by_sequence(generation, figures, see):
     (figure,) = figures("time_to_first_token", generation)
     by_batch, by_sequence = figure.axes
     assert see.points(by_batch, "valid 32") == [(1, 2), (2, 4)]
@@ -30,7 +30,7 @@ def test_time_to_first_token_is_drawn_against_batch_and_sequence(generation, fig
     assert {text.get_text() for text in by_sequence.texts} == {"batch 1", "batch 2"}
 
 
-def test_time_per_token_and_energy_per_input(generation, figures, see):
+def test_time_per_token_and_energy_are_drawn_per_token_and_per_input(generation, figures, see):
     (figure,) = figures("time_per_output_token", generation)
     assert see.points(figure.axes[0], "valid 32") == [(1, 2), (2, 4)]
     (figure,) = figures("energy_per_input", generation)
@@ -43,7 +43,7 @@ def test_models_without_the_metric_have_no_rows(make_run, rows_of, chart):
     assert rows_of(chart, make_run()) == []
 
 
-def test_the_heat_map_has_a_number_per_point_and_marks_doubts(make_run, figures, see, alter):
+def test_the_heat_map_has_one_value_per_point_and_marks_doubts(make_run, figures, see, alter):
     run = alter.results(make_run(), alter.noisy, lambda point: point.batch_size == 1 and point.sequence_length == 32)
     run = alter.results(run, alter.invalid, lambda point: point.batch_size == 2 and point.sequence_length == 32)
     run = alter.results(run, alter.failed, lambda point: point.batch_size == 2 and point.sequence_length == 128)
@@ -53,10 +53,10 @@ def test_the_heat_map_has_a_number_per_point_and_marks_doubts(make_run, figures,
     assert cells == {"_cell 0 0": "~125", "_cell 1 0": "125", "_cell 0 1": "31.2", "_cell 1 1": "failed"}
     assert [line.get_label() for line in axes.lines] == ["_crossed 1 0"]
     coloured = axes.collections[0].get_array()
-    assert coloured.filled(-1).flatten().tolist() == [125, -1, 31.25, -1], "wrong numbers stretch no scale"
+    assert coloured.filled(-1).flatten().tolist() == [125, -1, 31.25, -1], "invalid values do not affect the scale"
 
 
-def test_the_heat_map_s_title_is_the_best_point_if_its_interval_is_apart(make_run, figures, see, alter):
+def test_the_heat_map_title_names_the_best_point_if_its_interval_overlaps_no_other(make_run, figures, see, alter):
     def faster(result):
         return replace(result, metrics={**result.metrics, "throughput_samples_per_sec": 500.0})
 
@@ -72,13 +72,13 @@ def test_a_heat_map_of_40_lengths_fits_a_page(make_run, figures):
     assert figure.get_size_inches()[1] < 12
 
 
-def test_one_batch_size_is_no_grid(make_run, outcomes):
+def test_a_heat_map_needs_two_batch_sizes(make_run, outcomes):
     (outcome,) = outcomes("batch_sequence_heatmap", make_run(batch_sizes=(1,)))
     assert isinstance(outcome, NotDrawn)
     assert outcome.why == "needs two batch sizes and two sequence lengths"
 
 
-def test_stages_of_loading_are_stacked_medians_of_the_launches(make_run, figures, see):
+def test_load_stages_are_stacked_medians_over_launches(make_run, figures, see):
     run = make_run()
     slow = replace(run.loads[0], stages_s={**run.loads[0].stages_s, "import": 50.0})
     (figure,) = figures("load_stages", replace(run, loads=(slow, *run.loads[1:])))
@@ -99,7 +99,7 @@ def calibrated(shared_warehouse):
     )
 
 
-def test_results_are_under_the_measured_roofs(make_run, rows_of, shared_warehouse, see, alter):
+def test_the_roofline_shows_results_below_the_measured_peaks(make_run, rows_of, shared_warehouse, see, alter):
     from benchmarking.core import plugins
     from visualize.drawing.rows import PACKAGE, Selection
 
@@ -108,7 +108,7 @@ def test_results_are_under_the_measured_roofs(make_run, rows_of, shared_warehous
     chart = plugins.load(PACKAGE, "roofline")
     rows = rows_of("roofline", alter.results(run, counted))
     (outcome,) = chart.draw(rows)
-    assert outcome.why == "not calibrated: run_hardware_benchmark --calibrate-device --device cpu --save does"
+    assert outcome.why == "not calibrated: run_hardware_benchmark --calibrate-device --device cpu --save"
     calibrated(shared_warehouse)
     (drawing,) = chart.draw(chart.rows(shared_warehouse, Selection()))
     (axes,) = drawing.figure.axes

@@ -1,4 +1,4 @@
-"""The comparison of hardware: like with like, at the same points."""
+"""The comparison of hardware at shared points."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from visualize.drawing.rows import NotDrawn
 NAME = "hardware_comparison"
 
 
-def test_a_panel_for_each_sequence_length_and_a_line_for_each_configuration(make_run, figures, see, alter):
+def test_there_is_one_panel_per_sequence_length_and_one_line_per_configuration(make_run, figures, see, alter):
     fast = alter.on_device(make_run(slowdown=0.5), "Fast Card", "cuda:0")
     (figure,) = figures(NAME, make_run(), fast)
     assert [see.title(axes) for axes in figure.axes] == ["sequence 32", "sequence 128"]
@@ -19,34 +19,34 @@ def test_a_panel_for_each_sequence_length_and_a_line_for_each_configuration(make
     assert left.get_ylim() == right.get_ylim()
 
 
-def test_only_points_that_two_configurations_share_are_compared(make_run, figures, see, alter):
+def test_only_shared_points_are_compared(make_run, figures, see, alter):
     other = alter.on_device(make_run(batch_sizes=(1, 64), sequence_lengths=(32, 512)), "Other")
     (figure,) = figures(NAME, make_run(batch_sizes=(1, 2), sequence_lengths=(32, 128)), other)
     (axes,) = figure.axes
     assert see.title(axes) == "sequence 32"
     assert see.points(axes, "line Other (cpu) · eager · float32") == [(1, 8)]
-    note = "Not drawn: 6 on one configuration only of 8 points"
+    note = "Not drawn: 6 measured on a single configuration of 8 points"
     assert see.says(figure, note)
 
 
-def test_without_a_shared_point_there_is_no_comparison(make_run, outcomes, alter):
+def test_configurations_without_a_shared_point_are_not_compared(make_run, outcomes, alter):
     other = alter.on_device(make_run(sequence_lengths=(512,)), "Other")
     (outcome,) = outcomes(NAME, make_run(sequence_lengths=(32,)), other)
-    why = "2 configurations, but no point that two of them share"
+    why = "2 configurations, but no two share a point"
     assert outcome == NotDrawn(what="Latency by hardware: bert-base-uncased", why=why)
 
 
 def test_a_single_configuration_is_drawn_with_a_note(make_run, figures, see):
     (figure,) = figures(NAME, make_run())
-    assert see.says(figure, "Measured on one configuration so far: there is nothing to compare it with.")
+    assert see.says(figure, "Only one configuration has been measured, so there is no comparison.")
 
 
 @pytest.mark.parametrize("change", [{"weights": "pretrained"}, {"task": "fill-mask"}, {"config_hash": "0" * 64}])
-def test_different_weights_tasks_and_configurations_are_never_in_one_picture(make_run, figures, alter, change):
+def test_different_weights_tasks_and_model_configurations_never_share_a_picture(make_run, figures, alter, change):
     assert len(figures(NAME, make_run(), alter.workload(make_run(), **change))) == 2
 
 
-def test_new_tokens_and_requests_in_flight_have_separate_panels(make_run, figures, see, alter):
+def test_numbers_of_new_tokens_and_requests_in_flight_have_separate_panels(make_run, figures, see, alter):
     run = make_run(model_id="gpt2", family="decoder-only", sequence_lengths=(32,))
     runs = [run, alter.results(run, alter.at(new_tokens=64)), alter.results(run, alter.at(concurrency=8))]
     (figure,) = figures(NAME, *(alter.renewed(one) for one in runs))
@@ -57,7 +57,7 @@ def test_new_tokens_and_requests_in_flight_have_separate_panels(make_run, figure
     ]
 
 
-def test_image_sizes_make_panels_in_their_order(make_run, figures, see, alter):
+def test_panels_of_image_sizes_are_sorted(make_run, figures, see, alter):
     run, other = (make_run(model_id="vit", family="vision", axes={"image_size": (1024, 224)}) for _ in range(2))
     (figure,) = figures(NAME, run, alter.on_device(other, "Other"))
     assert [see.title(axes) for axes in figure.axes] == ["image 224 px", "image 1,024 px"]
@@ -68,27 +68,27 @@ def test_image_sizes_make_panels_in_their_order(make_run, figures, see, alter):
     ]
 
 
-def test_invalid_results_are_counted_and_not_compared(make_run, figures, see, alter):
+def test_invalid_results_are_counted_but_not_drawn(make_run, figures, see, alter):
     run = alter.results(make_run(sequence_lengths=(32,)), alter.invalid, where=lambda point: point.batch_size == 2)
     (figure,) = figures(NAME, run)
     assert see.points(figure.axes[0], "line Test CPU (cpu) · eager · float32") == [(1, 8)]
     assert see.says(figure, "Not drawn: 1 invalid of 2 points")
 
 
-def test_a_valid_result_is_preferred_to_a_newer_doubtful_one(make_run, figures, see, alter):
+def test_a_valid_result_takes_precedence_over_a_newer_doubtful_result(make_run, figures, see, alter):
     newer = make_run(slowdown=3.0, started_at="2026-05-01T00:00:00Z")
     (figure,) = figures(NAME, make_run(), alter.results(newer, alter.noisy))
     assert see.points(figure.axes[0], "line Test CPU (cpu) · eager · float32") == [(1, 8), (2, 16)]
 
 
-def test_configurations_with_equal_names_are_distinguished_by_what_differs(make_run, figures, see, alter):
+def test_configurations_with_equal_names_are_distinguished_by_their_settings(make_run, figures, see, alter):
     eager = alter.mode(make_run(), attention="eager")
     (figure,) = figures(NAME, make_run(), eager)
     name = "Test CPU (cpu) · eager · float32"
     assert see.legend(figure) == [f"{name} · attention=eager", f"{name} · attention=sdpa"]
 
 
-def test_an_incomplete_last_row_leaves_no_empty_panel_and_no_axis_without_numbers(make_run, figures):
+def test_an_incomplete_last_row_has_no_empty_panel_and_no_unlabelled_axis(make_run, figures):
     (figure,) = figures(NAME, make_run(sequence_lengths=(8, 16, 32, 64, 128)))
     figure.draw_without_rendering()
     assert len(figure.axes) == 5

@@ -1,4 +1,4 @@
-"""Charts of loads on a server: levels, knees, limits and requests; what is invalid never wins, and loops stay apart."""
+"""Charts of load tests: levels, knees, limits and requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUICK = "Test CPU (server) · quick-engine · float32"
 
 @pytest.fixture
 def served(alter):
-    """A load at rates 1, 2, 4: what each gives is (tokens/s, ms per token, goodput); the knee is at 2."""
+    """A load test at rates 1, 2 and 4 with (tokens/s, ms per token, goodput) for each; the knee is at 2."""
 
     def make(*given, knee=2.0, **fields):
         run = make_load(rates=(1.0, 2.0, 4.0), **fields)
@@ -40,13 +40,13 @@ def served(alter):
 
 @pytest.fixture
 def two_servers(served, alter):
-    """One engine that is slower and one whose highest rate is invalid."""
+    """A slow engine, and a fast engine whose highest rate is invalid."""
     slow = served((100.0, 20.0, 1.0), (200.0, 25.0, 1.5), (300.0, 50.0, 0.5), engine="slow-engine", knee=None)
     quick = served((120.0, 10.0, 1.0), (240.0, 12.5, 2.0), (480.0, 16.0, 3.9), engine="quick-engine")
     return slow, alter.results(quick, alter.invalid, where=lambda point: point.axes[REQUEST_RATE] == 4.0)
 
 
-def test_the_frontier_has_what_nothing_beats_in_both_and_never_what_is_invalid(two_servers, figures, see):
+def test_the_frontier_is_the_pareto_front_of_valid_levels(two_servers, figures, see):
     (figure,) = figures("load_frontier", *two_servers)
     (axes,) = figure.axes
     assert see.points(axes, f"valid {QUICK}") == [(100, 120), (80, 240)]
@@ -56,7 +56,7 @@ def test_the_frontier_has_what_nothing_beats_in_both_and_never_what_is_invalid(t
     assert see.texts(figure)[0].endswith("from 120 tokens/s at 100 per user to 300 tokens/s at 20 per user")
 
 
-def test_of_many_servers_only_the_solid_lines_are_drawn(served, figures, see):
+def test_many_servers_are_drawn_without_dotted_lines(served, figures, see):
     def dotted(count):
         runs = [
             served((120.0, 10.0, 1.0), (240.0, 12.5, 2.0), (480.0, 16.0, 3.9), engine=f"e{i}") for i in range(count)
@@ -67,20 +67,20 @@ def test_of_many_servers_only_the_solid_lines_are_drawn(served, figures, see):
 
     few, has_dotted = dotted(4)
     assert has_dotted
-    assert see.says(few, "dotted: goodput (requests within every limit)")
+    assert see.says(few, "dotted: goodput (requests that meet every limit)")
     many, has_dotted = dotted(5)
     assert not has_dotted
-    assert see.says(many, "percentiles, goodput and knees are drawn for up to 4 servers")
+    assert see.says(many, "percentiles, goodput and knees are drawn for at most 4 servers")
 
 
-def test_open_and_closed_loops_are_never_in_one_picture(two_servers, outcomes):
+def test_open_and_closed_loops_never_share_a_picture(two_servers, outcomes):
     closed = make_load(concurrency=(1, 2, 4))
     for chart in ("load_frontier", "load_latency"):
         drawings = outcomes(chart, *two_servers, closed)
         assert [drawing.name_parts[-1] for drawing in drawings] == ["closed", "open"]
 
 
-def test_times_rise_to_the_knee_under_the_limits_beside_what_came_through(two_servers, figures, see):
+def test_latency_and_throughput_are_drawn_with_limits_and_the_knee(two_servers, figures, see):
     _, quick = two_servers
     (figure,) = figures("load_latency", quick)
     first, each, rates = figure.axes
@@ -90,26 +90,26 @@ def test_times_rise_to_the_knee_under_the_limits_beside_what_came_through(two_se
     assert see.points(rates, f"thin {QUICK}") == [(1, 1), (2, 2), (4, 3.9)]
     assert {x for x, _ in see.points(each, f"knee {QUICK}")} == {2.0}
     assert {y for _, y in see.points(first, "limit")} == {500.0}
-    assert see.texts(figure)[0].endswith(": waiting grows past 2 requests/s")
+    assert see.texts(figure)[0].endswith(": latency knee at 2 requests/s")
     assert see.says(figure, "Crossed: 1 of 3 points is invalid")
 
 
-def test_a_level_alone_is_not_drawn_with_the_reason(outcomes):
+def test_a_single_level_is_not_drawn(outcomes):
     (outcome,) = outcomes("load_latency", make_load(rates=(1.0,)))
     assert isinstance(outcome, NotDrawn)
-    assert outcome.why == "a line needs two levels"
+    assert outcome.why == "only one level was measured"
 
 
-def test_each_request_waits_gets_its_first_token_and_ends_or_fails(figures, see, alter):
+def test_request_bars_show_waiting_first_token_end_and_failure(figures, see, alter):
     requests = make_requests(
         intended_ms=(1000.0, 2000.0), sent_ms=(1500.0, 2000.0), first_token_ms=(2500.0, None), end_ms=(4000.0, 2250.0)
     )
     load = alter.results(make_load(rates=(1.0,)), lambda result: replace(result, requests=(requests,)))
     (figure,) = figures("request_timeline", load)
     bars, flight = figure.axes
-    parts = {name: see.artist(bars, name).get_segments() for name in ("waiting to be sent", "until the first token")}
+    parts = {name: see.artist(bars, name).get_segments() for name in ("waiting to be sent", "until first token")}
     assert [segment.tolist() for segment in parts["waiting to be sent"]] == [[[0, 0], [0.5, 0]]]
-    assert [segment.tolist() for segment in parts["until the first token"]] == [
+    assert [segment.tolist() for segment in parts["until first token"]] == [
         [[0.5, 0], [1.5, 0]],
         [[1, 1], [1.25, 1]],
     ]
@@ -119,6 +119,6 @@ def test_each_request_waits_gets_its_first_token_and_ends_or_fails(figures, see,
     assert see.says(figure, "1 of 2 requests failed (refused)")
 
 
-def test_levels_of_a_load_are_no_points_of_a_grid(charts_of):
+def test_load_levels_are_not_drawn_as_grid_points(charts_of):
     draw = charts_of(make_load())
     assert [draw(name) for name in ("latency_vs_batch_size", "pareto_front", "time_to_first_token")] == [[], [], []]

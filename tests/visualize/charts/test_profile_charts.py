@@ -1,4 +1,4 @@
-"""Charts of stored profiles: a flame graph and the time of each layer."""
+"""Charts of stored profiles: the flame graph and layer times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from visualize.visualize_benchmarks import main
 
 @pytest.fixture
 def drawn_of(shared_warehouse):
-    """The rows and outcomes of a chart of the given profiles."""
+    """Rows and outcomes of a chart of the given profiles."""
 
     def draw(name, *given, **selection):
         for table in TABLES:
@@ -36,7 +36,7 @@ def drawn_of(shared_warehouse):
 
 
 def nested():
-    """A model of 10 ms: 4 in a layer with an attention of 3, 1 of the model's own, and 2 outside of it."""
+    """A model of 10 ms: 4 ms in a layer, 3 ms in its attention, 1 ms of its own, and 2 ms outside."""
     module = {"calls": 1.0, "inclusive_ms": 1.0}
     modules = (
         ModuleTime(module="Own", class_name="Own", kind="other", exclusive_ms=1.0, **module),
@@ -51,7 +51,7 @@ def nested():
     return replace(profile, call=replace(profile.call, breakdown=breakdown))
 
 
-def test_a_module_lies_below_the_one_around_it_and_is_as_wide_as_all_below_it(drawn_of, see):
+def test_flame_graph_blocks_are_nested_and_as_wide_as_their_total_time(drawn_of, see):
     ((row,), (drawing,)) = drawn_of("flame_graph", nested())
     found = {one.name: (one.depth, round(one.begin, 6), round(one.share, 6)) for one in profiles.flame(row)}
     assert found == {
@@ -68,7 +68,7 @@ def test_a_module_lies_below_the_one_around_it_and_is_as_wide_as_all_below_it(dr
     assert any("under torch.profiler" in text for text in texts)
 
 
-def test_the_slowest_layer_is_the_title_of_the_layer_chart(drawn_of, see):
+def test_the_layer_chart_title_names_the_slowest_layer(drawn_of, see):
     ((row,), (drawing,)) = drawn_of("layer_times", make_profile(4.0))
     assert (
         see.texts(drawing.figure)[0] == "bert-base-uncased: layer layers.1 takes 1.6 times as long as the median layer"
@@ -76,14 +76,14 @@ def test_the_slowest_layer_is_the_title_of_the_layer_chart(drawn_of, see):
     (axes,) = drawing.figure.axes
     assert [text.get_text() for text in axes.get_yticklabels()] == ["layers.0", "layers.1", "outside layers"]
     assert [text.get_text() for text in axes.texts] == ["1 ms", "4 ms", "1 ms"]
-    assert profiles.slowest({**row, "modules": row["modules"][:1]}).endswith("layer layers.0 takes 1 ms of a call")
+    assert profiles.layers_title({**row, "modules": row["modules"][:1]}).endswith("layer layers.0 takes 1 ms of a call")
     _, (alike,) = drawn_of("layer_times", make_profile())
     assert see.texts(alike.figure)[0] == "bert-base-uncased: 2 layers take about the same time, 1 to 1 ms each"
     _, (unlike,) = drawn_of("layer_times", make_profile(1.4))  # 1.17 times the median of the two
     assert see.texts(unlike.figure)[0] == "bert-base-uncased: 2 layers take 1 to 1.4 ms each"
 
 
-def test_the_newest_profile_of_a_series_is_drawn_and_one_without_layers_is_not(drawn_of):
+def test_the_newest_profile_of_a_series_is_drawn_if_it_has_layers(drawn_of):
     older, newer = make_profile(2.0), make_profile(3.0)
     newer = replace(
         newer, run=replace(newer.run, started_at="2027-01-02T03:04:05Z", finished_at="2027-01-02T03:04:06Z")
@@ -96,10 +96,10 @@ def test_the_newest_profile_of_a_series_is_drawn_and_one_without_layers_is_not(d
     whole = replace(older.call.breakdown, modules=older.call.breakdown.modules[-1:])
     _, (outcome,) = drawn_of("layer_times", replace(older, call=replace(older.call, breakdown=whole)))
     assert isinstance(outcome, NotDrawn)
-    assert "does not distinguish layers" in outcome.why
+    assert "has no layers" in outcome.why
 
 
-def test_a_file_of_a_profile_alone_is_drawn_in_the_dark_by_the_command(tmp_path, capsys):
+def test_the_command_draws_a_profile_file_in_the_dark_theme(tmp_path, capsys):
     (tmp_path / "profiling_results_a.json").write_text(dumps(make_profile(4.0)))
     flags = ["--json-path", str(tmp_path), "--theme", "dark", "--format", "svg", "--output-dir", str(tmp_path / "p")]
     assert main(["model=bert-base-uncased", *flags, "--chart", "flame_graph,layer_times"]) == 0

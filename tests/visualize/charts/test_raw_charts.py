@@ -1,4 +1,4 @@
-"""Charts of raw samples, of memory, and of series over time."""
+"""Charts of raw samples, memory, and series over time."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,7 @@ def samples(launch, metric, values, phase="measure", started_at="2026-01-02T03:0
 
 @pytest.fixture
 def one_point(make_run, alter):
-    """A run of batch 1 and sequence 32 whose result has the given samples."""
+    """A run at batch 1 and sequence 32 with the given samples."""
 
     def make(*raw, **facts):
         run = make_run(batch_sizes=(1,), sequence_lengths=(32,), **facts)
@@ -29,7 +29,7 @@ def one_point(make_run, alter):
     return make
 
 
-def test_each_launch_has_its_distribution_and_its_samples_in_order(one_point, figures, see):
+def test_each_launch_has_a_distribution_and_a_strip_of_samples(one_point, figures, see):
     run = one_point(samples(0, "latency_wall", (3, 1, 2, 2)), samples(1, "latency_wall", (4, 4, 5, 5)))
     (figure,) = figures("sample_distribution", run)
     ecdf, strip = figure.axes
@@ -47,16 +47,16 @@ def test_compacted_samples_keep_their_distribution(one_point, rows_of, see):
     (drawing,) = chart.draw([{**row, "samples": [], "sketch": [1.0, 2.0, 9.0]}])
     ecdf, strip = drawing.figure.axes
     assert [x for x, _ in see.points(ecdf, "ecdf 0")] == [1, 2, 9]
-    assert [text.get_text() for text in strip.texts] == ["the order was not kept"]
+    assert [text.get_text() for text in strip.texts] == ["order not stored"]
 
 
-def test_of_many_points_six_are_drawn_and_the_others_counted(make_run, figures, see):
+def test_at_most_six_points_are_drawn_and_the_others_counted(make_run, figures, see):
     (figure,) = figures("sample_distribution", make_run(batch_sizes=tuple(range(1, 21))))
     assert len(figure.axes) == 12
-    assert see.says(figure, "Left out: 34 of 40 points; narrow the selection to see them, for example with batch=8.")
+    assert see.says(figure, "Left out: 34 of 40 points; narrow the selection to see them, e.g. batch=8.")
 
 
-def test_a_launch_is_drawn_over_time_with_its_warm_up_and_doubts(one_point, figures, see, alter):
+def test_the_timeline_shows_warm_up_timed_calls_and_doubts(one_point, figures, see, alter):
     warmup = samples(0, "latency_wall", (500, 250), "warmup", "2026-01-02T03:04:06Z")
     timed = samples(0, "latency_wall", (100, 100, 200), "measure", "2026-01-02T03:04:08Z")
     (figure,) = figures("launch_timeline", alter.results(one_point(warmup, timed, launches=1), alter.noisy))
@@ -67,14 +67,14 @@ def test_a_launch_is_drawn_over_time_with_its_warm_up_and_doubts(one_point, figu
     assert KINDS["cpu_pressure"].sentence in see.texts(figure)
 
 
-def test_doubtful_results_come_first_and_the_rest_is_named(make_run, outcomes, alter):
+def test_timelines_of_doubtful_results_come_first_and_the_rest_is_counted(make_run, outcomes, alter):
     run = make_run(batch_sizes=(1, 2, 3, 4))
     *drawn, rest = outcomes("launch_timeline", alter.results(run, alter.noisy, lambda point: point.batch_size == 4))
     assert [drawing.name_parts[4] for drawing in drawn[:2]] == ["b4", "b4"]
     assert (len(drawn), rest.what) == (6, "Calls over time of 2 more results")
 
 
-def test_tokens_are_medians_by_their_place_over_all_calls(make_run, figures, see, alter):
+def test_token_times_are_medians_by_position_over_all_calls(make_run, figures, see, alter):
     raw = (
         samples(0, "inter_token_latency", (1, 2, 3, 3, 2, 1)),
         samples(1, "inter_token_latency", (2, 2, 9)),
@@ -88,7 +88,7 @@ def test_tokens_are_medians_by_their_place_over_all_calls(make_run, figures, see
     assert see.points(arrivals, f"line {name}") == [(1, 15), (2, 17), (3, 19), (4, 22)]
 
 
-def test_memory_is_drawn_from_before_loading_to_inference_and_use_where_it_was_read(make_run, figures, see, alter):
+def test_memory_phases_and_device_utilization_are_drawn(make_run, figures, see, alter):
     read = alter.metrics(
         memory_rss_base_mb=200.0, memory_peak_rss_load_mb=600.0, utilization_mean_percent=40.0,
         utilization_max_percent=90.0,
@@ -102,19 +102,19 @@ def test_memory_is_drawn_from_before_loading_to_inference_and_use_where_it_was_r
         "before\nloading", "peak while\nloading", "peak while\ninferring"
     ]  # fmt: skip
     assert see.points(use, f"doubtful {name}") == [(0, 40), (1, 90)]
-    assert use.get_ylabel() == "Use of the device (%)"
-    assert see.texts(figure)[0] == "Memory by phase: bert-base-uncased", "in doubt: nothing is stated"
+    assert use.get_ylabel() == "Device utilization (%)"
+    assert see.texts(figure)[0] == "Memory by phase: bert-base-uncased", "doubtful results support no finding"
     (figure,) = figures("memory_phases", run)
     assert see.texts(figure)[0] == "bert-base-uncased: memory peaks at 910 MB at batch 1, sequence 32"
 
 
-def test_one_reading_of_memory_is_no_course(make_run, outcomes):
+def test_memory_phases_need_two_readings(make_run, outcomes):
     (outcome,) = outcomes("memory_phases", make_run())
     assert isinstance(outcome, NotDrawn)
-    assert outcome.why == "no memory was read in two phases"
+    assert outcome.why == "no memory readings of two phases"
 
 
-def test_the_use_of_a_device_is_drawn_over_time_for_each_launch(one_point, figures, see, alter):
+def test_device_utilization_over_time_has_one_line_per_launch(one_point, figures, see, alter):
     def read(launch):
         series = {"monitor_time": (0, 100, 200), "utilization": (50, 90 - launch, 70), "memory_resident": (9, 8, 8)}
         return [samples(launch, metric, values) for metric, values in series.items()]
@@ -125,14 +125,14 @@ def test_the_use_of_a_device_is_drawn_over_time_for_each_launch(one_point, figur
     name = "batch 1, sequence 32"
     assert see.points(use, f"utilization {name} 1") == [(0, 50), (0.1, 89), (0.2, 70)]
     assert see.points(memory, f"memory_resident {name} 0") == [(0, 9), (0.1, 8), (0.2, 8)]
-    assert see.artist(use, f"utilization {name} 0").get_markerfacecolor() == "#FFFFFF", "hollow: in doubt"
-    assert [axes.get_ylabel() for axes in figure.axes] == ["Use of the\ndevice (%)", "Memory of the\nprocess (MB)"]
+    assert see.artist(use, f"utilization {name} 0").get_markerfacecolor() == "#FFFFFF", "hollow: doubtful"
+    assert [axes.get_ylabel() for axes in figure.axes] == ["Device\nutilization (%)", "Memory of the\nprocess (MB)"]
     assert see.legend(figure) == [name, "hollow: doubtful"]
 
 
 @pytest.fixture
 def months(make_run, alter):
-    """24 runs of a series, three days apart: 8 ms within 0.4 %, from the 13th on 12 % more, with another torch."""
+    """24 runs of a series, three days apart: 8 ms within 0.4 %, and 12 % more from the 13th on, with another torch."""
 
     def run(number):
         time = (datetime(2026, 1, 3, tzinfo=UTC) + timedelta(days=3 * number)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -148,7 +148,7 @@ def months(make_run, alter):
     return runs
 
 
-def test_a_series_is_drawn_with_its_levels_change_and_versions(months, figures, see):
+def test_a_trend_shows_levels_changes_and_versions(months, figures, see):
     (figure,) = figures("temporal_trend", *months)
     (axes,) = figure.axes
     assert [len(see.points(axes, f"{state} run")) for state in ("valid", "doubtful", "invalid", "crossed")] == [
@@ -168,7 +168,7 @@ def test_a_series_is_drawn_with_its_levels_change_and_versions(months, figures, 
     assert axes.get_ylabel() == "Latency per call, median (ms)\nlower is better"
 
 
-def test_levels_and_changes_are_those_of_the_history(months, rows_of):
+def test_trend_levels_and_changes_equal_those_of_the_history(months, rows_of):
     rows = rows_of("temporal_trend", *months)
     assert [row["segment"] for row in rows] == [0] * 12 + [1] * 3 + [None] + [1] * 8
     (changed,) = [row for row in rows if row["change"] is not None]
@@ -176,7 +176,7 @@ def test_levels_and_changes_are_those_of_the_history(months, rows_of):
     assert changed["change"] == pytest.approx(0.12, abs=0.005)
 
 
-def test_any_metric_is_drawn_over_time_with_its_own_words(months, outcomes, see):
+def test_a_trend_of_another_metric_has_its_title_and_unit(months, outcomes, see):
     (drawing,) = outcomes("temporal_trend", *months, metric="throughput_samples_per_sec")
     (axes,) = drawing.figure.axes
     assert axes.get_ylabel() == "Throughput (items/s)\nhigher is better"
@@ -185,11 +185,11 @@ def test_any_metric_is_drawn_over_time_with_its_own_words(months, outcomes, see)
     assert drawing.name_parts == ("bert-base-uncased", "throughput_samples_per_sec")
     (lacking,) = outcomes("temporal_trend", months[0], metric="load_time_s")
     assert (lacking.what, lacking.why) == (
-        "Load time over time: bert-base-uncased", "every series has a single run so far"
+        "Load time over time: bert-base-uncased", "every series has a single run"
     )  # fmt: skip
 
 
-def test_notes_of_people_are_flagged_and_explained(months, rows_of, shared_warehouse, see):
+def test_user_notes_are_marked_and_explained(months, rows_of, shared_warehouse, see):
     chart = plugins.load(PACKAGE, "temporal_trend")
     rows_of("temporal_trend", *months)
     shared_warehouse.query("DELETE FROM annotations")
@@ -202,9 +202,9 @@ def test_notes_of_people_are_flagged_and_explained(months, rows_of, shared_wareh
     assert see.says(drawing.figure, "Marks: 1: torch 2.13.0 to 2.14.0; A: the fan was replaced.")
 
 
-def test_a_single_run_has_no_course_and_a_selection_narrows_the_series(make_run, months, outcomes, rows_of):
+def test_a_trend_needs_two_runs_and_follows_the_selection(make_run, months, outcomes, rows_of):
     (outcome,) = outcomes("temporal_trend", make_run())
-    assert outcome.why == "every series has a single run so far"
+    assert outcome.why == "every series has a single run"
     ids = tuple(run.results[0].result_id for run in months[:5])
     assert len(rows_of("temporal_trend", *months, results=ids)) == 5
     assert rows_of("temporal_trend", *months, runtime="openvino") == []

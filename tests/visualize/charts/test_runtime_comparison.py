@@ -1,4 +1,4 @@
-"""Every runtime compared with eager at float32: bars are speedups, and no invalid result looks like a winner."""
+"""The comparison of runtimes: speedups over eager at float32."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ POINTS = {"batch_sizes": (1, 2), "sequence_lengths": (32,), "session_id": "1" * 
 
 @pytest.fixture
 def fast(make_run, alter):
-    """ONNX Runtime at twice eager's speed, its output off by 4e-7."""
+    """ONNX Runtime, twice as fast as eager, with an output error of 4e-7."""
     run = alter.mode(make_run(**POINTS, runtime="onnxruntime", slowdown=0.5), io_mode="host")
     return alter.results(run, alter.metrics(output_error=4e-7))
 
@@ -25,7 +25,7 @@ def eager(make_run):
 
 
 def bars(axes):
-    """Length and look of each bar by its name, from the top down."""
+    """Bars by name, from the top down."""
     found = {}
     for bar in axes.patches:
         name = bar.get_label().removeprefix("_bar ").replace("\n", " ")
@@ -38,11 +38,11 @@ def lengths(axes):
 
 
 def remarks(axes):
-    """The texts at the ends of the bars, from the top down."""
+    """Texts at the ends of the bars, from the top down."""
     return [text.get_text() for text in sorted(axes.texts, key=lambda text: text.xy[1])]
 
 
-def test_a_panel_for_each_batch_size_and_a_bar_for_each_runtime_the_fastest_on_top(eager, fast, figures, see):
+def test_there_is_one_panel_per_batch_size_with_the_fastest_runtime_on_top(eager, fast, figures, see):
     (figure,) = figures(NAME, eager, fast)
     assert [see.title(axes) for axes in figure.axes] == ["batch 1", "batch 2"]
     for axes in figure.axes:
@@ -53,7 +53,7 @@ def test_a_panel_for_each_batch_size_and_a_bar_for_each_runtime_the_fastest_on_t
     assert top < 0 < bottom, "the first line is the topmost"
 
 
-def test_45_configurations_at_4_batch_sizes_are_the_fastest_40_and_the_baseline(make_run, figures, see):
+def test_the_fastest_40_configurations_and_the_baseline_are_drawn(make_run, figures, see):
     points = {**POINTS, "batch_sizes": (1, 2, 3, 4)}
     rivals = [make_run(**points, runtime=f"r{i}", slowdown=0.3 + 0.01 * i) for i in range(44)]
     (figure,) = figures(NAME, make_run(**points), *rivals)
@@ -65,14 +65,14 @@ def test_45_configurations_at_4_batch_sizes_are_the_fastest_40_and_the_baseline(
     assert see.says(figure, "Left out: 1 of 4 batch sizes")
 
 
-def test_the_whisker_is_the_interval_of_the_factor(eager, fast, figures, see):
+def test_the_whisker_is_the_interval_of_the_speedup(eager, fast, figures, see):
     (axes, _) = figures(NAME, eager, fast)[0].axes
     (low, _), (high, _) = see.points(axes, "interval onnxruntime · float32")
     assert (round(low, 3), round(high, 3)) == (1.843, 2.18)
     assert "_interval eager · float32" not in [line.get_label() for line in axes.lines]
 
 
-def test_a_wrong_result_is_grey_hatched_and_last_however_fast(eager, fast, make_run, figures, see, alter):
+def test_an_invalid_result_is_grey_hatched_and_last(eager, fast, make_run, figures, see, alter):
     wrong = alter.mode(make_run(**POINTS, runtime="openvino", precision="int4", slowdown=0.2), hint="latency")
     wrong = alter.results(wrong, lambda result: alter.invalid(alter.metrics(output_error=0.93)(result)))
     (figure,) = figures(NAME, eager, fast, wrong)
@@ -90,7 +90,7 @@ def test_a_wrong_result_is_grey_hatched_and_last_however_fast(eager, fast, make_
     assert not see.says(figure, "Hollow")
 
 
-def test_a_simulator_is_grey_hatched_and_last(eager, fast, figures, alter):
+def test_a_simulated_result_is_grey_hatched_and_last(eager, fast, figures, alter):
     loads = tuple(replace(load, verified={"is_simulated": True}) for load in fast.loads)
     (figure,) = figures(NAME, eager, replace(fast, loads=loads))
     assert list(bars(figure.axes[0])) == ["eager · float32", "onnxruntime · float32"]
@@ -98,7 +98,7 @@ def test_a_simulator_is_grey_hatched_and_last(eager, fast, figures, alter):
     assert remarks(figure.axes[0]) == ["baseline", "simulated, error 4e-07"]
 
 
-def test_a_doubtful_result_is_hollow_and_keeps_its_place(eager, fast, figures, see, alter):
+def test_a_doubtful_result_is_hollow_and_keeps_its_rank(eager, fast, figures, see, alter):
     (figure,) = figures(NAME, eager, alter.results(fast, alter.noisy))
     bar = bars(figure.axes[0])["onnxruntime · float32"]
     assert (bar.get_hatch(), to_hex(bar.get_facecolor()), to_hex(bar.get_edgecolor())) == (
@@ -110,7 +110,7 @@ def test_a_doubtful_result_is_hollow_and_keeps_its_place(eager, fast, figures, s
     assert see.says(figure, "Hollow: 2 of 4 points are doubtful")
 
 
-def test_the_title_is_the_finding_only_if_the_interval_supports_it(eager, fast, figures, see, alter):
+def test_the_title_states_a_finding_only_if_intervals_support_it(eager, fast, figures, see, alter):
     (figure,) = figures(NAME, eager, fast)
     finding = see.texts(figure)[0]
     assert finding.startswith("bert-base-uncased: onnxruntime is ")
@@ -121,7 +121,7 @@ def test_the_title_is_the_finding_only_if_the_interval_supports_it(eager, fast, 
         assert see.texts(figure)[0] == "Speedup by runtime: bert-base-uncased"
 
 
-def test_differing_settings_distinguish_two_bars_of_one_runtime(eager, fast, figures, alter):
+def test_settings_distinguish_two_bars_of_a_runtime(eager, fast, figures, alter):
     device = alter.mode(alter.renewed(fast), io_mode="device")
     (figure,) = figures(NAME, eager, fast, device)
     assert list(bars(figure.axes[0])) == [
@@ -130,12 +130,12 @@ def test_differing_settings_distinguish_two_bars_of_one_runtime(eager, fast, fig
     ]
 
 
-def test_a_configuration_that_was_not_measured_at_a_point_is_labelled(eager, fast, figures, alter):
+def test_a_missing_configuration_is_labelled_not_measured(eager, fast, figures, alter):
     (figure,) = figures(NAME, eager, alter.only(fast, lambda point: point.batch_size == 1))
     assert remarks(figure.axes[1]) == ["not measured", "baseline"]
 
 
-def test_other_lengths_and_models_have_separate_pictures(make_run, outcomes):
+def test_each_model_and_sequence_length_has_its_own_picture(make_run, outcomes):
     runs = [make_run(), make_run(runtime="onnxruntime"), make_run(model_id="b"), make_run(model_id="b", runtime="x")]
     names = [outcome.name_parts for outcome in outcomes(NAME, *runs) if isinstance(outcome, Drawing)]
     assert names == [
@@ -143,11 +143,11 @@ def test_other_lengths_and_models_have_separate_pictures(make_run, outcomes):
     ]
 
 
-def test_without_a_baseline_or_another_result_there_is_a_reason_instead_of_a_picture(eager, fast, outcomes):
+def test_a_picture_needs_a_baseline_and_another_result(eager, fast, outcomes):
     what = "Speedup by runtime: bert-base-uncased"
-    why = "measured by eager at float32 only: there is nothing to compare it with"
+    why = "measured only with eager at float32, so there is no comparison"
     assert outcomes(NAME, eager) == [NotDrawn(what=what, why=why)]
-    why = "nothing to draw: 2 points without the baseline, unmodified PyTorch at float32, to compare with"
+    why = "2 points without a baseline (unmodified PyTorch at float32)"
     assert outcomes(NAME, fast) == [NotDrawn(what=what, why=why)]
 
 
@@ -156,7 +156,7 @@ def test_points_with_only_the_baseline_are_omitted(make_run, outcomes):
     assert [outcome.name_parts[-1] for outcome in found] == ["sequence_length-32"]
 
 
-def test_an_emulator_s_line_is_grey_in_the_comparison_of_hardware(eager, figures, see, alter):
+def test_a_simulated_device_is_grey_in_the_hardware_comparison(eager, figures, see, alter):
     emulator = alter.on_device(alter.renewed(eager), "Emulator", "qnn", simulated=True)
     (figure,) = figures("hardware_comparison", eager, emulator)
     (axes,) = figure.axes
@@ -164,8 +164,8 @@ def test_an_emulator_s_line_is_grey_in_the_comparison_of_hardware(eager, figures
     assert see.artist(axes, "line Test CPU (cpu) · eager · float32").get_color() != LOOKS["light"].grey
 
 
-def test_two_devices_of_a_place_have_a_bar_each(eager, fast, figures, alter):
-    """A CPU is one place although its name may change, as by another container."""
+def test_two_device_names_of_one_machine_have_a_bar_each(eager, fast, figures, alter):
+    """A CPU may have another name in a container."""
     renamed = alter.on_device(alter.renewed(fast), "Test CPU in a container")
     (figure,) = figures(NAME, eager, fast, renamed)
     assert set(bars(figure.axes[0])) == {

@@ -1,4 +1,4 @@
-"""Charts that compare configurations: what is drawn is what was measured, and what is wrong never wins."""
+"""Charts that compare configurations: Pareto front, hardware speedup, runtime and precision, scaling."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ ONE_COMMAND = {"session_id": "1" * 8 + "-1111-7111-8111-111111111111"}
 
 @pytest.fixture
 def at_128(make_run):
-    """Runs at batch 1 and 4 of one sequence length: 32 and 128 ms times the slowdown. One command measured them all."""
+    """Runs at batch 1 and 4 of one sequence length: 32 and 128 ms times the slowdown, measured by one command."""
     return lambda **facts: make_run(**{"batch_sizes": (1, 4), "sequence_lengths": (128,), **ONE_COMMAND, **facts})
 
 
@@ -22,7 +22,7 @@ def on_card(at_128, alter):
     return lambda **facts: alter.on_device(at_128(device="cuda", **facts), "Card", "cuda:0")
 
 
-def test_the_front_is_what_nothing_beats_in_both(at_128, figures, see, alter):
+def test_the_front_has_lower_latency_or_higher_throughput_than_all_others(at_128, figures, see, alter):
     quicker = alter.results(at_128(runtime="onnxruntime", slowdown=0.5), alter.metrics(throughput_samples_per_sec=10.0))
     (figure,) = figures("pareto_front", at_128(), quicker)
     (axes,) = figure.axes
@@ -41,19 +41,19 @@ def test_invalid_and_simulated_results_are_never_on_the_front(at_128, figures, s
     assert see.points(axes, "front") == [(32, 31.25)]
 
 
-def test_of_many_configurations_the_front_and_the_fastest_are_shown_and_the_rest_counted(on_card, figures, see, alter):
+def test_the_front_and_the_fastest_configurations_are_drawn_and_the_rest_counted(on_card, figures, see, alter):
     runs = [alter.on_device(on_card(slowdown=1.0 + i), f"Card {i}", "cuda:0") for i in range(15)]
     runs.append(alter.results(on_card(slowdown=99.0), alter.metrics(throughput_samples_per_sec=1e6)))
     (figure,) = figures("pareto_front", *runs)
     assert see.says(
         figure,
-        "Left out: 4 of 16 configurations, the fastest of each device come first; narrow the selection to see them.",
+        "Left out: 4 of 16 configurations, keeping the fastest of each device; narrow the selection to see them.",
     )
-    assert "Card (cuda:0) · eager · float32" in see.legend(figure), "its throughput is best, though it is slowest"
+    assert "Card (cuda:0) · eager · float32" in see.legend(figure), "slowest, but with the best throughput"
     assert len(see.legend(figure)) == 12
 
 
-def test_speedups_are_over_the_best_of_the_slowest_device_with_their_intervals(at_128, on_card, figures, see):
+def test_speedups_are_over_the_best_configuration_of_the_slowest_device(at_128, on_card, figures, see):
     (figure,) = figures("hardware_speedup", at_128(), at_128(runtime="openvino", slowdown=0.5), on_card(slowdown=0.125))
     first, second = figure.axes
     name = f"{CARD} · eager · float32"
@@ -63,10 +63,10 @@ def test_speedups_are_over_the_best_of_the_slowest_device_with_their_intervals(a
     assert float(start[0]) < 4 < float(end[0])
     assert see.title(second) == "batch 4"
     assert see.texts(figure)[0] == f"bert-base-uncased: {CARD} is 4 times as fast as {CPU} at batch 1"
-    assert see.says(figure, f"Baseline: the best configuration of its device, {CPU} · openvino · float32.")
+    assert see.says(figure, f"Baseline: {CPU} · openvino · float32, the best configuration of its device.")
 
 
-def test_of_40_configurations_the_fastest_of_each_device_have_a_row(at_128, on_card, figures, see):
+def test_at_most_24_configurations_have_a_row_the_fastest_of_each_device_first(at_128, on_card, figures, see):
     cards = [on_card(batch_sizes=(1,), runtime=f"r{i}", slowdown=0.05 + 0.001 * i) for i in range(30)]
     slow = [at_128(batch_sizes=(1,), runtime=f"r{i}", slowdown=1.0 + 0.1 * i) for i in range(10)]
     (figure,) = figures("hardware_speedup", *cards, *slow)
@@ -74,7 +74,7 @@ def test_of_40_configurations_the_fastest_of_each_device_have_a_row(at_128, on_c
     assert (len(rows), sum(row.startswith(CPU) for row in rows)) == (24, 10)
     assert figure.axes[0].get_xscale() == "log", "a factor of 10 or more between the slowest and the fastest"
     assert figure.get_size_inches()[1] < 14
-    assert see.says(figure, "Left out: 16 of 40 configurations, the fastest of each device come first")
+    assert see.says(figure, "Left out: 16 of 40 configurations, keeping the fastest of each device")
 
 
 def test_a_wide_interval_does_not_hide_the_values(at_128, on_card, figures, see, alter):
@@ -87,17 +87,17 @@ def test_a_wide_interval_does_not_hide_the_values(at_128, on_card, figures, see,
         (figure,) = figures(chart, *runs)
         limits = figure.axes[0].get_ylim() if chart == "scaling" else figure.axes[0].get_xlim()
         assert limits[1] < 10, chart
-        assert see.says(figure, "Intervals beyond the edge are cut"), chart
+        assert see.says(figure, "Intervals are cut off at the edge"), chart
 
 
 def test_the_baseline_can_be_chosen(at_128, on_card, figures, see):
     (figure,) = figures("hardware_speedup", at_128(), on_card(slowdown=0.125), baseline="cuda")
     assert see.points(figure.axes[0], f"valid {CPU} · eager · float32") == [(0.125, 1)]
-    assert see.says(figure, f"Baseline: the best configuration of its device, {CARD} · eager · float32.")
+    assert see.says(figure, f"Baseline: {CARD} · eager · float32, the best configuration of its device.")
 
 
 @pytest.mark.parametrize("change", ["noisy", "invalid"])
-def test_a_title_names_no_winner_that_is_in_doubt(at_128, on_card, figures, see, alter, change):
+def test_a_title_never_names_a_doubtful_winner(at_128, on_card, figures, see, alter, change):
     (figure,) = figures("hardware_speedup", at_128(), alter.results(on_card(slowdown=0.125), getattr(alter, change)))
     assert see.texts(figure)[0] == "Speedup by hardware: bert-base-uncased"
 
@@ -107,7 +107,7 @@ def test_a_title_names_no_winner_without_intervals(at_128, on_card, figures, see
     assert see.texts(figure)[0] == "Speedup by hardware: bert-base-uncased"
 
 
-def test_a_device_has_one_colour_in_every_chart_whatever_else_is_drawn(at_128, on_card, figures, see, alter):
+def test_a_device_has_the_same_colour_in_every_chart(at_128, on_card, figures, see, alter):
     other = alter.on_device(at_128(device="cuda", slowdown=0.3), "Other", "cuda:0")
     runs = [at_128(), on_card(slowdown=0.125), replace(other, started_at="2026-05-01T00:00:00Z")]
     name = f"valid {CARD} · eager · float32"
@@ -119,7 +119,7 @@ def test_a_device_has_one_colour_in_every_chart_whatever_else_is_drawn(at_128, o
     assert len(colours) == 1
 
 
-def test_cells_of_runtime_and_precision_have_latency_and_error_and_wrong_ones_are_crossed(at_128, figures, see, alter):
+def test_runtime_precision_cells_have_latency_and_error_and_invalid_cells_are_crossed(at_128, figures, see, alter):
     half = alter.results(at_128(precision="bfloat16", slowdown=0.5), alter.metrics(output_error=0.003))
     wrong = alter.results(at_128(runtime="openvino", precision="int8", slowdown=0.1), alter.invalid)
     (figure,) = figures("runtime_precision", at_128(), half, wrong)
@@ -138,15 +138,15 @@ def threads(run, count):
 
 
 def gpus(run, count, alter):
-    """The run, as if on so many GPUs of a machine."""
+    """The run, as if on `count` GPUs of a machine."""
     selector = ",".join(f"cuda:{place}" for place in range(count))
     several = alter.on_device(run, f"{count} x Card" if count > 1 else "Card", selector)
     return alter.mode(several, attention="sdpa", **({"placement": "replicas"} if count > 1 else {}))
 
 
 @pytest.mark.parametrize("commands", ["one command", "two commands", "a comparison in turns"])
-def test_a_title_has_a_verdict_only_if_one_command_measured_both_sides(at_128, figures, see, alter, commands):
-    """Of two sessions of the same truth, 3 % apart by the machine's drift, no chart may name a faster side."""
+def test_a_title_names_a_winner_only_if_one_command_measured_both_sides(at_128, figures, see, alter, commands):
+    """Two equal sides measured in two sessions differ by 3 % from drift; no chart may name a winner."""
     further = {} if commands == "one command" else {"session_id": "2" * 8 + "-1111-7111-8111-111111111111"}
 
     def side(slowdown, **facts):
@@ -170,7 +170,7 @@ def test_a_title_has_a_verdict_only_if_one_command_measured_both_sides(at_128, f
     assert len(stars) == (0 if commands == "two commands" else 1)
 
 
-def test_several_gpus_are_counted_by_the_device_s_selector(at_128, figures, see, alter):
+def test_gpus_are_counted_from_the_device_selector(at_128, figures, see, alter):
     slowdowns = {1: 1.0, 2: 0.5, 4: 0.4}
     runs = [gpus(at_128(device="cuda", slowdown=slowdown), count, alter) for count, slowdown in slowdowns.items()]
     (figure,) = figures("scaling", *(alter.only(run, lambda point: point.batch_size == 4) for run in runs))
@@ -183,7 +183,7 @@ def test_several_gpus_are_counted_by_the_device_s_selector(at_128, figures, see,
     ]
 
 
-def test_scaling_is_the_speedup_over_the_fewest_threads(at_128, figures, see, alter):
+def test_scaling_is_the_speedup_over_the_lowest_thread_count(at_128, figures, see, alter):
     runs = [threads(at_128(slowdown=slowdown), count) for count, slowdown in ((1, 1.0), (2, 0.5), (4, 0.4))]
     (figure,) = figures("scaling", *(alter.only(run, lambda point: point.batch_size == 1) for run in runs))
     (axes,) = figure.axes
@@ -192,13 +192,13 @@ def test_scaling_is_the_speedup_over_the_fewest_threads(at_128, figures, see, al
     assert see.texts(figure)[0] == "bert-base-uncased: 4 threads are 2.5 times as fast as 1 thread"
 
 
-def test_one_number_of_threads_is_no_scaling(at_128, outcomes):
+def test_scaling_needs_two_thread_counts(at_128, outcomes):
     (outcome,) = outcomes("scaling", threads(at_128(), 2))
-    why = "no point has results with two numbers of threads"
+    why = "no point was measured with two thread counts"
     assert outcome == NotDrawn(what=f"Scaling over threads: bert-base-uncased on {CPU}", why=why)
 
 
-def test_two_devices_that_share_a_processor_s_name_have_a_row_each(at_128, figures, alter):
+def test_devices_with_the_same_name_have_a_row_each(at_128, figures, alter):
     with_more_memory = replace(at_128(slowdown=0.5).hardware, hardware_id="f" * 16, memory_bytes=64_000_000_000)
     other = replace(at_128(slowdown=0.5), hardware=with_more_memory)
     (figure,) = figures("runtime_precision", at_128(), other, at_128(runtime="openvino", slowdown=0.9))

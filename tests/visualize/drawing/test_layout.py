@@ -1,4 +1,4 @@
-"""Nothing is clipped and nothing overlaps, for names of any length."""
+"""Layout of figures: no text is clipped or overlaps, whatever the length of names."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -21,14 +21,14 @@ def test_text_that_fits_stays_on_one_line():
     assert wrap("short enough", 9, 4.0) == "short enough"
 
 
-def test_long_text_breaks_after_spaces_and_loses_nothing_else():
+def test_long_text_breaks_after_spaces():
     text = "one two three four five six seven eight nine ten"
     wrapped = wrap(text, 9, 1.0)
     assert wrapped.count("\n") > 2
     assert wrapped.replace("\n", " ") == text
 
 
-def test_long_names_break_after_their_own_separators():
+def test_long_names_break_after_separators():
     wrapped = wrap("organisation/model-name-that-goes-on-and-on-v2.5", 9, 2.0)
     assert wrapped.replace("\n", "") == "organisation/model-name-that-goes-on-and-on-v2.5"
     assert all(line[-1] in "/-_." for line in wrapped.split("\n")[:-1])
@@ -40,12 +40,12 @@ def test_a_word_without_separators_breaks_anywhere():
     assert len({len(line) for line in wrapped.split("\n")[:-1]}) == 1
 
 
-def test_no_short_word_stands_alone_on_the_last_line():
+def test_the_last_line_is_never_one_short_word():
     assert wrap("one two three four 16", 9, 1.2).split("\n")[-1] == "four 16"
 
 
 @pytest.mark.parametrize("name", THEMES)
-def test_names_at_the_ends_of_lines_are_ink_and_a_stroke_in_the_line_s_colour_leads_to_them(name):
+def test_labels_at_line_ends_have_leaders_in_the_colour_of_the_line(name):
     with chosen(name), theme():
         _, (axes,) = new_figure(4, 3)
         axes.set(xlim=(0, 1), ylim=(0, 1))
@@ -53,22 +53,22 @@ def test_names_at_the_ends_of_lines_are_ink_and_a_stroke_in_the_line_s_colour_le
     first, second = axes.texts
     assert {text.get_color() for text in (first, second)} == {LOOKS[name].ink}
     assert to_hex(first.arrow_patch.get_edgecolor()).upper() == "#E69F00"
-    assert second.xyann[1] - first.xyann[1] > 0, "moved up, so that it does not lie on the first"
+    assert second.xyann[1] - first.xyann[1] > 0, "moved up to avoid overlap"
 
 
-def test_of_names_that_would_overlap_the_first_is_kept():
+def test_only_the_first_of_overlapping_labels_is_kept():
     _, (axes,) = new_figure(4, 3)
     axes.set(xlim=(0, 1), ylim=(0, 1))
     assert spaced(axes, [(0.1, 0.5), (0.11, 0.5), (0.11, 0.9), (0.9, 0.5)], 60) == [0, 2, 3]
     assert spaced(axes, [], 60) == []
 
 
-def test_a_width_of_zero_gives_one_letter_per_line():
+def test_a_width_of_zero_gives_one_character_per_line():
     assert wrap("abc", 9, 0.0) == "a\nb\nc"
 
 
-def every_way(make_run, alter):
-    """A generating model with a long name, run so often and in so many ways that every chart has something to draw."""
+def every_setup(make_run, alter):
+    """A generative model with a long name, run in enough setups to give every chart data."""
 
     def complete(result):
         metrics = ("latency_wall", "inter_token_latency", "time_to_first_token", "monitor_time", "utilization", "power")
@@ -98,27 +98,27 @@ def every_way(make_run, alter):
     return [alter.results(run, complete) for run in (*runs, *again)]
 
 
-def of_every_family(make_run, alter):
+def every_family(make_run, alter):
     return [make_run(model_id=alter.LONG_MODEL[: 20 + 8 * i], family=family) for i, family in enumerate(family_names())]
 
 
-def in_trouble(make_run, alter):
+def failed_and_doubtful(make_run, alter):
     troubled = alter.results(make_run(with_failed=True), alter.noisy, where=lambda point: point.batch_size == 1)
     return [troubled, make_run(model_id="other", family="decoder-only")]
 
 
-def of_long_names(make_run, alter):
+def long_names(make_run, alter):
     names = (alter.LONG_MODEL, alter.UNBREAKABLE_MODEL)
     return [alter.on_device(make_run(model_id=name), alter.LONG_DEVICE, "cuda:0") for name in names]
 
 
-def of_many_points(make_run, alter):
+def many_points(make_run, alter):
     many = make_run(batch_sizes=tuple(2**p for p in range(12)), sequence_lengths=tuple(range(64, 900, 64)))
     return [many, make_run(model_id="other")]
 
 
 BATCH = "latency_vs_batch_size"
-"""Stands for the charts that are drawn by the same code."""
+"""Represents all charts that share its code."""
 COMPARED = ("hardware_comparison", "architecture_comparison")
 OF_A_CELL = (
     *("batch_sequence_heatmap", "energy_per_input", "launch_timeline", "memory_phases", "sample_distribution"),
@@ -126,7 +126,7 @@ OF_A_CELL = (
 )
 OF_PROFILES = ("flame_graph", "layer_times")
 OF_LOADS = ("load_frontier", "load_latency", "request_timeline")
-"""Runs have none; they are drawn in test_profile_charts.py and test_load_charts.py."""
+"""These need profiles or load tests; test_profile_charts.py and test_load_charts.py draw them."""
 OTHERS = tuple(
     name
     for name in plugins.names(PACKAGE)
@@ -134,35 +134,35 @@ OTHERS = tuple(
     not in (BATCH, "throughput_vs_batch_size", "memory_vs_batch_size", *COMPARED, *OF_A_CELL, *OF_PROFILES, *OF_LOADS)
 )
 SITUATIONS = {
-    "every way": (every_way, OTHERS, {}),
-    "every way, a cell": (every_way, OF_A_CELL, {"device": "cuda:0"}),
+    "every setup": (every_setup, OTHERS, {}),
+    "every setup, one cell": (every_setup, OF_A_CELL, {"device": "cuda:0"}),
     "many devices": (
         lambda make_run, alter: [alter.on_device(make_run(), f"{alter.LONG_DEVICE} {i}") for i in range(9)],
         ("hardware_comparison",),
         {},
     ),
-    "every family": (of_every_family, (BATCH, *COMPARED), {}),
-    "long names": (of_long_names, (BATCH, "throughput_vs_batch_size", "memory_vs_batch_size", *COMPARED), {}),
-    "many points": (of_many_points, (BATCH, *COMPARED), {}),
-    "trouble": (in_trouble, (BATCH, "memory_vs_batch_size", *COMPARED), {}),
+    "every family": (every_family, (BATCH, *COMPARED), {}),
+    "long names": (long_names, (BATCH, "throughput_vs_batch_size", "memory_vs_batch_size", *COMPARED), {}),
+    "many points": (many_points, (BATCH, *COMPARED), {}),
+    "failed and doubtful": (failed_and_doubtful, (BATCH, "memory_vs_batch_size", *COMPARED), {}),
     "one point": (
         lambda make_run, alter: [make_run(model_id=m, batch_sizes=(1,), sequence_lengths=(32,)) for m in "ab"],
         (BATCH, "throughput_vs_batch_size", "memory_vs_batch_size", *COMPARED),
         {},
     ),
 }
-"""Runs that are hard to lay out, by name, with the charts and the selection that are drawn."""
+"""Runs that are hard to lay out, with the charts to draw and the selection."""
 MOST_FIGURES = 2
-"""Of a chart in a situation: those with the most text."""
+"""Figures checked per chart: those with the most text."""
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_nothing_is_clipped_and_no_two_parts_overlap(make_run, charts_of, alter, see, situation):
+def test_nothing_is_clipped_and_nothing_overlaps(make_run, charts_of, alter, see, situation):
     runs, charts, selection = SITUATIONS[situation]
     draw = charts_of(*runs(make_run, alter), **selection)
     for chart in charts:
         drawn = [outcome.figure for outcome in draw(chart) if isinstance(outcome, Drawing)]
-        assert drawn or chart == "roofline", "that needs a calibrated device, and has a test of its own"
+        assert drawn or chart == "roofline", "roofline needs a calibrated device and has its own test"
         for figure in sorted(drawn, key=lambda figure: -len("".join(see.texts(figure))))[:MOST_FIGURES]:
             assert troubles(figure) == [], chart
             if situation == "one point":
@@ -170,7 +170,7 @@ def test_nothing_is_clipped_and_no_two_parts_overlap(make_run, charts_of, alter,
 
 
 def troubles(figure):
-    """What is outside of the page, and what overlaps."""
+    """Clipped and overlapping parts of a figure."""
     figure.draw_without_rendering()
     renderer, page = figure.canvas.get_renderer(), figure.bbox
     inside = [axes.get_tightbbox(renderer) for axes in figure.axes]
@@ -192,12 +192,12 @@ def troubles(figure):
 
 
 def overlaps(parts):
-    """What of the parts, each a name and a box, overlaps."""
+    """Overlapping pairs of parts (name, box)."""
     return [f"{a!r} and {b!r} overlap" for (a, one), (b, other) in combinations(parts, 2) if overlap(one, other)]
 
 
 def overlap(one, other, tolerance_px=1.0):
-    """Whether two boxes share more than a pixel's edge."""
+    """Whether two boxes overlap by more than a pixel."""
     width = min(one.x1, other.x1) - max(one.x0, other.x0)
     height = min(one.y1, other.y1) - max(one.y0, other.y0)
     return width > tolerance_px and height > tolerance_px

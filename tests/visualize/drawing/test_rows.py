@@ -1,4 +1,4 @@
-"""Rows: grouped, ordered, and given names that differ."""
+"""Rows: grouping, sorting and unique names."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from tests.helpers.chart_rows import row
 from visualize.drawing.rows import detail, distinct_names, grouped, varying
 
 
-def test_groups_are_sorted_by_numbers_as_numbers_and_none_first():
+def test_groups_are_sorted_numerically_with_none_first():
     rows = [{"n": 16}, {"n": 4}, {"n": None}, {"n": 4}]
     assert [(key["n"], len(members)) for key, members in grouped(rows, ("n",))] == [(None, 1), (4, 2), (16, 1)]
 
 
-def test_names_that_differ_stay_as_they_are():
+def test_different_names_do_not_change():
     assert distinct_names(["a", "b"], [["x"], ["y"]], "_") == ["a", "b"]
 
 
@@ -20,7 +20,7 @@ def test_equal_names_get_the_first_facts_that_distinguish_them():
     assert distinct_names(["a", "a"], facts, "_") == ["a_red", "a_blue"]
 
 
-def test_equal_names_get_more_facts_where_one_is_not_enough():
+def test_equal_names_get_more_facts_if_one_is_not_enough():
     facts = [["red", "1"], ["red", "2"], ["blue", "1"]]
     assert distinct_names(["a", "a", "a"], facts, "_") == ["a_red_1", "a_red_2", "a_blue_1"]
 
@@ -29,12 +29,12 @@ def test_names_without_distinguishing_facts_are_numbered():
     assert distinct_names(["a", "a"], [["x"], ["x"]], "_") == ["a", "a_2"]
 
 
-def test_a_number_never_makes_a_name_that_exists():
+def test_numbered_names_are_unique():
     assert len(set(distinct_names(["a", "a", "a_2"], [[], [], []], "_"))) == 3
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "words_of_it"),
+    ("column", "value", "text"),
     [
         ("runtime_mode", '{"cache":"static","attention":"sdpa"}', "attention=sdpa, cache=static"),
         ("num_threads", 4, "4 threads"),
@@ -48,11 +48,11 @@ def test_a_number_never_makes_a_name_that_exists():
         ("metric_definition", 2, "metrics 2"),
     ],
 )
-def test_details_are_worded(column, value, words_of_it):
-    assert detail(column, value) == words_of_it
+def test_details_in_words(column, value, text):
+    assert detail(column, value) == text
 
 
-def test_axes_that_vary_are_named_in_their_order():
+def test_varying_axes_are_in_table_order():
     axes = ['{"image_size":224,"steps":4}', '{"image_size":224,"steps":8}', '{"image_size":512,"zeal":1}']
     rows = [row(sequence_length=None, axes=text) for text in axes]
     assert varying(rows[:1]) == ()

@@ -1,4 +1,4 @@
-"""Scales, numbers, and bytes that do not change."""
+"""Style: number formats, scales, colours, themes and reproducible files."""
 
 import itertools
 import subprocess
@@ -20,11 +20,11 @@ from visualize.drawing.rows import PACKAGE
     ("value", "text"),
     [(0, "0"), (0.25, "0.25"), (0.001234, "0.00123"), (1, "1"), (4.56, "4.6"), (99.95, "100"), (1234.5, "1,234")],
 )
-def test_numbers_have_a_short_form(value, text):
+def test_numbers_are_short(value, text):
     assert style.number(value) == text
 
 
-def test_a_factor_of_ten_is_a_decade_and_values_at_or_below_zero_are_not_in_one():
+def test_only_positive_values_span_a_decade():
     assert style.spans_decade([1.0, 10.0])
     assert not style.spans_decade([1.0, 9.99])
     assert not style.spans_decade([0.0, 100.0])
@@ -45,7 +45,7 @@ def axes_of_batches(sizes, **options):
     return axes
 
 
-def test_batches_that_double_have_a_log2_axis_with_a_tick_each():
+def test_doubling_batch_sizes_have_a_log2_axis_with_a_tick_each():
     axes = axes_of_batches((1, 2, 4, 8))
     assert axes.get_xscale() == "log"
     assert axes.xaxis.get_transform().base == 2
@@ -53,24 +53,24 @@ def test_batches_that_double_have_a_log2_axis_with_a_tick_each():
     assert [axes.xaxis.get_major_formatter()(size) for size in (1, 8, 1024)] == ["1", "8", "1,024"]
 
 
-def test_batches_that_step_have_a_linear_axis():
+def test_stepped_batch_sizes_have_a_linear_axis():
     axes = axes_of_batches((8, 9, 10, 12))
     assert axes.get_xscale() == "linear"
     assert list(axes.get_xticks()) == [8, 9, 10, 12]
     assert axes.get_xlim() == pytest.approx((7.76, 12.24))
 
 
-def test_a_single_batch_size_is_in_the_middle_of_its_axis():
+def test_a_single_batch_size_is_centred():
     assert axes_of_batches((4,)).get_xlim() == (3.5, 4.5)
 
 
-def test_only_some_of_too_many_batch_sizes_have_a_tick():
+def test_many_batch_sizes_share_ticks():
     ticks = axes_of_batches(tuple(2**power for power in range(12)), most_ticks=6).get_xticks()
     assert set(ticks) <= {2.0**power for power in range(-8, 24)}
     assert len([tick for tick in ticks if 1 <= tick <= 2048]) <= 6
 
 
-def test_values_over_a_decade_are_on_a_log_axis_that_shows_them_all():
+def test_values_over_a_decade_have_a_log_axis():
     axes = Figure().subplots()
     style.scale_value_axis(axes, [2.0, 50.0])
     assert axes.get_yscale() == "log"
@@ -79,7 +79,7 @@ def test_values_over_a_decade_are_on_a_log_axis_that_shows_them_all():
     assert high > 50.0
 
 
-def test_values_within_a_decade_are_on_a_linear_axis_from_zero():
+def test_values_within_a_decade_have_a_linear_axis_from_zero():
     axes = Figure().subplots()
     style.scale_value_axis(axes, [20.0, 50.0], "x")
     assert axes.get_xscale() == "linear"
@@ -102,7 +102,7 @@ SIMULATED = {
 
 
 def oklab(colour, seen_as):
-    """Ottosson's Oklab (2020), times 100: a distance of 2 is about the smallest that anybody sees."""
+    """Ottosson's Oklab (2020), times 100: 2 is about the smallest visible distance."""
     channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     seen = np.clip(np.array(SIMULATED[seen_as]) @ linear, 0, 1)
@@ -121,16 +121,16 @@ def oklab(colour, seen_as):
 
 @pytest.mark.parametrize("theme", style.THEMES)
 @pytest.mark.parametrize("seen_as", SIMULATED)
-def test_eleven_colours_differ_for_every_kind_of_sight(theme, seen_as):
+def test_colours_are_distinguishable_with_any_colour_vision(theme, seen_as):
     colours = style.LOOKS[theme].colours
     assert len(colours) == len(family_names()) == 11
     places = [oklab(colour, seen_as) for colour in colours]
     distances = [np.linalg.norm(a - b) for a, b in itertools.combinations(places, 2)]
-    assert min(distances) > 7, "no two look alike"
+    assert min(distances) > 7, "distinguishable"
 
 
 @pytest.mark.parametrize("theme", style.THEMES)
-def test_a_theme_gives_background_and_text_and_ends_with_its_block(make_run, figures, theme):
+def test_a_theme_applies_inside_its_block(make_run, figures, theme):
     with style.chosen(theme):
         (figure,) = figures("latency_vs_batch_size", make_run())
         assert style.look() is style.LOOKS[theme]
@@ -150,7 +150,7 @@ def twins(make_run, figures):
 
 @pytest.fixture(scope="module")
 def images(twins):
-    """The files of the figure, by format."""
+    """Image files of the figure by format."""
     return {image_format: style.image(twins[0], image_format) for image_format in style.FORMATS}
 
 
@@ -177,7 +177,7 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("theme", style.THEMES)
-def test_every_colour_is_visible_on_its_background_and_text_is_legible(theme):
+def test_colours_are_visible_and_text_is_legible_on_the_background(theme):
     assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
     look = style.LOOKS[theme]
     assert min(contrast(colour, look.background) for colour in look.colours) > 2
@@ -200,17 +200,17 @@ def test_the_same_figure_gives_the_same_bytes(images, twins, image_format):
     assert content.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[image_format])
 
 
-def test_an_svg_carries_no_date(images):
+def test_an_svg_has_no_date(images):
     assert "dc:date" not in images["svg"].decode()
 
 
-def test_a_png_has_150_dots_an_inch_or_more(images):
+def test_a_png_has_at_least_150_dots_per_inch(images):
     width_px = int.from_bytes(images["png"][16:20], "big")
     assert width_px == 6.4 * style.PNG_DPI
     assert style.PNG_DPI >= 150
 
 
-def test_importing_the_charts_imports_no_drawing_library_and_drawing_leaves_pyplot_as_it_was():
+def test_imports_are_light_and_drawing_leaves_pyplot_unchanged():
     modules = [f"{PACKAGE}.{name}" for name in plugins.names(PACKAGE)]
     modules += [f"visualize.drawing.{name}" for name in ("layout", "lines", "rows", "style", "words")]
     code = (

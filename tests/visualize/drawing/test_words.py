@@ -1,4 +1,4 @@
-"""Points, devices, sizes and captions in words."""
+"""Text of charts: names of points, devices and sizes, and caption sentences."""
 
 from datetime import datetime
 
@@ -10,15 +10,15 @@ from visualize.drawing import words
 
 
 @pytest.mark.parametrize(
-    ("columns", "words_of_it"),
+    ("columns", "text"),
     [
         ({}, "batch 4, sequence 128"),
         ({"new_tokens": 16, "concurrency": 2}, "batch 4, sequence 128, 16 new tokens, 2 requests in flight"),
         ({"sequence_length": None, "axes": '{"steps":20,"image_size":64}'}, "batch 4, image 64 px, 20 steps"),
     ],
 )
-def test_points_are_worded(columns, words_of_it):
-    assert words.point(row(**columns)) == words_of_it
+def test_points_in_words(columns, text):
+    assert words.point(row(**columns)) == text
 
 
 @pytest.mark.parametrize(
@@ -34,21 +34,21 @@ def test_points_are_worded(columns, words_of_it):
         ("guidance", 7.5, "guidance=7.5"),
     ],
 )
-def test_values_on_axes_are_worded_with_their_units(name, value, text):
+def test_axis_values_have_units(name, value, text):
     assert words.axis(name, value) == text
 
 
-def test_every_axis_has_words_of_its_own():
+def test_every_axis_has_its_own_words_and_title():
     spoken = [words.axis(name, 2) for name in AXES]
     assert len({*spoken, *map(words.axis_title, AXES)}) == 2 * len(AXES)
     assert not any("=" in text for text in spoken)
 
 
-def test_lines_end_after_commas_only():
+def test_unbroken_text_breaks_only_after_commas_and_colons():
     assert words.unbroken("a task: batch 1, image 224 px") == "a\xa0task: batch\xa01, image\xa0224\xa0px"
 
 
-def test_a_device_without_a_name_has_its_selector():
+def test_a_device_without_a_name_is_named_by_its_selector():
     assert words.device(row(device_name=None)) == "cpu"
 
 
@@ -56,11 +56,11 @@ def test_a_device_without_a_name_has_its_selector():
     ("count", "text"),
     [(12, "12"), (60_506_624, "60.5 M"), (109_482_240, "109 M"), (1_300_000_000, "1.3 B"), (1200, "1.2 k")],
 )
-def test_sizes_are_worded(count, text):
+def test_parameter_counts_have_units(count, text):
     assert words.size(count) == text
 
 
-def test_launches_and_dates_that_differ_are_given_as_ranges():
+def test_different_launch_counts_and_dates_are_ranges():
     rows = [row(launches=1), row(launches=5, started_at=datetime(2026, 3, 4), runtime_mode="{}")]
     assert words.provenance(rows) == "random weights · 1 to 5 launches per point · measured 2026-01-02 to 2026-03-04"
     assert words.provenance([row(launches=1)]).split(" · ")[2] == "1 launch per point"
@@ -68,10 +68,10 @@ def test_launches_and_dates_that_differ_are_given_as_ranges():
 
 def test_points_without_an_interval_are_mentioned():
     text = words.interval([row(), row(low=None)])
-    assert text.endswith("interval of the median over launches; points of fewer than 3 launches have none.")
+    assert text.endswith("interval of the median over launches; points with fewer than 3 launches have none.")
 
 
-def test_doubts_are_worded_for_readers_and_circumstances_are_not_doubts():
+def test_doubts_are_explained_and_info_is_no_doubt():
     hollow = words.doubts([row(validity="noisy", doubts=["vm", "container", "drift"]), row()])
     assert hollow == ("Hollow: 1 of 2 points is doubtful (calls became faster or slower during the measurement).")
     assert words.doubts([row(doubts=["vm"])]) is None
@@ -82,9 +82,9 @@ def test_long_errors_are_cut_to_their_first_line():
     assert words.shortened("x" * 200) == "x" * 157 + "..."
 
 
-def test_absences_name_three_points_and_count_all():
+def test_missing_points_are_counted_and_three_are_named():
     lost = [row(status="timed_out", batch_size=size, error="too slow") for size in (1, 2, 3, 4)]
     assert words.missing_points([*lost, row()], []) == (
-        "Not drawn: 4 timed out, 1 without this measure of 5 points (batch 1, sequence 128; batch 2, sequence 128; "
+        "Not drawn: 4 timed out, 1 without this metric of 5 points (batch 1, sequence 128; batch 2, sequence 128; "
         "batch 3, sequence 128 and others): too slow"
     )
