@@ -196,7 +196,7 @@ def test_a_connection_that_duckdb_gives_up_is_replaced_by_another_that_ends_it_a
 
 
 REGRESSION = dict.fromkeys(
-    ("last_good_commit", "first_bad_commit", "session_id", "value_before", "value_after", "p_value", "together")
+    ("last_good_commit", "first_bad_commit", "session_id", "value_before", "value_after", "p_value", "common_shift")
 )
 
 

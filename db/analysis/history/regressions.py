@@ -163,7 +163,7 @@ def _regression(row: Mapping[str, Any], metric: Metric, common_shifts: CommonShi
     computed: dict[str, Any] = {
         "metric": metric,
         "point": Point.from_columns(row),
-        "together": common_shifts.get((row["metric"], row["hardware_id"], row["session_id"])),
+        "common_shift": common_shifts.get((row["metric"], row["hardware_id"], row["session_id"])),
     }
     names = [field.name for field in fields(Regression) if field.name not in computed]
     return Regression(**{name: row[name] for name in names}, **computed)
