@@ -141,19 +141,24 @@ def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float
 
 
 def _database_file(path: str) -> str:
-    """The path to give to DuckDB. Raises FormatError for a file of another format, which DuckDB might read as a table
-    (CSV, JSON, Parquet), and StorageError for anything but a regular file.
+    """The path to give to DuckDB. Raises like `check_database_file`.
 
     It is absolute: in a relative path, DuckDB takes the part before a colon for the name of an extension.
     """
     if os.path.exists(path):
-        if not os.path.isfile(path):
-            raise StorageError(f"{path}: not a regular file: choose another path")
-        with suppress(OSError), open(path, "rb") as opened:  # DuckDB reports unreadable files
-            head = opened.read(MAGIC_OFFSET + len(MAGIC))
-            if head and not head.endswith(MAGIC):
-                raise FormatError(f"{path}: not a DuckDB database: choose another path")
+        check_database_file(path)
     return os.path.abspath(path)
+
+
+def check_database_file(path: str) -> None:
+    """Raise FormatError for a file of another format, which DuckDB might read as a table (CSV, JSON, Parquet), and
+    StorageError for anything but a regular file, such as a FIFO, which it would wait for."""
+    if not os.path.isfile(path):
+        raise StorageError(f"{path}: not a regular file: choose another path")
+    with suppress(OSError), open(path, "rb") as opened:  # DuckDB reports unreadable files
+        head = opened.read(MAGIC_OFFSET + len(MAGIC))
+        if head and not head.endswith(MAGIC):
+            raise FormatError(f"{path}: not a DuckDB database: choose another path")
 
 
 @contextmanager

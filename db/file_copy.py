@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchmarking.core.errors import StorageError
-from db.connection import LOG_ENDINGS, WRITER, DamagedError, connect, database_files, file_id
+from db.connection import LOG_ENDINGS, WRITER, DamagedError, check_database_file, connect, database_files, file_id
 
 HEADER_BYTES = 3 * 4096
 """The file's header and two headers of states, of which a checkpoint writes the older one."""
@@ -40,6 +40,7 @@ def copy_unlocked(path: Path, folder: Path, ending: str = ".duckdb") -> Path:
     """A consistent copy in the folder, without a log. Raises StorageError."""
     if not path.exists():
         raise StorageError(f"no database at {path}: create it with setup_benchmark_db --db-path {path}")
+    check_database_file(str(path))
     damage: DamagedError | None = None
     for attempt in range(ATTEMPTS):
         copy = folder / f"{attempt}{ending}"

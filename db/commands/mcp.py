@@ -18,10 +18,11 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.child_process import Finished, run_module_within
 from benchmarking.core.command_line import Parser, positive_seconds, run_command
-from benchmarking.core.database_paths import database_exists
+from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
 from db.commands.arguments import add_database, command_parser
+from db.connection import check_database_file
 
 if TYPE_CHECKING:
     from anyio import AsyncFile
@@ -36,7 +37,7 @@ configuration of a client:
     "command": "benchhouse", "args": ["mcp", "--db-path", "/path/to/benchmark_db.duckdb"]}}}
 """
 EXIT_CODES = """
-exit codes: 0 the client closed the connection; 2 usage, or the package mcp is not installed
+exit codes: 0 the client closed the connection; 1 not a database; 2 usage, or the package mcp is not installed
 """
 INSTRUCTIONS = """\
 Benchmark results of transformer inference: latency, throughput, memory, energy by model, device, runtime, precision,
@@ -71,6 +72,8 @@ def _run(argv: Sequence[str]) -> int:
         raise UsageError(f'the package mcp is not installed ({error}): pip install "benchhouse[mcp]"') from error
     if not database_exists(arguments.db_path):
         raise UsageError(f"{arguments.db_path} does not exist: create it with setup_benchmark_db.py, or give --db-path")
+    if not is_lake(arguments.db_path):
+        check_database_file(arguments.db_path)
     server(arguments.db_path, arguments.timeout, arguments.lock_timeout).run()
     return EXIT_OK
 

@@ -16,8 +16,9 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, positive_int, positive_seconds, run_command, tag
-from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
+from benchmarking.core.errors import EXIT_OK, FormatError, UsageError
 from benchmarking.core.terminal import stdout_page
+from benchmarking.core.untrusted.input_files import read_text
 from benchmarking.core.untrusted.redaction import readable
 from db.commands.arguments import add_database, command_parser, open_to_read
 from db.query import answers, dictionary
@@ -37,6 +38,7 @@ EXIT_CODES = """
 exit codes: 0 answered; 1 error in the data or the file; 2 error in the statement; 124 time limit
 """
 DEFAULT_TIMEOUT_S = 30.0
+MAX_STATEMENT_BYTES = 1_000_000
 EVERYTHING = ""
 """The value of `--describe` without a table."""
 
@@ -107,12 +109,15 @@ def _statement(arguments: argparse.Namespace) -> str:
         raise UsageError('expected one statement: "SELECT ...", - for stdin, or --file FILE; or --describe')
     try:
         if arguments.file is not None:
-            return str(arguments.file.read_text(encoding="utf-8"))
-        return sys.stdin.read() if arguments.sql == "-" else readable(arguments.sql)
-    except OSError as error:
-        raise StorageError(f"cannot read {arguments.file}: {error.strerror}") from error
+            return read_text(arguments.file, MAX_STATEMENT_BYTES)
+        sql = sys.stdin.read(MAX_STATEMENT_BYTES + 1) if arguments.sql == "-" else readable(arguments.sql)
+    except FormatError as error:
+        raise UsageError(f"--file {error}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"the statement is not UTF-8 text: {error}") from error
+    if len(sql) > MAX_STATEMENT_BYTES:
+        raise UsageError(f"the statement is larger than {MAX_STATEMENT_BYTES / 1e6:g} MB")
+    return sql
 
 
 def _describe(warehouse: Warehouse, arguments: argparse.Namespace) -> None:

@@ -228,3 +228,10 @@ def test_errors_of_a_copy_keep_their_kind_and_name_the_original(tmp_path: Path) 
         with pytest.raises(kind) as caught:
             Warehouse.open_copy(path)
         assert str(caught.value).startswith(words)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="POSIX")
+def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match="not a regular file: choose another path"):
+        file_copy.copy_unlocked(tmp_path / "pipe", tmp_path)

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from benchmarking.core.child_process import module_command, run_program
-from benchmarking.core.errors import EXIT_USAGE
+from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE
 from db.commands import mcp as command
 from db.commands.query import main as query_main
 
@@ -146,6 +146,8 @@ def test_an_endless_question_ends_at_the_time_limit(asked_database):
     assert "no answer within 2 s" in text
 
 
-def test_a_missing_warehouse_is_a_usage_error(tmp_path, capsys):
+def test_a_warehouse_that_cannot_be_read_is_an_error(tmp_path, capsys):
     assert command.main(["--db-path", str(tmp_path / "none.duckdb")]) == EXIT_USAGE
     assert "none.duckdb does not exist" in capsys.readouterr().err
+    assert command.main(["--db-path", str(tmp_path)]) == EXIT_FAILED
+    assert "not a regular file: choose another path" in capsys.readouterr().err

@@ -47,6 +47,19 @@ def test_the_statement_may_come_from_stdin_or_a_file(command, tmp_path):
     assert command("query", "-", "--format", "csv", stdin="SELECT 2 AS x")[:2] == (0, "x\n2\n")
 
 
+def test_a_file_that_is_no_statement_is_refused(command, tmp_path):
+    path = tmp_path / "large.sql"
+    with path.open("wb") as opened:
+        opened.truncate(2_000_000_000)
+    assert command("query", "--file", path)[::2] == (2, f"benchhouse query: error: --file {path}: larger than 1 MB\n")
+    path.write_bytes(b"SELECT '\xff'")
+    assert command("query", "--file", path)[::2] == (
+        2,
+        f"benchhouse query: error: --file {path}: not a text file (UTF-8)\n",
+    )
+    assert command("query", "-", stdin="x" * 1_000_001)[0] == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
