@@ -19,7 +19,6 @@ from benchmarking.core.text import size_text
 LOCK_SUFFIX = ".lock"
 
 NAME = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}|\.[0-9a-f]{{{DIGEST_LENGTH}}}(\.lock|-.+)")
-
 """Names of a build's folder, its lock, or its temporary folder. Other files do not belong to the cache."""
 
 
@@ -156,7 +155,6 @@ def _word(value: object) -> str | None:
 
 
 SECONDS_PER_DAY = 86_400.0
-
 
 Candidate = KeptBuild | BrokenBuild
 

@@ -29,16 +29,12 @@ MAX_RECORD_BYTES = 16_000_000
 CACHE_VARIABLE = "BENCHHOUSE_CACHE_DIR"
 
 MADE_VARIABLE = "BENCHHOUSE_MADE_BUILDS"
-
 """Environment variable with the path of a file that lists new builds, one kind/digest per line."""
 
 DIGEST_LENGTH = 32
-
 """Hex digits of SHA-256 in a folder's name: 128 bits do not collide by chance, and paths stay short."""
 
-
 Make = Callable[[Path], Mapping[str, Json]]
-
 """Fills an empty folder and returns the build's facts."""
 
 

@@ -30,7 +30,6 @@ WRAPPED = "model"
 PRODUCTS = ("MatMul", "Gemm", "Conv")
 """Operators that show that their module has weights, unless they are an attention's own product."""
 
-
 Node = tuple[str, str]
 """A graph of the model and the name of a node in it."""
 

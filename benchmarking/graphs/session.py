@@ -193,7 +193,7 @@ class FixedShapes:
         points: Sequence[Point],
         store: BuildStore,
         rebuild: Rebuild,
-        compiled_into: Callable[[PointGraphs, Path], Mapping[str, Json]],
+        compile_into: Callable[[PointGraphs, Path], Mapping[str, Json]],
     ) -> Mapping[str, Json]:
         """Make the bundles of these points, and compile each into the folder of its build, if missing in the store.
 
@@ -202,7 +202,7 @@ class FixedShapes:
         made: list[tuple[Build, bool]] = []
         for point in points:
             graphs = PointGraphs.find(self.cell, point, store)
-            made.append(store.get(self.key(point, graphs.sizes), partial(compiled_into, graphs), rebuild))
+            made.append(store.get(self.key(point, graphs.sizes), partial(compile_into, graphs), rebuild))
         compiled: list[Json] = [
             {**build.facts, "digest": build.digest, "build_s": build.build_s, "is_new": is_new}
             for build, is_new in made

@@ -96,9 +96,9 @@ class BenchOperation(Operation):
     def __init__(self, bench: ModelBenchmark, device: Device, label: str, setup_s: float) -> None:
         config = bench.config
         sequence, new_tokens = config.sequence_length, config.new_tokens
-        each = sequence if new_tokens is None else new_tokens
+        tokens_per_item = sequence if new_tokens is None else new_tokens
         self.items_per_call = config.batch_size
-        self.tokens_per_call = None if each is None else config.batch_size * each
+        self.tokens_per_call = None if tokens_per_item is None else config.batch_size * tokens_per_item
         self.prompt_tokens_per_call = None if new_tokens is None or sequence is None else config.batch_size * sequence
         self.new_tokens: int | None = new_tokens if bench.marks_tokens else None
         self.bench = bench
@@ -123,43 +123,43 @@ class BenchOperation(Operation):
         return Readings(values={"setup_s": self._setup_s})
 
     def metrics(self) -> tuple[CustomMetric, ...]:
-        found = tuple(self.bench.metrics())
-        if wrong := [one for one in found if not isinstance(one, CustomMetric)]:
+        metrics = tuple(self.bench.metrics())
+        if wrong := [metric for metric in metrics if not isinstance(metric, CustomMetric)]:
             raise BenchhouseError(
                 f"metrics() of {type(self.bench).__name__} must return CustomMetrics: got {wrong[0]!r}"
             )
-        return found
+        return metrics
 
     def count(self) -> Readings:
         """The work of a call as declared by the benchmark's `work()`; the rest is counted if torch runs it. Raises
         UnsupportedError if torch computes on another device than the one that the results are stored for."""
-        given = {name: float(value) for name, value in self.bench.work().items()}
-        if unknown := sorted(set(given) - set(WORK)):
+        declared = {name: float(value) for name, value in self.bench.work().items()}
+        if unknown := sorted(set(declared) - set(WORK)):
             raise BenchhouseError(
                 f"work() of {type(self.bench).__name__} may declare {', '.join(WORK)}: got {unknown[0]!r}"
             )
-        counted = self._counted() if len(given) < len(WORK) else Readings()
-        self._check_place(counted.values.get(BY_DEVICE), states_work="flops" in given)
-        return counted | Readings(values=given)
+        counted = self._counted() if len(declared) < len(WORK) else Readings()
+        self._check_device(counted.values.get(BY_DEVICE), states_work="flops" in declared)
+        return counted | Readings(values=declared)
 
     def close(self) -> None:
         self.bench.cleanup_model()
 
-    def _check_place(self, flops_by_device: Json, *, states_work: bool) -> None:
+    def _check_device(self, flops_by_device: Json, *, states_work: bool) -> None:
         """Check that torch computes on the device. Not for a benchmark that declares its FLOPs on a device without
         torch: it computes outside torch, and torch counts something else."""
-        kind, found = kind_of(self._device.type), flops_by_device if isinstance(flops_by_device, dict) else {}
-        ours = None if kind is None else kind.torch_type
-        if found and ours not in found and not (ours is None and states_work):
+        kind, used = kind_of(self._device.type), flops_by_device if isinstance(flops_by_device, dict) else {}
+        expected = None if kind is None else kind.torch_type
+        if used and expected not in used and not (expected is None and states_work):
             raise UnsupportedError(
                 f"{type(self.bench).__name__} should run on {self._device.selector}, but its calls compute in torch on "
-                f"{', '.join(sorted(found))}: put model and inputs on self.torch_device ({self.bench.torch_device}), "
+                f"{', '.join(sorted(used))}: put model and inputs on self.torch_device ({self.bench.torch_device}), "
                 "or choose the device that it uses with --device or in its `devices`"
             )
 
     def _counted(self) -> Readings:
         if "torch" not in sys.modules:
-            return _no_work(f"{NOT_SUPPORTED}: the benchmark neither uses torch nor declares it in work()")
+            return _missing_work(f"{NOT_SUPPORTED}: the benchmark neither uses torch nor declares it in work()")
         from benchmarking.runtimes.support.torch.counting import counted
 
         return counted(lambda: self.run(lambda name: None))
@@ -180,9 +180,9 @@ class SelfTimedOperation(BenchOperation):
     def run(self, mark: Mark) -> None:
         with memory_errors(f"running {self._label}"):
             if self._has_first_token:
-                self._own_ns[TIME_TO_FIRST_TOKEN] = self._taken_ns("measure_time_to_first_token")
+                self._own_ns[TIME_TO_FIRST_TOKEN] = self._measured_ns("measure_time_to_first_token")
             self._own_ns[LATENCY_WALL] = (
-                self._taken_ns("measure_latency") if self._has_latency else self._own_ns[TIME_TO_FIRST_TOKEN]
+                self._measured_ns("measure_latency") if self._has_latency else self._own_ns[TIME_TO_FIRST_TOKEN]
             )
 
     def own_times_ns(self) -> Mapping[str, int]:
@@ -191,7 +191,7 @@ class SelfTimedOperation(BenchOperation):
     def problem(self, output: Any) -> str | None:
         return None
 
-    def _taken_ns(self, method: str) -> int:
+    def _measured_ns(self, method: str) -> int:
         """The result of a timing method, in nanoseconds. Raises BenchhouseError for an invalid time."""
         value: Any = getattr(self.bench, method)()
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -201,7 +201,7 @@ class SelfTimedOperation(BenchOperation):
         return round(float(value) * NS_PER_MS)
 
     def _counted(self) -> Readings:
-        return _no_work(f"{NOT_APPLICABLE}: the benchmark times itself, so it is unknown what a call includes")
+        return _missing_work(f"{NOT_APPLICABLE}: the benchmark times itself, so it is unknown what a call includes")
 
 
 class BenchSession(Session):
@@ -254,7 +254,7 @@ class BenchSession(Session):
         )
 
 
-def _no_work(why: str) -> Readings:
+def _missing_work(why: str) -> Readings:
     return Readings(missing=dict.fromkeys(WORK, why))
 
 

@@ -104,7 +104,7 @@ def compute_type(cell: Cell) -> str:
     return str(cell.runtime_mode.get(common.QUANTIZATION.name) or COMPUTE_TYPES[cell.precision])
 
 
-class _Tokens:
+class _VocabularyTokenizer:
     """The part of a tokenizer that the converter needs, for a model without one: an id's text is its number."""
 
     def __init__(self, size: int) -> None:
@@ -135,7 +135,7 @@ def convert(workload: Workload, kind: str, folder: Path) -> None:
     for key, value in rope.items():
         setattr(model.config, key, value)
     try:
-        spec = loader(model, _Tokens(vocabulary_size(workload)))
+        spec = loader(model, _VocabularyTokenizer(vocabulary_size(workload)))
         spec.validate()
         spec.optimize(quantization=kind)
     except (NotImplementedError, AttributeError, ValueError) as error:
@@ -153,10 +153,10 @@ class Ct2Model(EngineModel):
         self.weights_bytes: int | None = stored.weights_bytes
         self.parameter_count: int | None = stored.parameter_count
         self.settings = settings
-        offered = ctranslate2.get_supported_compute_types("cpu")
-        if kind not in offered:
+        supported = ctranslate2.get_supported_compute_types("cpu")
+        if kind not in supported:
             raise UnsupportedError(
-                f"CTranslate2 does not support {kind} on this CPU; it supports {', '.join(sorted(offered))}"
+                f"CTranslate2 does not support {kind} on this CPU; it supports {', '.join(sorted(supported))}"
             )
         try:
             self.generator: Any = ctranslate2.Generator(
@@ -169,7 +169,7 @@ class Ct2Model(EngineModel):
         self.texts = vocabulary_of(folder)
         self.facts: Mapping[str, Json] = {
             "engine": f"ctranslate2 {ctranslate2.__version__}",
-            "engine_system": {"compute_types": sorted(offered), "device": self.generator.device},
+            "engine_system": {"compute_types": sorted(supported), "device": self.generator.device},
             "compute_type": self.generator.compute_type,
             "num_threads": settings.threads,
             "parameters_by_dtype": dict[str, Json](stored.values_by_type),
@@ -203,7 +203,7 @@ class Ct2Request(EngineRequest):
             prefix, self._tokens = self._tokens[0][:-1], [self._tokens[0][-1:]]
             self._reused = len(prefix)
         self._prompt_tokens = prompts.size
-        self._ask: dict[str, Any] = {
+        self._parameters: dict[str, Any] = {
             "max_length": new_tokens,
             "min_length": new_tokens,
             "beam_size": 1,
@@ -216,15 +216,15 @@ class Ct2Request(EngineRequest):
 
     def reset(self) -> None:
         """CTranslate2 computes a static prompt in the first call that has it and caches it: the first reset does so."""
-        if self._ask["static_prompt"] is not None:
-            self._generator.generate_batch(self._tokens, **{**self._ask, "max_length": 1, "min_length": 1})
+        if self._parameters["static_prompt"] is not None:
+            self._generator.generate_batch(self._tokens, **{**self._parameters, "max_length": 1, "min_length": 1})
 
     def generate(self, arrived: Arrivals) -> None:
-        def take(step: Any) -> bool:
+        def on_step(step: Any) -> bool:
             arrived(step.batch_id, (step.token_id,))
             return False
 
-        self._generator.generate_batch(self._tokens, callback=take, **self._ask)
+        self._generator.generate_batch(self._tokens, callback=on_step, **self._parameters)
 
     def report(self) -> EngineReport:
         """CTranslate2 reports no times of its own."""

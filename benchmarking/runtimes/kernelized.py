@@ -82,13 +82,13 @@ def why_not_hub() -> str | None:
     from packaging.requirements import Requirement
 
     installed = version_of("kernels")
-    named = [Requirement(line) for line in requires("transformers") or ()]
-    wanted = next((one.specifier for one in named if one.name == "kernels"), None)
-    if installed is None or wanted is None or wanted.contains(installed, prereleases=True):
+    requirements = [Requirement(line) for line in requires("transformers") or ()]
+    supported = next((requirement.specifier for requirement in requirements if requirement.name == "kernels"), None)
+    if installed is None or supported is None or supported.contains(installed, prereleases=True):
         return None
     return (
-        f"transformers {version_of('transformers')} needs kernels {wanted} for the hub, found {installed}: "
-        f"pip install 'kernels{wanted}', or use a folder, which works with any version: --kernel-repo DIR"
+        f"transformers {version_of('transformers')} needs kernels {supported} for the hub, found {installed}: "
+        f"pip install 'kernels{supported}', or use a folder, which works with any version: --kernel-repo DIR"
     )
 
 
@@ -96,10 +96,10 @@ def _is_on_hub(source: str) -> bool:
     return source == HUB or ON_HUB.fullmatch(source) is not None
 
 
-def _source(asked: Scalar | None) -> str:
+def _source(requested: Scalar | None) -> str:
     """The source of the kernels, with folders as absolute paths. Raises UsageError for anything but a folder or a
     repository of the hub."""
-    source = HUB if asked is None else str(asked)
+    source = HUB if requested is None else str(requested)
     if _is_on_hub(source):  # even if a folder has this name: the worker takes it for the hub's
         return source
     folder = Path(source).expanduser()
@@ -133,15 +133,15 @@ def kernelize(model: Any, source: str, device_type: str) -> dict[str, Json]:
     from kernels import kernelize as kernelize_model
 
     try:
-        origins = _transformers_own(device_type) if source == HUB else _repository(source)
+        origins = _transformers_mapping(device_type) if source == HUB else _repository(source)
         mapping = {name: {device_type: origin.layer} for name, origin in origins.items()}
-        with _marked(model, origins), use_kernel_mapping(mapping, inherit_mapping=False):
+        with _mark_replaceable(model, origins), use_kernel_mapping(mapping, inherit_mapping=False):
             kernelize_model(model, mode=Mode.INFERENCE, device=device_type)
-            counts = _replaced(model)
+            counts = _replaced_counts(model)
     except LOADING_ERRORS as error:
         raise BenchhouseError(f"cannot use the kernels of {source}: {first_line(error)}") from error
     if not counts:
-        raise UnsupportedError(_nothing(model, source, origins))
+        raise UnsupportedError(_none_replaced(model, source, origins))
     replaced: dict[str, Json] = {
         name: {"repo": origins[name].repo, "version": origins[name].version, "count": count}
         for name, count in counts.items()
@@ -177,8 +177,8 @@ def _layers(kernel: Any) -> list[str]:
     """The names of the layers in a loaded kernel."""
     from torch import nn
 
-    found = vars(getattr(kernel, "layers", object)).items()
-    return [name for name, value in found if isinstance(value, type) and issubclass(value, nn.Module)]
+    members = vars(getattr(kernel, "layers", object)).items()
+    return [name for name, value in members if isinstance(value, type) and issubclass(value, nn.Module)]
 
 
 def _local_version(folder: Path) -> int | None:
@@ -191,7 +191,7 @@ def _local_version(folder: Path) -> int | None:
     return None
 
 
-def _transformers_own(device_type: str) -> dict[str, Origin]:
+def _transformers_mapping(device_type: str) -> dict[str, Origin]:
     """The layers that transformers maps on a device, without those that need permission for untrusted code.
 
     Raises UnsupportedError if transformers does not support the installed version of the package.
@@ -203,14 +203,14 @@ def _transformers_own(device_type: str) -> dict[str, Origin]:
             f"transformers {version_of('transformers')} does not load kernels from the hub with kernels "
             f"{version_of('kernels')}: use a folder, which works with any version: --kernel-repo DIR"
         )
-    found: dict[str, Origin] = {}
+    origins: dict[str, Origin] = {}
     for name, by_device in hub_kernels.get_kernel_mapping_transformers().items():
         for_device = by_device.get(device_type)
         layer = _for_inference(for_device)
         if layer is not None and not getattr(layer, "_trust_remote_code", False):
             number = getattr(layer, "_version", None) or getattr(layer, "_revision", None)
-            found[name] = Origin(repo=str(getattr(layer, "_repo_id", HUB)), version=number, layer=layer)
-    return found
+            origins[name] = Origin(repo=str(getattr(layer, "_repo_id", HUB)), version=number, layer=layer)
+    return origins
 
 
 def _for_inference(repository: Any) -> Any:
@@ -221,20 +221,20 @@ def _for_inference(repository: Any) -> Any:
 
 
 @contextmanager
-def _marked(model: Any, origins: Mapping[str, Origin]) -> Iterator[None]:
+def _mark_replaceable(model: Any, origins: Mapping[str, Origin]) -> Iterator[None]:
     """Marks the model's classes with a layer's name as replaceable while inside. A class that transformers has marked
     with another layer's name keeps that mark if the source has that layer."""
     from kernels import replace_kernel_forward_from_hub
 
     classes = {type(module) for module in model.modules()}
-    own = [kind for kind in classes if kind.__name__ in origins and vars(kind).get(MARKS[0]) not in origins]
-    before = {kind: {name: vars(kind)[name] for name in MARKS if name in vars(kind)} for kind in own}
-    for kind in own:
+    to_mark = [kind for kind in classes if kind.__name__ in origins and vars(kind).get(MARKS[0]) not in origins]
+    previous_marks = {kind: {name: vars(kind)[name] for name in MARKS if name in vars(kind)} for kind in to_mark}
+    for kind in to_mark:
         replace_kernel_forward_from_hub(kind, kind.__name__)
     try:
         yield
     finally:
-        for kind, marks in before.items():
+        for kind, marks in previous_marks.items():
             for name in MARKS:
                 if name in marks:
                     setattr(kind, name, marks[name])
@@ -242,7 +242,7 @@ def _marked(model: Any, origins: Mapping[str, Origin]) -> Iterator[None]:
                     delattr(kind, name)
 
 
-def _replaced(model: Any) -> dict[str, int]:
+def _replaced_counts(model: Any) -> dict[str, int]:
     """Number of modules with a replaced forward, by layer name."""
     counts: dict[str, int] = {}
     for module in model.modules():
@@ -254,7 +254,7 @@ def _replaced(model: Any) -> dict[str, int]:
     return counts
 
 
-def _nothing(model: Any, source: str, origins: Mapping[str, Origin]) -> str:
+def _none_replaced(model: Any, source: str, origins: Mapping[str, Origin]) -> str:
     kinds = sorted({type(module).__name__ for module in model.modules() if not list(module.children())})
     more = f" and {len(kinds) - MAX_NAMED} more" if len(kinds) > MAX_NAMED else ""
     return (

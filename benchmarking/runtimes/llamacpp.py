@@ -28,7 +28,7 @@ from benchmarking.runtimes.support.engines.gguf_build import (
     why_not,
 )
 from benchmarking.runtimes.support.engines.options import EngineSettings
-from benchmarking.runtimes.support.engines.runtime import GenerativeEngine
+from benchmarking.runtimes.support.engines.runtime import GenerativeEngine, draft_workload
 from benchmarking.runtimes.support.engines.session import (
     UNKNOWN_TOKEN,
     Arrivals,
@@ -41,11 +41,11 @@ from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
 if TYPE_CHECKING:
     import numpy as np
 
-MAIN, OTHER = "xllamacpp", "llama_cpp"
+MAIN, ALTERNATIVE = "xllamacpp", "llama_cpp"
 """Modules: the one whose extra is installed, and the one that is used in its absence."""
 GGUF = "gguf"
 CACHE_TYPES = ("f16", "f32", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
-OTHER_TYPES: Mapping[str, Precision] = {
+FILE_ONLY_TYPES: Mapping[str, Precision] = {
     **dict.fromkeys(("Q5_K_S", "Q5_1"), "int8"),
     **dict.fromkeys(("Q4_K_S", "Q4_1", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K"), "int4"),
 }
@@ -66,7 +66,7 @@ class LlamaCpp(GenerativeEngine):
     reads = (GGUF,)
     model_types = frozenset(ARCHITECTURES)
     float_precisions = tuple(FLOAT_TYPES)
-    quantized: Mapping[str, Precision] = {**QUANTIZED, **OTHER_TYPES}
+    quantized: Mapping[str, Precision] = {**QUANTIZED, **FILE_ONLY_TYPES}
     declared_options = (
         common.CONTEXT_DEPTH,
         common.with_values(common.KV_CACHE_TYPE, CACHE_TYPES),
@@ -81,13 +81,13 @@ class LlamaCpp(GenerativeEngine):
     )
 
     def missing(self) -> str | None:
-        return None if is_installed(OTHER) and is_installed(GGUF) else super().missing()
+        return None if is_installed(ALTERNATIVE) and is_installed(GGUF) else super().missing()
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)
         _check_adapter(mode)
         _check_cache(workload, mode)
-        if not is_installed(MAIN) and is_installed(OTHER):
+        if not is_installed(MAIN) and is_installed(ALTERNATIVE):
             for option in (common.DRAFT_MODEL, common.NGRAM_LOOKUP):
                 if option.name in mode:
                     raise UnsupportedError(
@@ -97,19 +97,19 @@ class LlamaCpp(GenerativeEngine):
         return mode
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        found = super().supports(device, workload, precision)
-        return found or (None if workload.source == "file" else why_not(workload))
+        reason = super().supports(device, workload, precision)
+        return reason or (None if workload.source == "file" else why_not(workload))
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """A float32 model has a float32 cache by default, as in every runtime here; llama.cpp's own default is f16."""
-        found = dict(super().mode_at(precision, mode))
-        return {common.KV_CACHE_TYPE.name: "f32", **found} if precision == "float32" else found
+        settings = dict(super().mode_at(precision, mode))
+        return {common.KV_CACHE_TYPE.name: "f32", **settings} if precision == "float32" else settings
 
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
         return gguf_build(cell.workload, _type_of(cell))
 
     def further_builds(self, cell: Cell) -> Sequence[tuple[BuildKey, Make]]:
-        draft = _draft_workload(cell)
+        draft = draft_workload(cell)
         return () if draft is None or draft.source == "file" else (gguf_build(draft, _type_of(cell)),)
 
     def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
@@ -122,7 +122,7 @@ class LlamaCpp(GenerativeEngine):
             return kind(file, settings, points, draft, has_token_ids=has_token_ids)
 
     def _draft_file(self, cell: Cell) -> Path | None:
-        draft = _draft_workload(cell)
+        draft = draft_workload(cell)
         if draft is None:
             return None
         if draft.source == "file":
@@ -142,36 +142,21 @@ def _type_of(cell: Cell) -> str:
     """The GGUF type of a cell: its quantized type, or that of its precision. Raises UnsupportedError for a type that
     only users' files have."""
     name = str(cell.runtime_mode.get(common.QUANTIZATION.name) or FLOAT_TYPES[cell.precision])
-    if cell.workload.source != "file" and name in OTHER_TYPES:
+    if cell.workload.source != "file" and name in FILE_ONLY_TYPES:
         raise UnsupportedError(f"--quantization {name}: benchhouse does not make this type: give a .gguf file of it")
     return name
 
 
-def _draft_workload(cell: Cell) -> Workload | None:
-    """The draft model. Raises UsageError if it has a different vocabulary."""
-    from benchmarking.workloads.support.resolve import resolve
-
-    if (named := EngineSettings.of(cell).draft_model) is None:
-        return None
-    found = resolve(named, weights="auto" if cell.workload.weights != "random" else "random", seed=cell.workload.seed)
-    if found.vocab_size != cell.workload.vocab_size:
-        raise UsageError(
-            f"--draft-model {named} has a vocabulary of {found.vocab_size} tokens, {cell.workload.model_id} of "
-            f"{cell.workload.vocab_size}: choose a draft model with the same vocabulary"
-        )
-    return found
-
-
 def _check_adapter(mode: Mapping[str, Scalar]) -> None:
     """Raise UsageError if an adapter is not a GGUF adapter file."""
-    if (named := mode.get(common.LORA.name)) is None:
+    if (path := mode.get(common.LORA.name)) is None:
         return
-    file = Path(str(named)).expanduser()
+    file = Path(str(path)).expanduser()
     if file.is_dir():
-        raise UsageError(f"--lora {named} is a folder: llama.cpp needs a GGUF file (from its convert_lora_to_gguf.py)")
+        raise UsageError(f"--lora {path} is a folder: llama.cpp needs a GGUF file (from its convert_lora_to_gguf.py)")
     kind = read_gguf(file).metadata.get("general.type")
     if kind != "adapter":
-        raise UsageError(f"--lora {named} is a GGUF file of {kind or 'a model'}, not of an adapter")
+        raise UsageError(f"--lora {path} is a GGUF file of {kind or 'a model'}, not of an adapter")
 
 
 def _check_cache(workload: Workload, mode: Mapping[str, Scalar]) -> None:
@@ -231,7 +216,7 @@ class InProcessServer(_Model):
             raise BenchhouseError(
                 f"llama.cpp cannot load {file.name} with these settings: {error} BENCHHOUSE_TRACEBACK=1 shows more"
             ) from error
-        devices: list[Json] = [f"{one['name']}: {one['description']}" for one in xllamacpp.get_device_info()]
+        devices: list[Json] = [f"{device['name']}: {device['description']}" for device in xllamacpp.get_device_info()]
         self.facts: Mapping[str, Json] = {
             **self.header,
             "engine": f"xllamacpp {xllamacpp.__version__}",
@@ -239,8 +224,8 @@ class InProcessServer(_Model):
             "engine_devices": devices,
             "num_threads": int(parameters.cpuparams.n_threads),
             "batch_threads": int(parameters.cpuparams_batch.n_threads),
-            "kv_cache_type": [_word(parameters.cache_type_k), _word(parameters.cache_type_v)],
-            "flash_attention": _word(parameters.flash_attn_type),
+            "kv_cache_type": [_short_name(parameters.cache_type_k), _short_name(parameters.cache_type_v)],
+            "flash_attention": _short_name(parameters.flash_attn_type),
             "context_tokens": int(parameters.n_ctx),
             "slots": int(parameters.n_parallel),
             "prompt_batch_tokens": int(parameters.n_ubatch),
@@ -260,34 +245,35 @@ class InProcessServer(_Model):
         import xllamacpp
 
         settings = self.settings
-        found = xllamacpp.CommonParams()
-        found.model.path = str(file)
-        found.n_parallel = self.rows
-        found.kv_unified = False
-        found.n_ctx = self.rows * -(-self.row_tokens // 256) * 256  # llama.cpp pads each slot to 256
-        found.fit_params = False  # would change the requested settings when memory is short
-        found.warmup = False  # benchhouse measures the warm-up, as with every runtime
-        found.verbosity = QUIET
-        found.no_perf = False
-        found.cache_ram_mib = 0  # a prompt cache in addition to the slots' own
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path = str(file)
+        parameters.n_parallel = self.rows
+        parameters.kv_unified = False
+        parameters.n_ctx = self.rows * -(-self.row_tokens // 256) * 256  # llama.cpp pads each slot to 256
+        parameters.fit_params = False  # would change the requested settings when memory is short
+        parameters.warmup = False  # benchhouse measures the warm-up, as with every runtime
+        parameters.verbosity = QUIET
+        parameters.no_perf = False
+        parameters.cache_ram_mib = 0  # a prompt cache in addition to the slots' own
         if not settings.has_prefix_cache:
-            found.slot_prompt_similarity = 0.0  # else requests would go to the slot with the most similar text
+            parameters.slot_prompt_similarity = 0.0  # else requests would go to the slot with the most similar text
         if settings.threads is not None:
-            found.cpuparams.n_threads = settings.threads
+            parameters.cpuparams.n_threads = settings.threads
         if (threads := settings.batch_threads) is not None:
-            found.cpuparams_batch.n_threads = threads
+            parameters.cpuparams_batch.n_threads = threads
         if (kind := settings.kv_cache_type) is not None:
-            found.cache_type_k = found.cache_type_v = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{kind.upper()}")
+            cache_type = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{kind.upper()}")
+            parameters.cache_type_k = parameters.cache_type_v = cache_type
         flash = {common.ON: "ENABLED", common.OFF: "DISABLED"}.get(settings.flash_attention, "AUTO")
-        found.flash_attn_type = getattr(xllamacpp.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{flash}")
+        parameters.flash_attn_type = getattr(xllamacpp.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{flash}")
         if settings.lora is not None:
             adapter = xllamacpp.CommonAdapterLoraInfo()
             adapter.path = str(Path(settings.lora).expanduser())
-            found.lora_adapters = [adapter]
-        self._speculate(found, draft)
-        return found
+            parameters.lora_adapters = [adapter]
+        self._configure_speculation(parameters, draft)
+        return parameters
 
-    def _speculate(self, parameters: Any, draft: Path | None) -> None:
+    def _configure_speculation(self, parameters: Any, draft: Path | None) -> None:
         """Set up speculative decoding, if requested."""
         import xllamacpp
 
@@ -321,9 +307,9 @@ class ServerRequest(EngineRequest):
         self._settings = settings
         self._context = [] if context is None else context.tolist()
         rows = prompts.tolist()
-        whole = [[*before, *row] for before, row in zip(self._context or [[]] * len(rows), rows, strict=True)]
-        reuses = settings.has_prefix_cache or bool(self._context)
-        self._ask: dict[str, Any] = self._asking(whole, new_tokens, reuses=reuses)
+        with_context = [[*before, *row] for before, row in zip(self._context or [[]] * len(rows), rows, strict=True)]
+        reuses_cache = settings.has_prefix_cache or bool(self._context)
+        self._request: dict[str, Any] = self._request_parameters(with_context, new_tokens, reuses_cache=reuses_cache)
         if len(rows) > 1 and self._context:
             raise UnsupportedError(
                 "--context-depth: llama.cpp's server has no fixed slots for a batch's rows: use batch size 1"
@@ -331,7 +317,7 @@ class ServerRequest(EngineRequest):
         self._new_tokens = new_tokens
         self._last: list[Mapping[str, Any]] = []
 
-    def _asking(self, prompts: list[list[int]], new_tokens: int, *, reuses: bool) -> dict[str, Any]:
+    def _request_parameters(self, prompts: list[list[int]], new_tokens: int, *, reuses_cache: bool) -> dict[str, Any]:
         return {
             "prompt": prompts if len(prompts) > 1 else prompts[0],
             "n_predict": new_tokens,
@@ -339,7 +325,7 @@ class ServerRequest(EngineRequest):
             "top_k": 1,
             "samplers": ["top_k"],
             "ignore_eos": True,
-            "cache_prompt": reuses,
+            "cache_prompt": reuses_cache,
             "stream": True,
             "timings_per_token": not self.has_token_ids,
         }
@@ -347,14 +333,14 @@ class ServerRequest(EngineRequest):
     def reset(self) -> None:
         """Trim the slot back to the context, by processing nothing but the context."""
         if self._context:
-            ask = {**self._asking(self._context, 1, reuses=True), "stream": False}
-            self._server.handle_completions(ask, lambda chunk: False)
+            request = {**self._request_parameters(self._context, 1, reuses_cache=True), "stream": False}
+            self._server.handle_completions(request, lambda chunk: False)
 
     def generate(self, arrived: Arrivals) -> None:
         ends: list[Mapping[str, Any]] = []
         counts = [0] * len(arrived.tokens)
 
-        def take(chunk: Any) -> bool:
+        def on_chunk(chunk: Any) -> bool:
             if not isinstance(chunk, dict):
                 return False
             if "error" in chunk or "choices" not in chunk:
@@ -371,7 +357,7 @@ class ServerRequest(EngineRequest):
                 counts[row] = total
             return False
 
-        self._server.handle_completions(self._ask, take)
+        self._server.handle_completions(self._request, on_chunk)
         self._check(ends, arrived)
         self._last = ends
 
@@ -389,17 +375,17 @@ class ServerRequest(EngineRequest):
     def report(self) -> EngineReport:
         """Times from the slots; with several rows, those of the slowest."""
         timings = [end["timings"] for end in self._last]
-        slowest = max(timings, key=lambda one: one["prompt_ms"] + one["predicted_ms"])
+        slowest = max(timings, key=lambda timing: timing["prompt_ms"] + timing["predicted_ms"])
         after_first = max(1, self._new_tokens - 1)
-        accepted = sum(int(one.get("draft_n_accepted", 0)) for one in timings)
-        generated = sum(int(one["predicted_n"]) - 1 for one in timings)
+        accepted = sum(int(timing.get("draft_n_accepted", 0)) for timing in timings)
+        generated = sum(int(timing["predicted_n"]) - 1 for timing in timings)
         return EngineReport(
             first_s=slowest["prompt_ms"] / 1e3,
             per_token_s=slowest["predicted_ms"] / 1e3 / after_first,
             total_s=(slowest["prompt_ms"] + slowest["predicted_ms"]) / 1e3,
-            prompt_tokens=sum(int(one["prompt_n"]) + int(one["cache_n"]) for one in timings),
-            reused_tokens=sum(int(one["cache_n"]) for one in timings),
-            drafted_tokens=sum(int(one.get("draft_n", 0)) for one in timings),
+            prompt_tokens=sum(int(timing["prompt_n"]) + int(timing["cache_n"]) for timing in timings),
+            reused_tokens=sum(int(timing["cache_n"]) for timing in timings),
+            drafted_tokens=sum(int(timing.get("draft_n", 0)) for timing in timings),
             accepted_tokens=accepted,
             verifications=generated - accepted,
         )
@@ -460,9 +446,9 @@ class PythonBinding(_Model):
             raise UnsupportedError(
                 "llama-cpp-python runs one sequence at a time: use --batch-sizes 1, or pip install xllamacpp"
             )
-        before = [] if context is None else context[0].tolist()
+        context_tokens = [] if context is None else context[0].tolist()
         return BindingRequest(
-            self.model, prompts[0].tolist(), new_tokens, before, has_prefix_cache=self.settings.has_prefix_cache
+            self.model, prompts[0].tolist(), new_tokens, context_tokens, has_prefix_cache=self.settings.has_prefix_cache
         )
 
     def close(self) -> None:
@@ -498,8 +484,8 @@ class BindingRequest(EngineRequest):
         llama_cpp.llama_perf_context_reset(self._model.ctx)
 
     def generate(self, arrived: Arrivals) -> None:
-        needs_more_rounds = bool(self._context) and not self._has_prefix_cache
-        tokens = self._model.generate(self._prompt, temp=0.0, top_k=1, repeat_penalty=1.0, reset=not needs_more_rounds)
+        continues_context = bool(self._context) and not self._has_prefix_cache
+        tokens = self._model.generate(self._prompt, temp=0.0, top_k=1, repeat_penalty=1.0, reset=not continues_context)
         for number, token in enumerate(tokens, start=1):
             arrived(0, (int(token),))
             if number == self._new_tokens:
@@ -510,9 +496,9 @@ class BindingRequest(EngineRequest):
         there, so the tokens are counted here."""
         import llama_cpp
 
-        took = llama_cpp.llama_perf_context(self._model.ctx)
-        first_s, others_s = took.t_p_eval_ms / 1e3, took.t_eval_ms / 1e3
-        is_timed = took.n_p_eval > 0
+        timings = llama_cpp.llama_perf_context(self._model.ctx)
+        first_s, others_s = timings.t_p_eval_ms / 1e3, timings.t_eval_ms / 1e3
+        is_timed = timings.n_p_eval > 0
         return EngineReport(
             first_s=first_s if is_timed else None,
             per_token_s=others_s / max(1, self._new_tokens - 1) if is_timed else None,
@@ -529,7 +515,7 @@ def _ggml_type(name: str) -> int:
     return next(number for number, kind in TYPES.items() if kind.name.lower() == name)
 
 
-def _word(member: Any) -> str:
+def _short_name(member: Any) -> str:
     """The short name of a member of llama.cpp's enumerations: "f16", "auto"."""
     return str(member.name).removeprefix("GGML_TYPE_").removeprefix("LLAMA_FLASH_ATTN_TYPE_").lower()
 

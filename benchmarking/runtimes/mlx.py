@@ -21,7 +21,7 @@ from benchmarking.devices.support.kinds import has
 from benchmarking.runtimes.support.engines import options as common
 from benchmarking.runtimes.support.engines.checkpoint import checkpoint
 from benchmarking.runtimes.support.engines.options import EngineSettings
-from benchmarking.runtimes.support.engines.runtime import GenerativeEngine
+from benchmarking.runtimes.support.engines.runtime import GenerativeEngine, draft_workload
 from benchmarking.runtimes.support.engines.session import Arrivals, EngineModel, EngineReport, EngineRequest
 from benchmarking.workloads.support.weights import check_whole, value_count, weight_files
 
@@ -114,13 +114,13 @@ def _build(workload: Workload, cell: Cell) -> tuple[BuildKey, Make]:
         "type": name,
         "group": GROUP,
         "source": source.digest,
-        "versions": {each: version_of(each) for each in ("mlx", "mlx-cpu", "mlx-lm")},
+        "versions": {package: version_of(package) for package in ("mlx", "mlx-cpu", "mlx-lm")},
     }
 
     def make(folder: Path) -> Mapping[str, Json]:
-        with tempfile.TemporaryDirectory(dir=folder) as whole:
-            facts = make_source(Path(whole))
-            _quantize(Path(whole), folder, int(name.removesuffix("bit")))
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            facts = make_source(Path(temporary))
+            _quantize(Path(temporary), folder, int(name.removesuffix("bit")))
         return {**facts, "type": name}
 
     return BuildKey(kind="mlx-quantized", parts=parts), make
@@ -137,19 +137,11 @@ def _quantize(source: Path, folder: Path, bits: int) -> None:
 
 def _draft_workload(cell: Cell) -> Workload | None:
     """The draft model. Raises UsageError if it has a different vocabulary or is in an engine's format."""
-    from benchmarking.workloads.support.resolve import resolve
-
-    if (named := EngineSettings.of(cell).draft_model) is None:
-        return None
-    found = resolve(named, weights="random" if cell.workload.weights == "random" else "auto", seed=cell.workload.seed)
-    if found.source == "file":
-        raise UsageError(f"--draft-model {named}: runtime mlx takes a folder of weights or a model name")
-    if found.vocab_size != cell.workload.vocab_size:
-        raise UsageError(
-            f"--draft-model {named} has a vocabulary of {found.vocab_size} tokens, {cell.workload.model_id} of "
-            f"{cell.workload.vocab_size}: choose a draft model with the same vocabulary"
-        )
-    return found
+    draft = draft_workload(cell)
+    if draft is not None and draft.source == "file":
+        name = EngineSettings.of(cell).draft_model
+        raise UsageError(f"--draft-model {name}: runtime mlx takes a folder of weights or a model name")
+    return draft
 
 
 def _check_adapter(folder: Path) -> None:
@@ -170,8 +162,8 @@ class MlxModel(EngineModel):
 
         mlx.core.set_default_device(mlx.core.gpu if on_gpu else mlx.core.cpu)
         self.settings = settings
-        self.model = _loaded(folder, settings.lora)
-        self.draft = None if draft is None else _loaded(draft, None)
+        self.model = _load(folder, settings.lora)
+        self.draft = None if draft is None else _load(draft, None)
         arrays = [array for _, array in tree_flatten(self.model.parameters())]
         by_type: dict[str, int] = {}
         for array in arrays:
@@ -204,7 +196,7 @@ class MlxModel(EngineModel):
         mlx.core.clear_cache()
 
 
-def _loaded(folder: Path, adapter: str | None) -> Any:
+def _load(folder: Path, adapter: str | None) -> Any:
     """A model loaded by mlx-lm; code in its folder is never run. Raises BenchhouseError."""
     from mlx_lm.utils import load_adapters, load_model
 
@@ -225,17 +217,17 @@ class MlxRequest(EngineRequest):
         self._engine = model
         self._new_tokens = new_tokens
         self._prompt_tokens = int(prompts.size)
-        before = np.zeros((len(prompts), 0), dtype=np.int64) if context is None else context
+        context_tokens = np.zeros((len(prompts), 0), dtype=np.int64) if context is None else context
         self._reused = 0
         if model.settings.has_prefix_cache:
             self._reused = len(prompts) * (prompts.shape[1] - 1)
-            before = np.concatenate([before, prompts[:, :-1]], axis=1)
+            context_tokens = np.concatenate([context_tokens, prompts[:, :-1]], axis=1)
             prompts = prompts[:, -1:]
-        self._before = mlx.core.array(before.astype(np.int32))
+        self._context = mlx.core.array(context_tokens.astype(np.int32))
         self._prompts = mlx.core.array(prompts.astype(np.int32))
         bits = CACHE_BITS.get(model.settings.kv_cache_type or "")
         self._cache_bits: dict[str, int] = {} if bits is None else {"kv_bits": bits, "quantized_kv_start": 0}
-        if bits is not None and (len(prompts) > 1 or before.shape[1]):
+        if bits is not None and (len(prompts) > 1 or context_tokens.shape[1]):
             raise UnsupportedError(
                 "--kv-cache-type: mlx-lm quantizes the cache of a single sequence only: use batch size 1, no context"
             )
@@ -247,13 +239,13 @@ class MlxRequest(EngineRequest):
         from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
 
         mlx.core.synchronize()  # generate_step starts one more token than it returns
-        depth = int(self._before.shape[1])
+        depth = int(self._context.shape[1])
         if self._cache is not None and depth and can_trim_prompt_cache(self._cache):
             trim_prompt_cache(self._cache, int(self._cache[0].offset) - depth)
             return
         self._cache = make_prompt_cache(self._engine.model)
         if depth:
-            self._engine.model(self._before, cache=self._cache)
+            self._engine.model(self._context, cache=self._cache)
             mlx.core.eval([layer.state for layer in self._cache])
 
     def generate(self, arrived: Arrivals) -> None:
@@ -279,15 +271,15 @@ class MlxRequest(EngineRequest):
         import mlx.core
 
         def step(tokens: Any) -> Any:
-            found = mlx.core.argmax(self._engine.model(tokens, cache=self._cache)[:, -1], axis=-1)
-            mlx.core.async_eval(found)
-            return found
+            tokens_out = mlx.core.argmax(self._engine.model(tokens, cache=self._cache)[:, -1], axis=-1)
+            mlx.core.async_eval(tokens_out)
+            return tokens_out
 
         last = step(self._prompts)
         for number in range(self._new_tokens):
-            following = step(last[:, None]) if number + 1 < self._new_tokens else None
+            upcoming = step(last[:, None]) if number + 1 < self._new_tokens else None
             yield last.tolist()
-            last = following
+            last = upcoming
 
     def report(self) -> EngineReport:
         """mlx-lm reports no times of its own."""
@@ -308,38 +300,38 @@ class SpeculativeRequest(EngineRequest):
         self._engine = model
         self._prompt = mlx.core.array(prompts[0].astype(np.int32))
         self._new_tokens = new_tokens
-        self._proposals = model.settings.draft_tokens or DRAFT_TOKENS
-        self._sources: list[bool] = []
+        self._draft_tokens = model.settings.draft_tokens or DRAFT_TOKENS
+        self._is_draft: list[bool] = []
 
     def generate(self, arrived: Arrivals) -> None:
         from mlx_lm.generate import speculative_generate_step
 
-        self._sources = []
+        self._is_draft = []
         steps = speculative_generate_step(
             self._prompt,
             self._engine.model,
             self._engine.draft,
-            num_draft_tokens=self._proposals,
+            num_draft_tokens=self._draft_tokens,
             max_tokens=self._new_tokens,
         )
         for token, _, is_proposed in steps:
             arrived(0, (int(token),))
-            self._sources.append(bool(is_proposed))
+            self._is_draft.append(bool(is_proposed))
 
     def report(self) -> EngineReport:
         """Each pass yields the accepted draft tokens and then a token of its own, so passes are counted by these tokens
         and by draft tokens that end the call. A pass drafts no more tokens than are still needed."""
         drafted = passes = position = 0
-        while position < len(self._sources):
+        while position < len(self._is_draft):
             passes += 1
-            drafted += min(self._proposals, self._new_tokens - position)
-            while position < len(self._sources) and self._sources[position]:
+            drafted += min(self._draft_tokens, self._new_tokens - position)
+            while position < len(self._is_draft) and self._is_draft[position]:
                 position += 1
             position += 1
         return EngineReport(
             prompt_tokens=int(self._prompt.size),
             drafted_tokens=drafted,
-            accepted_tokens=sum(self._sources),
+            accepted_tokens=sum(self._is_draft),
             verifications=passes,
         )
 

@@ -116,7 +116,7 @@ class NullProfiler(CallProfiler):
     def breakdown(self) -> Breakdown:
         mean_ms, shares = fmean(self._kept_ms), self._handle.script.modules
         described = {path: Described(class_name=path.rpartition(".")[2].title()) for path in shares}
-        found = [
+        modules = [
             ModuleTime(
                 module=path,
                 class_name=place.class_name,
@@ -130,10 +130,10 @@ class NullProfiler(CallProfiler):
             for path, place in places(described).items()
         ]
         outside_ms = (1 - sum(shares.values())) * mean_ms
-        whole = ModuleTime(module=OUTSIDE, kind=OTHER, calls=1.0, inclusive_ms=mean_ms, exclusive_ms=outside_ms)
+        outside = ModuleTime(module=OUTSIDE, kind=OTHER, calls=1.0, inclusive_ms=mean_ms, exclusive_ms=outside_ms)
         event = {"ph": "X", "name": "call", "pid": 1, "tid": 1, "ts": 0, "dur": mean_ms * 1e3}
         (self._folder / TRACE_FILE).write_text(json.dumps({"traceEvents": [event]}))
-        return Breakdown(host_ms=mean_ms, modules=(*found, whole))
+        return Breakdown(host_ms=mean_ms, modules=(*modules, outside))
 
 
 class NullSession(Session):
@@ -185,8 +185,8 @@ class NullRuntime(Runtime):
             return script.build
 
         build, is_new = store.get(_build_key(cell), make, rebuild)
-        found: dict[str, Json] = {"kind": build.kind, "digest": build.digest, "build_s": build.build_s}
-        return {**found, "size_bytes": build.size_bytes, "is_new": is_new, **build.facts}
+        facts: dict[str, Json] = {"kind": build.kind, "digest": build.digest, "build_s": build.build_s}
+        return {**facts, "size_bytes": build.size_bytes, "is_new": is_new, **build.facts}
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         assert isinstance(handle, NullHandle)
@@ -194,8 +194,8 @@ class NullRuntime(Runtime):
         needs_build = script.build and not _is_reference(script, cell.precision)
         if needs_build and BuildStore().find(_build_key(cell)) is None:
             raise BenchhouseError("the build is missing from the cache")
-        active = not script.fault_launches or _launch() in script.fault_launches
-        faults = script.faults if active else {}
+        has_faults = not script.fault_launches or _launch() in script.fault_launches
+        faults = script.faults if has_faults else {}
         for name, seconds in script.load_s.items():
             with stage(name):
                 handle.spend(round(seconds * 1e9))

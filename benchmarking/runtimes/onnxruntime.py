@@ -69,12 +69,12 @@ class OnnxRuntime(shared.OrtRuntime):
     )
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        known = shared.providers_of(device)
-        if not known:
+        providers = shared.providers_of(device)
+        if not providers:
             return f"ONNX Runtime has no provider for {device.type}"
         if (why_not := graphs.why_not(workload, precision)) is not None:
             return why_not
-        provider = shared.possible_provider(device, known)
+        provider = shared.possible_provider(device, providers)
         return provider if isinstance(provider, str) else shared.why_not_precision(device, provider, precision)
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
@@ -110,15 +110,15 @@ class OnnxRuntime(shared.OrtRuntime):
         if is_fused(mode) and precision not in FUSED_PRECISIONS:
             raise UsageError(f"fusion 'transformers': fused graphs are float32 or float16, not {precision}")
         method = QUANTIZATIONS.get(precision)
-        asked = mode.get("quantization", method)
-        if asked != method:
-            has = f"uses {method} quantization" if method else "is not quantized: use int8 or int4"
-            raise UsageError(f"quantization {asked!r}: in runtime onnxruntime {precision} {has}")
+        requested = mode.get("quantization", method)
+        if requested != method:
+            expected = f"uses {method} quantization" if method else "is not quantized: use int8 or int4"
+            raise UsageError(f"quantization {requested!r}: in runtime onnxruntime {precision} {expected}")
         return mode if method is None else {**mode, "quantization": method}
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-        make = ensure_fused if is_fused(cell.runtime_mode) else graphs.ensure_bundle
-        facts = make(cell, points, store, rebuild)
+        ensure = ensure_fused if is_fused(cell.runtime_mode) else graphs.ensure_bundle
+        facts = ensure(cell, points, store, rebuild)
         if cell.runtime_mode["io_mode"] == "device":
             for point in points:
                 ensure_next_token(read_bundle(store.folder(graphs.bundle_key(cell, point))), store, rebuild)

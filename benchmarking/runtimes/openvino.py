@@ -86,15 +86,15 @@ class OpenVino(Runtime):
         from benchmarking.graphs.session import why_not
         from benchmarking.runtimes.support.openvino.build import missing_for
 
-        if (elsewhere := self.why_not_on(device)) is not None:
-            return elsewhere
+        if (wrong_device := self.why_not_on(device)) is not None:
+            return wrong_device
         if precision not in PRECISIONS:
             return f"runtime openvino supports {', '.join(PRECISIONS)}, not {precision}"
         return (
-            _emulated(device, precision)
+            _why_not_emulated(device, precision)
             or missing_for(precision)
-            or _grows(device, workload)
-            or _quantized_elsewhere(workload)
+            or _why_not_growing(device, workload)
+            or _why_not_quantized(workload)
             or why_not(workload, precision, FORMATS, PRECISIONS)
         )
 
@@ -162,7 +162,7 @@ def _core(handle: DeviceHandle) -> Any:
     return import_openvino().Core()
 
 
-def _emulated(device: Device, precision: Precision) -> str | None:
+def _why_not_emulated(device: Device, precision: Precision) -> str | None:
     """None, or why a CPU without 16-bit arithmetic cannot run a 16-bit precision: OpenVINO would silently compute in
     float32. If the CPU's precisions are unknown, OpenVINO is queried when the model is loaded."""
     native = device.facts.values.get("native_precisions")
@@ -173,17 +173,17 @@ def _emulated(device: Device, precision: Precision) -> str | None:
     return f"OpenVINO runs float32 instead of {precision} on this CPU, which supports {', '.join(map(str, native))}"
 
 
-def _grows(device: Device, workload: Workload) -> str | None:
+def _why_not_growing(device: Device, workload: Workload) -> str | None:
     if _is_npu(device) and _generates(workload):
         return "OpenVINO's NPU plugin requires fixed shapes, but the cache grows with every generated token"
     return None
 
 
-def _quantized_elsewhere(workload: Workload) -> str | None:
-    own = export_facts(workload)["precision"] if is_export(workload) else None
-    if own not in QUANTIZED:
+def _why_not_quantized(workload: Workload) -> str | None:
+    precision = export_facts(workload)["precision"] if is_export(workload) else None
+    if precision not in QUANTIZED:
         return None
-    return f"{workload.model_id} was exported at {own} with operators of ONNX Runtime: use --runtime onnxruntime"
+    return f"{workload.model_id} was exported at {precision} with operators of ONNX Runtime: use --runtime onnxruntime"
 
 
 def _is_npu(device: Device) -> bool:

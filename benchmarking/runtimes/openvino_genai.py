@@ -33,7 +33,7 @@ DEVICE = "CPU"
 QUANTIZED: Mapping[str, Precision] = {"Q8_0": "int8", "Q4_0": "int4"}
 """GGUF types that it reads and that benchhouse makes."""
 CACHE_TYPES = ("f16", "f32", "bf16", "u8")
-COMPUTED = "f32"
+COMPUTE_TYPE = "f32"
 MOST_TOKENS = 2**64 - 1
 """Maximum of the scheduler's limit of tokens per pass."""
 
@@ -67,8 +67,8 @@ class OpenVinoGenai(GenerativeEngine):
     }
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        found = super().supports(device, workload, precision)
-        return found or (None if workload.source == "file" else why_not(workload))
+        reason = super().supports(device, workload, precision)
+        return reason or (None if workload.source == "file" else why_not(workload))
 
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
         name = EngineSettings.of(cell).quantization or FLOAT_TYPES[cell.precision]
@@ -110,12 +110,12 @@ class Weights:
     @classmethod
     def of_folder(cls, folder: Path, workload: Workload) -> Weights:
         """From the folder's description."""
-        given: Any = workload.config
+        config: Any = workload.config
         return cls(
-            size_bytes=given["weights_bytes"],
-            parameter_count=given["parameter_count"],
-            type=given["quantization"],
-            file_bytes=sum((folder / name).stat().st_size for name in given["files"]),
+            size_bytes=config["weights_bytes"],
+            parameter_count=config["parameter_count"],
+            type=config["quantization"],
+            file_bytes=sum((folder / name).stat().st_size for name in config["files"]),
         )
 
 
@@ -131,14 +131,14 @@ class GenaiModel(EngineModel):
         scheduler = engine.SchedulerConfig()
         scheduler.enable_prefix_caching = False
         scheduler.max_num_batched_tokens = MOST_TOKENS  # a prompt is one pass, as without a scheduler
-        wanted: dict[str, Json] = {
-            "INFERENCE_PRECISION_HINT": COMPUTED,
+        properties: dict[str, Json] = {
+            "INFERENCE_PRECISION_HINT": COMPUTE_TYPE,
             "KV_CACHE_PRECISION": settings.kv_cache_type or CACHE_TYPES[0],
         }
         if settings.threads is not None:
-            wanted["INFERENCE_NUM_THREADS"] = settings.threads
+            properties["INFERENCE_NUM_THREADS"] = settings.threads
         try:
-            self.pipeline: Any = engine.LLMPipeline(str(file), DEVICE, scheduler_config=scheduler, **wanted)
+            self.pipeline: Any = engine.LLMPipeline(str(file), DEVICE, scheduler_config=scheduler, **properties)
         except RuntimeError as error:
             raise BenchhouseError(f"OpenVINO GenAI cannot load {file}: {_reason(error)}") from error
         core = openvino.Core()
@@ -148,8 +148,8 @@ class GenaiModel(EngineModel):
             "engine": f"openvino-genai {version_of('openvino-genai')}, openvino {version_of('openvino')}",
             "engine_system": {**{name: str(value) for name, value in system.items()}, "capabilities": capabilities},
             "quantized_type": weights.type,
-            "kv_cache_type": wanted["KV_CACHE_PRECISION"],
-            "compute_type": COMPUTED,
+            "kv_cache_type": properties["KV_CACHE_PRECISION"],
+            "compute_type": COMPUTE_TYPE,
             "num_threads": settings.threads,
             "model_size_bytes": weights.file_bytes,
         }

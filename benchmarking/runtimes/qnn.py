@@ -102,11 +102,11 @@ class Qnn(shared.OrtRuntime):
         return {"qnn_backend": backend}
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        has = PRECISIONS_OF[str(mode["qnn_backend"])]
-        if precision not in has:
+        supported = PRECISIONS_OF[str(mode["qnn_backend"])]
+        if precision not in supported:
             others = [backend for backend in BACKENDS if precision in PRECISIONS_OF[backend]]
             raise UnsupportedError(
-                f"QNN's {mode['qnn_backend']} supports {', '.join(has)}, not {precision}: "
+                f"QNN's {mode['qnn_backend']} supports {', '.join(supported)}, not {precision}: "
                 f"use --qnn-backend {' or '.join(others) or 'another'}, or another precision"
             )
         return mode
@@ -117,10 +117,11 @@ class Qnn(shared.OrtRuntime):
         handle: QnnHandle = plugins.load("benchmarking.devices", "qnn").open(cell.device)
         settings = _settings(cell, handle)
 
-        def compiled_into(found: graphs.PointGraphs, out: Path) -> Mapping[str, Json]:
-            return compile_contexts(found.folder, found.bundle, replace(settings, dimensions=found.sizes), out)
+        def compile_into(point_graphs: graphs.PointGraphs, out: Path) -> Mapping[str, Json]:
+            at_sizes = replace(settings, dimensions=point_graphs.sizes)
+            return compile_contexts(point_graphs.folder, point_graphs.bundle, at_sizes, out)
 
-        return _contexts(cell).ensure(points, store, rebuild, compiled_into)
+        return _contexts(cell).ensure(points, store, rebuild, compile_into)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.onnxruntime.session import OrtSession
@@ -142,16 +143,16 @@ class Qnn(shared.OrtRuntime):
 
 def check_backend(options: Json, wanted: str) -> None:
     """Raise UnsupportedError if a session's provider reports a different library than requested."""
-    found = options.get("backend_path") if isinstance(options, dict) else None
-    if found != wanted:
-        raise UnsupportedError(f"requested QNN backend {wanted}, but the session uses {found or 'none'}")
+    used = options.get("backend_path") if isinstance(options, dict) else None
+    if used != wanted:
+        raise UnsupportedError(f"requested QNN backend {wanted}, but the session uses {used or 'none'}")
 
 
-def _chosen_backend(device: Device, asked: Scalar | None) -> str:
+def _chosen_backend(device: Device, requested: Scalar | None) -> str:
     """The requested backend, else the device's first. Raises UnsupportedError if it is not installed."""
     listed = device.facts.values.get("backends")
     installed = [str(backend) for backend in listed] if isinstance(listed, list) else list(BACKENDS)
-    backend = installed[0] if asked is None else str(asked)
+    backend = installed[0] if requested is None else str(requested)
     if backend not in installed:
         raise UnsupportedError(f"qnn_backend {backend!r}: onnxruntime-qnn has {', '.join(installed)} on this machine")
     return backend
@@ -163,12 +164,12 @@ def _locator(cell: Cell, settings: shared.SessionSettings) -> Locate:
     from benchmarking.runtimes.support.onnxruntime.session import GraphSource
 
     def locate(point: Point) -> GraphSource:
-        found = graphs.PointGraphs.find(cell, point)
+        point_graphs = graphs.PointGraphs.find(cell, point)
         if cell.runtime_mode["qnn_backend"] == HTP:
-            folder, _ = _contexts(cell).find(point, found.sizes)
-            return GraphSource(folder=folder, bundle=found.bundle, settings=settings)
-        whole = replace(settings, dimensions=found.sizes, entries=NO_FALLBACK)
-        return GraphSource(folder=found.folder, bundle=found.bundle, settings=whole)
+            folder, _ = _contexts(cell).find(point, point_graphs.sizes)
+            return GraphSource(folder=folder, bundle=point_graphs.bundle, settings=settings)
+        fixed_sizes = replace(settings, dimensions=point_graphs.sizes, entries=NO_FALLBACK)
+        return GraphSource(folder=point_graphs.folder, bundle=point_graphs.bundle, settings=fixed_sizes)
 
     return locate
 

@@ -72,13 +72,14 @@ class TensorRt(shared.OrtRuntime):
         return graphs.why_not_forward(self.name, workload, precision)
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-        def compiled_into(found: graphs.PointGraphs, out: Path) -> Mapping[str, Json]:
-            return build_engines(found.folder, found.bundle, engine_settings(cell, found.sizes, out), out)
+        def compile_into(point_graphs: graphs.PointGraphs, out: Path) -> Mapping[str, Json]:
+            settings = engine_settings(cell, point_graphs.sizes, out)
+            return build_engines(point_graphs.folder, point_graphs.bundle, settings, out)
 
         load_tensorrt(cell.precision)
         handle = plugins.load("benchmarking.devices", cell.device.type).watch(cell.device)
         try:
-            return engines(cell).ensure(points, store, rebuild, compiled_into)
+            return engines(cell).ensure(points, store, rebuild, compile_into)
         finally:
             handle.close()
 
@@ -90,11 +91,11 @@ class TensorRt(shared.OrtRuntime):
         prepared: dict[str, Json] = {}
 
         def locate(point: Point) -> GraphSource:
-            found = graphs.PointGraphs.find(cell, point)
-            folder, build = engines(cell).find(point, found.sizes)
+            point_graphs = graphs.PointGraphs.find(cell, point)
+            folder, build = engines(cell).find(point, point_graphs.sizes)
             prepared[str(folder)] = build.facts[ENGINES]
-            settings = engine_settings(cell, found.sizes, folder)
-            return GraphSource(folder=found.folder, bundle=found.bundle, settings=settings)
+            settings = engine_settings(cell, point_graphs.sizes, folder)
+            return GraphSource(folder=point_graphs.folder, bundle=point_graphs.bundle, settings=settings)
 
         def check(source: GraphSource) -> None:
             folder = source.settings.provider_options[CACHE_PATH]
@@ -158,9 +159,9 @@ def count_engines(folder: Path) -> int:
 def check_engines_were_used(folder: Path, prepared: Json) -> None:
     """Raise BenchhouseError if loading rebuilt engines: they are then not the prepared ones, and the load time includes
     a build."""
-    if (now := count_engines(folder)) != prepared:
+    if (count := count_engines(folder)) != prepared:
         raise BenchhouseError(
-            f"TensorRT rebuilt engines instead of loading those in {folder} (expected {prepared}, found {now}): "
+            f"TensorRT rebuilt engines instead of loading those in {folder} (expected {prepared}, found {count}): "
             "use --rebuild always to prepare them for this version"
         )
 
@@ -170,12 +171,12 @@ def load_tensorrt(precision: Precision) -> None:
 
     TensorRT rounds float32 products to TF32 by default, and the provider has no option for it. NVIDIA's libraries read
     an environment variable when they are loaded. Raises UnsupportedError if it had another value then."""
-    wanted = "1" if precision == "tf32" else "0"
-    if LIBRARY in sys.modules and os.environ.get(TF32_OVERRIDE) != wanted:
+    override = "1" if precision == "tf32" else "0"
+    if LIBRARY in sys.modules and os.environ.get(TF32_OVERRIDE) != override:
         raise UnsupportedError(
-            f"TensorRT is already loaded in this process: start the process with {TF32_OVERRIDE}={wanted}"
+            f"TensorRT is already loaded in this process: start the process with {TF32_OVERRIDE}={override}"
         )
-    os.environ[TF32_OVERRIDE] = wanted
+    os.environ[TF32_OVERRIDE] = override
     importlib.import_module(LIBRARY)
 
 
@@ -192,17 +193,17 @@ def engines(cell: Cell) -> graphs.FixedShapes:
 
 
 def _tensorrt_version() -> str | None:
-    return next((found for package in TENSORRT_PACKAGES if (found := version_of(package)) is not None), None)
+    return next((version for package in TENSORRT_PACKAGES if (version := version_of(package)) is not None), None)
 
 
 def _why_not_installed(version: str | None, needed: libraries.Linked) -> str | None:
     """None, or why the installed TensorRT does not match the one that the provider links."""
     if version is not None and needed.tensorrt in (None, int(version.partition(".")[0])):
         return None
-    found = "not installed" if version is None else f"found TensorRT {version}"
+    installed = "not installed" if version is None else f"found TensorRT {version}"
     major = "" if needed.tensorrt is None else f" {needed.tensorrt}"
     return (
-        f"{found}, but ONNX Runtime's provider needs TensorRT{major}: on a machine with an NVIDIA GPU, "
+        f"{installed}, but ONNX Runtime's provider needs TensorRT{major}: on a machine with an NVIDIA GPU, "
         f"pip install {needed.tensorrt_package}"
     )
 

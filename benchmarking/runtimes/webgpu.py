@@ -62,11 +62,11 @@ class WebGpu(BrowserRuntime):
         )
 
         def check(page: ModelPage) -> None:
-            _checked(page.browser.call("adapter"), cell)
+            _check_page_adapter(page.browser.call("adapter"), cell)
 
         session = open_session(cell, stage, points, settings, check)
         try:
-            adapter = _checked(session.opened["adapter"], cell)
+            adapter = _check_page_adapter(session.opened["adapter"], cell)
         except BenchhouseError:
             session.close()
             raise
@@ -74,7 +74,7 @@ class WebGpu(BrowserRuntime):
         return session
 
 
-def _checked(info: Mapping[str, Any] | None, cell: Cell) -> Adapter:
+def _check_page_adapter(info: Mapping[str, Any] | None, cell: Cell) -> Adapter:
     """The page's adapter, if it is the requested one. Checked for the page before the model is loaded, and for the GPU
     device that ONNX Runtime then opens."""
     adapter = check_adapter(None if info is None else Adapter.from_page(info), cell.device)

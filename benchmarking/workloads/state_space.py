@@ -99,13 +99,10 @@ ONE_SEQUENCE = frozenset({"rwkv"})
 """Model types whose decode step is wrong for a batch: RWKV's state of the previous token lacks the sequence axis, which
 mixes the sequences (seen in transformers 5.17 and 5.23)."""
 
-
 BLOCK_SIZES = {"mamba2": 256}
-
 """Model types that compute in blocks of positions, with transformers' default size."""
 
 SHORTEST_PROMPT = 2
-
 """Prompts shorter than the convolution's width change the shape of its state."""
 
 

@@ -236,7 +236,6 @@ FREE_AXES: Mapping[str, Mapping[int, str]] = {
     "input_ids": {0: BATCH, 1: SEQUENCE},
     "input_values": {0: BATCH, 1: SEQUENCE},
 }
-
 """Inputs with more free axes than their first."""
 
 

@@ -41,17 +41,17 @@ class WorkersOperation(Operation):
         started = numbers()  # `next` is atomic in the interpreter, so no two workers get the same number
 
         def work(worker: int) -> list[Completion]:
-            operation, done = self._operations[worker], []
+            operation, completions = self._operations[worker], []
             while (number := next(started)) < count and (number < least or now_ns() < until_ns):
                 marks: list[tuple[str, int]] = []
                 operation.reset()
                 submitted = now_ns()
                 self._last[worker] = operation.run(_recorder(marks, now_ns))
-                done.append(Completion(submitted_ns=submitted, completed_ns=now_ns(), marks=tuple(marks)))
-            return done
+                completions.append(Completion(submitted_ns=submitted, completed_ns=now_ns(), marks=tuple(marks)))
+            return completions
 
         by_worker = self._threads.run([_of_worker(work, number) for number in range(self.requests_in_flight)])
-        return sorted((one for done in by_worker for one in done), key=lambda one: one.completed_ns)
+        return sorted((one for completions in by_worker for one in completions), key=lambda one: one.completed_ns)
 
     def problem(self, output: Any) -> str | None:
         return self._first.problem(output)
@@ -73,7 +73,7 @@ class WorkersOperation(Operation):
         import numpy as np
 
         outputs = [self._first.arrays(output) for output in self._last if output is not None]
-        same = all(np.array_equal(array, outputs[0][name]) for other in outputs[1:] for name, array in other.items())
+        same = all(np.array_equal(array, outputs[0][name]) for arrays in outputs[1:] for name, array in arrays.items())
         return {**self._first.verified(), "requests": self.requests_in_flight, "requests_agree": same}
 
     def close(self) -> None:

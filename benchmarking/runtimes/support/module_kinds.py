@@ -25,7 +25,7 @@ from benchmarking.core.profiles import (
     in_layer,
 )
 
-SAYS = (
+NAME_PATTERNS = (
     (NORMALISATION, re.compile(r"norm(alization)?(\d*d)?$|(^|_)(ln|norm)(_?\w)?$", re.IGNORECASE)),
     (EMBEDDING, re.compile(r"embed(ding)?s?$", re.IGNORECASE)),
     (ATTENTION, re.compile(r"(attention|attn)\d*$", re.IGNORECASE)),
@@ -71,15 +71,15 @@ def places(modules: Mapping[str, Described]) -> dict[str, Place]:
     holders = {around for path in attending for around in _outwards(path)}
     attended = {layer for path in attending if (layer := in_layer(path)) is not None}
     last = max((index for index, path in enumerate(modules) if in_layer(path) is not None), default=-1)
-    found: dict[str, Place] = {}
+    result: dict[str, Place] = {}
     for index, (path, module) in enumerate(modules.items()):
         is_part = in_layer(path) in attended and path not in holders
         kind = by_names[path] or _by_structure(module, is_part=is_part, is_after=index > last)
-        around = found.get(path.rpartition(".")[0])
+        around = result.get(path.rpartition(".")[0])
         if kind is None and around is not None and around.kind in (FEED_FORWARD, HEAD):
             kind = around.kind
-        found[path] = Place(path=path, class_name=module.class_name, kind=kind or OTHER, layer=in_layer(path))
-    return found
+        result[path] = Place(path=path, class_name=module.class_name, kind=kind or OTHER, layer=in_layer(path))
+    return result
 
 
 def _kind_by_names(path: str, module: Described) -> str | None:
@@ -87,15 +87,15 @@ def _kind_by_names(path: str, module: Described) -> str | None:
     if module.is_lookup:
         return EMBEDDING
     for text in (module.class_name, path.rpartition(".")[2]):
-        found = next((kind for kind, pattern in SAYS if pattern.search(text)), None)
-        if found is not None:
-            return found
+        kind = next((kind for kind, pattern in NAME_PATTERNS if pattern.search(text)), None)
+        if kind is not None:
+            return kind
     return None
 
 
-def _by_names(path: str, own: Mapping[str, str | None]) -> str | None:
+def _by_names(path: str, kinds_by_names: Mapping[str, str | None]) -> str | None:
     """The kind of the innermost module around a path that has one. Lookups in attention (positions) belong to it."""
-    kinds = [kind for each in _outwards(path) if (kind := own.get(each)) is not None]
+    kinds = [kind for each in _outwards(path) if (kind := kinds_by_names.get(each)) is not None]
     if kinds and kinds[0] == EMBEDDING and ATTENTION in kinds:
         return ATTENTION
     return kinds[0] if kinds else None

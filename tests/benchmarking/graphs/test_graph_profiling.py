@@ -13,7 +13,7 @@ import pytest
 from benchmarking.devices import cpu
 from benchmarking.graphs.profiling import NodeTime, Origins, breakdown
 from benchmarking.runtimes.support.onnxruntime.profile import GraphProfile, Kernel, read_graph_profile
-from benchmarking.runtimes.support.onnxruntime.profiling import by_call, one_trace, optimised_graphs
+from benchmarking.runtimes.support.onnxruntime.profiling import merge_traces, nodes_by_call, optimised_graphs
 from benchmarking.runtimes.support.onnxruntime.runtime import SessionSettings
 from tests.helpers.traced_graphs import graph_in_modules, node
 
@@ -153,14 +153,14 @@ def test_each_event_of_onnx_runtimes_own_profile_counts_once(tmp_path):
         session.run(None, {"x": np.ones((4, 64), dtype=np.float32)})
     written = Path(session.end_profiling())
     events = [one for one in json.loads(written.read_text()) if one["name"].endswith("_kernel_time")]
-    calls = by_call({"model": read_graph_profile(written, "model")}, 3)
+    calls = nodes_by_call({"model": read_graph_profile(written, "model")}, 3)
     found = breakdown(calls, [1e3] * 3, Origins.of({"model": path}))
     assert [len(call) for call in calls] == [len(events) // 3] * 3
     assert sum(one.calls for one in found.operators) * 3 == len(events)
     assert sum(one.exclusive_ms for one in found.operators) * 3e3 == pytest.approx(sum(one["dur"] for one in events))
     assert {one.module for one in found.operators} >= {"layer.0.norm", "layer.0.dense"}
     assert sum(one.exclusive_ms for one in found.modules) == pytest.approx(found.host_ms)
-    traced = one_trace({"first": written, "second": written})
+    traced = merge_traces({"first": written, "second": written})
     assert [one["args"]["name"] for one in traced if one["ph"] == "M"] == ["first", "second"]
     assert {one["pid"] for one in traced} == {1, 2}
 
@@ -171,6 +171,6 @@ def test_runs_of_a_graph_are_divided_evenly_among_the_calls():
         return Kernel(name=f"model/0/at_{began_us}", duration_us=1000, began_us=began_us, **about)
 
     profile = GraphProfile(kernels=tuple(map(kernel, (11, 12, 21, 31, 41))), runs_us=(10, 20, 30, 40))
-    calls = by_call({"model": profile}, 2)
+    calls = nodes_by_call({"model": profile}, 2)
     assert [[one.name for one in call] for call in calls] == [["at_11", "at_12", "at_21"], ["at_31", "at_41"]]
     assert calls[0][0].ms == 1.0

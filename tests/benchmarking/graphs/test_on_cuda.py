@@ -31,7 +31,7 @@ from benchmarking.core.records import Point, Workload, from_json
 from benchmarking.devices import cuda
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.graphs.operations import operation_of
-from benchmarking.runtimes.support.onnxruntime.runtime import SessionSettings, in_force
+from benchmarking.runtimes.support.onnxruntime.runtime import SessionSettings, session_facts
 from benchmarking.runtimes.support.onnxruntime.session import GraphSource, load_graphs, runner_of
 told = json.loads(sys.argv[1])
 bundle = read_bundle(Path(told["folder"]))
@@ -60,7 +60,7 @@ nodes = {
     name: dict(Counter(part.ep_name for part in session.get_provider_graph_assignment_info() for _ in part.get_nodes()))
     for name, session in loaded.sessions.items()
 }
-options = {name: in_force(session, settings)["provider_options"] for name, session in loaded.sessions.items()}
+options = {name: session_facts(session, settings)["provider_options"] for name, session in loaded.sessions.items()}
 print(json.dumps({"calls": calls, "nodes": nodes, "options": options, "verified": dict(operation.verified())}))
 """
 

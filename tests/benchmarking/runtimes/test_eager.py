@@ -298,7 +298,7 @@ def test_device_that_torch_cannot_use_is_refused(open_eager):
 def test_tf32_is_set_for_the_precision_and_put_back(precision, matmul, cudnn):
     before = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
     flags = settings.MatmulPrecision(precision)
-    found = settings.arithmetic_in_force()
+    found = settings.effective_arithmetic()
     assert (found["float32_matmul_precision"], found["cudnn_allow_tf32"]) == (matmul, cudnn)
     assert torch.backends.cuda.matmul.allow_tf32 is (precision == "tf32")
     flags.restore()

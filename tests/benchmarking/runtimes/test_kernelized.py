@@ -167,7 +167,7 @@ def test_of_the_hubs_kernels_those_that_want_any_code_trusted_are_left_out(monke
     }
     monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
     monkeypatch.setattr(hub_kernels, "get_kernel_mapping_transformers", lambda: mapping, raising=False)
-    found = kernels._transformers_own("cuda")
+    found = kernels._transformers_mapping("cuda")
     assert {name: (one.repo, one.version) for name, one in found.items()} == {
         "FastGELU": ("kernels-community/activation", 1)
     }

@@ -19,20 +19,15 @@ from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_out_o
 from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
 
 START_TIMEOUT_MS = 60_000.0
-
 """Time limit for starting the browser and for opening the page; each takes a second on a slow machine."""
 
 CONSOLE_LINES = 20_000
-
 """Console lines that are kept; a model's nodes with their providers take a few thousand."""
 
 MODEL_PROCESSES = ("renderer", "GPU")
-
 """Types of browser processes that hold models: the page's and the GPU's."""
 
-
 SOFTWARE_FLAGS = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
-
 """Flags that enable WebGPU on the CPU."""
 
 HARDWARE_FLAGS: Mapping[str, tuple[str, ...]] = {
@@ -43,7 +38,6 @@ HARDWARE_FLAGS: Mapping[str, tuple[str, ...]] = {
         "--disable-vulkan-surface",  # without a display there is no surface to draw on
     ),
 }
-
 """Flags, by platform, that enable WebGPU on the GPU for a page without a window where it is off by default. Windows has
 it through Direct3D 12, macOS through Metal.
 
@@ -52,32 +46,25 @@ NVIDIA GPU. Chromium accepts them (tests/benchmarking/runtimes/support/browser/t
 available."""
 
 HEADLESS = "--headless=new"
-
 """The full browser without a window, with a GPU process. Before Chrome 132, --headless alone was another program."""
 
 SOFTWARE_FALLBACK = "--enable-unsafe-swiftshader"
-
 """A flag that Playwright adds, which gives a page without a GPU an adapter on the CPU."""
 
 FEATURES = "--enable-features="
-
 """Chromium reads only the last of several such flags."""
 
 INFORMATION_FLAGS = ("--enable-webgpu-developer-features",)
-
 """Flags that let the page read the adapter's model name."""
 
 WEBNN_FLAGS = ("--enable-features=WebMachineLearningNeuralNetwork",)
-
 """Flags that enable WebNN."""
 
 ISOLATION_FLAGS = ("--disable-extensions", "--disable-background-networking")
 
-
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 WARNING = "[W:onnxruntime"
-
 """ONNX Runtime's warnings, which appear as console errors."""
 
 GONE_WORDS = ("crash", "closed")
@@ -107,12 +94,12 @@ class Browser:
                 ignore_default_args=None if set(SOFTWARE_FLAGS) <= set(flags) else [SOFTWARE_FALLBACK],
                 timeout=START_TIMEOUT_MS,
             )
-            self._cleanup.callback(self._end)
+            self._cleanup.callback(self._close_browser)
             self.version: str = self._browser.version
-            self._page = self._opened(url)
+            self._page = self._open_page(url)
         except Error as error:
             self.close()
-            raise BenchhouseError(f"cannot start {executable}: {self._why(error)}") from error
+            raise BenchhouseError(f"cannot start {executable}: {self._reason(error)}") from error
 
     def __enter__(self) -> Browser:
         return self
@@ -128,7 +115,7 @@ class Browser:
                 "([method, values]) => globalThis.benchhouse[method](...values)", [method, list(arguments)]
             )
         except self._error as error:
-            why = self._why(error)
+            why = self._reason(error)
             if is_out_of_memory(why):
                 raise OutOfMemoryError(f"the page ran out of memory: {why}") from error
             raise BenchhouseError(f"the page failed at {method}: {why}") from error
@@ -144,11 +131,11 @@ class Browser:
         """End the browser and its driver."""
         self._cleanup.close()
 
-    def _end(self) -> None:
+    def _close_browser(self) -> None:
         with suppress(self._error):  # it has already ended
             self._browser.close()
 
-    def _opened(self, url: str) -> Any:
+    def _open_page(self, url: str) -> Any:
         page: Any = self._browser.new_page()
         page.on("console", self._keep_message)
         page.on("pageerror", lambda error: self._errors.append(first_line(str(error))))
@@ -162,7 +149,7 @@ class Browser:
         if message.type == "error" and WARNING not in text:
             self._errors.append(first_line(text))
 
-    def _why(self, error: Exception) -> str:
+    def _reason(self, error: Exception) -> str:
         """The reason of an error; with the console's last error for a page that has crashed or closed."""
         reason = first_line(str(error).partition("Error: ")[2] or str(error))
         is_gone = any(word in reason.lower() for word in GONE_WORDS)
@@ -172,8 +159,8 @@ class Browser:
 
 def webgpu_flags(*, software: bool, platform: str = sys.platform) -> tuple[str, ...]:
     """The flags that give the page a WebGPU adapter, in software or on the GPU."""
-    chosen = SOFTWARE_FLAGS if software else HARDWARE_FLAGS.get(platform, ())
-    return (*chosen, *INFORMATION_FLAGS)
+    flags = SOFTWARE_FLAGS if software else HARDWARE_FLAGS.get(platform, ())
+    return (*flags, *INFORMATION_FLAGS)
 
 
 def with_one_feature_list(flags: Sequence[str]) -> list[str]:
@@ -192,10 +179,8 @@ def _is_root() -> bool:
     return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
-NAMED_BY = "BENCHHOUSE_BROWSER"
-
+BROWSER_VARIABLE = "BENCHHOUSE_BROWSER"
 """Environment variable with the path of the browser."""
-
 
 NAMES = (
     "chromium",
@@ -207,12 +192,9 @@ NAMES = (
     "microsoft-edge",
     "msedge",
 )
-
 """Program names, in the order of the search on PATH."""
 
-
 MACOS = ("Google Chrome", "Chromium", "Microsoft Edge")
-
 """Applications in /Applications and ~/Applications."""
 
 WINDOWS = (
@@ -220,11 +202,9 @@ WINDOWS = (
     ("Chromium", "Application", "chrome.exe"),
     ("Microsoft", "Edge", "Application", "msedge.exe"),
 )
-
 """Paths below the program folders."""
 
 WINDOWS_FOLDERS = ("PROGRAMFILES", "PROGRAMFILES(X86)", "LOCALAPPDATA")
-
 
 INSTALL: Mapping[str, str] = {
     "linux": "install Chromium (apt-get install chromium) or Google Chrome",
@@ -236,9 +216,9 @@ INSTALL: Mapping[str, str] = {
 def find_browser(environment: Mapping[str, str] | None = None, platform: str = sys.platform) -> Path | None:
     """The browser in `$BENCHHOUSE_BROWSER`, else the first one found; None if there is none."""
     environment = os.environ if environment is None else environment
-    named = environment.get(NAMED_BY)
-    if named:
-        path = Path(named).expanduser()
+    configured = environment.get(BROWSER_VARIABLE)
+    if configured:
+        path = Path(configured).expanduser()
         return path if path.is_file() else None
     return next((path for path in _candidates(environment, platform) if path.is_file()), None)
 
@@ -248,16 +228,17 @@ def why_no_browser(environment: Mapping[str, str] | None = None, platform: str =
     environment = os.environ if environment is None else environment
     if find_browser(environment, platform) is not None:
         return None
-    if environment.get(NAMED_BY):
-        return f"{NAMED_BY} names {environment[NAMED_BY]}, which is not a file"
-    return f"no Chromium, Chrome or Edge found: {INSTALL.get(platform, INSTALL['linux'])}, or name it in {NAMED_BY}"
+    if environment.get(BROWSER_VARIABLE):
+        return f"{BROWSER_VARIABLE} names {environment[BROWSER_VARIABLE]}, which is not a file"
+    install = INSTALL.get(platform, INSTALL["linux"])
+    return f"no Chromium, Chrome or Edge found: {install}, or name it in {BROWSER_VARIABLE}"
 
 
 def _candidates(environment: Mapping[str, str], platform: str) -> Iterator[Path]:
     for name in NAMES:
-        found = program(name, environment.get("PATH"))
-        if found is not None:
-            yield Path(found)
+        path = program(name, environment.get("PATH"))
+        if path is not None:
+            yield Path(path)
     if platform == "darwin":
         for application in MACOS:
             for folder in (Path("/Applications"), Path("~/Applications").expanduser()):
@@ -275,7 +256,7 @@ class BrowserMemory:
         import psutil
 
         self._browser = browser
-        self._gone = psutil.NoSuchProcess
+        self._no_such_process = psutil.NoSuchProcess
         self._processes: list[Any] = []
         for process_id in browser.process_ids():
             with suppress(psutil.NoSuchProcess):  # it ended after the listing
@@ -290,7 +271,7 @@ class BrowserMemory:
         """Current resident memory of the page's process and the GPU process; shared pages count in both."""
         total = 0
         for process in self._processes:
-            with suppress(self._gone):
+            with suppress(self._no_such_process):
                 total += int(process.memory_info().rss)
         return total
 
@@ -298,12 +279,12 @@ class BrowserMemory:
         """`wasm_memory_bytes` (total of all WebAssembly memories, which only grow) and `js_heap_bytes`."""
         answer = self._browser.call("memory")
         sizes = answer["wasmBytes"]
-        named: dict[str, Json] = {
+        sizes_by_name: dict[str, Json] = {
             "wasm_memory_bytes": sum(sizes) if sizes else None,
             "js_heap_bytes": answer["heapBytes"],
         }
         why = f"{NOT_SUPPORTED}: pages cannot read it in this browser"
         return Readings(
-            values={name: value for name, value in named.items() if value is not None},
-            missing={name: why for name, value in named.items() if value is None},
+            values={name: value for name, value in sizes_by_name.items() if value is not None},
+            missing={name: why for name, value in sizes_by_name.items() if value is None},
         )

@@ -29,10 +29,10 @@ INTEGRITY = "sha512-q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3j
 """Hash of the package's tarball, as published by the npm registry (Subresource Integrity)."""
 
 KIND = "ort-web"
-FOLDER_NAMED_BY = "BENCHHOUSE_ORT_WEB_DIR"
+FOLDER_VARIABLE = "BENCHHOUSE_ORT_WEB_DIR"
 """Environment variable with a folder that is or contains the package's dist/, used instead of the registry."""
 REGISTRY = "https://registry.npmjs.org/"
-REGISTRY_NAMED_BY = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
+REGISTRY_VARIABLES = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
 TIMEOUT_S = 300.0
 MAX_TARBALL_BYTES = 256 << 20
 """Size limit of the tarball, which has about 30 MB."""
@@ -69,7 +69,7 @@ def library_key() -> BuildKey:
 
 def ensure_library(store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
     """Fetch the files if they are missing. Raises BenchhouseError if that fails."""
-    if _named_folder() is not None:
+    if _configured_folder() is not None:
         library = find_library(store)
         return {"version": library.version, "source": library.source}
     build, is_new = store.get(library_key(), _fetch, rebuild)
@@ -78,14 +78,14 @@ def ensure_library(store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
 
 def find_library(store: BuildStore) -> Library:
     """The files in the user's folder or in the store. Raises BenchhouseError if there are none."""
-    named = _named_folder()
-    if named is not None:
-        dist = named / "dist" if (named / "dist").is_dir() else named
+    configured = _configured_folder()
+    if configured is not None:
+        dist = configured / "dist" if (configured / "dist").is_dir() else configured
         if not dist.is_dir():
-            raise BenchhouseError(f"{FOLDER_NAMED_BY} names {named}, which is not a folder")
+            raise BenchhouseError(f"{FOLDER_VARIABLE} names {configured}, which is not a folder")
         return Library(version=_version_in(dist), folder=dist, source=str(dist))
-    found: Build | None = store.find(library_key())
-    if found is None:
+    build: Build | None = store.find(library_key())
+    if build is None:
         raise BenchhouseError(f"{PACKAGE} {VERSION} is not in {store.root}: run once on wasm or webgpu to fetch it")
     return Library(version=VERSION, folder=store.folder(library_key()), source=_source())
 
@@ -93,9 +93,9 @@ def find_library(store: BuildStore) -> Library:
 def unpack(tarball: bytes, folder: Path) -> list[str]:
     """Unpack the files that pages load into a folder and return their names. Raises BenchhouseError for a checksum
     mismatch."""
-    found = "sha512-" + base64.b64encode(hashlib.sha512(tarball).digest()).decode()
-    if found != INTEGRITY:
-        raise BenchhouseError(f"checksum mismatch for {PACKAGE} {VERSION}: expected {INTEGRITY}, got {found}")
+    integrity = "sha512-" + base64.b64encode(hashlib.sha512(tarball).digest()).decode()
+    if integrity != INTEGRITY:
+        raise BenchhouseError(f"checksum mismatch for {PACKAGE} {VERSION}: expected {INTEGRITY}, got {integrity}")
     names: list[str] = []
     with tarfile.open(fileobj=io.BytesIO(tarball), mode="r:gz") as archive:
         for member in archive:
@@ -111,44 +111,44 @@ def unpack(tarball: bytes, folder: Path) -> list[str]:
 
 def _fetch(folder: Path) -> Mapping[str, Json]:
     npm = program("npm")
-    tarball = _packed_by(npm) if npm is not None else _downloaded()
+    tarball = _pack_with_npm(npm) if npm is not None else _download()
     return {"files": list[Json](unpack(tarball, folder))}
 
 
-def _packed_by(npm: str) -> bytes:
+def _pack_with_npm(npm: str) -> bytes:
     """The tarball from the registry, mirror or cache that the user's npm is configured for."""
     with temporary_folder("benchhouse-npm") as folder:
         command = [npm, "pack", f"{PACKAGE}@{VERSION}", "--pack-destination", str(folder), "--ignore-scripts"]
         done = run_program(command, limit_s=TIMEOUT_S, folder=folder)
         if done.exit_code is None:
-            raise _cannot(f"npm pack took more than {TIMEOUT_S:g} s")
+            raise _fetch_error(f"npm pack took more than {TIMEOUT_S:g} s")
         packed = list(folder.glob("*.tgz"))
         if done.exit_code != 0 or len(packed) != 1:
             errors = [
                 line for line in done.stderr.splitlines() if "error" in line.lower() and "log" not in line.lower()
             ]
-            raise _cannot(f"npm pack: {errors[0].strip() if errors else f'exit code {done.exit_code}'}")
+            raise _fetch_error(f"npm pack: {errors[0].strip() if errors else f'exit code {done.exit_code}'}")
         return packed[0].read_bytes()
 
 
-def _downloaded() -> bytes:
-    registry = next((os.environ[name] for name in REGISTRY_NAMED_BY if os.environ.get(name)), REGISTRY)
+def _download() -> bytes:
+    registry = next((os.environ[name] for name in REGISTRY_VARIABLES if os.environ.get(name)), REGISTRY)
     url = f"{registry.rstrip('/')}/{PACKAGE}/-/{PACKAGE}-{VERSION}.tgz"
     if not url.startswith(("https://", "http://")):
-        raise _cannot(f"the registry {registry} is not an HTTP address")
+        raise _fetch_error(f"the registry {registry} is not an HTTP address")
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:  # noqa: S310 - a web address, see above
             content: bytes = response.read(MAX_TARBALL_BYTES + 1)
     except (OSError, HTTPException) as error:
-        raise _cannot(f"{url}: {getattr(error, 'reason', error)}") from error
+        raise _fetch_error(f"{url}: {getattr(error, 'reason', error)}") from error
     if len(content) > MAX_TARBALL_BYTES:
-        raise _cannot(f"{url} is larger than {MAX_TARBALL_BYTES >> 20} MiB")
+        raise _fetch_error(f"{url} is larger than {MAX_TARBALL_BYTES >> 20} MiB")
     return content
 
 
-def _cannot(why: str) -> BenchhouseError:
+def _fetch_error(why: str) -> BenchhouseError:
     return BenchhouseError(
-        f"cannot fetch {PACKAGE} {VERSION} ({why}): set {FOLDER_NAMED_BY} to a folder with its dist/, "
+        f"cannot fetch {PACKAGE} {VERSION} ({why}): set {FOLDER_VARIABLE} to a folder with its dist/, "
         "or run once where the npm registry is reachable"
     )
 
@@ -157,9 +157,9 @@ def _source() -> str:
     return f"npm:{PACKAGE}@{VERSION} {INTEGRITY}"
 
 
-def _named_folder() -> Path | None:
-    named = os.environ.get(FOLDER_NAMED_BY)
-    return Path(named).expanduser() if named else None
+def _configured_folder() -> Path | None:
+    path = os.environ.get(FOLDER_VARIABLE)
+    return Path(path).expanduser() if path else None
 
 
 def _version_in(dist: Path) -> str:

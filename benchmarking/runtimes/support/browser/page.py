@@ -25,9 +25,7 @@ PAGE = Path(__file__).resolve().parent / "assets"
 PAGE_FILES = ("page.html", "page.js", "calls.js", "tensors.js")
 
 MAX_BUNDLE_BYTES = MAX_BODY_BYTES
-
 """Size limit: ONNX Runtime reads the weights into WebAssembly's memory, for the GPU too."""
-
 
 ByName = Mapping[str, "np.ndarray"]
 
@@ -99,7 +97,7 @@ class ModelPage:
         opened: Mapping[str, Any] = self.browser.call("open", None if dimensions is None else dict(dimensions))
         return opened
 
-    def prepare(self, bundle: Bundle, point: Point, inputs: ByName, more: Mapping[str, Json]) -> None:
+    def prepare(self, bundle: Bundle, point: Point, inputs: ByName, call_data: Mapping[str, Json]) -> None:
         """Place a point's inputs; `more` holds the other data that its kind of call needs."""
         arrays = {}
         for number, (name, array) in enumerate(inputs.items()):
@@ -114,7 +112,7 @@ class ModelPage:
             "batchSize": point.batch_size,
             "newTokens": point.new_tokens,
             "encodePhase": bundle.encode_phase,
-            **more,
+            **call_data,
         }
         self.browser.call("prepare", plan)
         for number in range(len(inputs)):
@@ -134,8 +132,8 @@ class ModelPage:
             self._site.expect(url)
         sent = self.browser.call("send", number, urls)
         arrays = {
-            name: np.frombuffer(self._site.take(urls[name]), dtype=_numpy_name(one["dtype"])).reshape(one["shape"])
-            for name, one in sent["arrays"].items()
+            name: np.frombuffer(self._site.take(urls[name]), dtype=_numpy_name(info["dtype"])).reshape(info["shape"])
+            for name, info in sent["arrays"].items()
         }
         return arrays, sent["tokens"]
 
@@ -146,21 +144,21 @@ class ModelPage:
 
 def graphs_description(bundle: Bundle, *, on_device: bool) -> dict[str, Any]:
     """The graphs as described to the page, with the outputs to fetch and those that stay on a device."""
-    described = {}
+    descriptions = {}
     for name, graph in bundle.graphs.items():
-        passed_on = _passed_on(bundle, name, graph)
-        wanted = [*([graph.result] if graph.result else []), *graph.more_results.values()]
+        passed_on = _outputs_passed_on(bundle, name, graph)
+        results = [*([graph.result] if graph.result else []), *graph.more_results.values()]
         # The host needs a generation's logits and a step's noise in every mode.
-        staying = [*passed_on, *(wanted if bundle.kind == "forward" else [])] if on_device else []
-        described[name] = {
+        on_device_outputs = [*passed_on, *(results if bundle.kind == "forward" else [])] if on_device else []
+        descriptions[name] = {
             **{key: value for key, value in asdict(graph).items() if key in ("inputs", "feeds", "states", "result")},
-            "fetched": list(dict.fromkeys([*wanted, *passed_on])),
-            "on_device": staying,
+            "fetched": list(dict.fromkeys([*results, *passed_on])),
+            "on_device": on_device_outputs,
         }
-    return described
+    return descriptions
 
 
-def _passed_on(bundle: Bundle, name: str, graph: Graph) -> list[str]:
+def _outputs_passed_on(bundle: Bundle, name: str, graph: Graph) -> list[str]:
     """The outputs of a graph that are inputs of another graph or of the graph's own next step."""
     sources = [source for other in bundle.graphs.values() for source in other.feeds.values()]
     fed = [source.removeprefix(f"{name}.") for source in sources if source.startswith(f"{name}.")]

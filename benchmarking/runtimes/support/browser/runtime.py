@@ -124,12 +124,12 @@ def open_session(
         return session
 
 
-def check_threads(wanted: int, verified: Mapping[str, Json]) -> None:
+def check_threads(requested: int, verified: Mapping[str, Json]) -> None:
     """Raise if the page uses fewer threads than requested, which it only logs to its console."""
-    if wanted > 1 and not verified["cross_origin_isolated"]:
+    if requested > 1 and not verified["cross_origin_isolated"]:
         raise UnsupportedError("the browser does not isolate the page, so WebAssembly has no threads")
-    if verified["num_threads"] != wanted:
-        raise BenchhouseError(f"requested {wanted} threads, but ONNX Runtime Web uses {verified['num_threads']}")
+    if verified["num_threads"] != requested:
+        raise BenchhouseError(f"requested {requested} threads, but ONNX Runtime Web uses {verified['num_threads']}")
 
 
 SOFTWARE_WORDS = ("swiftshader", "llvmpipe", "lavapipe", "warp", "microsoft basic render")

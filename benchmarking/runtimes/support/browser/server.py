@@ -46,12 +46,10 @@ CONTENT_TYPES: Mapping[str, str] = {
     ".wasm": "application/wasm",
     ".json": "application/json",
 }
-
 """Media types by suffix: browsers reject modules and WebAssembly with another type. Other suffixes are served as
 bytes."""
 
 BYTES = "application/octet-stream"
-
 
 ISOLATION: Mapping[str, str] = {
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -60,7 +58,6 @@ ISOLATION: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
 }
-
 """The first two make the page cross-origin isolated. Without isolation there is no shared memory, hence no threads in
 WebAssembly, and the page's clock is rounded to 100 us instead of 5."""
 
@@ -116,26 +113,26 @@ class Site:
         self._server.server_close()
         self._thread.join()
 
-    def _found(self, path: str) -> tuple[str, Path | bytes] | None:
+    def _lookup(self, path: str) -> tuple[str, Path | bytes] | None:
         name = self._name(path)
         with self._lock:
             content = self._content.get(name) if name else None
         return None if name is None or content is None else (name, content)
 
-    def _expected(self, path: str) -> str | None:
+    def _expected_name(self, path: str) -> str | None:
         """The name that a request may post to; None for a wrong secret or a name without an expected post."""
         name = self._name(path)
         with self._lock:
             return name if name in self._posted else None
 
-    def _keep(self, name: str, body: bytes) -> None:
+    def _store(self, name: str, body: bytes) -> None:
         with self._lock:
             self._posted[name] = body
 
     def _name(self, path: str) -> str | None:
         secret, _, name = path.partition("?")[0].removeprefix("/").partition("/")
-        is_ours = secrets.compare_digest(secret.encode(), self._secret.encode())
-        return name if is_ours and name else None
+        is_authorized = secrets.compare_digest(secret.encode(), self._secret.encode())
+        return name if is_authorized and name else None
 
 
 def content_type(name: str) -> str:
@@ -149,11 +146,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, *values: Any) -> None:
-        self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__(*values)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._places.acquire(blocking=False):
+        if self._slots.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -162,7 +159,7 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._slots.release()
 
     def handle_error(self, *_: Any) -> None:
         """Print nothing: the page reports missing data itself."""
@@ -181,7 +178,7 @@ def _handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
         def setup(self) -> None:
             super().setup()
             # With only a socket timeout, a client could send one byte at a time forever.
-            self._limit = threading.Timer(REQUEST_LIMIT_S, self._hang_up)
+            self._limit = threading.Timer(REQUEST_LIMIT_S, self._disconnect)
             self._limit.daemon = True
             self._limit.start()
 
@@ -190,48 +187,48 @@ def _handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
             super().finish()
 
         def do_GET(self) -> None:
-            found = site._found(self.path) if self._is_admitted() else None
-            if found is None:
-                return self._answer(HTTPStatus.NOT_FOUND)
+            entry = site._lookup(self.path) if self._is_allowed() else None
+            if entry is None:
+                return self._respond(HTTPStatus.NOT_FOUND)
             self._limit.cancel()
-            name, content = found
+            name, content = entry
             if isinstance(content, bytes):
-                self._answer(HTTPStatus.OK, content_type(name), len(content))
+                self._respond(HTTPStatus.OK, content_type(name), len(content))
                 self.wfile.write(content)
                 return None
             with content.open("rb") as file:
-                self._answer(HTTPStatus.OK, content_type(name), content.stat().st_size)
+                self._respond(HTTPStatus.OK, content_type(name), content.stat().st_size)
                 shutil.copyfileobj(file, self.wfile, 1 << 20)
             return None
 
         def do_POST(self) -> None:
-            name = site._expected(self.path) if self._is_admitted() else None
+            name = site._expected_name(self.path) if self._is_allowed() else None
             length = self.headers.get("Content-Length", "")
             if name is None or not (length.isascii() and length.isdecimal()):
-                return self._answer(HTTPStatus.NOT_FOUND)
+                return self._respond(HTTPStatus.NOT_FOUND)
             if len(length) > MAX_LENGTH_DIGITS or int(length) > MAX_BODY_BYTES:
-                return self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                return self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             self._limit.cancel()
             body = self.rfile.read(int(length))
             if len(body) < int(length):
-                return self._answer(HTTPStatus.BAD_REQUEST)
-            site._keep(name, body)
-            return self._answer(HTTPStatus.NO_CONTENT)
+                return self._respond(HTTPStatus.BAD_REQUEST)
+            site._store(name, body)
+            return self._respond(HTTPStatus.NO_CONTENT)
 
         def log_message(self, format: str, *values: Any) -> None:
             """Print nothing: stderr is for errors."""
 
-        def _is_admitted(self) -> bool:
+        def _is_allowed(self) -> bool:
             """Whether the request names this host (another site could make its name resolve to this address) and has
             small headers."""
             size = sum(len(name) + len(value) for name, value in self.headers.items())
             return self.headers.get("Host") == site.host and size <= MAX_HEADER_BYTES
 
-        def _hang_up(self) -> None:
+        def _disconnect(self) -> None:
             with suppress(OSError):  # already closed
                 self.connection.shutdown(socket.SHUT_RDWR)
 
-        def _answer(self, status: HTTPStatus, kind: str = BYTES, length: int = 0) -> None:
+        def _respond(self, status: HTTPStatus, kind: str = BYTES, length: int = 0) -> None:
             self.close_connection = True
             self.send_response(status)
             for name, value in {**ISOLATION, "Content-Type": kind, "Connection": "close"}.items():

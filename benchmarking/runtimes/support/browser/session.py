@@ -23,9 +23,9 @@ from benchmarking.graphs.session import find_bundle, sizes_at
 from benchmarking.runtimes.support.browser.browser import BrowserMemory
 from benchmarking.runtimes.support.browser.page import ModelPage
 from benchmarking.runtimes.support.onnxruntime.profile import (
+    INTEGER_TYPES,
     PRODUCTS,
     QUANTIZED_PRODUCTS,
-    WHOLE,
     Kernel,
     placement,
     read_profile,
@@ -205,24 +205,24 @@ def page_inputs(
     `timestep.<step>` for the rest; and the steps of a denoising loop."""
     import numpy as np
 
-    found: dict[str, np.ndarray] = {}
+    inputs: dict[str, np.ndarray] = {}
     for name, graph in bundle.graphs.items():
         for tensor, source in graph.feeds.items():
             if source.startswith("inputs."):
-                found[f"{name}.{tensor}"] = arrays[source.removeprefix("inputs.")].astype(graph.input(tensor).dtype)
+                inputs[f"{name}.{tensor}"] = arrays[source.removeprefix("inputs.")].astype(graph.input(tensor).dtype)
     if bundle.generates:
-        found[PROMPT] = _prompt(bundle, point, arrays)
+        inputs[PROMPT] = _prompt(bundle, point, arrays)
     if bundle.kind != "denoiser":
-        return found, {}
+        return inputs, {}
     from benchmarking.graphs.operations import steps_of
 
     steps = steps_of(bundle, point)
     graph = bundle.graphs[MODEL]
     by_source = {source: graph.input(tensor).dtype for tensor, source in graph.feeds.items()}
-    found[LATENTS] = arrays[str(bundle.facts[LATENTS])].astype(by_source[LATENTS])
+    inputs[LATENTS] = arrays[str(bundle.facts[LATENTS])].astype(by_source[LATENTS])
     for index, step in enumerate(steps):
-        found[f"timestep.{index}"] = np.full(point.batch_size, step.timestep, dtype=by_source["timestep"])
-    return found, {"steps": [{"keep": step.keep, "add": step.add} for step in steps]}
+        inputs[f"timestep.{index}"] = np.full(point.batch_size, step.timestep, dtype=by_source["timestep"])
+    return inputs, {"steps": [{"keep": step.keep, "add": step.add} for step in steps]}
 
 
 def _prompt(bundle: Bundle, point: Point, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -250,61 +250,60 @@ def _describe(page: ModelPage, opened: Mapping[str, Any]) -> dict[str, Json]:
     }
 
 
-BEGIN = "profile of "
-
+PROFILE_PREFIX = "profile of "
 """Start of the line before each graph's profile, followed by the graph's name."""
 
-EVENT = '{"cat" :'
+EVENT_PREFIX = '{"cat" :'
 
 
 def profile_of(page: ModelPage) -> Mapping[str, Json]:
     """Where the kernels of one additional call in profiled sessions ran. Raises FormatError without a profile."""
     page.browser.console.clear()
     page.browser.call("profile")
-    ran = kernels(page.browser.console)
+    kernels = read_kernels(page.browser.console)
     page.browser.console.clear()
-    return page_placement(ran, page.settings.profiled_as)
+    return page_placement(kernels, page.settings.profiled_as)
 
 
-def page_placement(ran: Sequence[Kernel], wanted: str) -> dict[str, Json]:
+def page_placement(kernels: Sequence[Kernel], requested: str) -> dict[str, Json]:
     """The facts of `placement`, with a separate count `nodes_of_whole_numbers_on_cpu` of nodes for ids, positions and
     masks.
 
     WebGPU's shaders have no 64-bit integers, so its provider leaves such nodes to the CPU on purpose, like nodes that
     compute shapes. Integer matrix products are not included in that count."""
-    different = {kernel.name: kernel for kernel in ran}.values()
-    on_cpu = [kernel for kernel in different if kernel.provider == CPU != wanted and not kernel.is_about_shapes]
-    unasked = [kernel for kernel in on_cpu if not _is_of_whole_numbers(kernel)]
+    distinct = {kernel.name: kernel for kernel in kernels}.values()
+    on_cpu = [kernel for kernel in distinct if kernel.provider == CPU != requested and not kernel.is_about_shapes]
+    unasked = [kernel for kernel in on_cpu if not _is_integer_only(kernel)]
     return {
-        **placement(ran, wanted),
+        **placement(kernels, requested),
         "nodes_on_cpu_unasked": len(unasked),
         "nodes_of_whole_numbers_on_cpu": len(on_cpu) - len(unasked),
         "operators_on_cpu_unasked": dict(sorted(Counter(kernel.operator for kernel in unasked).items())),
     }
 
 
-def _is_of_whole_numbers(kernel: Kernel) -> bool:
+def _is_integer_only(kernel: Kernel) -> bool:
     is_product = kernel.operator in PRODUCTS or kernel.operator in QUANTIZED_PRODUCTS
-    return not is_product and all(kind in WHOLE for kind, _ in kernel.outputs)
+    return not is_product and all(kind in INTEGER_TYPES for kind, _ in kernel.outputs)
 
 
-def kernels(console: Iterable[str]) -> tuple[Kernel, ...]:
+def read_kernels(console: Iterable[str]) -> tuple[Kernel, ...]:
     """The kernels in all profiles on a console. Raises FormatError if there is no profile."""
     events: dict[str, list[str]] = {}
     graph: str | None = None
     for line in (line for message in console for line in message.splitlines()):
-        if line.startswith(BEGIN):
-            graph = line.removeprefix(BEGIN)
+        if line.startswith(PROFILE_PREFIX):
+            graph = line.removeprefix(PROFILE_PREFIX)
             events[graph] = []
-        elif graph is not None and line.startswith(EVENT):
+        elif graph is not None and line.startswith(EVENT_PREFIX):
             events[graph].append(line.rstrip().rstrip(","))
-    found = [kernel for graph, lines in events.items() for kernel in _read(graph, lines)]
-    if not found:
+    all_kernels = [kernel for graph, lines in events.items() for kernel in _read_profile(graph, lines)]
+    if not all_kernels:
         raise FormatError("the page's console has no profile of ONNX Runtime Web")
-    return tuple(found)
+    return tuple(all_kernels)
 
 
-def _read(graph: str, events: list[str]) -> tuple[Kernel, ...]:
+def _read_profile(graph: str, events: list[str]) -> tuple[Kernel, ...]:
     with temporary_folder("benchhouse-profile") as folder:
         path = folder / f"{graph}.json"
         path.write_text(f"[{','.join(events)}]", encoding="utf-8")

@@ -80,9 +80,9 @@ def legacy_rope_keys(config: Mapping[str, Any]) -> Mapping[str, Any]:
     rope = config.get("rope_parameters")
     if not isinstance(rope, Mapping) or "rope_theta" not in rope:
         return {}
-    found = {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope}
+    keys = {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope}
     kind = rope.get("rope_type", "default")
-    return {**found, "rope_scaling": None if kind == "default" else {**rope, "type": kind}}
+    return {**keys, "rope_scaling": None if kind == "default" else {**rope, "type": kind}}
 
 
 def _add_legacy_rope_keys(file: Path) -> None:

@@ -99,17 +99,17 @@ def write(workload: Workload, model: Any, type_name: str, path: Path, vocabulary
     _add_metadata(writer, workload, config, type_name)
     _add_vocabulary(writer, vocabulary_size(workload), vocabulary)
     layers = int(config.num_hidden_layers)
-    wanted = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
-    names = gguf.get_tensor_name_map(wanted, layers)
+    model_arch = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(model_arch, layers)
     is_tied = bool(getattr(config, "tie_word_embeddings", True))
     for name, array in _tensors(model, is_tied=is_tied):
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if stored is None:
             raise BenchhouseError(f"{workload.model_id}: llama.cpp has no tensor for {name} in {architecture}")
-        array = _converted(config, stored, array)
+        array = _llama_cpp_layout(config, stored, array)
         chosen = _type_of(type_name, stored, array, layers, is_tied=is_tied)
         _add(writer, stored, array, chosen)
-    for name, array in _further(config):
+    for name, array in _rope_factors(config):
         _add(writer, name, array, "F32")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -153,11 +153,11 @@ def _add_metadata(writer: Any, workload: Workload, config: Any, type_name: str) 
 
 def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The parameters of the rotary embedding, as in transformers 5 or 4; empty for a model without one."""
-    found = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    parameters = config.get("rope_parameters") or config.get("rope_scaling") or {}
     theta = {"rope_theta": config["rope_theta"]} if "rope_theta" in config else {}
     partial = config.get("partial_rotary_factor")
     share = {} if partial is None else {"partial_rotary_factor": partial}
-    return {**theta, **share, **found}
+    return {**theta, **share, **parameters}
 
 
 def _add_vocabulary(writer: Any, size: int, kind: Vocabulary) -> None:
@@ -183,7 +183,7 @@ def _add_vocabulary(writer: Any, size: int, kind: Vocabulary) -> None:
     writer.add_add_bos_token(False)
 
 
-def _converted(config: Any, name: str, array: np.ndarray) -> np.ndarray:
+def _llama_cpp_layout(config: Any, name: str, array: np.ndarray) -> np.ndarray:
     """A tensor in llama.cpp's layout."""
     import numpy as np
 
@@ -199,7 +199,7 @@ def _converted(config: Any, name: str, array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
-def _further(config: Any) -> Iterator[tuple[str, np.ndarray]]:
+def _rope_factors(config: Any) -> Iterator[tuple[str, np.ndarray]]:
     """`rope_freqs.weight`: the factors by which Llama 3 slows its low frequencies, as modeling_rope_utils has them."""
     import numpy as np
 
@@ -263,14 +263,14 @@ def _quantized(array: np.ndarray, kind: int) -> np.ndarray:
 def _quantizer() -> Any:
     """ggml_quantize_chunk of the installed llama.cpp. Raises UnsupportedError where none is installed."""
     for module, file in QUANTIZERS:
-        found = importlib.util.find_spec(module)
-        folders = [] if found is None else list(found.submodule_search_locations or ())
+        spec = importlib.util.find_spec(module)
+        folders = [] if spec is None else list(spec.submodule_search_locations or ())
         for path in (Path(folder) / file for folder in folders):
             if path.is_file():
                 function = ctypes.CDLL(str(path)).ggml_quantize_chunk
                 function.restype = ctypes.c_size_t
-                whole = ctypes.c_int64
+                int64 = ctypes.c_int64
                 matrix = ctypes.POINTER(ctypes.c_float)
-                function.argtypes = [ctypes.c_int, matrix, ctypes.c_void_p, whole, whole, whole, matrix]
+                function.argtypes = [ctypes.c_int, matrix, ctypes.c_void_p, int64, int64, int64, matrix]
                 return function
     raise UnsupportedError("quantizing GGUF files needs llama.cpp: pip install xllamacpp")

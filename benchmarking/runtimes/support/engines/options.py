@@ -154,21 +154,21 @@ class EngineSettings:
 def checked_settings(runtime: str, options: tuple[Option, ...], mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """The settings with numbers parsed and defaults removed, so that naming a default does not start another series.
     Raises UsageError for invalid values and for settings that exclude each other."""
-    found: dict[str, Scalar] = {}
-    first = {option.name: option.values[0] for option in options if option.values and not option.is_filled_in}
+    settings: dict[str, Scalar] = {}
+    defaults = {option.name: option.values[0] for option in options if option.values and not option.is_filled_in}
     for name, value in mode.items():
         chosen = _number(name, value) if name in NUMBERS else value
         is_off = name in (CONTEXT_DEPTH.name, NGRAM_LOOKUP.name) and chosen == 0
-        if not is_off and (name == QUANTIZATION.name or first.get(name) != chosen):
-            found[name] = chosen
+        if not is_off and (name == QUANTIZATION.name or defaults.get(name) != chosen):
+            settings[name] = chosen
     for name in FILES:
-        if name in found and not Path(str(found[name])).expanduser().exists():
-            raise UsageError(f"{_flag(name)} {found[name]}: no such file or folder")
-    if DRAFT_MODEL.name in found and NGRAM_LOOKUP.name in found:
+        if name in settings and not Path(str(settings[name])).expanduser().exists():
+            raise UsageError(f"{_flag(name)} {settings[name]}: no such file or folder")
+    if DRAFT_MODEL.name in settings and NGRAM_LOOKUP.name in settings:
         raise UsageError("--draft-model and --ngram-lookup exclude each other: give only one of them")
-    if DRAFT_TOKENS.name in found and not {DRAFT_MODEL.name, NGRAM_LOOKUP.name} & set(found):
+    if DRAFT_TOKENS.name in settings and not {DRAFT_MODEL.name, NGRAM_LOOKUP.name} & set(settings):
         raise UsageError("--draft-tokens needs --draft-model or --ngram-lookup: add one of them")
-    return found
+    return settings
 
 
 def quantized_mode(
@@ -176,27 +176,29 @@ def quantized_mode(
 ) -> dict[str, Scalar]:
     """The settings of a precision: with the quantized type's name where it has some, the first by default. Raises
     UsageError for a type that belongs to another precision."""
-    own = [name for name, belongs_to in types.items() if belongs_to == precision]
-    asked = mode.get(QUANTIZATION.name)
-    if asked is None:
-        return {**mode, QUANTIZATION.name: own[0]} if own else dict(mode)
-    if asked in own:
+    at_precision = [name for name, belongs_to in types.items() if belongs_to == precision]
+    requested = mode.get(QUANTIZATION.name)
+    if requested is None:
+        return {**mode, QUANTIZATION.name: at_precision[0]} if at_precision else dict(mode)
+    if requested in at_precision:
         return dict(mode)
-    elsewhere = types.get(str(asked))
-    has = f"it has {', '.join(own)}" if own else f"{precision} is not quantized"
-    where = "" if elsewhere is None else f"; {asked} is --precision {elsewhere}"
-    raise UsageError(f"--quantization {asked}: runtime {runtime} has no such type at {precision}: {has}{where}")
+    other_precision = types.get(str(requested))
+    available = f"it has {', '.join(at_precision)}" if at_precision else f"{precision} is not quantized"
+    hint = "" if other_precision is None else f"; {requested} is --precision {other_precision}"
+    raise UsageError(
+        f"--quantization {requested}: runtime {runtime} has no such type at {precision}: {available}{hint}"
+    )
 
 
 def _number(name: str, value: Scalar) -> int:
     """A whole number, at least the option's least. Raises UsageError."""
-    least = NUMBERS[name]
+    minimum = NUMBERS[name]
     try:
         number = int(str(value))
     except ValueError as error:
         raise UsageError(f"{_flag(name)} takes a whole number: got {value!r}") from error
-    if number < least:
-        raise UsageError(f"{_flag(name)} takes a whole number from {least}: got {value}")
+    if number < minimum:
+        raise UsageError(f"{_flag(name)} takes a whole number from {minimum}: got {value}")
     return number
 
 

@@ -13,12 +13,18 @@ from pathlib import Path
 from benchmarking.builds.store import BuildKey, BuildStore, Make, combined_facts
 from benchmarking.core.contracts import Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.model_contracts import Modality
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.support.kinds import has
-from benchmarking.runtimes.support.engines.options import COMMON, QUANTIZATION, checked_settings, quantized_mode
+from benchmarking.runtimes.support.engines.options import (
+    COMMON,
+    QUANTIZATION,
+    EngineSettings,
+    checked_settings,
+    quantized_mode,
+)
 from benchmarking.runtimes.support.engines.session import EngineModel, EngineSession
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.graph_file import format_of
@@ -26,6 +32,22 @@ from benchmarking.workloads.support.graph_file import format_of
 NO_TOKENIZER: Mapping[Modality, str] = {
     "text": f"{NOT_SUPPORTED}: the prompts are token ids; the vocabulary in an engine's file is not read"
 }
+
+
+def draft_workload(cell: Cell) -> Workload | None:
+    """The draft model of a cell with speculative decoding. Raises UsageError if it has a different vocabulary."""
+    from benchmarking.workloads.support.resolve import resolve
+
+    workload, name = cell.workload, EngineSettings.of(cell).draft_model
+    if name is None:
+        return None
+    draft = resolve(name, weights="random" if workload.weights == "random" else "auto", seed=workload.seed)
+    if draft.vocab_size != workload.vocab_size:
+        raise UsageError(
+            f"--draft-model {name} has a vocabulary of {draft.vocab_size} tokens, {workload.model_id} of "
+            f"{workload.vocab_size}: choose a draft model with the same vocabulary"
+        )
+    return draft
 
 
 class GenerativeEngine(Runtime):
@@ -62,7 +84,7 @@ class GenerativeEngine(Runtime):
         return (
             self.why_not_on(device)
             or self._why_not_task(workload)
-            or (self._why_not_given(workload) if workload.source == "file" else self._why_not_built(workload))
+            or (self._why_not_file(workload) if workload.source == "file" else self._why_not_model(workload))
             or self._why_not_precision(workload, precision)
         )
 
@@ -71,15 +93,17 @@ class GenerativeEngine(Runtime):
         for option in COMMON:
             if option.name in options and option.name not in declared:
                 raise UnsupportedError(f"{option.flag}: {self.lacks[option.name]}")
-        own = workload.config.get("quantization") if workload.source == "file" else None
-        given = {QUANTIZATION.name: str(own), **options} if own in self.quantized else options
-        mode = super().mode(device, workload, given)
+        stored_type = workload.config.get("quantization") if workload.source == "file" else None
+        with_stored_type = (
+            {QUANTIZATION.name: str(stored_type), **options} if stored_type in self.quantized else options
+        )
+        mode = super().mode(device, workload, with_stored_type)
         mode = checked_settings(self.name, self.declared_options, mode)
-        if own not in self.given_types:
+        if stored_type not in self.given_types:
             return mode
-        if (asked := mode.get(QUANTIZATION.name, own)) != own:
-            raise UnsupportedError(f"--quantization {asked}: {workload.model_id} holds {own}")
-        return {**mode, QUANTIZATION.name: str(own)}
+        if (requested := mode.get(QUANTIZATION.name, stored_type)) != stored_type:
+            raise UnsupportedError(f"--quantization {requested}: {workload.model_id} holds {stored_type}")
+        return {**mode, QUANTIZATION.name: str(stored_type)}
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         return quantized_mode(self.name, {**self.quantized, **self.given_types}, precision, mode)
@@ -88,18 +112,18 @@ class GenerativeEngine(Runtime):
         return cell.workload.source != "file" or bool(self.further_builds(cell))
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-        own = [] if cell.workload.source == "file" else [self.build(cell)]
-        wanted = [*own, *self.further_builds(cell)]
-        return combined_facts(wanted[0][0].kind, store.get_all(wanted, rebuild))
+        builds = [] if cell.workload.source == "file" else [self.build(cell)]
+        all_builds = [*builds, *self.further_builds(cell)]
+        return combined_facts(all_builds[0][0].kind, store.get_all(all_builds, rebuild))
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.workloads.support.processing import Processing, open_processing
 
         is_file = cell.workload.source == "file"
         processing = Processing(why_not=NO_TOKENIZER) if is_file else open_processing(cell.workload, stage)
-        return EngineSession(cell, self.load(cell, self.located(cell), stage, points), processing)
+        return EngineSession(cell, self.load(cell, self.model_path(cell), stage, points), processing)
 
-    def located(self, cell: Cell) -> Path:
+    def model_path(self, cell: Cell) -> Path:
         """The path to load: the user's file or folder, checked again, or the folder of the build."""
         if cell.workload.source == "file":
             from benchmarking.workloads.support.engine_file import check_unchanged
@@ -124,14 +148,14 @@ class GenerativeEngine(Runtime):
             return None
         return f"runtime {self.name} generates text, which task {workload.task} does not"
 
-    def _why_not_given(self, workload: Workload) -> str | None:
+    def _why_not_file(self, workload: Workload) -> str | None:
         kind = format_of(workload)
         if kind in self.reads:
             return None
-        reads = f"only {', '.join(self.reads)}" if self.reads else "or other engine files"
-        return f"{workload.model_id} is in {kind} format: runtime {self.name} does not read {kind}, {reads}"
+        formats = f"only {', '.join(self.reads)}" if self.reads else "or other engine files"
+        return f"{workload.model_id} is in {kind} format: runtime {self.name} does not read {kind}, {formats}"
 
-    def _why_not_built(self, workload: Workload) -> str | None:
+    def _why_not_model(self, workload: Workload) -> str | None:
         model_type = str(workload.config.get("model_type"))
         if workload.source == "module":
             return f"runtime {self.name} needs a model with a configuration, not a torch module"
@@ -141,14 +165,14 @@ class GenerativeEngine(Runtime):
 
     def _why_not_precision(self, workload: Workload, precision: Precision) -> str | None:
         is_file = workload.source == "file"
-        given = (*self.given_floats, *self.given_types.values()) if is_file else ()
-        offered = tuple(dict.fromkeys((*self.float_precisions, *given, *self.quantized.values())))
+        file_only = (*self.given_floats, *self.given_types.values()) if is_file else ()
+        offered = tuple(dict.fromkeys((*self.float_precisions, *file_only, *self.quantized.values())))
         if precision not in offered:
             return f"runtime {self.name} supports {', '.join(offered)}, not {precision}"
-        own = workload.config.get("precision") if is_file else None
-        if own in (None, precision):
+        stored = workload.config.get("precision") if is_file else None
+        if stored in (None, precision):
             return None
-        return f"{workload.model_id} holds {workload.config.get('quantization')}: use --precision {own}"
+        return f"{workload.model_id} holds {workload.config.get('quantization')}: use --precision {stored}"
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
         return self.declared_options

@@ -256,15 +256,15 @@ class EngineSession(Session):
         if not depth:
             return None
         workload = self._cell.workload
-        before = replace(point, sequence_length=depth)
-        found: np.ndarray = plugin_of(workload).inputs(workload, before, workload.seed + 1)["input_ids"]
-        return found
+        context_point = replace(point, sequence_length=depth)
+        tokens: np.ndarray = plugin_of(workload).inputs(workload, context_point, workload.seed + 1)["input_ids"]
+        return tokens
 
     def _check_depth(self, point: Point) -> None:
-        longest, depth = self._cell.workload.max_sequence_length, self._settings.context_depth
+        limit, depth = self._cell.workload.max_sequence_length, self._settings.context_depth
         tokens = depth + (point.sequence_length or 0) + (point.new_tokens or 0)
-        if depth and longest is not None and tokens > longest:
+        if depth and limit is not None and tokens > limit:
             raise UnsupportedError(
                 f"--context-depth {depth} and {point.label} need {tokens} tokens: {self._cell.workload.model_id} "
-                f"supports at most {longest}"
+                f"supports at most {limit}"
             )

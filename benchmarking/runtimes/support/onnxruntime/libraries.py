@@ -64,8 +64,8 @@ def linked_by(path: Path) -> Linked:
 
 
 def _major(name: re.Pattern[bytes], content: mmap.mmap) -> int | None:
-    found = name.search(content)
-    return None if found is None else int(found[1])
+    match = name.search(content)
+    return None if match is None else int(match[1])
 
 
 def why_not_driver(device: Device, provider: str) -> str | None:
@@ -97,8 +97,8 @@ class StderrCapture:
 
 def _size(descriptor: int) -> int:
     """Bytes in a file; 0 for a terminal or a pipe."""
-    found = os.fstat(descriptor)
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+    status = os.fstat(descriptor)
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def _read(descriptor: int, start: int, end: int) -> bytes:
@@ -108,11 +108,11 @@ def _read(descriptor: int, start: int, end: int) -> bytes:
             return os.pread(descriptor, end - start, start)
         position = os.lseek(descriptor, 0, os.SEEK_CUR)
         os.lseek(descriptor, start, os.SEEK_SET)
-        found = os.read(descriptor, end - start)
+        content = os.read(descriptor, end - start)
         os.lseek(descriptor, position, os.SEEK_SET)
     except OSError:  # "2>file" of a shell
         return b""
-    return found
+    return content
 
 
 def reason_in(text: str) -> str | None:
@@ -120,12 +120,12 @@ def reason_in(text: str) -> str | None:
     else the last error, else None."""
     plain = COLOURS.sub("", text)
     for line in (NOT_LOADED, TENSORRT_LINE, ERROR_LINE):
-        if found := line.findall(plain):
-            return str(found[-1]).strip()
+        if matches := line.findall(plain):
+            return str(matches[-1]).strip()
     return None
 
 
 def with_packages(text: str, packages: str) -> str | None:
     """The reason in a printed text, with the packages to install if a library could not be loaded."""
-    is_loading = NOT_LOADED.search(COLOURS.sub("", text)) is not None
-    return f"{reason_in(text)}: pip install {packages}" if is_loading else reason_in(text)
+    failed_to_load = NOT_LOADED.search(COLOURS.sub("", text)) is not None
+    return f"{reason_in(text)}: pip install {packages}" if failed_to_load else reason_in(text)

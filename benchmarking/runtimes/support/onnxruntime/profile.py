@@ -24,7 +24,7 @@ MAX_EVENTS = 1_000_000
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap", "BeamSearch", "GreedySearch", "Sampling"})
 """Operators with subgraphs."""
 
-WHOLE = frozenset({"int32", "int64", "uint8", "bool"})
+INTEGER_TYPES = frozenset({"int32", "int64", "uint8", "bool"})
 PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "NhwcFusedConv", "Attention"})
 PRODUCTS |= {"MultiHeadAttention", "GroupQueryAttention"}
 """Operators with nearly all of a transformer's arithmetic. They compute in the type of their first input."""
@@ -63,7 +63,7 @@ class Kernel:
     def is_about_shapes(self) -> bool:
         """Whether it only computes sizes and positions: integers in at most one dimension. ONNX Runtime keeps such
         nodes on the CPU on purpose, because the CPU needs their results."""
-        return bool(self.outputs) and all(kind in WHOLE and rank <= 1 for kind, rank in self.outputs)
+        return bool(self.outputs) and all(kind in INTEGER_TYPES and rank <= 1 for kind, rank in self.outputs)
 
 
 def read_profile(path: Path, graph: str) -> tuple[Kernel, ...]:
@@ -95,22 +95,22 @@ def read_graph_profile(path: Path, graph: str) -> GraphProfile:
             "(--num-runs) or tokens (--new-tokens)"
         )
     runs = sorted(int(event["ts"]) for event in events if event.get("name") == RUN)
-    return GraphProfile(kernels=_with_insides(kernels), runs_us=tuple(runs))
+    return GraphProfile(kernels=_with_nested_times(kernels), runs_us=tuple(runs))
 
 
-def _with_insides(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+def _with_nested_times(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
     """The kernels in order of time, each with the time of those directly inside it."""
-    inside = [0] * len(kernels)
+    nested = [0] * len(kernels)
     ordered = sorted(kernels, key=lambda one: (one.began_us, -one.duration_us))
-    around: dict[int, list[int]] = defaultdict(list)
+    open_kernels: dict[int, list[int]] = defaultdict(list)
     for index, kernel in enumerate(ordered):
-        open_ = around[kernel.thread]
-        while open_ and not _contains(ordered[open_[-1]], kernel):
-            open_.pop()
-        if open_:
-            inside[open_[-1]] += kernel.duration_us
-        open_.append(index)
-    return tuple(replace(kernel, inside_us=spent) for kernel, spent in zip(ordered, inside, strict=True))
+        stack = open_kernels[kernel.thread]
+        while stack and not _contains(ordered[stack[-1]], kernel):
+            stack.pop()
+        if stack:
+            nested[stack[-1]] += kernel.duration_us
+        stack.append(index)
+    return tuple(replace(kernel, inside_us=nested_us) for kernel, nested_us in zip(ordered, nested, strict=True))
 
 
 def _contains(outer: Kernel, inner: Kernel) -> bool:
@@ -118,8 +118,8 @@ def _contains(outer: Kernel, inner: Kernel) -> bool:
     return outer.operator in WITH_GRAPHS and inner.began_us + inner.duration_us <= outer.began_us + outer.duration_us
 
 
-def placement(kernels: Sequence[Kernel], wanted: str) -> dict[str, Json]:
-    """Where the kernels ran; `wanted` is the requested provider.
+def placement(kernels: Sequence[Kernel], requested: str) -> dict[str, Json]:
+    """Where the kernels ran; `requested` is the requested provider.
 
     nodes, nodes_by_provider        distinct kernels; a part compiled by a provider counts as one
     time_share_by_provider          shares of the kernels' time
@@ -129,17 +129,17 @@ def placement(kernels: Sequence[Kernel], wanted: str) -> dict[str, Json]:
     compute_types                   compute types of matrix products and convolutions, with their counts: a CPU without
                                     float16 kernels gets float32 ones with casts around them
     """
-    different = {kernel.name: kernel for kernel in kernels}.values()
-    on_cpu = [kernel for kernel in different if kernel.provider == CPU != wanted]
-    unasked = [kernel for kernel in on_cpu if not kernel.is_about_shapes]
+    distinct = {kernel.name: kernel for kernel in kernels}.values()
+    fallbacks = [kernel for kernel in distinct if kernel.provider == CPU != requested]
+    unasked = [kernel for kernel in fallbacks if not kernel.is_about_shapes]
     return {
-        "nodes": len(different),
-        "nodes_by_provider": _counted(kernel.provider for kernel in different),
+        "nodes": len(distinct),
+        "nodes_by_provider": _counted(kernel.provider for kernel in distinct),
         "time_share_by_provider": _time_shares(kernels),
         "nodes_on_cpu_unasked": len(unasked),
-        "nodes_of_shapes_on_cpu": len(on_cpu) - len(unasked),
+        "nodes_of_shapes_on_cpu": len(fallbacks) - len(unasked),
         "operators_on_cpu_unasked": _counted(kernel.operator for kernel in unasked),
-        "compute_types": _counted(kind for kernel in different if (kind := _product_type(kernel)) is not None),
+        "compute_types": _counted(kind for kernel in distinct if (kind := _product_type(kernel)) is not None),
     }
 
 
@@ -182,4 +182,4 @@ def _time_shares(kernels: Sequence[Kernel]) -> dict[str, Json]:
     by_provider: Counter[str] = Counter()
     for kernel in kernels:
         by_provider[kernel.provider] += kernel.duration_us
-    return {name: spent / total for name, spent in sorted(by_provider.items())} if total else {}
+    return {name: duration_us / total for name, duration_us in sorted(by_provider.items())} if total else {}

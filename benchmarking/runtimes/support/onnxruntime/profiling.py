@@ -49,24 +49,24 @@ class OrtProfiler(CallProfiler):
         return elapsed_ns
 
     def breakdown(self) -> Breakdown:
-        written = {graph: Path(session.end_profiling()) for graph, session in self._loaded.sessions.items()}
-        profiles = {graph: read_graph_profile(path, graph) for graph, path in written.items()}
-        calls = by_call(profiles, len(self._calls))
+        profile_files = {graph: Path(session.end_profiling()) for graph, session in self._loaded.sessions.items()}
+        profiles = {graph: read_graph_profile(path, graph) for graph, path in profile_files.items()}
+        calls = nodes_by_call(profiles, len(self._calls))
         kept = [index for index, (_, is_kept) in enumerate(self._calls) if is_kept]
         files = {name: self._source.folder / graph.file for name, graph in self._source.bundle.graphs.items()}
         origins = Origins.of(files)
         if origins.modules:
             origins = origins.optimised(optimised_graphs(self._source, self._folder))
-        (self._folder / TRACE_FILE).write_text(json.dumps(one_trace(written)), encoding="utf-8")
+        (self._folder / TRACE_FILE).write_text(json.dumps(merge_traces(profile_files)), encoding="utf-8")
         return breakdown([calls[index] for index in kept], [ns_to_ms(self._calls[i][0]) for i in kept], origins)
 
 
 def optimised_graphs(source: GraphSource, folder: Path) -> dict[str, Path]:
     """The graphs that sessions with the same settings run, by name, if ONNX Runtime can write them: not graphs compiled
     by a provider, nor those of a model whose weights would fill the disk."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     if (source.bundle.weights_bytes or 0) > MAX_WRITTEN_BYTES:
-        return found
+        return paths
     for name, graph in source.bundle.graphs.items():
         path = folder / f"{name}.optimised.onnx"
         try:
@@ -74,28 +74,28 @@ def optimised_graphs(source: GraphSource, folder: Path) -> dict[str, Path]:
         except BenchhouseError:
             continue
         path.with_name(f"{path.name}.data").unlink(missing_ok=True)  # the weights are not needed
-        found[name] = path
-    return found
+        paths[name] = path
+    return paths
 
 
-def one_trace(written: Mapping[str, Path]) -> list[Any]:
+def merge_traces(profiles: Mapping[str, Path]) -> list[Any]:
     """The events of all graphs as a list in Chrome's format, with one process per graph. Each graph has its session's
     clock."""
     events: list[Any] = []
-    for number, (graph, path) in enumerate(written.items(), start=1):
+    for number, (graph, path) in enumerate(profiles.items(), start=1):
         events.append({"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": graph}})
         events += [{**event, "pid": number} for event in json.loads(path.read_text(encoding="utf-8"))]
     return events
 
 
-def by_call(profiles: Mapping[str, GraphProfile], calls: int) -> list[list[NodeTime]]:
+def nodes_by_call(profiles: Mapping[str, GraphProfile], calls: int) -> list[list[NodeTime]]:
     """The nodes of each call, over all graphs."""
-    found: list[list[NodeTime]] = [[] for _ in range(calls)]
+    by_call: list[list[NodeTime]] = [[] for _ in range(calls)]
     for graph, profile in profiles.items():
         runs_a_call = max(len(profile.runs_us) // calls, 1)
         for kernel in profile.kernels:
             run = max(bisect.bisect_right(profile.runs_us, kernel.began_us) - 1, 0)
-            found[min(run // runs_a_call, calls - 1)].append(
+            by_call[min(run // runs_a_call, calls - 1)].append(
                 NodeTime(
                     graph=graph,
                     name=kernel.node,
@@ -105,4 +105,4 @@ def by_call(profiles: Mapping[str, GraphProfile], calls: int) -> list[list[NodeT
                     inside_ms=kernel.inside_us / US_PER_MS,
                 )
             )
-    return found
+    return by_call

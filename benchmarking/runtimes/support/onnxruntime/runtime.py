@@ -74,23 +74,25 @@ def providers_of(device: Device) -> tuple[OrtProvider, ...]:
     return plugin.ort_providers(device)
 
 
-def built_provider(device: Device, known: Sequence[OrtProvider], word: Scalar | None = None) -> OrtProvider | str:
+def built_provider(device: Device, providers: Sequence[OrtProvider], word: Scalar | None = None) -> OrtProvider | str:
     """The named provider of a device, or its first possible default, if the installed ONNX Runtime has it; otherwise
     the reason.
 
     A built-in provider may still fail to load: `open_graph` checks what the session runs on.
     """
-    wanted = [one for one in known if (not one.on_request_only if word is None else one.word == word)]
-    if not wanted:
-        return f"provider {word!r}: ONNX Runtime has {', '.join(one.word for one in known)} for {device.selector}"
-    if wanted[0].name == CPU or are_all_assumed():
-        return wanted[0]
-    if (why_not := _why_not_here(wanted[0], device)) is not None:
+    candidates = [one for one in providers if (not one.on_request_only if word is None else one.word == word)]
+    if not candidates:
+        words = ", ".join(provider.word for provider in providers)
+        return f"provider {word!r}: ONNX Runtime has {words} for {device.selector}"
+    if candidates[0].name == CPU or are_all_assumed():
+        return candidates[0]
+    if (why_not := _why_not_here(candidates[0], device)) is not None:
         return why_not
     import onnxruntime
 
     built = onnxruntime.get_available_providers()
-    return next((one for one in wanted if one.name in built), None) or _not_built(device, known, wanted, built)
+    provider = next((one for one in candidates if one.name in built), None)
+    return provider or _not_built(device, providers, candidates, built)
 
 
 def _why_not_here(provider: OrtProvider, device: Device) -> str | None:
@@ -99,32 +101,38 @@ def _why_not_here(provider: OrtProvider, device: Device) -> str | None:
     return None if provider.why_not_here is None else provider.why_not_here()
 
 
-def _not_built(device: Device, known: Sequence[OrtProvider], wanted: Sequence[OrtProvider], built: list[str]) -> str:
+def _not_built(
+    device: Device, providers: Sequence[OrtProvider], candidates: Sequence[OrtProvider], built: list[str]
+) -> str:
     import onnxruntime
 
-    needed = " or ".join(f"{one.name} ({one.install})" for one in wanted)
-    others = [one.word for one in known if one.name in built and one not in wanted]
+    requirement = " or ".join(f"{one.name} ({one.install})" for one in candidates)
+    others = [one.word for one in providers if one.name in built and one not in candidates]
     choose = f" (--provider {others[0]} is available)" if others else ""
     return (
-        f"{device.selector} needs ONNX Runtime with {needed}: pip install {wanted[0].install}. "
+        f"{device.selector} needs ONNX Runtime with {requirement}: pip install {candidates[0].install}. "
         f"Found: onnxruntime {onnxruntime.__version__} with {', '.join(built)}{choose}"
     )
 
 
 def provider_of(device: Device, word: Scalar | None = None) -> OrtProvider:
     """The provider for a device: the named one, or the device's default. Raises UnsupportedError if there is none."""
-    known = providers_of(device)
-    found = built_provider(device, known, word) if known else f"ONNX Runtime has no provider for {device.type}"
-    if isinstance(found, str):
-        raise UnsupportedError(found)
-    return found
+    providers = providers_of(device)
+    if not providers:
+        raise UnsupportedError(f"ONNX Runtime has no provider for {device.type}")
+    provider = built_provider(device, providers, word)
+    if isinstance(provider, str):
+        raise UnsupportedError(provider)
+    return provider
 
 
-def possible_provider(device: Device, known: Sequence[OrtProvider]) -> OrtProvider | str:
+def possible_provider(device: Device, providers: Sequence[OrtProvider]) -> OrtProvider | str:
     """The device's default provider if available, else one that is available by name, else the reason."""
-    own = built_provider(device, known)
-    named = (built_provider(device, known, one.word) for one in known if one.on_request_only)
-    return own if isinstance(own, OrtProvider) else next((one for one in named if isinstance(one, OrtProvider)), own)
+    default = built_provider(device, providers)
+    if isinstance(default, OrtProvider):
+        return default
+    by_name = (built_provider(device, providers, one.word) for one in providers if one.on_request_only)
+    return next((one for one in by_name if isinstance(one, OrtProvider)), default)
 
 
 def check_named_precision(word: Scalar | None, precision: Precision) -> None:
@@ -203,8 +211,8 @@ def open_graph(
         session = onnxruntime.InferenceSession(str(path), options, **providers, enable_fallback=0)
     except error_types() as error:
         doing = f"loading {path.name} on {settings.provider.name}"
-        why = libraries.with_packages(printed.text(), settings.provider.install)
-        raise translate_error(doing, error, why) from error
+        reason = libraries.with_packages(printed.text(), settings.provider.install)
+        raise translate_error(doing, error, reason) from error
     _check_providers(session, settings, libraries.reason_in(printed.text()))
     return session
 
@@ -224,7 +232,7 @@ def default_num_threads() -> int:
     return max(1, min(limits))
 
 
-def in_force(session: Any, settings: SessionSettings) -> dict[str, Json]:
+def session_facts(session: Any, settings: SessionSettings) -> dict[str, Json]:
     """The session's settings, as far as it reports them."""
     options = session.get_session_options()
     return {
@@ -285,8 +293,8 @@ def translate_error(doing: str, error: BaseException, printed: str | None = None
 def _message(error: BaseException) -> str:
     """The error's message without the location and code in front: "... [ONNXRuntimeError] : 1 : FAIL : "."""
     text = first_line(error) or type(error).__name__
-    code, found, message = text.rpartition("[ONNXRuntimeError] : ")[2].rpartition(" : ")
-    return message if found and code.partition(" : ")[0].isdigit() else text
+    code, separator, message = text.rpartition("[ONNXRuntimeError] : ")[2].rpartition(" : ")
+    return message if separator and code.partition(" : ")[0].isdigit() else text
 
 
 def _session_options(settings: SessionSettings, profile: Path | None) -> Any:
@@ -310,25 +318,26 @@ def _session_options(settings: SessionSettings, profile: Path | None) -> Any:
 
 
 def _providers(settings: SessionSettings) -> list[tuple[str, dict[str, str]]]:
-    wanted: list[tuple[str, dict[str, str]]] = [(settings.provider.name, settings.provider_options)]
-    wanted += [(name, {"device_id": "0"}) for name in settings.fallbacks]
-    return wanted if settings.provider.name == CPU else [*wanted, (CPU, {})]
+    providers: list[tuple[str, dict[str, str]]] = [(settings.provider.name, settings.provider_options)]
+    providers += [(name, {"device_id": "0"}) for name in settings.fallbacks]
+    return providers if settings.provider.name == CPU else [*providers, (CPU, {})]
 
 
 def _check_providers(session: Any, settings: SessionSettings, printed: str | None = None) -> None:
     """Raise UnsupportedError if a session does not run on the requested provider; `printed` is the reason that ONNX
     Runtime printed."""
-    wanted, found = settings.provider.name, list(session.get_providers())
-    if not found or found[0] != wanted:
+    requested, used = settings.provider.name, list(session.get_providers())
+    if not used or used[0] != requested:
         why = "the provider is not built in, or its libraries fail to load" if printed is None else printed
         raise UnsupportedError(
-            f"requested {wanted}, but the ONNX Runtime session runs on {', '.join(found)}: {why}: "
+            f"requested {requested}, but the ONNX Runtime session runs on {', '.join(used)}: {why}: "
             f"pip install {settings.provider.install}"
         )
     nodes = assigned_nodes(session)
-    if wanted != CPU and nodes and not nodes.get(wanted):
+    if requested != CPU and nodes and not nodes.get(requested):
         raise UnsupportedError(
-            f"requested {wanted}, but it took no node of the graph in ONNX Runtime: all nodes run on {', '.join(nodes)}"
+            f"requested {requested}, but it took no node of the graph in ONNX Runtime: all nodes run on "
+            f"{', '.join(nodes)}"
         )
 
 

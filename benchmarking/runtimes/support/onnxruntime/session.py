@@ -26,8 +26,8 @@ from benchmarking.runtimes.support.onnxruntime.runtime import (
     SessionSettings,
     assigned_nodes,
     error_types,
-    in_force,
     open_graph,
+    session_facts,
     translate_error,
 )
 from benchmarking.workloads.support.processing import open_processing
@@ -86,9 +86,9 @@ class OrtSession(Session):
         self.weights_bytes: int | None = bundle.weights_bytes
         self.parameter_count: int | None = bundle.parameter_count
         self.verified: Mapping[str, Json] = {**_describe(loaded, self._io_mode), **processing.verified}
-        found = self.verified["num_threads"]
-        if cell.num_threads is not None and found != cell.num_threads:
-            raise BenchhouseError(f"requested {cell.num_threads} threads, but ONNX Runtime uses {found}")
+        num_threads = self.verified["num_threads"]
+        if cell.num_threads is not None and num_threads != cell.num_threads:
+            raise BenchhouseError(f"requested {cell.num_threads} threads, but ONNX Runtime uses {num_threads}")
         check_weights(bundle, cell.precision)
 
     def operation(self, point: Point) -> Operation:
@@ -105,12 +105,12 @@ class OrtSession(Session):
 
             return OrtProfiler(loaded.source, self._io_mode, operation_on, folder)
 
-        def one() -> Operation:
+        def create() -> Operation:
             operation = operation_on(runner_of(loaded, self._io_mode, replay))
             operation.make_profiler = profiler
             return operation
 
-        return one() if point.concurrency == 1 else WorkersOperation([one() for _ in range(point.concurrency)])
+        return create() if point.concurrency == 1 else WorkersOperation([create() for _ in range(point.concurrency)])
 
     def close(self) -> None:
         self._loaded = None
@@ -130,24 +130,24 @@ def _describe(loaded: LoadedGraphs, io_mode: IoMode) -> dict[str, Json]:
     """What actually runs: the sessions' settings, the types of the weights in the files, the nodes' providers."""
     first = next(iter(loaded.sessions.values()))
     return {
-        **in_force(first, loaded.source.settings),
+        **session_facts(first, loaded.source.settings),
         "io_mode": io_mode,
         **loaded.choice,
         **bundle_facts(loaded.source.folder, loaded.source.bundle),
         **fused_operators(loaded.source.bundle),
-        "assigned_nodes_by_provider": _assigned(loaded),
+        "assigned_nodes_by_provider": _assigned_nodes(loaded),
     }
 
 
-def _assigned(loaded: LoadedGraphs) -> Json:
+def _assigned_nodes(loaded: LoadedGraphs) -> Json:
     """Nodes by provider over all graphs; None if ONNX Runtime does not report them."""
-    totals: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for session in loaded.sessions.values():
         nodes = assigned_nodes(session)
         if nodes is None:
             return None
-        totals |= {provider: count + totals.get(provider, 0) for provider, count in nodes.items()}
-    return dict[str, Json](totals)
+        counts |= {provider: count + counts.get(provider, 0) for provider, count in nodes.items()}
+    return dict[str, Json](counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,16 +222,16 @@ class OrtRunner(GraphRunner):
     def begin(self, graph: str, batch_size: int, first: Mapping[str, Placed]) -> States:
         """The zeros are reused, since no call writes to its inputs."""
         if (graph, batch_size) not in self._zeros:
-            self._zeros[graph, batch_size] = self._made_zeros(self._graphs[graph], batch_size)
+            self._zeros[graph, batch_size] = self._make_zeros(self._graphs[graph], batch_size)
         return {**self._zeros[graph, batch_size], **first}
 
-    def _made_zeros(self, graph: Graph, batch_size: int) -> dict[str, Placed]:
-        made = {}
+    def _make_zeros(self, graph: Graph, batch_size: int) -> dict[str, Placed]:
+        zeros = {}
         for state in graph.states:
             if state.first_from is None:
                 dtype = graph.input(state.input).dtype
-                made[state.input] = self.place(self._numpy.zeros(state.first_shape(batch_size), dtype=dtype))
-        return made
+                zeros[state.input] = self.place(self._numpy.zeros(state.first_shape(batch_size), dtype=dtype))
+        return zeros
 
     def step(self, graph: str, feeds: Mapping[str, Placed], states: States) -> tuple[Mapping[str, Placed], States]:
         outputs, kept = self.call(graph, {**feeds, **states}), self._kept[graph]
@@ -339,8 +339,8 @@ class CapturedRunner(DeviceRunner):
         session = self._loaded.sessions[graph]
         try:
             if self._captured_binding is None:
-                self._inputs, self._captured = feeds, self._placed_outputs(graph, feeds)
-                self._captured_binding = bound(session, feeds, self._captured)
+                self._inputs, self._captured = feeds, self._allocate_outputs(graph, feeds)
+                self._captured_binding = bind_all(session, feeds, self._captured)
             elif any(self._inputs.get(name) is not value for name, value in feeds.items()):
                 raise BenchhouseError(f"graph {graph!r} was captured with other inputs")
             session.run_with_iobinding(self._captured_binding, self._run_options)
@@ -349,12 +349,12 @@ class CapturedRunner(DeviceRunner):
             raise translate_error(f"running graph {graph!r}", error) from error
         return self._captured
 
-    def _placed_outputs(self, graph: str, feeds: Mapping[str, Placed]) -> dict[str, Placed]:
+    def _allocate_outputs(self, graph: str, feeds: Mapping[str, Placed]) -> dict[str, Placed]:
         """Tensors for the outputs of a call on these inputs, from one call that is not captured."""
-        found = self._bindings[graph].run(feeds, self._uncaptured)
+        outputs = self._bindings[graph].run(feeds, self._uncaptured)
         return {
             name: self._value.ortvalue_from_shape_and_type(value.shape(), value.element_type(), self.memory, 0)
-            for name, value in found.items()
+            for name, value in outputs.items()
         }
 
 
@@ -375,7 +375,7 @@ def bindable_memory(provider: OrtProvider) -> str:
     return memory
 
 
-def bound(session: Any, inputs: Mapping[str, Placed], outputs: Mapping[str, Placed]) -> Any:
+def bind_all(session: Any, inputs: Mapping[str, Placed], outputs: Mapping[str, Placed]) -> Any:
     """A binding of a session to these tensors."""
     binding = session.io_binding()
     for name, value in inputs.items():

@@ -26,26 +26,20 @@ from benchmarking.graphs.session import bundle_key, ensure_bundle, find_bundle
 KIND = "openvino"
 
 CONVERSION_VERSION = 1
-
 """Incremented when the same bundle converts to different files, so that older builds are no longer found."""
 
 SOURCE_PRECISION: Precision = "float32"
-
 """The bundle's precision for each precision of the cell: OpenVINO makes lower ones from float32 graphs."""
 
-
 COMPRESSION: Mapping[Precision, str] = {"int8": "INT8_ASYM", "int4": "INT4_SYM"}
-
 """nncf's modes of weight compression. Where 4 bits are not possible (embeddings, the last layer, rows too short for a
 group) nncf uses 8 bits; the number of values of each type is read from the files."""
 
 GROUP_SIZE = 128
-
 """Number of 4-bit weights that share a scale, the usual size for language models. Halved down to `MIN_GROUP_SIZE` if a
 row is not a multiple of it."""
 
 MIN_GROUP_SIZE = 32
-
 
 WEIGHT_TYPES: Mapping[str, str] = {
     "f32": "float32",
@@ -57,7 +51,6 @@ WEIGHT_TYPES: Mapping[str, str] = {
     "i4": "int4",
     "u4": "uint4",
 }
-
 """This project's names for OpenVINO's element types of weights, scales and zero points. Indices and shapes are int64
 and int32."""
 
@@ -66,7 +59,6 @@ STORED_TYPES: Mapping[Precision, tuple[str, ...]] = {
     "int8": ("int8", "uint8"),
     "int4": ("int4", "uint4"),
 }
-
 """Types of which at least one must occur among the weights of a precision."""
 
 
@@ -93,8 +85,8 @@ def ensure_builds(cell: Cell, points: Sequence[Point], store: BuildStore, rebuil
     """Make the builds of these points that are missing in the store, one per key. Returns their facts, with those of
     the bundles under `source`. Raises BenchhouseError if a graph cannot be converted."""
     source = ensure_bundle(cell, points, store, rebuild, SOURCE_PRECISION)
-    wanted = ((build_key(cell, point), partial(_converted, cell, point, store)) for point in points)
-    return {**combined_facts(KIND, store.get_all(wanted, rebuild)), "source": dict(source)}
+    builds = ((build_key(cell, point), partial(_convert_bundle, cell, point, store)) for point in points)
+    return {**combined_facts(KIND, store.get_all(builds, rebuild)), "source": dict(source)}
 
 
 def find_build(cell: Cell, point: Point, store: BuildStore | None = None) -> Path:
@@ -124,12 +116,12 @@ def weights_of(models: Iterable[Any]) -> tuple[dict[str, int], int]:
 
 def check_weights(dtypes: Mapping[str, int], precision: Precision, model_id: str) -> None:
     """Raise UnsupportedError if no weight has the precision's type or, at float32, if some have 16 bits."""
-    found = ", ".join(f"{count} {name}" for name, count in dtypes.items()) or "none"
-    wanted = STORED_TYPES.get(precision)
-    if wanted is not None and not any(dtypes.get(name) for name in wanted):
-        raise UnsupportedError(f"{model_id} has no weights that can become {precision}; its weights are {found}")
+    counts = ", ".join(f"{count} {name}" for name, count in dtypes.items()) or "none"
+    required = STORED_TYPES.get(precision)
+    if required is not None and not any(dtypes.get(name) for name in required):
+        raise UnsupportedError(f"{model_id} has no weights that can become {precision}; its weights are {counts}")
     if precision == "float32" and any(dtypes.get(name) for name in ("float16", "bfloat16")):
-        raise UnsupportedError(f"requested float32, but the weights of {model_id} are {found}")
+        raise UnsupportedError(f"requested float32, but the weights of {model_id} are {counts}")
 
 
 def convert(source: Path, folder: Path, precision: Precision, model_id: str) -> Mapping[str, Json]:
@@ -151,7 +143,7 @@ def convert(source: Path, folder: Path, precision: Precision, model_id: str) -> 
     }
 
 
-def _converted(cell: Cell, point: Point, store: BuildStore, folder: Path) -> Mapping[str, Json]:
+def _convert_bundle(cell: Cell, point: Point, store: BuildStore, folder: Path) -> Mapping[str, Json]:
     source = find_bundle(cell, point, SOURCE_PRECISION, store)
     return convert(source, folder, cell.precision, cell.workload.model_id)
 
@@ -166,7 +158,7 @@ def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precisio
         raise BenchhouseError(f"OpenVINO cannot convert {source.name}: {last_line(error)}") from error
     _simplify(model, graph)
     if precision in COMPRESSION:
-        model = _compressed(model, precision)
+        model = _compress(model, precision)
     openvino.save_model(model, str(target), compress_to_fp16=precision == "float16")
     return core.read_model(str(target))
 
@@ -181,7 +173,7 @@ def _simplify(model: Any, graph: Graph) -> None:
         apply_make_stateful_transformation(model, {state.input: state.output for state in graph.states})
 
 
-def _compressed(model: Any, precision: Precision) -> Any:
+def _compress(model: Any, precision: Precision) -> Any:
     import nncf
     from nncf.quantization.advanced_parameters import GroupSizeFallbackMode
 

@@ -46,33 +46,25 @@ CAPABILITIES: Mapping[Precision, str] = {
     "int8": "INT8",
     "int4": "INT8",
 }
-
 """Entries required in OPTIMIZATION_CAPABILITIES. There is none for int4, whose weights run wherever int8 does."""
-
 
 HINTS: Mapping[Precision, str] = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 ACTIVATIONS: Mapping[str, str] = {"CPU": "f32", "GPU": "f16", "NPU": "f16"}
-
 """INFERENCE_PRECISION_HINT with 8-bit and 4-bit weights: the default of each kind of device. AUTO chooses, and its
 choice is read back."""
 
-HAS_PRECISION_DEFAULTS = ("CPU", "GPU")
-
+DEVICES_WITH_DEFAULT_PRECISIONS = ("CPU", "GPU")
 """Kinds of device that choose the precision of the key-value cache and of activations unless it is set."""
 
 GROUP_SIZES: Mapping[str, int] = {"weight-only": 0, "dynamic": 32}
-
 """DYNAMIC_QUANTIZATION_GROUP_SIZE by quantization method: 0 leaves activations alone; 32 is OpenVINO's default, which
 has no effect on a CPU without 8-bit dot products."""
-
 
 PERFORMANCE_HINTS: Mapping[str, str] = {"latency": "LATENCY", "throughput": "THROUGHPUT"}
 
 HINTED_REQUESTS = "PERFORMANCE_HINT_NUM_REQUESTS"
-
 """The number of requests in flight, for which the device creates the same number of streams."""
-
 
 READ_BACK: Mapping[str, str] = {
     "execution_devices": "EXECUTION_DEVICES",
@@ -88,15 +80,12 @@ READ_BACK: Mapping[str, str] = {
     "is_pinned": "ENABLE_CPU_PINNING",
     "is_from_cache": "LOADED_FROM_CACHE",
 }
-
 """OpenVINO's properties of a compiled model by stored name; a device may lack some."""
 
-ONLY_IF_ASKED = ("hinted_requests", "kv_cache_precision", "dynamic_quantization_group_size")
-
+ONLY_IF_SET = ("hinted_requests", "kv_cache_precision", "dynamic_quantization_group_size")
 """Properties that are read only if they were set, since models without a cache or quantization have them too."""
 
 NOT_READ_BACK = ("ENABLE_STARTUP_FALLBACK", "ENABLE_RUNTIME_FALLBACK")
-
 """Properties of AUTO that a compiled model does not report."""
 
 
@@ -106,7 +95,7 @@ class Compiled:
 
     model: Any
     """openvino.CompiledModel."""
-    asked: Mapping[str, Scalar]
+    requested: Mapping[str, Scalar]
     """The properties that it was compiled with."""
     facts: Mapping[str, Json]
     """The properties in `READ_BACK`."""
@@ -142,11 +131,11 @@ def is_compiled_alone(cell: Cell) -> bool:
 def check_capabilities(core: Any, name: str, precision: Precision) -> None:
     """Raise UnsupportedError for a precision that the device would silently replace."""
     listed = plain(core.get_property(name, "OPTIMIZATION_CAPABILITIES"))
-    has = [str(capability) for capability in listed] if isinstance(listed, list) else []
-    if CAPABILITIES[precision] not in has:
+    capabilities = [str(capability) for capability in listed] if isinstance(listed, list) else []
+    if CAPABILITIES[precision] not in capabilities:
         raise UnsupportedError(
             f"OpenVINO's {name} does not support {precision} and would silently run another precision: it lists "
-            f"{', '.join(has) or 'nothing'}"
+            f"{', '.join(capabilities) or 'nothing'}"
         )
 
 
@@ -170,22 +159,22 @@ def properties(cell: Cell, point: Point, *, has_states: bool) -> dict[str, Scala
     name = device_name(cell.device)
     kind = kind_of(name)
     hint = HINTS.get(cell.precision, ACTIVATIONS.get(kind))
-    asked: dict[str, Scalar] = {"PERFORMANCE_HINT": PERFORMANCE_HINTS[str(cell.runtime_mode["hint"])]}
+    requested: dict[str, Scalar] = {"PERFORMANCE_HINT": PERFORMANCE_HINTS[str(cell.runtime_mode["hint"])]}
     if is_concurrent(cell):
-        asked[HINTED_REQUESTS] = point.concurrency
+        requested[HINTED_REQUESTS] = point.concurrency
     if hint is not None:
-        asked["INFERENCE_PRECISION_HINT"] = hint
-    if hint is not None and has_states and kind in HAS_PRECISION_DEFAULTS:
-        asked["KV_CACHE_PRECISION"] = hint
-    if (method := cell.runtime_mode.get("quantization")) is not None and kind in HAS_PRECISION_DEFAULTS:
-        asked["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP_SIZES[str(method)]
+        requested["INFERENCE_PRECISION_HINT"] = hint
+    if hint is not None and has_states and kind in DEVICES_WITH_DEFAULT_PRECISIONS:
+        requested["KV_CACHE_PRECISION"] = hint
+    if (method := cell.runtime_mode.get("quantization")) is not None and kind in DEVICES_WITH_DEFAULT_PRECISIONS:
+        requested["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP_SIZES[str(method)]
     if cell.num_threads is not None:
         if kind not in ("CPU", AUTO):
             raise UnsupportedError(f"--num-threads is for CPUs only, not for OpenVINO's {name}: omit the flag")
-        asked["INFERENCE_NUM_THREADS"] = cell.num_threads
+        requested["INFERENCE_NUM_THREADS"] = cell.num_threads
     if kind == AUTO:  # else the CPU computes until the chosen device is ready, and if that device fails
-        asked |= dict.fromkeys(NOT_READ_BACK, False)
-    return asked
+        requested |= dict.fromkeys(NOT_READ_BACK, False)
+    return requested
 
 
 def compile_graph(
@@ -204,67 +193,69 @@ def compile_graph(
     Raises BenchhouseError if it fails to compile, UnsupportedError if its properties differ from the requested ones.
     """
     name = device_name(cell.device)
-    asked = properties(cell, point, has_states=has_states)
+    requested = properties(cell, point, has_states=has_states)
     started_ns = time.perf_counter_ns()
     try:
-        compiled = core.compile_model(model, name, _compile_properties(name, asked, cache, is_profiled=is_profiled))
+        compiled = core.compile_model(model, name, _compile_properties(name, requested, cache, is_profiled=is_profiled))
     except (RuntimeError, MemoryError) as error:  # OpenVINO raises RuntimeError for every failure
         if is_out_of_memory(error):
             raise OutOfMemoryError(f"out of memory while compiling for {name}: {last_line(error)}") from error
         raise BenchhouseError(f"OpenVINO cannot compile {cell.subject} for {name}: {last_line(error)}") from error
     compile_s = (time.perf_counter_ns() - started_ns) / 1e9
-    facts = read_back(compiled, asked)
-    check(facts, asked, name)
-    return Compiled(model=compiled, asked=asked, facts=facts, compile_s=compile_s)
+    facts = read_back(compiled, requested)
+    check(facts, requested, name)
+    return Compiled(model=compiled, requested=requested, facts=facts, compile_s=compile_s)
 
 
-def read_back(compiled: Any, asked: Mapping[str, Scalar]) -> dict[str, Json]:
+def read_back(compiled: Any, requested: Mapping[str, Scalar]) -> dict[str, Json]:
     """The compiled model's properties. With AUTO, the chosen device's are under DEVICE_PROPERTIES."""
     nested = _property(compiled, "DEVICE_PROPERTIES")
     inner = next(iter(nested.values()), None) if isinstance(nested, dict) and nested else None
-    found: dict[str, Json] = {}
-    for ours, theirs in READ_BACK.items():
-        value = _property(compiled, theirs)
+    facts: dict[str, Json] = {}
+    for stored_name, property_name in READ_BACK.items():
+        value = _property(compiled, property_name)
         if value is None and isinstance(inner, dict):
-            value = inner.get(theirs)
-        if value is not None and (theirs in asked or ours not in ONLY_IF_ASKED):
-            found[ours] = _number(value)
-    return found
+            value = inner.get(property_name)
+        if value is not None and (property_name in requested or stored_name not in ONLY_IF_SET):
+            facts[stored_name] = _number(value)
+    return facts
 
 
-def check(facts: Mapping[str, Json], asked: Mapping[str, Scalar], name: str) -> None:
+def check(facts: Mapping[str, Json], requested: Mapping[str, Scalar], name: str) -> None:
     """Raise UnsupportedError if a compiled model's properties differ from the requested ones."""
     check_devices(facts.get("execution_devices"), name)
-    ours = {theirs: our for our, theirs in READ_BACK.items()}
-    for theirs, wanted in asked.items():
-        if theirs in NOT_READ_BACK:
+    names = {property_name: stored_name for stored_name, property_name in READ_BACK.items()}
+    for property_name, value in requested.items():
+        if property_name in NOT_READ_BACK:
             continue
-        found = facts.get(ours[theirs])
-        if found != wanted:
-            what = "does not report it" if found is None else f"has {found}"
-            raise UnsupportedError(f"requested {theirs} {wanted} on OpenVINO's {name}, but the compiled model {what}")
+        actual = facts.get(names[property_name])
+        if actual != value:
+            difference = "does not report it" if actual is None else f"has {actual}"
+            raise UnsupportedError(
+                f"requested {property_name} {value} on OpenVINO's {name}, but the compiled model {difference}"
+            )
 
 
-def check_devices(found: Json, name: str) -> None:
+def check_devices(execution_devices: Json, name: str) -> None:
     """Raise UnsupportedError if a model runs on another device than requested. AUTO may choose any device."""
-    devices = [str(device) for device in found] if isinstance(found, list) else []
+    devices = [str(device) for device in execution_devices] if isinstance(execution_devices, list) else []
     elsewhere = [device for device in devices if kind_of(device.strip("()")) != kind_of(name)]
     if name != AUTO and (elsewhere or not devices):
         raise UnsupportedError(f"requested OpenVINO's {name}, but the model runs on {', '.join(devices) or 'nothing'}")
 
 
 def _compile_properties(
-    name: str, asked: Mapping[str, Scalar], cache: Path | None, *, is_profiled: bool
+    name: str, requested: Mapping[str, Scalar], cache: Path | None, *, is_profiled: bool
 ) -> dict[str, Any]:
     """The properties in the form that `compile_model` takes: AUTO passes CPU properties on to the CPU."""
-    taken: dict[str, Any] = dict(asked)
+    values: dict[str, Any] = dict(requested)
     if cache is not None:
-        taken["CACHE_DIR"] = str(cache)
+        values["CACHE_DIR"] = str(cache)
     if is_profiled:
-        taken["PERF_COUNT"] = True
-    if name == AUTO and "INFERENCE_NUM_THREADS" in taken:
-        taken["DEVICE_PROPERTIES"] = {"CPU": {"INFERENCE_NUM_THREADS": taken.pop("INFERENCE_NUM_THREADS")}}
-    return taken
+        values["PERF_COUNT"] = True
+    if name == AUTO and "INFERENCE_NUM_THREADS" in values:
+        values["DEVICE_PROPERTIES"] = {"CPU": {"INFERENCE_NUM_THREADS": values.pop("INFERENCE_NUM_THREADS")}}
+    return values
 
 
 def _property(compiled: Any, name: str) -> Json:
@@ -319,12 +310,12 @@ def ensure_caches(cell: Cell, points: Sequence[Point], store: BuildStore, rebuil
         return {}
     core = import_openvino().Core()
     check_capabilities(core, device_name(cell.device), cell.precision)
-    wanted = ((cache_key(cell, core, point), partial(_filled, cell, core, point, store)) for point in points)
-    builds = [build for build, _ in store.get_all(wanted, rebuild)]
+    caches = ((cache_key(cell, core, point), partial(_fill_cache, cell, core, point, store)) for point in points)
+    builds = [build for build, _ in store.get_all(caches, rebuild)]
     return {COLD: sum(map(_cold_s, builds)), "compiled": [build.digest for build in builds]}
 
 
-def _filled(cell: Cell, core: Any, point: Point, store: BuildStore, folder: Path) -> Mapping[str, Json]:
+def _fill_cache(cell: Cell, core: Any, point: Point, store: BuildStore, folder: Path) -> Mapping[str, Json]:
     compiled = compile_for(cell, core, read(core, find_build(cell, point, store)), point, folder)
     return {COLD: sum(each.compile_s for each in compiled.values())}
 
@@ -355,7 +346,7 @@ def compile_for(
 ) -> dict[str, Compiled]:
     """Every graph compiled for the cell's device, for any shape or for the point's. Raises BenchhouseError as
     `compile_graph` does, and if a graph's shapes at the point are unknown."""
-    models = _reshaped(cell, loaded, point) if is_fixed(cell) else loaded.models
+    models = _reshape(cell, loaded, point) if is_fixed(cell) else loaded.models
     return {
         name: compile_graph(
             core,
@@ -376,7 +367,7 @@ def shapes_at(bundle: Bundle, name: str, point: Point, arrays: Mapping[str, np.n
     return {tensor.name: _shape(bundle, graph, tensor.name, point, arrays) for tensor in graph.inputs}
 
 
-def _reshaped(cell: Cell, loaded: Loaded, point: Point) -> dict[str, Any]:
+def _reshape(cell: Cell, loaded: Loaded, point: Point) -> dict[str, Any]:
     arrays = plugin_of(cell.workload).inputs(cell.workload, point, cell.workload.seed)
     models = {name: model.clone() for name, model in loaded.models.items()}
     for name, model in models.items():

@@ -68,7 +68,7 @@ def nodes_of(compiled: Any) -> tuple[Node, ...] | str:
     return tuple(node for node in map(_node, operations) if node.layer not in NO_WORK)
 
 
-def described(nodes: Sequence[Node], kind: str) -> dict[str, Json]:
+def node_facts(nodes: Sequence[Node], kind: str) -> dict[str, Json]:
     """The stored facts of the nodes on a device of a kind ("CPU", "GPU")."""
     matrix = [node for node in nodes if node.is_matrix]
     facts: dict[str, Json] = {
@@ -85,10 +85,11 @@ def described(nodes: Sequence[Node], kind: str) -> dict[str, Json]:
 def check_kernels(nodes: Sequence[Node], hint: Scalar | None, name: str) -> None:
     """Raise UnsupportedError if a 16-bit precision was requested but no matrix product is computed in it, whatever hint
     the compiled model reports."""
-    found = {node.kernel_precision for node in nodes if node.is_matrix}
-    if hint in ("f16", "bf16") and found and hint not in found:
+    precisions = {node.kernel_precision for node in nodes if node.is_matrix}
+    if hint in ("f16", "bf16") and precisions and hint not in precisions:
         raise UnsupportedError(
-            f"requested {hint} on OpenVINO's {name}, but its matrix products are computed in {', '.join(sorted(found))}"
+            f"requested {hint} on OpenVINO's {name}, but its matrix products are computed in "
+            f"{', '.join(sorted(precisions))}"
         )
 
 

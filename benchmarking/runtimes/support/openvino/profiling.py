@@ -1,9 +1,9 @@
 """Calls under OpenVINO's own profiler: graphs compiled once more with performance counters (PERF_COUNT), which report
 the time of each node.
 
-A plug-in optimises the graph before running it, and the resulting nodes have names of their own. So each operation is
-tagged with its module first (`marked`), in the attribute that plug-ins propagate to the nodes made from an operation
-and show in the execution graph (originalLayersNames). A node fused from several modules belongs to the first one.
+A plug-in optimises the graph before running it, and the resulting nodes have names of their own. So `tag_modules` first
+tags each operation with its module, in the attribute that plug-ins propagate to the nodes made from an operation and
+show in the execution graph (originalLayersNames). A node fused from several modules belongs to the first one.
 
 2026-11-23: the counters of OpenVINO's CPU plug-in are whole microseconds, averaged over all runs since compilation (as
 seen with a graph that ran once for 2000 rows and then for one). The time of the runs between two readings is the
@@ -40,7 +40,7 @@ PROCESSOR = "CPU"
 
 
 @dataclass(slots=True)
-class Counted:
+class NodeTotals:
     """A node's totals over the runs of a profile."""
 
     operator: str
@@ -57,26 +57,26 @@ class ProfilingRunner(OpenVinoRunner):
 
     def __init__(self, compiled: Mapping[str, Any], graphs: Mapping[str, Graph]) -> None:
         super().__init__(compiled, graphs, dict)
-        self.tells_means = {name: _is_on_processor(model) for name, model in compiled.items()}
+        self.reports_means = {name: _is_on_processor(model) for name, model in compiled.items()}
         """Whether a graph's counters are means over all its runs, by graph."""
-        self.nodes: dict[tuple[str, str], Counted] = {}
-        """Nodes over the runs since `forget`."""
+        self.nodes: dict[tuple[str, str], NodeTotals] = {}
+        """Nodes over the runs since `restart`."""
         self.read_ns = 0
         """Time spent on reading since then, which does not belong to a call."""
         self._runs = Counter[str]()
         self._since = Counter[str]()
 
-    def forget(self) -> None:
+    def restart(self) -> None:
         """Start over: earlier runs do not count."""
         self.read()
-        self.nodes = {key: _begun(node) for key, node in self.nodes.items()}
+        self.nodes = {key: _restarted(node) for key, node in self.nodes.items()}
         self._since = Counter(self._runs)
         self.read_ns = 0
 
     def read(self) -> None:
         """Add the runs since the last reading, for graphs whose counters are means."""
-        for graph, tells_means in self.tells_means.items():
-            if tells_means and self._runs[graph]:
+        for graph, reports_means in self.reports_means.items():
+            if reports_means and self._runs[graph]:
                 self._read(graph)
 
     def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:
@@ -91,7 +91,7 @@ class ProfilingRunner(OpenVinoRunner):
 
     def _ran(self, graph: str) -> None:
         self._runs[graph] += 1
-        if not self.tells_means[graph]:
+        if not self.reports_means[graph]:
             self._read(graph)
 
     def _read(self, graph: str) -> None:
@@ -100,9 +100,9 @@ class ProfilingRunner(OpenVinoRunner):
         for info in self._by_graph[graph].request.get_profiling_info():
             if info.status != info.Status.EXECUTED or info.node_type in NO_WORK:
                 continue
-            node = self.nodes.setdefault((graph, info.node_name), Counted(info.node_type, info.exec_type))
+            node = self.nodes.setdefault((graph, info.node_name), NodeTotals(info.node_type, info.exec_type))
             reported_ms = info.real_time.total_seconds() * 1e3
-            if self.tells_means[graph]:
+            if self.reports_means[graph]:
                 node.ms += max(runs * reported_ms - node.last_ms, 0.0)
                 node.last_ms, node.runs = runs * reported_ms, runs - self._since[graph]
             else:
@@ -110,8 +110,8 @@ class ProfilingRunner(OpenVinoRunner):
         self.read_ns += time.perf_counter_ns() - begin_ns
 
 
-def _begun(node: Counted) -> Counted:
-    return Counted(node.operator, node.placed, last_ms=node.last_ms)
+def _restarted(node: NodeTotals) -> NodeTotals:
+    return NodeTotals(node.operator, node.placed, last_ms=node.last_ms)
 
 
 class OpenVinoProfiler(CallProfiler):
@@ -125,7 +125,7 @@ class OpenVinoProfiler(CallProfiler):
         operation_on: Callable[[GraphRunner], Operation],
         origins: Origins,
     ) -> None:
-        """`marks` are the modules with which each graph's operations were tagged (`marked`)."""
+        """`marks` are the modules with which each graph's operations were tagged (`tag_modules`)."""
         self._compiled = compiled
         self._marks = marks
         self._runner = ProfilingRunner(compiled, graphs)
@@ -136,7 +136,7 @@ class OpenVinoProfiler(CallProfiler):
     def run(self, *, is_kept: bool = True) -> int:
         self._operation.reset()
         if is_kept and not self._calls_ns:
-            self._runner.forget()
+            self._runner.restart()
         read_ns = self._runner.read_ns
         begin_ns = time.perf_counter_ns()
         self._operation.run(lambda name: None)
@@ -148,20 +148,21 @@ class OpenVinoProfiler(CallProfiler):
     def breakdown(self) -> Breakdown:
         """Breakdown of the mean call, since the times of single calls are unknown."""
         self._runner.read()
-        found = {
-            name: modules_of(model, self._marks[name], self._origins.places) for name, model in self._compiled.items()
+        modules = {
+            name: modules_by_node(model, self._marks[name], self._origins.places)
+            for name, model in self._compiled.items()
         }
-        mean = [one for node in self._runner.nodes.items() for one in self._mean_call(*node, found)]
+        mean = [node_time for node in self._runner.nodes.items() for node_time in self._mean_call(*node, modules)]
         return breakdown([mean], [ns_to_ms(ns) for ns in self._calls_ns], self._origins, has_samples=False)
 
     def _mean_call(
-        self, key: tuple[str, str], node: Counted, modules: Mapping[str, Mapping[str, str]]
+        self, key: tuple[str, str], node: NodeTotals, modules: Mapping[str, Mapping[str, str]]
     ) -> Sequence[NodeTime]:
         """A node's executions in the mean call, with equal times."""
         graph, name = key
         calls = len(self._calls_ns)
         executions = max(round(node.runs / calls), 1)
-        one = NodeTime(
+        execution = NodeTime(
             graph=graph,
             name=name,
             operator=node.operator,
@@ -169,10 +170,10 @@ class OpenVinoProfiler(CallProfiler):
             module=modules[graph].get(name, OUTSIDE),
             ms=node.ms / calls / executions,
         )
-        return [one] * executions if node.ms else []
+        return [execution] * executions if node.ms else []
 
 
-def marked(model: Any, graph: str, origins: Origins) -> dict[str, str]:
+def tag_modules(model: Any, graph: str, origins: Origins) -> dict[str, str]:
     """Tag each operation of a model with its module. Returns modules by operation name.
 
     An operation has the name of its node in the ONNX file or, if it was rewritten, of the node's tensor. Operations
@@ -180,21 +181,21 @@ def marked(model: Any, graph: str, origins: Origins) -> dict[str, str]:
     """
     operations = model.get_ordered_ops()
     known: dict[str, str] = {}
-    for one in operations:
-        name = one.get_friendly_name()
-        tensors = [tensor for output in one.outputs() for tensor in output.get_names()]
+    for operation in operations:
+        name = operation.get_friendly_name()
+        tensors = [tensor for output in operation.outputs() for tensor in output.get_names()]
         if (module := origins.module(graph, name)) != OUTSIDE:
             known[name] = module
-        elif (found := [origins.tensors[graph, each] for each in tensors if (graph, each) in origins.tensors]) != []:
-            known[name] = found[0]
+        elif (key := next(((graph, each) for each in tensors if (graph, each) in origins.tensors), None)) is not None:
+            known[name] = origins.tensors[key]
     modules = filled(_producers(operations), known, origins.places)
-    for one in operations:
-        if one.get_friendly_name() in modules:
-            one.get_rt_info()[ORIGINALS] = MODULE + modules[one.get_friendly_name()]
+    for operation in operations:
+        if operation.get_friendly_name() in modules:
+            operation.get_rt_info()[ORIGINALS] = MODULE + modules[operation.get_friendly_name()]
     return modules
 
 
-def modules_of(compiled: Any, marks: Mapping[str, str], paths: Mapping[str, Any]) -> dict[str, str]:
+def modules_by_node(compiled: Any, marks: Mapping[str, str], paths: Mapping[str, Any]) -> dict[str, str]:
     """Modules by name of the executed node; `marks` are those of the operations from which nodes were made."""
     try:
         nodes = compiled.get_runtime_model().get_ordered_ops()
@@ -204,22 +205,22 @@ def modules_of(compiled: Any, marks: Mapping[str, str], paths: Mapping[str, Any]
     for node in nodes:
         name, information = node.get_friendly_name(), node.get_rt_info()
         originals = str(information[ORIGINALS].value).split(",") if ORIGINALS in information else []
-        read = [one.removeprefix(MODULE) if one.startswith(MODULE) else marks.get(one) for one in (*originals, name)]
-        modules = [one for one in read if one is not None]
-        if modules:
-            known[name] = next((one for one in modules if one != OUTSIDE), OUTSIDE)
+        modules = [one.removeprefix(MODULE) if one.startswith(MODULE) else marks.get(one) for one in (*originals, name)]
+        known_modules = [module for module in modules if module is not None]
+        if known_modules:
+            known[name] = next((module for module in known_modules if module != OUTSIDE), OUTSIDE)
     return filled(_producers(nodes), known, paths)
 
 
 def _producers(operations: Sequence[Any]) -> dict[str, list[str]]:
     """Computing operations in order, each with those whose results it uses. Constants are left out, as different
     modules may share them."""
-    computing = {one.get_friendly_name(): one for one in operations if _type(one) not in NO_WORK}
+    computing = {node.get_friendly_name(): node for node in operations if _type(node) not in NO_WORK}
     sources = {
-        name: [each.get_source_output().get_node().get_friendly_name() for each in one.inputs()]
-        for name, one in computing.items()
+        name: [port.get_source_output().get_node().get_friendly_name() for port in node.inputs()]
+        for name, node in computing.items()
     }
-    return {name: [one for one in found if one in computing] for name, found in sources.items()}
+    return {name: [source for source in names if source in computing] for name, names in sources.items()}
 
 
 def _type(operation: Any) -> str:

@@ -35,7 +35,7 @@ from benchmarking.runtimes.support.openvino.compile import (
     read_back,
     weights,
 )
-from benchmarking.runtimes.support.openvino.nodes import Node, check_kernels, described, nodes_of
+from benchmarking.runtimes.support.openvino.nodes import Node, check_kernels, node_facts, nodes_of
 from benchmarking.workloads.support.weights import page_cache
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class GraphRequest:
 
     def __init__(self, request: Any, graph: Graph) -> None:
         self.request = request
-        self._set: dict[str, Placed] = {}
+        self._bound: dict[str, Placed] = {}
         states = {state.output for state in graph.states}
         self._outputs = tuple(tensor.name for tensor in graph.outputs if tensor.name not in states)
         self._states = _variables(request, graph)
@@ -65,11 +65,11 @@ class GraphRequest:
 
     def bind(self, feeds: Mapping[str, Placed]) -> None:
         """Set the request's inputs."""
-        bound = self._set
+        current = self._bound
         for name, tensor in feeds.items():
-            if bound.get(name) is not tensor:
+            if current.get(name) is not tensor:
                 self.request.set_tensor(name, tensor)
-                bound[name] = tensor
+                current[name] = tensor
 
     def infer(self, feeds: Mapping[str, Placed]) -> dict[str, Placed]:
         """Run once and wait. Returns the outputs by name, which are in the request's own memory until the next run.
@@ -92,8 +92,8 @@ class GraphRequest:
         """
         self.request.reset_state()
         for state, variable in self._states:
-            given = first.get(state.input)
-            variable.state = self._fresh(state, variable, batch_size) if given is None else given
+            value = first.get(state.input)
+            variable.state = self._fresh(state, variable, batch_size) if value is None else value
 
     def _fresh(self, state: State, variable: Any, batch_size: int) -> Any:
         key = (state.input, batch_size)
@@ -259,15 +259,15 @@ class CompiledPoint:
     @property
     def facts(self) -> dict[str, Json]:
         """The properties read back from the graphs, and the compile times."""
-        return {**_joined({name: each.facts for name, each in self.compiled.items()}), **self.compile_times}
+        return {**_merge_facts({name: each.facts for name, each in self.compiled.items()}), **self.compile_times}
 
     @property
     def compile_times(self) -> dict[str, Json]:
         """`compile_cold_s`, and `compile_warm_s` if every graph was actually loaded from the cache."""
-        took_s = sum(each.compile_s for each in self.compiled.values())
+        compile_s = sum(each.compile_s for each in self.compiled.values())
         if self.cached_s is None or not all(each.facts.get("is_from_cache") for each in self.compiled.values()):
-            return {COLD: took_s}
-        return {COLD: self.cached_s, WARM: took_s}
+            return {COLD: compile_s}
+        return {COLD: self.cached_s, WARM: compile_s}
 
 
 class OpenVinoOperation(Operation):
@@ -347,25 +347,26 @@ class OpenVinoSession(Session):
         with stage("weights_read"):
             self._loaded = read(core, folder)
         with stage("to_device"):
-            self._ready = None if is_compiled_alone(cell) else self._compile(first)
+            self._compiled_point = None if is_compiled_alone(cell) else self._compile(first)
         stored, weights_bytes = weights(self._loaded, cell)
         self.parameter_count: int | None = self._loaded.bundle.parameter_count
         self.weights_bytes: int | None = weights_bytes
         self.verified: Mapping[str, Json] = {
             "openvino_device": device_name(cell.device),
             **stored,
-            **({} if self._ready is None else self._ready.facts),
+            **({} if self._compiled_point is None else self._compiled_point.facts),
             **cached,
             **processing.verified,
         }
 
     def operation(self, point: Point) -> Operation:
         self._load_for(point)
-        ready = self._ready or self._compile(point)
+        compiled_point = self._compiled_point or self._compile(point)
         bundle = self._loaded.bundle
-        runner = self._runner(ready, point)
+        runner = self._runner(compiled_point, point)
         inner = self._operation_on(runner, point)
-        operation = OpenVinoOperation(inner, runner, ready.compile_times[COLD], is_one_run=bundle.kind == "forward")
+        compile_s = compiled_point.compile_times[COLD]
+        operation = OpenVinoOperation(inner, runner, compile_s, is_one_run=bundle.kind == "forward")
         operation.make_profiler = partial(self._profiler, point)
         return operation
 
@@ -380,7 +381,7 @@ class OpenVinoSession(Session):
             return None
         graphs = self._loaded.bundle.graphs
         origins = profiling.source_origins(self._cell, point, graphs)
-        marks = {name: profiling.marked(model, name, origins) for name, model in self._loaded.models.items()}
+        marks = {name: profiling.tag_modules(model, name, origins) for name, model in self._loaded.models.items()}
         compiled = compile_for(self._cell, self._core, self._loaded, point, is_profiled=True)
         models = {name: each.model for name, each in compiled.items()}
         return profiling.OpenVinoProfiler(
@@ -388,7 +389,7 @@ class OpenVinoSession(Session):
         )
 
     def close(self) -> None:
-        self._ready = None
+        self._compiled_point = None
         del self._loaded
 
     def _load_for(self, point: Point) -> None:
@@ -398,51 +399,51 @@ class OpenVinoSession(Session):
             return
         self._loaded = read(self._core, folder)
         weights(self._loaded, self._cell)
-        self._ready = None if is_compiled_alone(self._cell) else self._compile(point)
+        self._compiled_point = None if is_compiled_alone(self._cell) else self._compile(point)
 
     def _compile(self, point: Point) -> CompiledPoint:
         folder, cold_s = find_cache(self._cell, self._core, point) or (None, None)
         compiled = compile_for(self._cell, self._core, self._loaded, point, folder)
         return CompiledPoint(compiled=compiled, cached_s=cold_s)
 
-    def _runner(self, ready: CompiledPoint, point: Point) -> RequestRunner:
+    def _runner(self, compiled_point: CompiledPoint, point: Point) -> RequestRunner:
         graphs = self._loaded.bundle.graphs
-        models = {name: each.model for name, each in ready.compiled.items()}
-        verify = partial(verify_execution, self._cell, ready)
+        models = {name: each.model for name, each in compiled_point.compiled.items()}
+        verify = partial(verify_execution, self._cell, compiled_point)
         if not is_concurrent(self._cell):
             return OpenVinoRunner(models, graphs, verify)
         ((name, model),) = models.items()
         return ConcurrentRunner(model, graphs[name], point.concurrency, verify)
 
 
-def verify_execution(cell: Cell, ready: CompiledPoint) -> dict[str, Json]:
+def verify_execution(cell: Cell, compiled_point: CompiledPoint) -> dict[str, Json]:
     """What the calls of a point actually ran on, verified after them. Raises UnsupportedError if it differs from the
     request."""
     name = device_name(cell.device)
-    facts = {graph: read_back(each.model, each.asked) for graph, each in ready.compiled.items()}
+    facts = {graph: read_back(each.model, each.requested) for graph, each in compiled_point.compiled.items()}
     for each in facts.values():
         check_devices(each.get("execution_devices"), name)
-    return {**_joined(facts), **ready.compile_times, **_nodes(ready.compiled, name)}
+    return {**_merge_facts(facts), **compiled_point.compile_times, **_nodes(compiled_point.compiled, name)}
 
 
 def _nodes(compiled: Mapping[str, Compiled], name: str) -> dict[str, Json]:
     """The nodes of all graphs, or why they are unknown."""
-    together: list[Node] = []
+    all_nodes: list[Node] = []
     for each in compiled.values():
         nodes = nodes_of(each.model)
         if isinstance(nodes, str):
             return {"nodes_missing": nodes}
-        check_kernels(nodes, each.asked.get("INFERENCE_PRECISION_HINT"), name)
-        together += nodes
-    return described(together, kind_of(name))
+        check_kernels(nodes, each.requested.get("INFERENCE_PRECISION_HINT"), name)
+        all_nodes += nodes
+    return node_facts(all_nodes, kind_of(name))
 
 
-def _joined(facts: Mapping[str, Mapping[str, Json]]) -> dict[str, Json]:
+def _merge_facts(facts: Mapping[str, Mapping[str, Json]]) -> dict[str, Json]:
     """The facts of several graphs: equal values once, different ones by graph."""
     names = dict.fromkeys(name for each in facts.values() for name in each)
-    joined: dict[str, Json] = {}
+    merged: dict[str, Json] = {}
     for name in names:
         values = {graph: each[name] for graph, each in facts.items() if name in each}
         first = next(iter(values.values()))
-        joined[name] = first if all(value == first for value in values.values()) else dict(values)
-    return joined
+        merged[name] = first if all(value == first for value in values.values()) else dict(values)
+    return merged

@@ -30,17 +30,14 @@ from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, 
 KIND = "inductor"
 
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-
 """Folder names in a build, by environment variable of torch's folder."""
 
 LAUNCH = "BENCHHOUSE_LAUNCH"
 
 MAX_COMPILATIONS = 10_000
-
 """Limit of torch's records. Its default of 64 is too low for a model with many graph breaks."""
 
 MAX_REASONS = 5
-
 """Number of stored reasons for graph breaks and recompilations."""
 
 MAX_REASON_CHARACTERS = 300

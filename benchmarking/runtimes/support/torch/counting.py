@@ -27,12 +27,9 @@ NAMES = ("flops", "bytes_accessed")
 BY_DEVICE = "flops_by_device"
 
 MAX_NAMED = 3
-
 """Number of operators listed in a reason."""
 
-
 VIEWS = frozenset({"aten::_unsafe_view", "aten::lift_fresh"})
-
 """Operators that return views of memory although their signatures do not declare it."""
 
 ALLOCATIONS = frozenset(
@@ -40,17 +37,13 @@ ALLOCATIONS = frozenset(
 )
 
 OVERWRITES = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
-
 """In-place operators that do not read the old values."""
 
 LOOKUPS = frozenset({"aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::take"})
-
 """Operators that read only the selected part of their first operand."""
 
 SCATTERS = frozenset({"aten::index_copy_", "aten::index_put_", "aten::scatter_"})
-
 """In-place operators that write only as much of their first operand as their last operand holds."""
-
 
 KIND = "flops"
 """Kind of the builds that hold counts."""
@@ -58,7 +51,6 @@ COUNTING_VERSION = 1
 """Incremented when the same call is counted differently than before, so that older counts are not used."""
 PACKAGES = ("torch", "transformers", "torchao", "kernels")
 """Packages that decide which operators a call runs."""
-
 
 Seen = Callable[[str, int, int], None]
 """Receives each operator that ran a kernel, with its FLOPs (0 without a formula) and bytes."""
@@ -413,11 +405,8 @@ def _own_sizes(tensor: Any) -> Iterator[int]:
 
 Shape = Sequence[int]
 
-
 TORCH_NAMESPACES = frozenset({"aten", "prim", "prims", "higher_order"})
-
 """Namespaces of torch's operators. The FLOPs of kernels in other namespaces are unknown."""
-
 
 WITHOUT_FORMULA = frozenset(
     {
@@ -435,7 +424,6 @@ WITHOUT_FORMULA = frozenset(
         "aten::mkldnn_rnn_layer",
     }
 )
-
 """torch operators with matrix products but without a formula: a total without them would be too small."""
 
 
@@ -483,5 +471,4 @@ FORMULAS: dict[str, Callable[..., int]] = {
     "aten::mv": product,
     "transformers::grouped_mm_fallback": grouped_product,
 }
-
 """Formulas by qualified name. They override torch's, which differ between versions for attention."""

@@ -35,7 +35,6 @@ LEAST_SHARE = 0.5
 """Minimum quantized share of a model's matrix weights. Below it the precision would be a mere label: torchao does not
 quantize convolutions or the stacked weights of experts."""
 
-
 UNCOMPILED_INT8 = (
     "uncompiled, torchao's int8 product on a GPU synchronizes at every call and computes shapes that are not multiples "
     "of 8 on the CPU: use --runtime compiled for int8"

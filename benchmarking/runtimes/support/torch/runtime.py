@@ -145,8 +145,8 @@ class TorchRuntime(Runtime):
             verified |= {
                 **files,
                 **processing.verified,
-                **settings.threads_in_force(),
-                **settings.arithmetic_in_force(),
+                **settings.effective_threads(),
+                **settings.effective_arithmetic(),
             }
             _check_threads(cell, verified["num_threads"])
             loaded = Loaded(
@@ -188,6 +188,6 @@ def _attention_in(mode: Mapping[str, Scalar]) -> str | None:
     return str(mode[ATTENTION.name]) if ATTENTION.name in mode else None
 
 
-def _check_threads(cell: Cell, in_force: object) -> None:
-    if cell.num_threads is not None and in_force != cell.num_threads:
-        raise BenchhouseError(f"requested {cell.num_threads} threads, but torch uses {in_force}")
+def _check_threads(cell: Cell, actual: object) -> None:
+    if cell.num_threads is not None and actual != cell.num_threads:
+        raise BenchhouseError(f"requested {cell.num_threads} threads, but torch uses {actual}")

@@ -30,8 +30,8 @@ from benchmarking.runtimes.support.torch.settings import (
     CHANNELS_LAST,
     MEMORY_FORMAT,
     TOKEN_SYNC,
-    arithmetic_in_force,
-    threads_in_force,
+    effective_arithmetic,
+    effective_threads,
 )
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.generation import host_array, main_tensor, non_finite
@@ -259,7 +259,7 @@ class ModuleSession(Session):
         self._was_training: bool = module.training
         self._positional, self._named = _placed(*arguments_of(inputs), module)
         module.eval()
-        self.verified: Mapping[str, Json] = {**describe(module), **threads_in_force(), **arithmetic_in_force()}
+        self.verified: Mapping[str, Json] = {**describe(module), **effective_threads(), **effective_arithmetic()}
 
     def operation(self, point: Point) -> Operation:
         """The call on the given inputs. Raises UsageError if the point has a different batch size."""

@@ -58,11 +58,11 @@ def set_threads(num_threads: int | None) -> Callable[[], None]:
     """Set torch's number of threads, if given. The returned function restores the old number.
 
     The inter-op pool can be set only once per process and before its first use. An uncompiled forward pass does not use
-    it, so it is not restored. `threads_in_force` returns the numbers in effect.
+    it, so it is not restored. `effective_threads` returns the numbers in effect.
     """
     import torch
 
-    before = torch.get_num_threads()
+    previous = torch.get_num_threads()
     if num_threads is None:
         return lambda: None
     torch.set_num_threads(num_threads)
@@ -72,17 +72,17 @@ def set_threads(num_threads: int | None) -> Callable[[], None]:
         except RuntimeError as error:
             if "cannot set number of interop threads" not in str(error):
                 raise
-    return lambda: torch.set_num_threads(before)
+    return lambda: torch.set_num_threads(previous)
 
 
-def threads_in_force() -> dict[str, Json]:
+def effective_threads() -> dict[str, Json]:
     """`num_threads` (within an operator) and `num_interop_threads` (between operators), as reported by torch."""
     import torch
 
     return {"num_threads": torch.get_num_threads(), "num_interop_threads": torch.get_num_interop_threads()}
 
 
-def arithmetic_in_force() -> dict[str, Json]:
+def effective_arithmetic() -> dict[str, Json]:
     """torch's switches that affect a GPU's arithmetic or choice of kernels, as reported by torch; they have no effect
     on a CPU. `allow_fp16_reduced_precision_reduction`: partial sums of float16 products may be rounded to float16."""
     import torch
@@ -105,11 +105,11 @@ TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 
 def check_override(precision: Precision) -> None:
     """Raise UnsupportedError if the variable conflicts with the arithmetic of a precision."""
-    asked, wanted = os.environ.get(TF32_OVERRIDE), {"float32": "0", "tf32": "1"}.get(precision)
-    if asked in ("0", "1") and wanted is not None and asked != wanted:
-        does = "use" if asked == "1" else "avoid"
+    override, expected = os.environ.get(TF32_OVERRIDE), {"float32": "0", "tf32": "1"}.get(precision)
+    if override in ("0", "1") and expected is not None and override != expected:
+        verb = "use" if override == "1" else "avoid"
         raise UnsupportedError(
-            f"{TF32_OVERRIDE}={asked} makes NVIDIA's libraries {does} TF32, which conflicts with {precision}: "
+            f"{TF32_OVERRIDE}={override} makes NVIDIA's libraries {verb} TF32, which conflicts with {precision}: "
             f"unset {TF32_OVERRIDE}"
         )
 
@@ -125,15 +125,15 @@ class MatmulPrecision:
     def __init__(self, precision: Precision) -> None:
         import torch
 
-        self._before = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
-        wanted = precision == "tf32"
-        torch.set_float32_matmul_precision("high" if wanted else "highest")
-        torch.backends.cudnn.allow_tf32 = wanted
+        self._previous = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
+        uses_tf32 = precision == "tf32"
+        torch.set_float32_matmul_precision("high" if uses_tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = uses_tf32
 
     def restore(self) -> None:
         """Restore the previous flags."""
         import torch
 
-        matmul, cudnn = self._before
+        matmul, cudnn = self._previous
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = cudnn

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarking.core.errors import FormatError
-from benchmarking.runtimes.support.browser.session import kernels, page_placement
+from benchmarking.runtimes.support.browser.session import page_placement, read_kernels
 
 WEBGPU, CPU = "WebGpuExecutionProvider", "CPUExecutionProvider"
 
@@ -35,7 +35,7 @@ CONSOLE = [
 
 
 def test_every_graphs_kernels_are_read_and_other_lines_are_not():
-    told = kernels(CONSOLE)
+    told = read_kernels(CONSOLE)
     assert [(kernel.name, kernel.operator, kernel.provider) for kernel in told] == [
         ("encoder/1/1", "MatMul", WEBGPU),
         ("encoder/2/2", "Shape", CPU),
@@ -47,11 +47,11 @@ def test_every_graphs_kernels_are_read_and_other_lines_are_not():
 def test_a_console_without_a_profile_is_an_error():
     for console in ([], ["profile of model", "[", "]"], CONSOLE[:1]):
         with pytest.raises(FormatError, match="no profile of ONNX Runtime Web"):
-            kernels(console)
+            read_kernels(console)
 
 
 def test_floating_point_on_the_processor_is_fallback_and_masks_and_shapes_are_not():
-    told = page_placement(kernels(CONSOLE), WEBGPU)
+    told = page_placement(read_kernels(CONSOLE), WEBGPU)
     assert told == {
         "nodes": 4,
         "nodes_by_provider": {CPU: 3, WEBGPU: 1},
@@ -65,11 +65,11 @@ def test_floating_point_on_the_processor_is_fallback_and_masks_and_shapes_are_no
 
 
 def test_on_a_requested_processor_no_node_counts_as_fallback():
-    told = page_placement(kernels(CONSOLE), CPU)
+    told = page_placement(read_kernels(CONSOLE), CPU)
     assert (told["nodes_on_cpu_unasked"], told["nodes_of_whole_numbers_on_cpu"]) == (0, 0)
 
 
 def test_a_matrix_product_of_integers_on_the_processor_is_fallback():
     product = line("1", "MatMulInteger", CPU, {"int32": [1, 2, 3]}, inputs=({"uint8": [1, 2]},))
-    told = page_placement(kernels(["profile of model", product]), WEBGPU)
+    told = page_placement(read_kernels(["profile of model", product]), WEBGPU)
     assert told["operators_on_cpu_unasked"] == {"MatMulInteger": 1}

@@ -158,7 +158,7 @@ def test_sessions_are_sequential_without_a_memory_pattern_on_that_adapter(sessio
     session, settings = session_of(directml.PROVIDER, plugin_devices=(NVIDIA_ENTRY,))
     assert session.options.told["devices"] == ([NVIDIA_ENTRY], {})
     assert session.more == {"enable_fallback": 0}
-    told = ort_runtime.in_force(session, settings)
+    told = ort_runtime.session_facts(session, settings)
     assert (told["execution_mode"], told["memory_pattern"]) == ("sequential", False)
     assert told["provider_devices"] == [{"Description": GEFORCE, "DxgiAdapterNumber": "1"}]
 
@@ -172,6 +172,6 @@ def test_a_session_that_runs_on_the_processor_instead_is_refused(session_of, mon
 def test_other_providers_keep_their_memory_pattern(session_of, monkeypatch):
     monkeypatch.setattr(Session, "runs_on", ("CPUExecutionProvider",))
     session, settings = session_of(CPU_PROVIDER)
-    told = ort_runtime.in_force(session, settings)
+    told = ort_runtime.session_facts(session, settings)
     assert told["memory_pattern"] is True
     assert "provider_devices" not in told

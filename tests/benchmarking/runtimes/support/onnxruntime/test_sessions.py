@@ -23,8 +23,8 @@ from benchmarking.runtimes.support.onnxruntime.runtime import (
     SessionSettings,
     assigned_nodes,
     default_num_threads,
-    in_force,
     open_graph,
+    session_facts,
     translate_error,
 )
 from benchmarking.runtimes.support.onnxruntime.session import (
@@ -220,7 +220,7 @@ def test_a_provider_named_first_that_runs_no_node_is_refused():
 def test_the_settings_are_read_back(forward):
     folder, _bundle = forward
     session = open_graph(folder / "model.onnx", dataclasses.replace(SETTINGS, num_threads=2))
-    assert in_force(session, SETTINGS) == {
+    assert session_facts(session, SETTINGS) == {
         "providers": ["CPUExecutionProvider"],
         "provider_options": {},
         "num_threads": 2,

@@ -159,7 +159,7 @@ def test_auto_never_computes_on_the_processor_first_and_reports_its_choice(core,
 def test_the_number_of_requests_is_set_and_read_back(core, product, selector):
     point, throughput = Point(batch_size=1, concurrency=3), {"hint": "throughput"}
     ours = compiling.compile_graph(core, product, cell(selector, mode=throughput), point, has_states=False)
-    assert ours.asked["PERFORMANCE_HINT_NUM_REQUESTS"] == ours.facts["hinted_requests"] == 3
+    assert ours.requested["PERFORMANCE_HINT_NUM_REQUESTS"] == ours.facts["hinted_requests"] == 3
     alone = compiling.compile_graph(core, product, cell(selector), POINT, has_states=False)
     assert "hinted_requests" not in alone.facts
     with pytest.raises(
@@ -230,7 +230,7 @@ def test_kernels_are_those_that_ran_and_a_processor_needs_no_fallback(core, prod
     request = ours.model.create_infer_request()
     request.infer([np.ones((3, 64), np.float32)])
     found = nodes.nodes_of(ours.model)
-    told = nodes.described(found, "CPU")
+    told = nodes.node_facts(found, "CPU")
     assert told["matrix_nodes_by_precision"] == {"f32": 1}
     assert told["nodes"] == len(found) >= 1
     assert "nodes_on_cpu_unasked" not in told
@@ -248,7 +248,7 @@ def test_nodes_that_a_gpu_leaves_to_the_processor_are_counted_but_not_the_arithm
         node("Softmax", "softmax_cpu_impl__f16", "FP16"),
         node("Gather", "gather_cpu_impl__i64", "I64"),
     )
-    told = nodes.described(nodes.nodes_of(FakeCompiled(graph)), "GPU")
+    told = nodes.node_facts(nodes.nodes_of(FakeCompiled(graph)), "GPU")
     assert (told["nodes"], told["nodes_on_cpu_unasked"]) == (3, 1)
     assert told["nodes_by_precision"] == {"f16": 2, "i64": 1}
     assert told["matrix_kernels"] == {"FullyConnected fully_connected_gpu_bf_tiled__f16": 1}

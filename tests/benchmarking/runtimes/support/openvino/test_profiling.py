@@ -11,7 +11,7 @@ import pytest
 
 from benchmarking.graphs.bundle import Graph, Tensor
 from benchmarking.graphs.profiling import Origins
-from benchmarking.runtimes.support.openvino.profiling import OpenVinoProfiler, marked
+from benchmarking.runtimes.support.openvino.profiling import OpenVinoProfiler, tag_modules
 from tests.helpers.traced_graphs import graph_in_modules
 
 openvino = pytest.importorskip("openvino")
@@ -104,7 +104,7 @@ def test_openvino_nodes_belong_to_the_modules_of_their_operations_and_fit_in_the
     origins = Origins.of({"model": path})
     core = openvino.Core()
     model = core.read_model(str(path))
-    marks = {"model": marked(model, "model", origins)}
+    marks = {"model": tag_modules(model, "model", origins)}
     for _ in range(5):  # until no other program takes most of the calls' time
         # Compiled anew: OpenVINO's counters are means over all runs of a compiled model.
         compiled = core.compile_model(model, "CPU", {"PERF_COUNT": True, "INFERENCE_NUM_THREADS": 1})

@@ -105,7 +105,7 @@ def test_switches_of_the_arithmetic_are_read_back_as_they_are():
     try:
         for value in (False, True):
             switches.allow_fp16_reduced_precision_reduction = torch.backends.cudnn.benchmark = value
-            found = settings.arithmetic_in_force()
+            found = settings.effective_arithmetic()
             assert (found["allow_fp16_reduced_precision_reduction"], found["cudnn_benchmark"]) == (value, value)
     finally:
         switches.allow_fp16_reduced_precision_reduction, torch.backends.cudnn.benchmark = before
