@@ -1,16 +1,22 @@
 """GuideLLM's report (benchmarks.json): a run for each kind of load, a result for each load.
 
 Its percentiles are nearest ranks. An empty distribution is all 0, and a delay that was not measured is -1.
+
+Time per output token: GuideLLM's inter_token_latency of a request is our time per output token, but its distribution
+weights each request by its tokens. So the median and the percentiles are computed from the requests. If the report has
+only some of them, its distribution is used where the weights make no difference: all requests have the same number of
+output tokens. What GuideLLM calls time_per_output_token includes the first token.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from benchmarking.core.records import Doubt, Result, Samples
+from benchmarking.core.records import TOO_FEW_SAMPLES, Doubt, Result, Samples
+from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, measured, middle
@@ -41,17 +47,23 @@ OURS = {
     ("requests_per_second", "mean"): "throughput_samples_per_sec",
     ("output_tokens_per_second", "mean"): "throughput_tokens_per_sec",
     ("time_to_first_token_ms", "median"): "time_to_first_token_ms",
-    ("inter_token_latency_ms", "median"): "time_per_output_token_ms",
 }
 RAW = {"request_latency": ("latency_wall", MS_PER_S), "time_to_first_token_ms": ("time_to_first_token", 1.0)}
 """Field of a request -> metric of its samples, and the factor to ms."""
+TPOT = "time_per_output_token"
+TPOT_FIELD = "inter_token_latency_ms"
+TPOT_TAILS = {f"{TPOT}_p90_ms": 0.9, f"{TPOT}_p99_ms": 0.99}
+RENAMED = {"time_per_output_token_ms": f"normalized_{TPOT}", TPOT_FIELD: f"token_weighted_{TPOT}"}
+"""Distribution -> our name for it, where GuideLLM's name means something else here."""
+WEIGHTED = "not_stated: GuideLLM weights its requests by their tokens, and the report has only some of the requests"
 DEFINITIONS = {
     "latency": "request_latency: from the start of a request to its end, of the requests that succeeded",
     "time_to_first_token_ms": "from the start of a request to the first piece of the stream with a token, median",
-    "time_per_output_token_ms": "GuideLLM's inter_token_latency: (last token - first token) / (output tokens - 1) of "
-    "each request, median",
-    "time_per_output_token_*": "GuideLLM's own: (last token - start of the request) / output tokens, the first one "
-    "included",
+    "time_per_output_token_*": "GuideLLM's inter_token_latency of each request: (last token - first token) / (output "
+    "tokens - 1); median and percentiles over the requests",
+    "token_weighted_time_per_output_token_*": "the same, with each request weighted by its output tokens - 1",
+    "normalized_time_per_output_token_*": "GuideLLM's time_per_output_token: (last token - start of the request) / "
+    "output tokens, with each request weighted by its output tokens",
     "throughput_samples_per_sec": "mean of requests_per_second, of the requests that succeeded",
     "throughput_tokens_per_sec": "mean of output_tokens_per_second, of the requests that succeeded",
     "percentiles": "nearest rank, where they are not computed from raw values",
@@ -129,22 +141,26 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
     distributions = benchmark.must(benchmark.fields, "metrics")
     totals = distributions.section("request_totals")
     succeeded, failed = totals.integer("successful"), totals.number("errored", low=0)
-    samples, metrics = _samples(benchmark, succeeded), _metrics(distributions)
-    first = next((one.values for one in samples if one.metric == "time_to_first_token"), None)
+    samples, stated = _samples(benchmark, succeeded), _metrics(distributions)
+    values = {one.metric: one.values for one in samples}
+    metrics, missing = _token_times(values.get(TPOT), stated)
+    if first := values.get("time_to_first_token"):
+        metrics["time_to_first_token_ms"] = middle(first)
     variation = 0.0 if kind == "constant" else 1.0
     result = load_result(
         concurrency=_concurrency(strategy, kind),
         request_rate=strategy.number("rate", low=0),
-        prompt_tokens=_length(metrics, "prompt_token_count"),
-        prompt_tokens_mean=metrics.get("prompt_token_count_mean"),
-        new_tokens=_length(metrics, "output_token_count"),
+        prompt_tokens=_length(stated, "prompt_token_count"),
+        prompt_tokens_mean=stated.get("prompt_token_count_mean"),
+        new_tokens=_length(stated, "output_token_count"),
         requests=succeeded,
         failed=failed,
-        lateness_p95_ms=metrics.get("request_dispatch_delay_p95_ms"),
+        lateness_p95_ms=stated.get("request_dispatch_delay_p95_ms"),
         variation=variation,
         doubts=tuple(_warnings(benchmark)),
-        metrics={"time_to_first_token_ms": middle(first)} if first else {},
-        stated=metrics,
+        metrics=metrics,
+        stated=stated,
+        missing=missing,
         samples=samples,
         kept=benchmark.rest(),
     )
@@ -209,9 +225,29 @@ def _metrics(distributions: Fields) -> dict[str, float]:
         factor = MS_PER_S if name in SECONDS else 1.0
         is_time = name in SECONDS or name.endswith("_ms")
         for statistic, value in _statistics(values).items():
-            own = f"{name.removesuffix('_ms')}_{statistic}{'_ms' if is_time else ''}"
-            metrics[OURS.get((name, statistic), own)] = value * factor
+            theirs = f"{RENAMED.get(name, name.removesuffix('_ms'))}_{statistic}{'_ms' if is_time else ''}"
+            metrics[OURS.get((name, statistic), theirs)] = value * factor
     return metrics
+
+
+def _token_times(
+    values_ms: Sequence[float] | None, stated: dict[str, float]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Median and percentiles of the time per output token, and the reasons for missing ones. Statistics of requests
+    with equal numbers of tokens, whose weights are equal, get our names in `stated`."""
+    weighted = f"{RENAMED[TPOT_FIELD]}_"
+    names = [name for name in stated if name.startswith(weighted)]
+    if _length(stated, "output_token_count") is not None:
+        for name in names:
+            statistic = name.removeprefix(weighted)
+            stated[f"{TPOT}_ms" if statistic == "median_ms" else f"{TPOT}_{statistic}"] = stated.pop(name)
+    elif names and not values_ms:
+        return {}, dict.fromkeys((f"{TPOT}_ms", *TPOT_TAILS), WEIGHTED)
+    if not values_ms:
+        return {}, {}
+    tails = {column: tail_quantile(values_ms, q) for column, q in TPOT_TAILS.items()}
+    found = {column: value for column, value in tails.items() if value is not None}
+    return {f"{TPOT}_ms": middle(values_ms), **found}, dict.fromkeys(tails.keys() - found.keys(), TOO_FEW_SAMPLES)
 
 
 def _statistics(values: Fields) -> dict[str, float]:
@@ -231,15 +267,21 @@ def _length(metrics: Mapping[str, float], name: str) -> int | None:
 
 def _samples(benchmark: Fields, succeeded: int | None) -> list[Samples]:
     """The raw times of the successful requests in ms; empty if the report has only some of them."""
-    requests = benchmark.section("requests")
-    of_success = requests.objects("successful") or ()
-    found: dict[str, array[float]] = {}
-    for request in of_success if len(of_success) == succeeded else ():
+    requests = benchmark.section("requests").objects("successful") or ()
+    if len(requests) != succeeded:
+        return []
+    values: dict[str, array[float]] = {}
+    for request in requests:
         for name, (metric, factor) in RAW.items():
             value = request.number(name, low=0)
             if value is not None:
-                found.setdefault(metric, array("d")).append(value * factor)
-    return [measured(metric, values) for metric, values in found.items() if len(values) == succeeded]
+                values.setdefault(metric, array("d")).append(value * factor)
+    samples = [measured(metric, times) for metric, times in values.items() if len(times) == succeeded]
+    # A request with one token has no time between tokens.
+    each = [(request.number(TPOT_FIELD, low=0), request.integer("output_tokens")) for request in requests]
+    per_token = array("d", (value for value, tokens in each if value is not None and tokens != 1))
+    is_whole = all(value is not None or tokens == 1 for value, tokens in each)
+    return [*samples, measured(TPOT, per_token)] if per_token and is_whole else samples
 
 
 PLUGIN = Format(

@@ -119,7 +119,7 @@ def _times(metrics: Mapping[str, float]) -> Iterator[Time]:
     """The times, as the tool of this result understands them.
 
     Where a tool's inter-token latency is a request's mean gap between tokens, its median is our time per output token,
-    so that its other statistics belong there too. What GuideLLM calls time per output token includes the first token.
+    so its other statistics belong there too.
     """
     gap_is_each = (
         EACH.columns["p50"] in metrics
@@ -127,18 +127,12 @@ def _times(metrics: Mapping[str, float]) -> Iterator[Time]:
         and not _has(metrics, GAP, "p50")
         and not metrics.keys() & set(_names(replace(EACH, columns={}), "mean"))
     )
-    has_other = {EACH.columns["p50"], "time_per_output_token_median_ms"} <= metrics.keys()
-    yield from (FIRST,)
-    if has_other:
-        yield replace(NORMALIZED, called=EACH.called)
-        yield replace(EACH, columns={"p50": EACH.columns["p50"]}, called=GAP.called)
-    elif gap_is_each:
+    yield FIRST
+    if gap_is_each:
         yield replace(EACH, called=(*EACH.called, *GAP.called))
     else:
         yield from (EACH, GAP)
-    if not has_other:
-        yield NORMALIZED
-    yield LATENCY
+    yield from (NORMALIZED, LATENCY)
 
 
 def _has(metrics: Mapping[str, float], time: Time, statistic: str) -> bool:

@@ -51,7 +51,7 @@ def test_raw_latencies_and_first_tokens_are_samples_and_fill_the_columns(runs):
     requests = json.loads(REPORT.read_text())["benchmarks"][0]["requests"]["successful"]
     latencies_ms = [1000 * one["request_latency"] for one in requests]
     first_ms = [one["time_to_first_token_ms"] for one in requests]
-    assert [one.values for one in result.samples] == [
+    assert [one.values for one in result.samples[:2]] == [
         pytest.approx(tuple(latencies_ms)),
         pytest.approx(tuple(first_ms)),
     ]
@@ -60,12 +60,78 @@ def test_raw_latencies_and_first_tokens_are_samples_and_fill_the_columns(runs):
     assert result.extra["kept"]["stated"]["time_to_first_token_ms"] == pytest.approx(37.183523178100586)
 
 
-def test_its_inter_token_latency_is_our_time_per_output_token_and_its_own_keeps_its_name(runs):
+def token_times_ms(data, load=0):
+    return [one["inter_token_latency_ms"] for one in data["benchmarks"][load]["requests"]["successful"]]
+
+
+def many_requests(data, count=300):
+    """A report with so many requests that every percentile is supported, of 2 to 5 tokens, 1 ms to 300 ms apart."""
+    load = data["benchmarks"][0]
+    (request, *_) = load["requests"]["successful"]
+    load["requests"]["successful"] = [
+        {**request, "inter_token_latency_ms": float(number), "output_tokens": 2 + number % 4}
+        for number in range(1, count + 1)
+    ]
+    load["metrics"]["request_totals"]["successful"] = count
+    load["metrics"]["output_token_count"]["successful"] |= {"min": 2, "max": 5}
+
+
+def test_time_per_output_token_is_the_inter_token_latency_of_each_request(runs):
+    result, data = runs[0].results[0], json.loads(REPORT.read_text())
+    stated = data["benchmarks"][0]["metrics"]
+    assert result.metrics["time_per_output_token_ms"] == pytest.approx(median(token_times_ms(data)))
+    (samples,) = (one for one in result.samples if one.metric == "time_per_output_token")
+    assert samples.values == pytest.approx(tuple(token_times_ms(data)))
+    assert result.missing["time_per_output_token_p90_ms"] == "too_few_samples"
+    assert result.missing["time_per_output_token_p99_ms"] == "too_few_samples"
+    # All requests have 16 tokens, so its percentiles weighted by tokens are those of the requests.
+    theirs = stated["inter_token_latency_ms"]["successful"]
+    assert result.metrics["stated_time_per_output_token_p99_ms"] == theirs["percentiles"]["p99"]
+    assert result.metrics["time_per_output_token_mean_ms"] == theirs["mean"]
+
+
+def test_its_own_time_per_output_token_includes_the_first_and_has_another_name(runs):
+    stated = json.loads(REPORT.read_text())["benchmarks"][0]["metrics"]["time_per_output_token_ms"]["successful"]
     metrics = runs[0].results[0].metrics
-    stated = json.loads(REPORT.read_text())["benchmarks"][0]["metrics"]
-    assert metrics["time_per_output_token_ms"] == stated["inter_token_latency_ms"]["successful"]["median"]
-    assert metrics["time_per_output_token_median_ms"] == stated["time_per_output_token_ms"]["successful"]["median"]
-    assert metrics["time_per_output_token_median_ms"] > metrics["time_per_output_token_ms"]
+    assert metrics["normalized_time_per_output_token_median_ms"] == stated["median"]
+    assert metrics["normalized_time_per_output_token_p99_ms"] == stated["percentiles"]["p99"]
+    assert stated["median"] > metrics["time_per_output_token_ms"]
+
+
+def test_median_and_percentiles_of_the_time_per_output_token_have_one_definition(changed):
+    result = changed(many_requests)[0].results[0]
+    assert result.metrics["time_per_output_token_ms"] == 150.5
+    assert result.metrics["time_per_output_token_p90_ms"] == pytest.approx(270.1)
+    assert result.metrics["time_per_output_token_p99_ms"] == pytest.approx(297.01)
+    assert result.metrics["token_weighted_time_per_output_token_median_ms"] == pytest.approx(3.532759348551432)
+
+
+def test_without_all_requests_weighted_percentiles_are_no_times_per_output_token(changed):
+    def change(data):
+        many_requests(data)
+        data["benchmarks"][0]["requests"]["successful"].pop()
+
+    result = changed(change)[0].results[0]
+    names = ("time_per_output_token_ms", "time_per_output_token_p90_ms", "time_per_output_token_p99_ms")
+    assert {name: result.missing[name] for name in names} == dict.fromkeys(
+        names, "not_stated: GuideLLM weights its requests by their tokens, and the report has only some of the requests"
+    )
+    assert not result.metrics.keys() & set(names)
+
+
+def test_without_all_requests_equal_weights_leave_its_percentiles_usable(changed):
+    result = changed(lambda data: data["benchmarks"][0]["requests"]["successful"].pop())[0].results[0]
+    assert result.metrics["time_per_output_token_ms"] == pytest.approx(3.532759348551432)
+    assert result.metrics["stated_time_per_output_token_p90_ms"] == pytest.approx(4.378350575764974)
+
+
+def test_a_request_with_one_token_has_no_time_per_output_token(changed):
+    def change(data):
+        request = data["benchmarks"][0]["requests"]["successful"][0]
+        request |= {"inter_token_latency_ms": None, "output_tokens": 1}
+
+    result, data = changed(change)[0].results[0], json.loads(REPORT.read_text())
+    assert result.metrics["time_per_output_token_ms"] == pytest.approx(median(token_times_ms(data)[1:]))
 
 
 def test_rates_are_means_over_the_load(runs):
