@@ -194,6 +194,7 @@ def _server_load(
         own_cpus=own,
         server_cpus=server_processors(target),
         say=say,
+        is_anonymous=arguments.anonymous,
     )
 
 

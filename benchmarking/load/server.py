@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import re
 import socket
 import ssl
 import threading
@@ -12,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarking.core.load_doubts import prefix_cache_hit
@@ -29,7 +31,10 @@ from benchmarking.core.records import (
     Run,
     Workload,
     canonical_hash,
+    from_json,
+    to_json,
 )
+from benchmarking.core.untrusted.redaction import pseudonym
 from benchmarking.devices.support.binding import allowed_cpus, cpu_list_text
 from benchmarking.devices.support.host import host_facts
 from benchmarking.devices.support.kinds import hardware
@@ -75,7 +80,13 @@ class ServerLoad:
     server_cpus: Sequence[int] | None
     """Processors of the generator and of the server; None if unknown."""
     say: Callable[[str], None]
+    is_anonymous: bool = False
+    """Whether the record must not contain the server's address."""
     measured_levels: int = 0
+
+    def __post_init__(self) -> None:
+        if self.is_anonymous:
+            self._name()  # raises StorageError now, rather than after the measurement
 
     def measured(self, level: Level) -> Result:
         """Measure a level. The server's metrics are first read after the warm-up, so that they cover the measured
@@ -145,17 +156,16 @@ class ServerLoad:
         *,
         is_open: bool,
     ) -> Run:
-        """The record of all levels."""
+        """The record of all levels. Raises StorageError if an anonymous name cannot be made."""
         from benchmarking.measure.environment import capture
 
-        address = urlsplit(self.target.url)
-        is_local = address.hostname in LOCAL
+        is_local = urlsplit(self.target.url).hostname in LOCAL
         device = Device(
-            type="server", selector="server", found=True, name=self.hardware or (None if is_local else address.netloc)
+            type="server", selector="server", found=True, name=self.hardware or (None if is_local else self._name())
         )
         host = host_facts() if is_local else Readings(missing={"cpu_model": "not_applicable: another machine"})
         failed = [one for one in results if one.status != "ok"]
-        return Run(
+        run = Run(
             run_id=uuid7(),
             session_id=uuid7(),
             status="ok" if len(failed) < len(results) else "failed",
@@ -195,6 +205,37 @@ class ServerLoad:
             environment=capture(),
             results=tuple(results),
         )
+        return without_address(run, self.target.url, self._name()) if self.is_anonymous and not is_local else run
+
+    def _name(self) -> str:
+        """The name of a server on another machine: its address, or a pseudonym."""
+        address = urlsplit(self.target.url).netloc
+        return f"server-{pseudonym(address.lower())}" if self.is_anonymous else address
+
+
+def without_address(run: Run, url: str, name: str) -> Run:
+    """The run with the name in place of a server's address, which errors contain as numbers.
+
+    A host name without dots may also be a word, such as "vllm": it is replaced only in URLs, before a port, in quotes.
+    """
+    host, netloc = urlsplit(url).hostname or "", urlsplit(url).netloc
+    try:
+        numbers = {str(one[4][0]) for one in socket.getaddrinfo(host, None)}
+    except OSError:  # the name is not known any more
+        numbers = set()
+    clear = sorted((one for one in {netloc, host, *numbers} if "." in one or ":" in one), key=len, reverse=True)
+    words = [rf"(?<![\w.-]){re.escape(one)}(?![\w-])" for one in clear]
+    pattern = re.compile("|".join([*words, rf"(?:(?<=//)|(?<=['\"])){re.escape(host)}(?=[/'\"]|$)"]), re.IGNORECASE)
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, str):
+            return pattern.sub(name, value)
+        if isinstance(value, Mapping):
+            return {key: replaced(each) for key, each in value.items()}
+        return [replaced(each) for each in value] if isinstance(value, list | tuple) else value
+
+    renamed: Run = from_json(Run, replaced(to_json(run)))
+    return renamed
 
 
 def _listed(cpus: Sequence[int] | None) -> str | None:

@@ -4,7 +4,8 @@ A secret is recognised by its name (HF_TOKEN=..., --api-key ..., a tag "password
 formats in `SHAPES`, logins and parameters of URLs, and credentials in HTTP headers. Its value becomes `***`; the login
 of a URL is removed.
 
-The home folder in paths becomes `~`. An anonymous record contains neither host nor user name.
+The home folder in paths becomes `~`. An anonymous record contains neither host nor user name; a name by which records
+must stay distinguishable becomes a `pseudonym`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
 from benchmarking.core.codec import SURROGATE, from_json, to_json
+from benchmarking.core.errors import StorageError
 
 Record = TypeVar("Record")
 
@@ -96,6 +99,7 @@ SENTENCE = re.compile(r"[:;,]\s")
 SHORT = "…/"
 """Replacement of folders."""
 FOREIGN_BYTE = re.compile(r"\\x([89a-f][0-9a-f])")
+KEY_BYTES = 32
 MIN_NAME_LENGTH = 3
 """Minimum length of redacted host and user names, since shorter ones occur in other words."""
 
@@ -199,6 +203,39 @@ def without_folders(text: str) -> str:
     if whole is not None and not SENTENCE.search(text):
         return f"{whole['flag'] or ''}{SHORT}{whole['name']}"
     return FOLDERS.sub(SHORT, QUOTED_FOLDERS.sub(SHORT, text))
+
+
+def pseudonym(name: str) -> str:
+    """A name in place of one that must not be stored: always the same for this user on this machine.
+
+    Its key stays here, since without one somebody could try all IP addresses. Raises StorageError.
+    """
+    import hmac
+
+    return hmac.new(_pseudonym_key(), name.encode(), "sha256").hexdigest()[:16]
+
+
+def _pseudonym_key() -> bytes:
+    import secrets
+    import tempfile
+
+    from platformdirs import user_data_path
+
+    path = user_data_path("benchhouse", appauthor=False) / "pseudonym.key"
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=path.parent) as new:
+                new.write(secrets.token_bytes(KEY_BYTES))
+                new.flush()
+                with suppress(FileExistsError):  # another process was faster
+                    os.link(new.name, path)
+        key = path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"cannot write {path}, the key of anonymous names: {error.strerror}") from error
+    if len(key) != KEY_BYTES:
+        raise StorageError(f"{path}: expected a key of {KEY_BYTES} bytes, found {len(key)}: delete the file")
+    return key
 
 
 def _stored(value: object, field: str, name: str, anonymous: bool) -> object:

@@ -15,7 +15,9 @@ import pytest
 pytest.importorskip("httptools")
 
 from benchmarking import load_server
-from benchmarking.core.provenance import uuid7
+from benchmarking.core.provenance import provenance, utc_now, uuid7
+from benchmarking.core.records import dumps
+from benchmarking.core.untrusted.redaction import stored_record
 from benchmarking.load.connections import Target
 from benchmarking.load.curve import HIGHEST_RATE, search
 from benchmarking.load.generator import Level
@@ -135,6 +137,52 @@ def test_metrics_are_read_over_tls_with_the_trusted_certificates_alone(tmp_path)
     with serving(Script(metrics=METRICS), context) as url:
         assert scraped(Target(url=url, model="m", ca_file=ca_file)) == {"served_total": 5.0, "waiting": 2.0}
         assert scraped(Target(url=url, model="m")) == {}
+
+
+def anonymous_run(address, results, monkeypatch, tmp_path):
+    """The record of a load with --anonymous, as JSON, with the address wherever a record may contain it."""
+    monkeypatch.setattr("platformdirs.user_data_path", lambda *_, **__: tmp_path)
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_: [(2, 1, 6, "", ("10.9.8.7", 0))])
+    command = [
+        "--url",
+        f"http://{address}/v1",
+        "--model",
+        "m",
+        "--engine",
+        "vllm",
+        "--capacity-seconds",
+        "0",
+        "--quiet",
+    ]
+    arguments = load_server._parser().parse_args([*command, "--anonymous"])
+    load = load_server._server_load(arguments, {}, [Level(rate=1.0)], print)
+    result = results[0]
+    facts = {"load": {**result.extra["load"], "url": load.target.url}}
+    details = tuple("Connect call failed ('10.9.8.7', 8000)" for _ in result.requests[0].detail)
+    failed = replace(
+        result,
+        status="failed",
+        error=f"cannot connect to {address}",
+        extra=facts,
+        requests=(replace(result.requests[0], detail=details),),
+    )
+    about = provenance(("benchhouse", "load", *command), {}, None)
+    run = load.run([failed], {}, about, utc_now(), is_open=True)
+    return run, dumps(stored_record(run, anonymous=True))
+
+
+def test_an_anonymous_load_does_not_contain_the_servers_address(stored, monkeypatch, tmp_path):
+    results, runs = stored[1].results, {}
+    for address in ("gpu-17.acme.example:8000", "10.1.2.3:8000", "vllm:8000", "vllm"):
+        runs[address], text = anonymous_run(address, results, monkeypatch, tmp_path)
+        host = address.split(":")[0]
+        assert "10.9.8.7" not in text
+        assert host not in text if host != "vllm" else "vllm:8000" not in text and "//vllm" not in text
+        assert runs[address].cell.runtime == "vllm", "a word that a host is called like stays"
+        assert re.fullmatch(r"server-[0-9a-f]{16}", runs[address].hardware.device.name)
+    again, _ = anonymous_run("10.1.2.3:8000", results, monkeypatch, tmp_path)
+    assert again.hardware.hardware_id == runs["10.1.2.3:8000"].hardware.hardware_id
+    assert len({run.hardware.hardware_id for run in runs.values()}) == len(runs)
 
 
 def test_the_table_shows_the_levels_and_the_doubts(stored, capsys):

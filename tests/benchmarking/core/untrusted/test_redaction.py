@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import getpass
+import os
 import platform
 import time
 
 import pytest
 
+from benchmarking.core.errors import StorageError
 from benchmarking.core.untrusted.redaction import (
     from_home,
     is_secret_name,
+    pseudonym,
     stored,
     to_home,
     without_folders,
@@ -118,6 +121,24 @@ def test_paths_in_the_home_folder_begin_with_a_tilde_and_find_back(monkeypatch):
     assert from_home("/people/anna/x /data/people/ann/x") == "/people/anna/x /data/people/ann/x"
     assert to_home("~/models/x") == "/people/ann/models/x"
     assert to_home("a ~/x") == "a ~/x"
+
+
+def test_a_pseudonym_stays_the_same_and_needs_the_key_of_this_machine(monkeypatch, tmp_path):
+    monkeypatch.setattr("platformdirs.user_data_path", lambda *_, **__: tmp_path / "data")
+    first = pseudonym("10.1.2.3:8000")
+    assert pseudonym("10.1.2.3:8000") == first != pseudonym("10.1.2.4:8000")
+    (key,) = (tmp_path / "data").iterdir()
+    assert (key.name, key.stat().st_size) == ("pseudonym.key", 32)
+    if os.name == "posix":
+        assert key.stat().st_mode & 0o077 == 0
+    key.unlink()
+    assert pseudonym("10.1.2.3:8000") != first
+    key.write_bytes(b"short")
+    with pytest.raises(StorageError, match="expected a key of 32 bytes, found 5: delete the file"):
+        pseudonym("x")
+    monkeypatch.setattr("platformdirs.user_data_path", lambda *_, **__: key / "under-a-file")
+    with pytest.raises(StorageError, match=r"cannot write .*, the key of anonymous names"):
+        pseudonym("x")
 
 
 def test_an_anonymous_text_names_neither_host_nor_user(monkeypatch):
