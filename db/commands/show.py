@@ -48,6 +48,8 @@ EXIT_CODES = """
 exit codes: 0 shown; 1 the database cannot be read; 2 usage; 3 nothing to show
 """
 DEFAULT_LIMIT = 20
+SEARCH = "highest rate"
+"""Mark of the outcome of a search for the highest rate (`benchhouse load --find-rate`)."""
 TREND_WIDTH = 12
 SPARE = {"device_name": 2, "num_threads": 1}
 """Subject -> order in which it is dropped from a table that is too wide."""
@@ -145,7 +147,8 @@ def _subject(row: Row, name: str) -> str | None:
 def _point(row: Row) -> str:
     from benchmarking.core.records import Point
 
-    return Point.from_columns(row).label
+    label = Point.from_columns(row).label
+    return f"{label} {SEARCH}" if row["is_search"] else label
 
 
 def _number(row: Row, name: str) -> str | None:

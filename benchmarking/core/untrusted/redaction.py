@@ -55,10 +55,15 @@ ASSIGNMENT = re.compile(
     r"""(?<![\w.-])(?P<name>-{0,2}[A-Za-z_][\w.-]{0,100})(?P<sign>\s?=\s?)(?P<value>"[^"]*"|'[^']*'|[^\s,;&"']+)"""
 )
 FIELD = re.compile(
-    r"""(?i)(?<![\w-])(?P<name>[\w-]{0,64}?(?:authorization|passw(?:or)?d|passphrase|secret|api[-_]?key|[-_]token|cookie))"""
-    r"""(?P<sign>["']?\s?:\s?)(?P<value>"[^"]*"|'[^']*'|[^\s,;&"']+(?:\ \*\*\*)?)"""
+    r"""(?ix)(?<![\w-])
+    (?P<name>[\w-]{0,64}?(?:authorization|passw(?:or)?d|passphrase|secret|api[-_]?key|[-_]token|cookie))
+    (?P<sign>(?P<quote>["'])?\s?:\s?)
+    (?P<value>"[^"]*"|'[^']*'
+        |(?(quote)(?![a-z]*[:?.!]?(?:\s|$))[\w$~+/=.-][^\s,;&"']*|[^\s,;&"']+(?:\ \*\*\*)?))
+    """
 )
-"""`password: value`, as in headers, YAML and JSON, for names that almost always belong to a secret."""
+"""`password: value`, as in headers, YAML and JSON, for names that almost always belong to a secret. After a quoted
+name, a word without quotes is part of a message, such as "unknown tag 'password': known: ..."."""
 
 PLAIN_VALUE = re.compile(r"(?i)[\d.]{1,6}|none|null|true|false")
 """Counts and switches, which are values of names with "token" or "key" in error messages."""

@@ -269,7 +269,8 @@ FROM all_results WHERE {condition}
 GROUP BY series_id ORDER BY max(started_at) DESC, series_id LIMIT ?
 """
 NEWEST_RESULTS = """
-SELECT series_id, result_id, {columns} FROM all_results WHERE result_id IN (SELECT unnest(?::VARCHAR[]))
+SELECT series_id, result_id, (extra->'$.load.searched_per_s') IS NOT NULL AS is_search, {columns}
+FROM all_results WHERE result_id IN (SELECT unnest(?::VARCHAR[]))
 ORDER BY started_at DESC, model_id, device, runtime, precision, batch_size, sequence_length, result_id
 """
 TRENDS = f"""

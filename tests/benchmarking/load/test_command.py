@@ -22,7 +22,7 @@ from benchmarking.load.connections import Target
 from benchmarking.load.curve import HIGHEST_RATE, search
 from benchmarking.load.generator import Level
 from benchmarking.load.server import scraped
-from db.commands import compare, history
+from db.commands import compare, history, show
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.certificates import certificate
@@ -278,6 +278,17 @@ def of_night(run, night, rate):
     about = replace(run.provenance, tags={"night": str(night)})
     at = f"2026-03-0{night}T00:00:00+00:00"
     return replace(run, run_id=uuid7(), started_at=at, finished_at=at, provenance=about, results=(altered,))
+
+
+def test_a_stored_search_is_shown_as_one(stored, capsys):
+    assert show.main(["model=some-model", "--db-path", str(stored[2] / "a.duckdb")]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if " now " in line]
+    assert [" b1 s128 n2 highest rate " in row for row in rows].count(True) == 1
+    assert len(rows) == 5
+    assert show.main(["model=some-model", "--json", "--db-path", str(stored[2] / "a.duckdb")]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["axes"] for row in rows if row["is_search"]] == ["{}"]
+    assert len(rows) > 1
 
 
 def test_the_search_has_a_one_sentence_summary(stored, capsys):

@@ -58,6 +58,9 @@ def test_published_formats_of_tokens_are_left_out_wherever_they_stand(secret):
         ("Authorization: Bearer abcdefghijkl", "Authorization: ***"),
         ('{"password": "abc", "x": 1}', '{"password": "***", "x": 1}'),
         ("sent Bearer abcdefghijkl", "sent Bearer ***"),
+        ("{'passwd': 'known'}", "{'passwd': '***'}"),
+        ("{'passwd': hunter2, 'x': 1}", "{'passwd': ***, 'x': 1}"),
+        ("passwd: known", "passwd: ***"),
     ],
 )
 def test_secrets_in_texts_are_left_out_by_name(text, left):
@@ -76,6 +79,9 @@ def test_secrets_in_texts_are_left_out_by_name(text, left):
         "disk-based-and-risk-free-0123456789",
         "https://host/path#part",
         "no such key: hidden_size",
+        "unknown tag 'passwd': known: suite, night",
+        "unknown tag 'api-key': did you mean suite? known: suite",
+        "cannot read 'secret': [Errno 2] No such file or directory",
         "hf_transfer is not installed",
         "run 0199aa00-0000-7000-8000-000000000000 of org/sk-model",
     ],
