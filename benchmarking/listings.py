@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarking.builds.contents import KeptBuild, read_contents
+from benchmarking.builds.contents import CachedBuild, read_contents
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
@@ -173,7 +173,7 @@ def _section(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers
     return table_text(Table(headings=headings, rows=tuple(rows), numbers=numbers), page) if rows else "none"
 
 
-def _exported() -> list[KeptBuild]:
+def _exported() -> list[CachedBuild]:
     """The builds that contain models, sorted by model."""
     builds = [one for one in read_contents(BuildStore().root).builds if one.build.kind not in NOT_MODELS]
     return sorted(builds, key=lambda one: (one.model_id or "", one.build.kind, one.precision or ""))
@@ -194,7 +194,7 @@ def _cached_cells(model: CachedModel) -> tuple[str, ...]:
     return (model.model_id, size_text(model.size_bytes), weights, model.revisions[0][:SHORT])
 
 
-def _exported_row(kept: KeptBuild) -> dict[str, Any]:
+def _exported_row(kept: CachedBuild) -> dict[str, Any]:
     return {
         "name": kept.model_id,
         "task": kept.build.parts.get("task"),
@@ -207,7 +207,7 @@ def _exported_row(kept: KeptBuild) -> dict[str, Any]:
     }
 
 
-def _exported_cells(kept: KeptBuild) -> tuple[str, ...]:
+def _exported_cells(kept: CachedBuild) -> tuple[str, ...]:
     task = str(kept.build.parts.get("task") or "-")
     what = (kept.model_id or "-", task, kept.build.kind, kept.precision or "-")
     return (*what, size_text(kept.size_bytes), kept.build.digest[:SHORT])

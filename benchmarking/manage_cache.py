@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.builds.cleaning import delete_folders, sweep_leftovers
-from benchmarking.builds.contents import Choice, Contents, KeptBuild, Leftover, read_contents, select_builds
+from benchmarking.builds.contents import BuildSelection, CachedBuild, Contents, Leftover, read_contents, select_builds
 from benchmarking.builds.store import Build, BuildStore
 from benchmarking.core.command_line import Parser, non_negative_number, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
@@ -80,7 +80,7 @@ def _print(root: Path, contents: Contents, arguments: argparse.Namespace) -> int
     if state is not None:
         print(json.dumps(to_json(state), indent=1) if arguments.json else state_text(state, stdout_page()))
         return EXIT_OK
-    (folder,) = select_builds(contents, Choice(digests=(arguments.build,)), confirmed=False)
+    (folder,) = select_builds(contents, BuildSelection(digests=(arguments.build,)), confirmed=False)
     build = next((one.build for one in contents.builds if one.folder == folder), None)
     if build is None:
         raise StorageError(f"{folder} has no valid record: delete it, and it will be rebuilt when needed")
@@ -146,7 +146,7 @@ def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
         print(f"{name} deleted")
     if names and not digests:
         return EXIT_OK
-    choice = Choice(
+    choice = BuildSelection(
         digests=tuple(digests),
         kind=arguments.kind,
         model=arguments.model,
@@ -303,7 +303,7 @@ def free_bytes(root: Path) -> int:
     return shutil.disk_usage(place).free
 
 
-def _row(one: KeptBuild, kept: Sequence[states.ScriptState] = ()) -> dict[str, Any]:
+def _row(one: CachedBuild, kept: Sequence[states.ScriptState] = ()) -> dict[str, Any]:
     """A build as a row, with the latest results if it belongs to a script's model."""
     build = one.build
     used = [(state, engine) for state in kept for engine in state.engines if build.digest in engine.digests]
@@ -331,7 +331,7 @@ def _row(one: KeptBuild, kept: Sequence[states.ScriptState] = ()) -> dict[str, A
     }
 
 
-def _cells(one: KeptBuild) -> tuple[str, ...]:
+def _cells(one: CachedBuild) -> tuple[str, ...]:
     build = one.build
     what = (build.kind, one.model_id or "-", one.precision or "-", size_text(one.size_bytes))
     return (*what, build.made_at[:16], time_text(one.last_used_s)[:16], build.digest[:SHORT])

@@ -55,8 +55,8 @@ def sweep_leftovers(root: Path, contents: Contents) -> Freed:
 
 def _delete(root: Path, folder: Path) -> int | None:
     """Delete a build's folder; returns its bytes, or None if another process holds its lock."""
-    _check_place(root, folder)
-    with _storage_errors(folder), _held(lock_of(folder)) as is_held:
+    _check_path(root, folder)
+    with _storage_errors(folder), _locked(lock_of(folder)) as is_held:
         if not is_held:
             return None
         freed_bytes = folder_bytes(folder) if folder.is_dir() else folder.lstat().st_size
@@ -65,8 +65,8 @@ def _delete(root: Path, folder: Path) -> int | None:
 
 
 def _sweep(root: Path, leftover: Leftover) -> bool:
-    _check_place(root, leftover.path)
-    with _storage_errors(leftover.path), _held(leftover.lock) as is_held:
+    _check_path(root, leftover.path)
+    with _storage_errors(leftover.path), _locked(leftover.lock) as is_held:
         if is_held and leftover.path != leftover.lock:
             _remove(leftover.path)
         return is_held
@@ -81,14 +81,14 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path)
 
 
-def _check_place(root: Path, path: Path) -> None:
+def _check_path(root: Path, path: Path) -> None:
     """Raise StorageError unless the path is two levels below the root, with no link on the way."""
     if path.parent.parent != root or ".." in path.parts or path.is_symlink() or path.parent.is_symlink():
         raise StorageError(f"{path} is not a build in the cache {root}: not deleted")
 
 
 @contextmanager
-def _held(lock: Path) -> Iterator[bool]:
+def _locked(lock: Path) -> Iterator[bool]:
     """Yields whether a lock is free. If so, it is held inside, and its file is deleted at the end; a process waiting
     for it creates a new one."""
     from filelock import FileLock, Timeout
@@ -120,23 +120,23 @@ def lean_cache(*, is_lean: bool, say: Callable[[str], None]) -> Iterator[None]:
         yield
         return
     with temporary_folder("benchhouse-builds") as folder:
-        made = folder / "made"
+        list_file = folder / "made"
         try:
-            with environment_variable(MADE_VARIABLE, str(made)):
+            with environment_variable(MADE_VARIABLE, str(list_file)):
                 yield
         finally:
-            say(_words(_delete_listed(made)))
+            say(_summary(_delete_listed(list_file)))
 
 
-def _delete_listed(made: Path) -> Freed:
+def _delete_listed(list_file: Path) -> Freed:
     """Delete the builds that are listed in a file."""
     root = BuildStore().root
-    lines = made.read_text(encoding="utf-8").split() if made.exists() else []
+    lines = list_file.read_text(encoding="utf-8").split() if list_file.exists() else []
     folders = [root.joinpath(*line.split("/")) for line in dict.fromkeys(lines)]
     return delete_folders(root, [folder for folder in folders if folder.exists()])
 
 
-def _words(freed: Freed) -> str:
+def _summary(freed: Freed) -> str:
     kept = f"; {len(freed.in_use)} in use elsewhere, kept" if freed.in_use else ""
     builds = "build" if freed.count == 1 else "builds"
     return f"lean cache: {freed.count} {builds} deleted, {size_text(freed.size_bytes)} freed{kept}"

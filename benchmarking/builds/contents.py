@@ -23,7 +23,7 @@ NAME = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}|\.[0-9a-f]{{{DIGEST_LENGTH}}}(\
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptBuild:
+class CachedBuild:
     """A build in the cache."""
 
     build: Build
@@ -36,12 +36,12 @@ class KeptBuild:
     @property
     def model_id(self) -> str | None:
         """The model it was made from; None if its record has none."""
-        return _word(self.build.parts.get("model_id"))
+        return _text(self.build.parts.get("model_id"))
 
     @property
     def precision(self) -> str | None:
         """The precision of its content; None if its record has none."""
-        return _word(self.build.parts.get("precision"))
+        return _text(self.build.parts.get("precision"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Leftover:
 class Contents:
     """Everything in a build cache, by kind and digest."""
 
-    builds: tuple[KeptBuild, ...]
+    builds: tuple[CachedBuild, ...]
     broken: tuple[BrokenBuild, ...]
     leftovers: tuple[Leftover, ...]
     links: tuple[Path, ...]
@@ -81,14 +81,14 @@ class Contents:
 def read_contents(root: Path) -> Contents:
     """The content of `<cache folder>/builds`. Raises StorageError when it cannot be read."""
     try:
-        found = [_classified(entry) for entry in _entries(root)]
+        entries = [_classify(entry) for entry in _entries(root)]
     except OSError as error:
         raise StorageError(f"cannot read the build cache {root}: {error.strerror}") from error
     return Contents(
-        builds=tuple(one for one in found if isinstance(one, KeptBuild)),
-        broken=tuple(one for one in found if isinstance(one, BrokenBuild)),
-        leftovers=tuple(one for one in found if isinstance(one, Leftover)),
-        links=tuple(one for one in found if isinstance(one, Path)),
+        builds=tuple(one for one in entries if isinstance(one, CachedBuild)),
+        broken=tuple(one for one in entries if isinstance(one, BrokenBuild)),
+        leftovers=tuple(one for one in entries if isinstance(one, Leftover)),
+        links=tuple(one for one in entries if isinstance(one, Path)),
     )
 
 
@@ -111,7 +111,7 @@ def _entries(root: Path) -> Iterator[Path]:
             yield from (entry for entry in sorted(kind.iterdir()) if NAME.fullmatch(entry.name) or entry.is_symlink())
 
 
-def _classified(entry: Path) -> KeptBuild | BrokenBuild | Leftover | Path:
+def _classify(entry: Path) -> CachedBuild | BrokenBuild | Leftover | Path:
     if entry.is_symlink():
         return entry
     if entry.name.startswith("."):
@@ -121,7 +121,7 @@ def _classified(entry: Path) -> KeptBuild | BrokenBuild | Leftover | Path:
     return _build(entry)
 
 
-def _build(folder: Path) -> KeptBuild | BrokenBuild:
+def _build(folder: Path) -> CachedBuild | BrokenBuild:
     record = folder / RECORD
     try:
         build = read_record(record)
@@ -132,7 +132,7 @@ def _build(folder: Path) -> KeptBuild | BrokenBuild:
         if not os.path.lexists(record):
             return _broken(folder, f"no {RECORD}")
         return _broken(folder, " ".join(str(error).split()))
-    return KeptBuild(build=build, folder=folder, last_used_s=last_used_s, size_bytes=folder_bytes(folder))
+    return CachedBuild(build=build, folder=folder, last_used_s=last_used_s, size_bytes=folder_bytes(folder))
 
 
 def _broken(folder: Path, why: str) -> BrokenBuild:
@@ -150,17 +150,17 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _word(value: object) -> str | None:
+def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
 SECONDS_PER_DAY = 86_400.0
 
-Candidate = KeptBuild | BrokenBuild
+Candidate = CachedBuild | BrokenBuild
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class BuildSelection:
     """Which builds to select: those that meet every condition given."""
 
     digests: tuple[str, ...] = ()
@@ -179,48 +179,55 @@ class Choice:
 
 
 def select_builds(
-    contents: Contents, choice: Choice, *, confirmed: bool, now_s: float | None = None
+    contents: Contents, selection: BuildSelection, *, confirmed: bool, now_s: float | None = None
 ) -> tuple[Path, ...]:
     """The folders of the selected builds, broken ones included.
 
     Raises UsageError for an empty choice, for an unknown or ambiguous digest, for a kind or model without builds, and
     for `everything` without `confirmed`.
     """
-    if choice.is_empty:
+    if selection.is_empty:
         raise UsageError("no builds selected: give digests, --kind, --model, --older-than DAYS, or --all --yes")
     candidates: tuple[Candidate, ...] = (*contents.builds, *contents.broken)
-    named = {folder for digest in choice.digests for folder in _of_digest(candidates, digest)}
-    _check_known(candidates, choice)
+    by_digest = {folder for digest in selection.digests for folder in _with_digest(candidates, digest)}
+    _check_known(candidates, selection)
     now_s = time.time() if now_s is None else now_s
-    selected = [one for one in candidates if (not choice.digests or one.folder in named) and _meets(one, choice, now_s)]
-    if choice.everything and not confirmed:
+    selected = [
+        one
+        for one in candidates
+        if (not selection.digests or one.folder in by_digest) and _matches(one, selection, now_s)
+    ]
+    if selection.everything and not confirmed:
         size = size_text(sum(one.size_bytes for one in selected))
         raise UsageError(f"--all would delete {len(selected)} builds, {size}: add --yes to confirm")
     return tuple(one.folder for one in selected)
 
 
-def _of_digest(candidates: Sequence[Candidate], digest: str) -> list[Path]:
-    found = [one.folder for one in candidates if one.folder.name.startswith(digest)]
-    if not found:
+def _with_digest(candidates: Sequence[Candidate], digest: str) -> list[Path]:
+    folders = [one.folder for one in candidates if one.folder.name.startswith(digest)]
+    if not folders:
         raise UsageError(f"no build has a digest that begins with {digest!r}: see manage_cache list")
-    if len(found) > 1:
-        names = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in found[:4])
-        raise UsageError(f"{len(found)} builds have digests that begin with {digest!r}: {names}: give more digits")
-    return found
+    if len(folders) > 1:
+        names = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in folders[:4])
+        raise UsageError(f"{len(folders)} builds have digests that begin with {digest!r}: {names}: give more digits")
+    return folders
 
 
-def _check_known(candidates: Sequence[Candidate], choice: Choice) -> None:
+def _check_known(candidates: Sequence[Candidate], selection: BuildSelection) -> None:
     """Raise UsageError for a kind or model without builds, so that a typo does not silently delete nothing."""
     kinds = sorted({one.folder.parent.name for one in candidates})
     models = sorted({one.model_id for one in candidates if one.model_id is not None})
-    for flag, word, known in (("--kind", choice.kind, kinds), ("--model", choice.model, models)):
+    for flag, word, known in (("--kind", selection.kind, kinds), ("--model", selection.model, models)):
         if word is not None and word not in known:
             raise UsageError(f"{flag} {word}: no such build; found {', '.join(known) or 'no builds'}")
 
 
-def _meets(one: Candidate, choice: Choice, now_s: float) -> bool:
+def _matches(build: Candidate, selection: BuildSelection, now_s: float) -> bool:
     return (
-        (choice.kind is None or one.folder.parent.name == choice.kind)
-        and (choice.model is None or one.model_id == choice.model)
-        and (choice.older_than_days is None or now_s - one.last_used_s >= choice.older_than_days * SECONDS_PER_DAY)
+        (selection.kind is None or build.folder.parent.name == selection.kind)
+        and (selection.model is None or build.model_id == selection.model)
+        and (
+            selection.older_than_days is None
+            or now_s - build.last_used_s >= selection.older_than_days * SECONDS_PER_DAY
+        )
     )

@@ -108,62 +108,62 @@ class BuildStore:
         `rebuild` "always" makes it again, "never" raises BenchhouseError when it is missing. Raises StorageError when
         it cannot be written; an error of `make` passes through and leaves nothing behind.
         """
-        if rebuild != "always" and (found := self.find(key)) is not None:
-            return found, False  # without the lock, which a read-only cache does not have
+        if rebuild != "always" and (build := self.find(key)) is not None:
+            return build, False  # without the lock, which a read-only cache does not have
         with self._lock(key):
-            if rebuild != "always" and (found := self.find(key)) is not None:
-                return found, False
+            if rebuild != "always" and (build := self.find(key)) is not None:
+                return build, False
             if rebuild == "never":
                 raise BenchhouseError(
                     f"no {key.kind} build of {key.parts.get('model_id', 'this')} ({key.digest}) in {self.root}, and "
                     "--rebuild never does not permit making one: remove --rebuild"
                 )
-            return self._made(key, make), True
+            return self._make(key, make), True
 
-    def get_all(self, wanted: Iterable[tuple[BuildKey, Make]], rebuild: Rebuild) -> list[tuple[Build, bool]]:
+    def get_all(self, builds: Iterable[tuple[BuildKey, Make]], rebuild: Rebuild) -> list[tuple[Build, bool]]:
         """`get` for each of several keys; equal ones are one build."""
-        by_digest = {key.digest: (key, make) for key, make in wanted}
+        by_digest = {key.digest: (key, make) for key, make in builds}
         return [self.get(key, make, rebuild) for key, make in by_digest.values()]
 
-    def emptied(self, key: BuildKey) -> Path:
+    def empty_folder(self, key: BuildKey) -> Path:
         """An empty folder in the place of a build, for a cache that is filled during use; `keep` turns it into a
         build."""
-        place = self.folder(key)
+        folder = self.folder(key)
         with self._lock(key), self._storage_errors():
-            is_new = not place.exists()
-            (place / RECORD).unlink(missing_ok=True)
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir(parents=True, exist_ok=True)
+            is_new = not folder.exists()
+            (folder / RECORD).unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True, exist_ok=True)
             if is_new:
                 _note_made(key)
-        return place
+        return folder
 
     def keep(self, key: BuildKey, *, build_s: float, facts: Mapping[str, Json]) -> Build:
         """Turn the folder in a build's place into the build."""
         with self._lock(key), self._storage_errors():
-            return self._recorded(key, self.folder(key), build_s, facts)
+            return self._write_record(key, self.folder(key), build_s, facts)
 
-    def _made(self, key: BuildKey, make: Make) -> Build:
-        place = self.folder(key)
+    def _make(self, key: BuildKey, make: Make) -> Build:
+        folder = self.folder(key)
         with ExitStack() as stack:
             with self._storage_errors():
-                place.parent.mkdir(parents=True, exist_ok=True)
-                temporary = stack.enter_context(temporary_folder(f".{key.digest}", place.parent))
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                temporary = stack.enter_context(temporary_folder(f".{key.digest}", folder.parent))
             started_s = time.monotonic()
             facts = make(temporary)
             with self._storage_errors():
-                build = self._recorded(key, temporary, time.monotonic() - started_s, facts)
+                build = self._write_record(key, temporary, time.monotonic() - started_s, facts)
                 temporary.chmod(0o755)
-                existed = place.exists()
+                existed = folder.exists()
                 if existed:
-                    (place / RECORD).unlink(missing_ok=True)  # first, so that an incomplete build is never found
-                    shutil.rmtree(place)
-                temporary.rename(place)
+                    (folder / RECORD).unlink(missing_ok=True)  # first, so that an incomplete build is never found
+                    shutil.rmtree(folder)
+                temporary.rename(folder)
                 if not existed:
                     _note_made(key)
             return build
 
-    def _recorded(self, key: BuildKey, folder: Path, build_s: float, facts: Mapping[str, Json]) -> Build:
+    def _write_record(self, key: BuildKey, folder: Path, build_s: float, facts: Mapping[str, Json]) -> Build:
         """Write the record of a folder's content into the folder."""
         build = Build(
             kind=key.kind,
@@ -174,9 +174,9 @@ class BuildStore:
             size_bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and file.name != RECORD),
             facts=dict(facts),
         )
-        newborn = folder / f".{RECORD}.new"
-        newborn.write_text(dumps(build), encoding="utf-8")
-        newborn.replace(folder / RECORD)  # atomic: the record is never read half-written
+        new_record = folder / f".{RECORD}.new"
+        new_record.write_text(dumps(build), encoding="utf-8")
+        new_record.replace(folder / RECORD)  # atomic: the record is never read half-written
         return build
 
     @contextmanager
@@ -184,10 +184,10 @@ class BuildStore:
         """Lets one process at a time make a build, while others wait."""
         from filelock import FileLock
 
-        place = self.folder(key)
-        lock = FileLock(place.with_name(f".{key.digest}.lock"))
+        folder = self.folder(key)
+        lock = FileLock(folder.with_name(f".{key.digest}.lock"))
         with self._storage_errors():
-            place.parent.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         try:
             yield
@@ -206,9 +206,9 @@ class BuildStore:
 
 def default_cache_dir() -> Path:
     """`$BENCHHOUSE_CACHE_DIR`, or the user's cache folder on this platform."""
-    named = os.environ.get(CACHE_VARIABLE)
-    if named:
-        return Path(named).expanduser()
+    configured = os.environ.get(CACHE_VARIABLE)
+    if configured:
+        return Path(configured).expanduser()
     from platformdirs import user_cache_path
 
     return user_cache_path("benchhouse", appauthor=False)

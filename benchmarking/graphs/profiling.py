@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarking.core.profiles import OTHER, OUTSIDE, Breakdown, ModuleTime, OperatorTime
 from benchmarking.core.records import NOT_SUPPORTED
-from benchmarking.runtimes.support.module_kinds import Described, Place, places
+from benchmarking.runtimes.support.module_kinds import ModuleInfo, ModuleTraits, classify_modules
 
 SCOPES, CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
 """Metadata keys of a node: paths and classes of the modules around it, the node's own module last."""
@@ -62,7 +62,8 @@ class Origins:
 
     modules: Mapping[Node, str]
     """Module paths by node."""
-    places: Mapping[str, Place]
+    module_infos: Mapping[str, ModuleInfo]
+    """Kinds and layers of the modules, by path in the model's order."""
     tensors: Mapping[Node, str] = field(default_factory=dict)
     """Module paths by graph and tensor name, from the node that makes the tensor."""
 
@@ -73,25 +74,32 @@ class Origins:
 
         modules: dict[Node, str] = {}
         tensors: dict[Node, str] = {}
-        described: dict[str, Described] = {}
+        traits: dict[str, ModuleTraits] = {}
         graphs = {name: onnx.load(str(path), load_external_data=False).graph for name, path in files.items()}
         nodes = {(name, node.name): node for name, graph in graphs.items() for node in _nodes(graph)}
-        scoped = {key: (node.op_type, around) for key, node in nodes.items() if (around := _around(node))}
-        wrapper = _wrapper(path for _, around in scoped.values() for path, _ in around)
-        for key, (operator, around) in scoped.items():
-            inner = [(_unwrapped(path, class_name, wrapper), class_name) for path, class_name in around]
+        scoped = {key: (node.op_type, scope) for key, node in nodes.items() if (scope := _enclosing_modules(node))}
+        wrapper = _wrapper(path for _, scope in scoped.values() for path, _ in scope)
+        for key, (operator, scope) in scoped.items():
+            inner = [(_without_wrapper(path, class_name, wrapper), class_name) for path, class_name in scope]
             modules[key] = inner[-1][0]
             for path, class_name in inner:
-                _describe(described, path, class_name, has_weights=operator in PRODUCTS)
+                _add_traits(traits, path, class_name, has_weights=operator in PRODUCTS)
         for name, graph in graphs.items() if modules else ():
-            known = {node.name: modules.get((name, node.name), _unscoped(node)) for node in graph.node if node.name}
-            with_module = {node: module for node, module in known.items() if module is not None}
-            found = filled(_producers(graph), with_module, described)
-            modules |= {(name, node): module for node, module in found.items()}
-            tensors |= {
-                (name, one): found[node.name] for node in graph.node if node.name in found for one in node.output
+            known = {
+                node.name: modules.get((name, node.name), _module_without_scope(node))
+                for node in graph.node
+                if node.name
             }
-        return cls(modules=modules, places=places(described), tensors=tensors)
+            with_module = {node: module for node, module in known.items() if module is not None}
+            inferred = infer_modules(_producers(graph), with_module, traits)
+            modules |= {(name, node): module for node, module in inferred.items()}
+            tensors |= {
+                (name, tensor): inferred[node.name]
+                for node in graph.node
+                if node.name in inferred
+                for tensor in node.output
+            }
+        return cls(modules=modules, module_infos=classify_modules(traits), tensors=tensors)
 
     def module(self, graph: str, node: str) -> str:
         """The module of an executed node, by the longest known prefix of its name; `OUTSIDE` if there is none."""
@@ -110,34 +118,39 @@ class Origins:
             graph = onnx.load(str(path), load_external_data=False).graph
             known: dict[str, str] = {}
             for node in graph.node:
-                candidates = [self.tensors[name, one] for one in node.output if (name, one) in self.tensors]
+                candidates = [self.tensors[name, tensor] for tensor in node.output if (name, tensor) in self.tensors]
                 candidates += [module for module in (self.module(name, node.name),) if module != OUTSIDE]
                 if candidates and node.name:
                     known[node.name] = candidates[0]
-            modules |= {(name, node): one for node, one in filled(_producers(graph), known, self.places).items()}
+            modules |= {
+                (name, node): tensor
+                for node, tensor in infer_modules(_producers(graph), known, self.module_infos).items()
+            }
         return replace(self, modules=modules)
 
 
-def filled(producers: Mapping[str, Sequence[str]], known: Mapping[str, str], paths: Collection[str]) -> dict[str, str]:
+def infer_modules(
+    producers: Mapping[str, Sequence[str]], known: Mapping[str, str], paths: Collection[str]
+) -> dict[str, str]:
     """The modules of all nodes, including those not in `known`: the innermost of the `paths` around all nodes that use
     a node's results, else around all of its inputs. `producers` holds the nodes in execution order, each with the nodes
     whose results it uses. Nodes without known neighbours are left out."""
-    found = dict(known)
-    takers: dict[str, list[str]] = defaultdict(list)
+    modules = dict(known)
+    consumers: dict[str, list[str]] = defaultdict(list)
     for node, sources in producers.items():
         for source in sources:
-            takers[source].append(node)
-    for neighbours, order in ((takers, reversed(list(producers))), (producers, producers)):
+            consumers[source].append(node)
+    for neighbours, order in ((consumers, reversed(list(producers))), (producers, producers)):
         for node in order:
-            around = [found[one] for one in neighbours.get(node, ()) if one in found]
-            if node not in found and around:
-                found[node] = _common(around, paths)
-    return found
+            known_neighbours = [modules[neighbour] for neighbour in neighbours.get(node, ()) if neighbour in modules]
+            if node not in modules and known_neighbours:
+                modules[node] = _common(known_neighbours, paths)
+    return modules
 
 
 def _common(inside: Sequence[str], paths: Collection[str]) -> str:
     """The innermost of the paths around all of these; `OUTSIDE` if there is none."""
-    first, *others = map(_outwards, dict.fromkeys(inside))
+    first, *others = map(_enclosing_paths, dict.fromkeys(inside))
     return next(path for path in first if path == OUTSIDE or (path in paths and all(path in one for one in others)))
 
 
@@ -147,17 +160,17 @@ def breakdown(
     """Means over calls. `call_ms` are the calls' times; the part that no node took is outside of operators. Without
     samples, `calls` is only the mean call, for a profiler that reports only means."""
     host_ms = sum(call_ms) / len(call_ms)
-    placed = {
+    module_of_node = {
         node.key: origins.module(*node.key) if node.module is None else node.module for call in calls for node in call
     }
-    operators = _operators(calls, placed, origins)
+    operators = _operators(calls, module_of_node, origins)
     in_nodes = sum(one.exclusive_ms for one in operators)
     outside_ms = max(host_ms - in_nodes, 0.0)
     matched = sum(one.exclusive_ms for one in operators if one.module != OUTSIDE)
     names = ("allocations", "allocated_bytes", "peak_bytes", "flops", "bytes_accessed", "kernel_launches")
     return Breakdown(
         host_ms=max(host_ms, in_nodes),
-        modules=_modules(calls, placed, origins, outside_ms, has_samples=has_samples),
+        modules=_modules(calls, module_of_node, origins, outside_ms, has_samples=has_samples),
         operators=operators,
         metrics={"operator_calls": sum(map(len, calls)) / len(calls), "outside_operators_ms": outside_ms},
         missing=dict.fromkeys(names, f"{NOT_SUPPORTED}: the profiler reports only node times"),
@@ -166,31 +179,31 @@ def breakdown(
 
 
 def _operators(
-    calls: Sequence[Sequence[NodeTime]], placed: Mapping[Node, str], origins: Origins
+    calls: Sequence[Sequence[NodeTime]], module_of_node: Mapping[Node, str], origins: Origins
 ) -> tuple[OperatorTime, ...]:
-    spent: dict[tuple[str, str, str], list[NodeTime]] = defaultdict(list)
+    executions: dict[tuple[str, str, str], list[NodeTime]] = defaultdict(list)
     for call in calls:
         for node in call:
-            spent[placed[node.key], node.operator, node.placed].append(node)
-    found = [
+            executions[module_of_node[node.key], node.operator, node.placed].append(node)
+    times = [
         OperatorTime(
             module=module,
             operator=operator,
-            kind=_place(origins, module).kind,
-            layer=_place(origins, module).layer,
-            placed=where,
+            kind=_info(origins, module).kind,
+            layer=_info(origins, module).layer,
+            placed=provider,
             calls=len(nodes) / len(calls),
             exclusive_ms=sum(node.ms for node in nodes) / len(calls),
             inclusive_ms=sum(node.ms + node.inside_ms for node in nodes) / len(calls),
         )
-        for (module, operator, where), nodes in spent.items()
+        for (module, operator, provider), nodes in executions.items()
     ]
-    return tuple(sorted(found, key=lambda one: (-one.exclusive_ms, one.module, one.operator)))
+    return tuple(sorted(times, key=lambda one: (-one.exclusive_ms, one.module, one.operator)))
 
 
 def _modules(
     calls: Sequence[Sequence[NodeTime]],
-    placed: Mapping[Node, str],
+    module_of_node: Mapping[Node, str],
     origins: Origins,
     outside_ms: float,
     *,
@@ -198,27 +211,27 @@ def _modules(
 ) -> tuple[ModuleTime, ...]:
     """Modules with nodes in them, in model order. Graphs do not record how often a module was called, so the number is
     the maximum over its nodes."""
-    own: dict[str, float] = defaultdict(float)
+    exclusive: dict[str, float] = defaultdict(float)
     inclusive: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(calls))
     runs: dict[str, dict[Node, int]] = defaultdict(lambda: defaultdict(int))
     for number, call in enumerate(calls):
         for node in call:
-            module = placed[node.key]
-            own[module] += node.ms / len(calls)
-            for around in _outwards(module):
-                inclusive[around][number] += node.ms
-                runs[around][node.key] += 1
-    own[OUTSIDE] += outside_ms
-    order = [*(path for path in origins.places if path in inclusive and path != OUTSIDE), OUTSIDE]
+            module = module_of_node[node.key]
+            exclusive[module] += node.ms / len(calls)
+            for enclosing in _enclosing_paths(module):
+                inclusive[enclosing][number] += node.ms
+                runs[enclosing][node.key] += 1
+    exclusive[OUTSIDE] += outside_ms
+    order = [*(path for path in origins.module_infos if path in inclusive and path != OUTSIDE), OUTSIDE]
     return tuple(
         ModuleTime(
             module=path,
-            class_name=_place(origins, path).class_name or None,
-            kind=_place(origins, path).kind,
-            layer=_place(origins, path).layer,
+            class_name=_info(origins, path).class_name or None,
+            kind=_info(origins, path).kind,
+            layer=_info(origins, path).layer,
             calls=max(runs[path].values(), default=len(calls)) / len(calls),
             inclusive_ms=sum(inclusive[path]) / len(calls) + (outside_ms if path == OUTSIDE else 0.0),
-            exclusive_ms=own[path],
+            exclusive_ms=exclusive[path],
             outside_operators_ms=outside_ms if path == OUTSIDE else 0.0,
             inclusive_samples_ms=tuple(inclusive[path]) if has_samples else (),
         )
@@ -238,19 +251,19 @@ def _nodes(graph: Any) -> Iterator[Any]:
 def _producers(graph: Any) -> dict[str, list[str]]:
     """The nodes of a graph in order, each with the nodes whose results it uses."""
     named = [node for node in graph.node if node.name]
-    made = {output: node.name for node in named for output in node.output}
-    return {node.name: [made[one] for one in node.input if one in made] for node in named}
+    producer_of = {output: node.name for node in named for output in node.output}
+    return {node.name: [producer_of[tensor] for tensor in node.input if tensor in producer_of] for node in named}
 
 
-def _unscoped(node: Any) -> str | None:
+def _module_without_scope(node: Any) -> str | None:
     """`OUTSIDE` for a node that is known to be outside modules; None for a node without module information."""
     return OUTSIDE if any(entry.key == SCOPES for entry in node.metadata_props) else None
 
 
-def _around(node: Any) -> list[tuple[str, str]]:
+def _enclosing_modules(node: Any) -> list[tuple[str, str]]:
     """Paths and classes of the modules around a node, outermost first; empty if the file does not record them."""
     metadata = {entry.key: entry.value for entry in node.metadata_props}
-    scopes, classes = (_listed(metadata.get(key)) for key in KEPT_METADATA)
+    scopes, classes = (_parse_list(metadata.get(key)) for key in KEPT_METADATA)
     if len(scopes) != len(classes):
         return []
     pairs = list(zip(scopes, classes, strict=True))[:-1]
@@ -263,34 +276,34 @@ def _wrapper(paths: Iterable[str]) -> str:
     return f"{WRAPPED}." if firsts == {WRAPPED} else ""
 
 
-def _unwrapped(path: str, class_name: str, wrapper: str) -> str:
+def _without_wrapper(path: str, class_name: str, wrapper: str) -> str:
     """A path without the wrapper. The model itself has its class as its name, as in torch profiles."""
     return class_name.rpartition(".")[2] if wrapper == f"{path}." else path.removeprefix(wrapper)
 
 
-def _describe(described: dict[str, Described], path: str, class_name: str, *, has_weights: bool) -> None:
-    before = described.get(path)
-    described[path] = Described(
+def _add_traits(traits: dict[str, ModuleTraits], path: str, class_name: str, *, has_weights: bool) -> None:
+    previous = traits.get(path)
+    traits[path] = ModuleTraits(
         class_name=class_name.rpartition(".")[2],
         is_lookup=class_name.endswith(".Embedding"),
         is_convolution=class_name.rpartition(".")[2] in ("Conv1d", "Conv2d", "Conv3d"),
         is_activation="activation" in class_name,
-        has_weights=has_weights or (before is not None and before.has_weights),
+        has_weights=has_weights or (previous is not None and previous.has_weights),
     )
 
 
-def _place(origins: Origins, path: str) -> Place:
-    place = origins.places.get(path) if path != OUTSIDE else None
-    return place or Place(path=path, class_name="", kind=OTHER, layer=None)
+def _info(origins: Origins, path: str) -> ModuleInfo:
+    info = origins.module_infos.get(path) if path != OUTSIDE else None
+    return info or ModuleInfo(path=path, class_name="", kind=OTHER, layer=None)
 
 
-def _outwards(path: str) -> list[str]:
+def _enclosing_paths(path: str) -> list[str]:
     """A path and its parents, ending with `OUTSIDE`, the call."""
     parts = path.split(".") if path else []
     return [".".join(parts[:count]) for count in range(len(parts), -1, -1)]
 
 
-def _listed(text: str | None) -> list[str]:
+def _parse_list(text: str | None) -> list[str]:
     """The names in a list in Python's notation; empty for anything else."""
     try:
         value = ast.literal_eval(text or "")

@@ -160,9 +160,9 @@ class BenchOperation(Operation):
     def _counted(self) -> Readings:
         if "torch" not in sys.modules:
             return _missing_work(f"{NOT_SUPPORTED}: the benchmark neither uses torch nor declares it in work()")
-        from benchmarking.runtimes.support.torch.counting import counted
+        from benchmarking.runtimes.support.torch.counting import count_work
 
-        return counted(lambda: self.run(lambda name: None))
+        return count_work(lambda: self.run(lambda name: None))
 
 
 class SelfTimedOperation(BenchOperation):

@@ -23,7 +23,7 @@ from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
 from benchmarking.core.profiles import OTHER, OUTSIDE, TRACE_FILE, Breakdown, CallProfiler, ModuleTime
 from benchmarking.core.records import NOT_APPLICABLE, Cell, Device, Json, Point, Precision, Readings, Rebuild, Workload
 from benchmarking.devices.null import Fault, NullHandle, Script, read_script
-from benchmarking.runtimes.support.module_kinds import Described, places
+from benchmarking.runtimes.support.module_kinds import ModuleTraits, classify_modules
 
 MS_PER_TOKEN = 0.01
 BUILD_BYTES = 1000
@@ -115,19 +115,19 @@ class NullProfiler(CallProfiler):
 
     def breakdown(self) -> Breakdown:
         mean_ms, shares = fmean(self._kept_ms), self._handle.script.modules
-        described = {path: Described(class_name=path.rpartition(".")[2].title()) for path in shares}
+        traits = {path: ModuleTraits(class_name=path.rpartition(".")[2].title()) for path in shares}
         modules = [
             ModuleTime(
                 module=path,
-                class_name=place.class_name,
-                kind=place.kind,
-                layer=place.layer,
+                class_name=info.class_name,
+                kind=info.kind,
+                layer=info.layer,
                 calls=1.0,
                 inclusive_ms=shares[path] * mean_ms,
                 exclusive_ms=shares[path] * mean_ms,
                 inclusive_samples_ms=tuple(shares[path] * ms for ms in self._kept_ms),
             )
-            for path, place in places(described).items()
+            for path, info in classify_modules(traits).items()
         ]
         outside_ms = (1 - sum(shares.values())) * mean_ms
         outside = ModuleTime(module=OUTSIDE, kind=OTHER, calls=1.0, inclusive_ms=mean_ms, exclusive_ms=outside_ms)

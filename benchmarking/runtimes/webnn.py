@@ -62,7 +62,7 @@ class WebNn(BrowserRuntime):
         verified: dict[str, Json] = {"webnn_device_type": kind}
 
         def check(page: ModelPage) -> None:
-            verified["webnn_accelerated"] = check_context(page.browser.call("contextTold"), cell.device)
+            verified["webnn_accelerated"] = check_context(page.browser.call("contextReport"), cell.device)
             if kind == GPU:
                 adapter: Mapping[str, Any] | None = page.browser.call("adapter")
                 page_adapter = None if adapter is None else Adapter.from_page(adapter)

@@ -329,7 +329,7 @@ def fields(record):
 def test_code_that_launches_compile_is_a_build_of_the_model(measured, found, cache):
     key = BuildKey(kind="inductor", parts={"model_id": "net.Net"})
     store = BuildStore()
-    (store.emptied(key) / "code.py").write_text("x = 1")
+    (store.empty_folder(key) / "code.py").write_text("x = 1")
     store.keep(key, build_s=2.5, facts={"graphs": 1})
     net = found("net")
     workload = net.workload(net.modules[0])

@@ -40,7 +40,7 @@ NAME_PATTERNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class ModuleTraits:
     """What is known about a module besides its path."""
 
     class_name: str
@@ -53,7 +53,7 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ModuleInfo:
     """A module of a model."""
 
     path: str
@@ -62,27 +62,27 @@ class Place:
     layer: str | None
 
 
-def places(modules: Mapping[str, Described]) -> dict[str, Place]:
+def classify_modules(modules: Mapping[str, ModuleTraits]) -> dict[str, ModuleInfo]:
     """Modules by path, in the model's order, with their kinds. The whole model may be among them as the path ""."""
     own = {path: _kind_by_names(path, module) for path, module in modules.items()}
     own[""] = None  # the whole model's name reveals nothing about its parts
     by_names = {path: _by_names(path, own) for path in modules}
     attending = [path for path in modules if by_names[path] == ATTENTION]
-    holders = {around for path in attending for around in _outwards(path)}
+    holders = {parent for path in attending for parent in _enclosing_paths(path)}
     attended = {layer for path in attending if (layer := in_layer(path)) is not None}
     last = max((index for index, path in enumerate(modules) if in_layer(path) is not None), default=-1)
-    result: dict[str, Place] = {}
+    result: dict[str, ModuleInfo] = {}
     for index, (path, module) in enumerate(modules.items()):
         is_part = in_layer(path) in attended and path not in holders
         kind = by_names[path] or _by_structure(module, is_part=is_part, is_after=index > last)
-        around = result.get(path.rpartition(".")[0])
-        if kind is None and around is not None and around.kind in (FEED_FORWARD, HEAD):
-            kind = around.kind
-        result[path] = Place(path=path, class_name=module.class_name, kind=kind or OTHER, layer=in_layer(path))
+        parent = result.get(path.rpartition(".")[0])
+        if kind is None and parent is not None and parent.kind in (FEED_FORWARD, HEAD):
+            kind = parent.kind
+        result[path] = ModuleInfo(path=path, class_name=module.class_name, kind=kind or OTHER, layer=in_layer(path))
     return result
 
 
-def _kind_by_names(path: str, module: Described) -> str | None:
+def _kind_by_names(path: str, module: ModuleTraits) -> str | None:
     """The kind given by a module's type and names; None if they reveal nothing."""
     if module.is_lookup:
         return EMBEDDING
@@ -95,19 +95,19 @@ def _kind_by_names(path: str, module: Described) -> str | None:
 
 def _by_names(path: str, kinds_by_names: Mapping[str, str | None]) -> str | None:
     """The kind of the innermost module around a path that has one. Lookups in attention (positions) belong to it."""
-    kinds = [kind for each in _outwards(path) if (kind := kinds_by_names.get(each)) is not None]
+    kinds = [kind for enclosing in _enclosing_paths(path) if (kind := kinds_by_names.get(enclosing)) is not None]
     if kinds and kinds[0] == EMBEDDING and ATTENTION in kinds:
         return ATTENTION
     return kinds[0] if kinds else None
 
 
-def _outwards(path: str) -> list[str]:
+def _enclosing_paths(path: str) -> list[str]:
     """A path and those around it: "a.b.c", "a.b", "a"."""
     parts = path.split(".")
     return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
 
-def _by_structure(module: Described, *, is_part: bool, is_after: bool) -> str | None:
+def _by_structure(module: ModuleTraits, *, is_part: bool, is_after: bool) -> str | None:
     """`is_part`: inside a layer with attention but not containing it; `is_after`: after the last layer."""
     if is_part and (module.has_weights or module.is_activation):
         return FEED_FORWARD

@@ -26,7 +26,7 @@ from benchmarking.core.errors import StorageError, UnsupportedError, UsageError
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Family, Json, Point, Precision, Readings, Workload
 from benchmarking.devices.support.host import free_host_bytes
 from benchmarking.devices.support.kinds import FREE, TOTAL, free_memory
-from benchmarking.runtimes.support.torch.several_devices import copies
+from benchmarking.runtimes.support.torch.several_devices import weight_copies
 from benchmarking.workloads.support.families import family_named
 from benchmarking.workloads.support.transformers_models import EAGER
 from benchmarking.workloads.support.weights import value_count, weight_files
@@ -78,9 +78,10 @@ class Fit:
         if self.weights_bytes is None or not isinstance(limit, int):
             return None
         activations = activation_bytes(self.cell, point)
-        if self.weights_bytes * copies(self.cell) + activations > limit:
+        copies = weight_copies(self.cell)
+        if self.weights_bytes * copies + activations > limit:
             where = f"{'free' if FREE in self.free.values else 'in all'} on {self.cell.device.selector}"
-            times = f" on each of {copies(self.cell)} devices" if copies(self.cell) > 1 else ""
+            times = f" on each of {copies} devices" if copies > 1 else ""
             return self._refusal(f"{times} + {_size(activations)} for {point.label}", f"{_size(limit)} {where}")
         host = free_host_bytes()
         if self.cell.workload.weights == "random" and self.weights_bytes > host:

@@ -214,7 +214,7 @@ def test_the_record_is_readable_json(store):
 
 def test_what_fills_its_place_while_it_is_used_is_no_build_until_it_is_kept(store):
     store.get(KEY, writes("old"))
-    place = store.emptied(KEY)
+    place = store.empty_folder(KEY)
     assert (list(place.iterdir()), store.find(KEY)) == ([], None)
     (place / "cache.bin").write_bytes(bytes(7))
     build = store.keep(KEY, build_s=1.5, facts={"hits": 0})

@@ -38,7 +38,7 @@ def test_a_fused_node_belongs_to_the_module_of_the_name_that_its_own_begins_with
     assert origins.module("model", "node_linear_1") == "layer.0.attention"
     assert origins.module("model", "node_linear_2/MatMulAddFusion/_1") == "layer.0.output"
     assert {origins.module("model", name) for name in ("node_add_3", "bare", "Attention_0", "")} == {""}
-    kinds = {path: place.kind for path, place in origins.places.items()}
+    kinds = {path: place.kind for path, place in origins.module_infos.items()}
     assert kinds["layer.0.attention"] == "attention"
     assert kinds["layer.0.output"] == "feed_forward"
     assert kinds["BertModel"] == "other"

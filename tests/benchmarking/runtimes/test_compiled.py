@@ -220,7 +220,7 @@ def test_outputs_of_cuda_graphs_are_copied_out_of_the_graphs_memory():
         kept.fill_(value)
         return BaseModelOutput(last_hidden_state=kept)
 
-    copied = compiling.copying(replay)
+    copied = compiling.copying_outputs(replay)
     first = copied(1.0)
     copied(2.0)
     assert first.last_hidden_state.tolist() == [1.0, 1.0]

@@ -154,7 +154,7 @@ def forward(folder):
 def test_a_page_runs_a_whole_graph_on_webnn_or_has_a_reason(open_page, tmp_path):
     page = open_page("webnn")
     try:
-        told = page.browser.call("contextTold")
+        told = page.browser.call("contextReport")
         if "whyNot" in told:
             with pytest.raises(BenchhouseError, match="runs no neural networks on cpu"):
                 check_context(told, CPU)

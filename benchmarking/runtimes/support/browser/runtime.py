@@ -249,7 +249,7 @@ def main() -> int:
         site.put(name, PAGE / name)
     try:
         with Browser(executable, site.url + "page.html", WEBNN_FLAGS) as browser:
-            print(json.dumps(browser.call("networksOn", sys.argv[1])))
+            print(json.dumps(browser.call("queryContext", sys.argv[1])))
     except BenchhouseError as error:
         print(error, file=sys.stderr)
         return 1

@@ -20,7 +20,6 @@ from benchmarking.graphs.bundle import Bundle, Graph, bundle_facts, check_weight
 from benchmarking.graphs.fused import fused_operators
 from benchmarking.graphs.next_token import LOGITS, TOKENS
 from benchmarking.graphs.session import graph_operation
-from benchmarking.runtimes.support.in_flight import WorkersOperation
 from benchmarking.runtimes.support.onnxruntime.profile import placement, read_profile
 from benchmarking.runtimes.support.onnxruntime.runtime import (
     SessionSettings,
@@ -30,6 +29,7 @@ from benchmarking.runtimes.support.onnxruntime.runtime import (
     session_facts,
     translate_error,
 )
+from benchmarking.runtimes.support.worker_threads import WorkersOperation
 from benchmarking.workloads.support.processing import open_processing
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from benchmarking.core.model_contracts import GraphRunner, Placed
 from benchmarking.core.profiles import OUTSIDE, Breakdown, CallProfiler
 from benchmarking.core.records import Cell, Point
 from benchmarking.graphs.bundle import Graph
-from benchmarking.graphs.profiling import NodeTime, Origins, breakdown, filled
+from benchmarking.graphs.profiling import NodeTime, Origins, breakdown, infer_modules
 from benchmarking.graphs.session import find_bundle
 from benchmarking.runtimes.support.openvino.build import SOURCE_PRECISION
 from benchmarking.runtimes.support.openvino.nodes import NO_WORK
@@ -149,7 +149,7 @@ class OpenVinoProfiler(CallProfiler):
         """Breakdown of the mean call, since the times of single calls are unknown."""
         self._runner.read()
         modules = {
-            name: modules_by_node(model, self._marks[name], self._origins.places)
+            name: modules_by_node(model, self._marks[name], self._origins.module_infos)
             for name, model in self._compiled.items()
         }
         mean = [node_time for node in self._runner.nodes.items() for node_time in self._mean_call(*node, modules)]
@@ -188,7 +188,7 @@ def tag_modules(model: Any, graph: str, origins: Origins) -> dict[str, str]:
             known[name] = module
         elif (key := next(((graph, each) for each in tensors if (graph, each) in origins.tensors), None)) is not None:
             known[name] = origins.tensors[key]
-    modules = filled(_producers(operations), known, origins.places)
+    modules = infer_modules(_producers(operations), known, origins.module_infos)
     for operation in operations:
         if operation.get_friendly_name() in modules:
             operation.get_rt_info()[ORIGINALS] = MODULE + modules[operation.get_friendly_name()]
@@ -209,7 +209,7 @@ def modules_by_node(compiled: Any, marks: Mapping[str, str], paths: Mapping[str,
         known_modules = [module for module in modules if module is not None]
         if known_modules:
             known[name] = next((module for module in known_modules if module != OUTSIDE), OUTSIDE)
-    return filled(_producers(nodes), known, paths)
+    return infer_modules(_producers(nodes), known, paths)
 
 
 def _producers(operations: Sequence[Any]) -> dict[str, list[str]]:

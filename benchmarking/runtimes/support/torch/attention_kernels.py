@@ -87,9 +87,9 @@ def backend_of(attention: str | None) -> str | None:
 def check(attention: str | None, device: Device) -> None:
     """Raise UnsupportedError if the device or the installed packages do not support an attention."""
     backend, kind = backend_of(attention), kind_of(device.type)
-    has = () if kind is None else kind.sdpa_kernels
-    if backend is not None and backend not in has:
-        kernels = ", ".join(f"{SDPA}:{name}" for name in has) or "none"
+    kernels_here = () if kind is None else kind.sdpa_kernels
+    if backend is not None and backend not in kernels_here:
+        kernels = ", ".join(f"{SDPA}:{name}" for name in kernels_here) or "none"
         raise UnsupportedError(
             f"attention {attention}: torch does not have this kernel on {device.type}; available: {kernels}"
         )
@@ -97,13 +97,13 @@ def check(attention: str | None, device: Device) -> None:
     if package is None:
         return
     if kind is None or package.version not in kind.flash_attention:
-        able = " and ".join(names_with(lambda kind: package.version in kind.flash_attention))
-        raise UnsupportedError(f"attention {attention} runs on {able}, not on {device.type}")
+        devices = " and ".join(names_with(lambda kind: package.version in kind.flash_attention))
+        raise UnsupportedError(f"attention {attention} runs on {devices}, not on {device.type}")
     capability = str(device.facts.values.get("compute_capability", ""))
     if capability and tuple(int(part) for part in capability.split(".")) < package.capability:
-        least = ".".join(map(str, package.capability))
+        minimum = ".".join(map(str, package.capability))
         raise UnsupportedError(
-            f"attention {attention} needs compute capability {least}, but {device.name} has {capability}"
+            f"attention {attention} needs compute capability {minimum}, but {device.name} has {capability}"
         )
     if version_of(package.distribution) is None and not are_all_assumed():
         raise UnsupportedError(
@@ -121,7 +121,7 @@ def check_precision(attention: str | None, precision: Precision) -> None:
 
 
 @contextmanager
-def only(attention: str | None) -> Iterator[None]:
+def restrict_kernel(attention: str | None) -> Iterator[None]:
     """Makes scaled-dot-product attention run on the named kernel only, or raise an error.
 
     torch's switches are process-wide. Set once around a session, they add no cost to its calls.
@@ -136,7 +136,7 @@ def only(attention: str | None) -> Iterator[None]:
         yield
 
 
-def allowed() -> list[Json]:
+def enabled_kernels() -> list[Json]:
     """The enabled kernels, as reported by torch."""
     from torch.backends import cuda
 
@@ -150,7 +150,7 @@ def allowed() -> list[Json]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class KernelCounts:
     """Attention kernels in a call's profile, with their counts by name."""
 
     operators: Mapping[str, int]
@@ -167,52 +167,51 @@ class Ran:
         return {name: max(self.operators.get(name, 0), self.on_gpu.get(name, 0)) for name in names}
 
 
-def kernels_run(call: Callable[[], object]) -> Ran:
+def kernels_run(call: Callable[[], object]) -> KernelCounts:
     """The attention kernels that a call runs, recorded by torch's profiler.
 
     Attention composed of other operators (transformers' `eager`, or compiled code) runs none.
     """
     torch: Any = importlib.import_module("torch")
     uses_gpu = is_gpu_in_use()
-    with torch.autograd.profiler.profile(use_device=TORCH_TYPE if uses_gpu else None) as watched:
+    with torch.autograd.profiler.profile(use_device=TORCH_TYPE if uses_gpu else None) as profile:
         call()
         if uses_gpu:
             torch.cuda.synchronize()
     # Only names are read: torch's summary of a long generation takes a hundred times as long as the call.
     gpu = torch.autograd.DeviceType.CUDA
-    events = [(event.name(), event.device_type() == gpu) for event in watched.kineto_results.events()]
-    return counted(
-        [name for name, is_on_gpu in events if not is_on_gpu], [name for name, is_on_gpu in events if is_on_gpu]
-    )
+    events = [(event.name(), event.device_type() == gpu) for event in profile.kineto_results.events()]
+    host_events = [name for name, is_on_gpu in events if not is_on_gpu]
+    return kernel_counts(host_events, [name for name, is_on_gpu in events if is_on_gpu])
 
 
-def counted(host_events: Sequence[str], gpu_events: Sequence[str]) -> Ran:
+def kernel_counts(host_events: Sequence[str], gpu_events: Sequence[str]) -> KernelCounts:
     """The attention kernels among the names of a profile's events."""
     operators = Counter(kernel for name in host_events for begin, kernel in OPERATORS if name.startswith(begin))
     on_gpu = Counter(
         kernel
         for name in gpu_events
-        if (kernel := next((kernel for named, kernel in GPU_KERNELS if named.search(name)), None)) is not None
+        if (kernel := next((kernel for pattern, kernel in GPU_KERNELS if pattern.search(name)), None)) is not None
     )
-    return Ran(operators=operators, on_gpu=on_gpu, gpu_events=len(gpu_events))
+    return KernelCounts(operators=operators, on_gpu=on_gpu, gpu_events=len(gpu_events))
 
 
-def verdict(attention: str | None, ran: Ran, *, is_compiled: bool, is_replayed: bool) -> dict[str, Json]:
+def verdict(attention: str | None, ran: KernelCounts, *, is_compiled: bool, is_replayed: bool) -> dict[str, Json]:
     """Facts for `Operation.verified`: empty if the named kernel ran or none was named; else that another kernel ran, or
     why it is unknown which one ran.
 
     A compiler turns the math kernel into its own code, so in compiled code it is recognized by the absence of others.
     In a replayed CUDA graph (`is_replayed`) only the GPU's kernels are visible, and new versions may rename them.
     """
-    named, counts = backend_of(attention) or attention, ran.counts
-    if named not in {*BACKENDS, *FLASH_PACKAGES} or set(counts) == {named}:
+    requested, counts = backend_of(attention) or attention, ran.counts
+    if requested not in {*BACKENDS, *FLASH_PACKAGES} or set(counts) == {requested}:
         return {}
     if counts:
-        found = ", ".join(f"{kernel} {count} times" for kernel, count in counts.items())
-        return {NOT_AS_REQUESTED: f"requested attention {attention}, but {found} ran"}
-    if named == "math" and is_compiled and not (is_replayed and not ran.gpu_events):
+        kernels = ", ".join(f"{kernel} {count} times" for kernel, count in counts.items())
+        return {NOT_AS_REQUESTED: f"requested attention {attention}, but {kernels} ran"}
+    if requested == "math" and is_compiled and not (is_replayed and not ran.gpu_events):
         return {}
-    if is_replayed or named in FLASH_PACKAGES:
-        seen = "has no GPU kernels" if not ran.gpu_events else "has no attention kernel with a known name"
-        return {NOT_VERIFIED: f"cannot verify that attention {attention} ran: the profile of a call {seen}"}
+    if is_replayed or requested in FLASH_PACKAGES:
+        observation = "has no GPU kernels" if not ran.gpu_events else "has no attention kernel with a known name"
+        return {NOT_VERIFIED: f"cannot verify that attention {attention} ran: the profile of a call {observation}"}
     return {NOT_AS_REQUESTED: f"requested attention {attention}, but no sdpa kernel ran"}

@@ -80,27 +80,27 @@ class CompilingOperation(TorchOperation):
         if self._log.graphs() == 0:
             raise UnsupportedError("torch.compile compiled nothing: the call ran uncompiled")
         with torch.compiler.set_stance("force_eager"):
-            own = super().readings(output)
+            readings = super().readings(output)
         cache = None if self._settings is None else self._settings.cache
-        return own if cache is None else own | Readings(missing=cache.absent())
+        return readings if cache is None else readings | Readings(missing=cache.missing_times())
 
     def verified(self) -> Mapping[str, Json]:
-        found: dict[str, Json] = {**super().verified(), **self._log.verified()}
+        facts: dict[str, Json] = {**super().verified(), **self._log.verified()}
         if self._settings is None:
-            return found
-        found["compiled_modules"] = list(self.compiled_modules)
+            return facts
+        facts["compiled_modules"] = list(self.compiled_modules)
         if self._settings.cache is not None:
-            found["compile_cache"] = self._settings.cache.state
-            found[MADE_BUILD] = f"{KIND}/{self._settings.cache.key.digest}"
-        return {**found, **self._cuda_graphs(found)} if self._settings.uses_cuda_graphs else found
+            facts["compile_cache"] = self._settings.cache.state
+            facts[MADE_BUILD] = f"{KIND}/{self._settings.cache.key.digest}"
+        return {**facts, **self._cuda_graphs(facts)} if self._settings.uses_cuda_graphs else facts
 
-    def _cuda_graphs(self, found: Mapping[str, Json]) -> dict[str, Json]:
+    def _cuda_graphs(self, verified: Mapping[str, Json]) -> dict[str, Json]:
         """The graphs that did not become CUDA graphs. If none did, the calls are not as requested."""
         skips, reasons = self._log.cuda_graph_skips()
         facts: dict[str, Json] = {"cuda_graph_skips": skips, "cuda_graph_skip_reasons": list(reasons)}
         if skips and skips >= self._log.graphs():
             why = f"no graph became a CUDA graph: {reasons[0] if reasons else 'torch gives no reason'}"
-            facts[NOT_AS_REQUESTED] = "; ".join(filter(None, (str(found.get(NOT_AS_REQUESTED, "")), why)))
+            facts[NOT_AS_REQUESTED] = "; ".join(filter(None, (str(verified.get(NOT_AS_REQUESTED, "")), why)))
         return facts
 
 
@@ -155,7 +155,7 @@ class CompiledSession(CompilingSession):
         compile_in_place(module, mode=self._settings.mode, dynamic=self._settings.dynamic)
         compiled: Any = module._compiled_call_impl
         if self._settings.uses_cuda_graphs:
-            module._compiled_call_impl = copying(compiled)
+            module._compiled_call_impl = copying_outputs(compiled)
 
 
 def compile_in_place(module: Any, **arguments: Any) -> None:
@@ -177,15 +177,15 @@ def _begin_step() -> Callable[[], None]:
 
 
 @dataclass(slots=True)
-class _Outermost:
+class _OutermostCalls:
     """Hooks on every module that record modules called outside any other."""
 
     depth: int = 0
-    found: dict[int, Any] = field(default_factory=dict)
+    modules: dict[int, Any] = field(default_factory=dict)
 
     def before(self, module: Any, arguments: Any) -> None:
         if self.depth == 0:
-            self.found.setdefault(id(module), module)
+            self.modules.setdefault(id(module), module)
         self.depth += 1
 
     def after(self, module: Any, arguments: Any, output: Any) -> None:
@@ -196,23 +196,23 @@ def called_modules(call: Callable[[], object]) -> tuple[Any, ...]:
     """The torch modules that a call calls directly, in order."""
     from torch.nn.modules import module
 
-    outermost = _Outermost()
+    outermost = _OutermostCalls()
     with ExitStack() as hooks:
         hooks.callback(module.register_module_forward_pre_hook(outermost.before).remove)
         hooks.callback(module.register_module_forward_hook(outermost.after).remove)
         call()
-    return tuple(outermost.found.values())
+    return tuple(outermost.modules.values())
 
 
-def copying(call: Callable[..., Any]) -> Callable[..., Any]:
+def copying_outputs(call: Callable[..., Any]) -> Callable[..., Any]:
     """The call wrapped to return copies of its tensors."""
     import torch
     from torch.utils import _pytree
 
-    def copied(*arguments: Any, **named: Any) -> Any:
+    def call_and_copy(*arguments: Any, **named: Any) -> Any:
         return _pytree.tree_map_only(torch.Tensor, torch.clone, call(*arguments, **named))
 
-    return copied
+    return call_and_copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +229,7 @@ class CompileCache:
         there is no build from an earlier one. Raises StorageError if it cannot be created."""
         store, key = BuildStore(), cache_key(cell, point)
         is_warm = int(os.environ.get(LAUNCH, "0")) > 0 and store.find(key) is not None
-        folder = store.folder(key) if is_warm else store.emptied(key)
+        folder = store.folder(key) if is_warm else store.empty_folder(key)
         for variable, name in FOLDERS.items():
             cleanup.enter_context(environment_variable(variable, str(folder / name)))
         return cls(store=store, key=key, state="warm" if is_warm else "cold")
@@ -239,7 +239,7 @@ class CompileCache:
         if self.state == "cold":
             self.store.keep(self.key, build_s=compile_s, facts={"graphs": graphs})
 
-    def absent(self) -> dict[str, str]:
+    def missing_times(self) -> dict[str, str]:
         """Why this launch has no compile time for the other state (cold or warm)."""
         if self.state == "cold":
             return {"compile_warm_s": f"{NOT_RUN}: needs a second launch"}
@@ -274,10 +274,10 @@ class CompileLog:
         import torch
         from torch._dynamo import utils
 
-        forget()
+        reset_compiler()
         utils.set_compilation_metrics_limit(MAX_COMPILATIONS)
         cleanup.enter_context(torch._dynamo.config.patch(fail_on_recompile_limit_hit=True))
-        cleanup.callback(forget)
+        cleanup.callback(reset_compiler)
         return cls()
 
     def compiles(self) -> int:
@@ -324,7 +324,7 @@ class CompileLog:
         return list(get_compilation_metrics())
 
 
-def forget() -> None:
+def reset_compiler() -> None:
     """Drop all compiled code and its counters."""
     import torch
     from torch._dynamo import utils

@@ -52,9 +52,9 @@ COUNTING_VERSION = 1
 PACKAGES = ("torch", "transformers", "torchao", "kernels")
 """Packages that decide which operators a call runs."""
 
-Seen = Callable[[str, int, int], None]
+OnKernel = Callable[[str, int, int], None]
 """Receives each operator that ran a kernel, with its FLOPs (0 without a formula) and bytes."""
-Entered = Callable[[str], None]
+OnDispatch = Callable[[str], None]
 """Receives the name of each operator that torch dispatches. A composite operator is followed by its parts."""
 
 
@@ -78,24 +78,24 @@ def count_key(cell: Cell, point: Point, arrays: Mapping[str, Any]) -> BuildKey:
     return BuildKey(kind=KIND, parts=parts)
 
 
-def counted_once(key: BuildKey, count: Callable[[], Readings], store: BuildStore | None = None) -> Readings:
+def cached_count(key: BuildKey, count: Callable[[], Readings], store: BuildStore | None = None) -> Readings:
     """The result of `count`, or the stored counts of an equal key, without calling it.
 
     Failed counts are not stored, damaged ones are counted again, and without a writable cache nothing is stored. A
     counting process does not wait for others.
     """
     store = store or BuildStore()
-    if (known := _known(store, key)) is not None:
-        return known
-    found = count()
-    if not any(why.startswith(FAILED) for why in found.missing.values()):
+    if (cached := _cached_counts(store, key)) is not None:
+        return cached
+    counts = count()
+    if not any(why.startswith(FAILED) for why in counts.missing.values()):
         with suppress(StorageError):  # a count is not worth losing a point
-            facts: dict[str, Json] = {"values": dict(found.values), "missing": dict(found.missing)}
+            facts: dict[str, Json] = {"values": dict(counts.values), "missing": dict(counts.missing)}
             store.get(key, lambda folder: facts, "always")
-    return found
+    return counts
 
 
-def _known(store: BuildStore, key: BuildKey) -> Readings | None:
+def _cached_counts(store: BuildStore, key: BuildKey) -> Readings | None:
     """The counts in the cache; None if there are none or they are invalid."""
     try:
         build = store.find(key)
@@ -117,29 +117,31 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
 
 
-def counted_by_shapes(
-    call: Callable[[], Any], reset: Callable[[], None] = lambda: None, entered: Entered | None = None
+def count_by_shapes(
+    call: Callable[[], Any], reset: Callable[[], None] = lambda: None, on_dispatch: OnDispatch | None = None
 ) -> Readings:
-    """`counted`, with zeros instead of the results of products, convolutions and attention. If the call then reads
+    """`count_work` with zeros instead of the results of products, convolutions and attention. If the call then reads
     values, or fails on them, it is reset and counted with everything computed."""
     names: list[str] = []
     counter = _counter_class()(None, names.append, computes=False)
     try:
         with _no_value_reads()(counter):
-            _watch(counter, call)
+            _run_counted(counter, call)
     except (Exception, _ValueNeededError):  # noqa: BLE001 - zeros may break a call; its own errors recur
         reset()
-        return counted(call, entered=entered)
-    if entered is not None:
+        return count_work(call, on_dispatch=on_dispatch)
+    if on_dispatch is not None:
         for name in names:
-            entered(name)
-    found: Readings = counter.readings()
-    return found
+            on_dispatch(name)
+    readings: Readings = counter.readings()
+    return readings
 
 
-def counted(call: Callable[[], Any], seen: Seen | None = None, entered: Entered | None = None) -> Readings:
-    """`flops` and `bytes_accessed` of one call, run uncompiled in the caller's modes. `seen` receives those of each
-    operator, `entered` the name of every operator.
+def count_work(
+    call: Callable[[], Any], on_kernel: OnKernel | None = None, on_dispatch: OnDispatch | None = None
+) -> Readings:
+    """`flops` and `bytes_accessed` of one call, run uncompiled in the caller's modes. `on_kernel` receives those of
+    each operator, `on_dispatch` the name of every operator.
 
     flops: two for each multiply-add of matrix products, convolutions and attention, by the formulas of torch's
     FlopCounterMode and `FORMULAS`; element-wise operators, normalisation and softmax are left out. Causal attention
@@ -154,19 +156,19 @@ def counted(call: Callable[[], Any], seen: Seen | None = None, entered: Entered 
 
     A value that would be incomplete is missing with a reason: an operator without a formula, no operator with one, or a
     call that fails while being counted. Out of memory is raised."""
-    counter = _counter_class()(seen, entered)
+    counter = _counter_class()(on_kernel, on_dispatch)
     try:
-        _watch(counter, call)
+        _run_counted(counter, call)
     except OutOfMemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - a call that cannot be counted loses only its counts
         why = f"{FAILED}: while counting: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Readings(missing=dict.fromkeys(NAMES, why))
-    found: Readings = counter.readings()
-    return found
+    readings: Readings = counter.readings()
+    return readings
 
 
-def _watch(counter: Any, call: Callable[[], Any]) -> None:
+def _run_counted(counter: Any, call: Callable[[], Any]) -> None:
     """Run the call uncompiled under the counter."""
     import torch
 
@@ -176,9 +178,9 @@ def _watch(counter: Any, call: Callable[[], Any]) -> None:
 
 def _flops(flops: int, uncounted: Mapping[str, str]) -> Readings:
     if uncounted:
-        named = ", ".join(f"{name} ({why})" for name, why in list(uncounted.items())[:MAX_NAMED])
+        listed = ", ".join(f"{name} ({why})" for name, why in list(uncounted.items())[:MAX_NAMED])
         more = f" and {len(uncounted) - MAX_NAMED} more" if len(uncounted) > MAX_NAMED else ""
-        return Readings(missing={"flops": f"{NOT_SUPPORTED}: operators without a FLOP count: {named}{more}"})
+        return Readings(missing={"flops": f"{NOT_SUPPORTED}: operators without a FLOP count: {listed}{more}"})
     if flops == 0:
         why = f"{NOT_APPLICABLE}: torch sees no matrix product, convolution or attention in the call"
         return Readings(missing={"flops": why})
@@ -204,38 +206,40 @@ def _counter_class() -> type[Any]:
 
         supports_higher_order_operators = True
 
-        def __init__(self, seen: Seen | None, entered: Entered | None, *, computes: bool = True) -> None:
+        def __init__(
+            self, on_kernel: OnKernel | None, on_dispatch: OnDispatch | None, *, computes: bool = True
+        ) -> None:
             super().__init__()
             self.flops = 0
             self.bytes_accessed = 0
             self.flops_by_device: dict[str, int] = {}
             self.uncounted: dict[str, str] = {}
             """Why an operator's FLOPs are unknown, by operator."""
-            self.left_out = False
+            self.has_skipped = False
             """Whether some operator was not computed."""
             self._formulas = _formulas()
-            self._seen = seen
-            self._entered = entered
+            self._on_kernel = on_kernel
+            self._on_dispatch = on_dispatch
             self._computes = computes
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             is_higher = isinstance(func, HigherOrderOperator)
-            if self._entered is not None:
-                self._entered(_name(func))
+            if self._on_dispatch is not None:
+                self._on_dispatch(_name(func))
             if not is_higher and self._formula(func) is None and func.name() != "prim::device":
                 with self:
                     parts = func.decompose(*args, **kwargs)
                 if parts is not NotImplemented:
                     return parts
-            if self.left_out and (is_higher or _reads_values(func, args)):
+            if self.has_skipped and (is_higher or _reads_values(func, args)):
                 raise _ValueNeededError
             result = self._result(func, types, args, kwargs)
             flops = self._count(func, args, kwargs, result)
             moved_bytes = _moved_bytes(None if is_higher else func, args, kwargs, result)
             self.bytes_accessed += moved_bytes
-            if self._seen is not None and (flops or moved_bytes):
-                self._seen(_name(func), flops, moved_bytes)
+            if self._on_kernel is not None and (flops or moved_bytes):
+                self._on_kernel(_name(func), flops, moved_bytes)
             return result
 
         def _result(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -243,7 +247,7 @@ def _counter_class() -> type[Any]:
             if self._computes or self._formula(func) is None or not _is_plain(func, types):
                 return func(*args, **kwargs)
             zeros = _zeros(func, args, kwargs)
-            self.left_out = True
+            self.has_skipped = True
             return zeros
 
         def readings(self) -> Readings:
@@ -293,7 +297,7 @@ def _no_value_reads() -> type[Any]:
             self._counter = counter
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if self._counter.left_out and getattr(func, "__name__", "") in VALUE_READS:
+            if self._counter.has_skipped and getattr(func, "__name__", "") in VALUE_READS:
                 raise _ValueNeededError
             return func(*args, **(kwargs or {}))
 
@@ -321,17 +325,17 @@ def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
     import torch
     from torch.utils import _pytree
 
-    given = _tensors((args, kwargs))
+    tensors = _tensors((args, kwargs))
 
-    def hollow(tensor: Any) -> Any:
+    def on_meta(tensor: Any) -> Any:
         return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
 
-    def filled(tensor: Any) -> Any:
-        made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=given[0].device)
-        return made.zero_()
+    def zeros_like(tensor: Any) -> Any:
+        zeros = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensors[0].device)
+        return zeros.zero_()
 
-    args, kwargs = _pytree.tree_map_only(torch.Tensor, hollow, (args, kwargs))
-    return _pytree.tree_map_only(torch.Tensor, filled, func(*args, **kwargs))
+    args, kwargs = _pytree.tree_map_only(torch.Tensor, on_meta, (args, kwargs))
+    return _pytree.tree_map_only(torch.Tensor, zeros_like, func(*args, **kwargs))
 
 
 def _device_type(result: Any) -> str | None:
@@ -346,13 +350,13 @@ def _formulas() -> Mapping[Any, Callable[..., int]]:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    own = {}
+    added = {}
     for name, formula in FORMULAS.items():
         namespace, _, operator = name.partition("::")
         packet = getattr(getattr(torch.ops, namespace), operator, None)
         if packet is not None:  # None if this version of torch, or of the package, lacks the operator
-            own[packet] = formula
-    return FlopCounterMode(display=False, custom_mapping=own).flop_registry
+            added[packet] = formula
+    return FlopCounterMode(display=False, custom_mapping=added).flop_registry
 
 
 def _name(func: Any) -> str:
@@ -362,7 +366,7 @@ def _name(func: Any) -> str:
 
 
 def _moved_bytes(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Bytes that an operator reads and writes (see `counted`); None for a higher-order operator, which has no
+    """Bytes that an operator reads and writes (see `count_work`); None for a higher-order operator, which has no
     schema."""
     read, written = _tensors((args, kwargs)), _tensors(result)
     if func is None:
@@ -385,15 +389,15 @@ def _tensors(tree: Any) -> list[Any]:
     import torch
     from torch.utils import _pytree
 
-    found = {id(leaf): leaf for leaf in _pytree.tree_iter(tree) if isinstance(leaf, torch.Tensor)}
-    return list(found.values())
+    tensors = {id(leaf): leaf for leaf in _pytree.tree_iter(tree) if isinstance(leaf, torch.Tensor)}
+    return list(tensors.values())
 
 
 def _bytes_of(tensors: list[Any]) -> int:
-    return sum(prod(_own_sizes(tensor)) * tensor.element_size() for tensor in tensors)
+    return sum(prod(_stored_sizes(tensor)) * tensor.element_size() for tensor in tensors)
 
 
-def _own_sizes(tensor: Any) -> Iterator[int]:
+def _stored_sizes(tensor: Any) -> Iterator[int]:
     """Sizes of the dimensions with memory of their own; a broadcast dimension has stride 0."""
     if tensor.numel() == 0:
         yield 0

@@ -62,8 +62,8 @@ def channels_last(tensor: Any) -> Any:
     dimensions); other tensors are returned unchanged."""
     import torch
 
-    is_of_images = tensor.dim() == 4 and tensor.is_floating_point()
-    return tensor.to(memory_format=torch.channels_last) if is_of_images else tensor
+    is_image_like = tensor.dim() == 4 and tensor.is_floating_point()
+    return tensor.to(memory_format=torch.channels_last) if is_image_like else tensor
 
 
 def to_channels_last(model: Any) -> dict[str, Json]:
@@ -71,13 +71,13 @@ def to_channels_last(model: Any) -> dict[str, Json]:
     UnsupportedError for a model without convolutions over images."""
     import torch
 
-    found = [parameter for parameter in model.parameters() if parameter.dim() == 4]
-    for parameter in found:
+    weights = [parameter for parameter in model.parameters() if parameter.dim() == 4]
+    for parameter in weights:
         parameter.data = channels_last(parameter.data)
-    done = sum(parameter.is_contiguous(memory_format=torch.channels_last) for parameter in found)
-    if not done:
+    converted = sum(parameter.is_contiguous(memory_format=torch.channels_last) for parameter in weights)
+    if not converted:
         raise UnsupportedError(f"memory format channels_last: {type(model).__name__} has no convolutions over images")
-    return {"memory_format": "channels_last", "channels_last_weights": done}
+    return {"memory_format": "channels_last", "channels_last_weights": converted}
 
 
 def weights_bytes(module: Any) -> int:
@@ -120,18 +120,18 @@ def verify(model: Any, precision: Precision, torch_name: str, attention: str | N
     from benchmarking.workloads.support.script_runs import is_state_of_keras
     from benchmarking.workloads.support.transformers_models import stays_float32
 
-    wanted = dtype_of(precision, torch_name)
+    requested_dtype = dtype_of(precision, torch_name)
     for name, parameter in model.named_parameters():
-        expected = torch.float32 if stays_float32(model, name, wanted) else wanted
+        expected = torch.float32 if stays_float32(model, name, requested_dtype) else requested_dtype
         if parameter.dtype != expected and not is_state_of_keras(model, parameter):
             raise UnsupportedError(f"requested {precision}, but {name} is {_dtype_name(parameter.dtype)}")
     devices = sorted({_device_name(tensor) for tensor in _tensors(model)})
     if devices and devices != sorted(set(torch_name.split(SEPARATOR))):
         raise UnsupportedError(f"requested {torch_name}, but the model is on {', '.join(devices)}")
-    found = getattr(getattr(model, "config", None), "_attn_implementation", None)
-    if attention is not None and found != attention:
-        raise UnsupportedError(f"requested attention {attention}, but the model uses {found}")
-    return {**describe(model), "attention": found if attention is not None else None}
+    actual_attention = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    if attention is not None and actual_attention != attention:
+        raise UnsupportedError(f"requested attention {attention}, but the model uses {actual_attention}")
+    return {**describe(model), "attention": actual_attention if attention is not None else None}
 
 
 def implementation(model: Any, workload: Workload) -> Mapping[str, Json]:

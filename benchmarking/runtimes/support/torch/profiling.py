@@ -35,9 +35,9 @@ from benchmarking.core.profiles import (
 from benchmarking.core.records import NOT_APPLICABLE, Json
 from benchmarking.devices.support.kinds import processor
 from benchmarking.devices.support.torch_gpu import TORCH_TYPE
-from benchmarking.runtimes.support.module_kinds import Described, Place, places
+from benchmarking.runtimes.support.module_kinds import ModuleInfo, ModuleTraits, classify_modules
 from benchmarking.runtimes.support.torch import trace
-from benchmarking.runtimes.support.torch.counting import counted
+from benchmarking.runtimes.support.torch.counting import count_work
 from benchmarking.runtimes.support.torch.trace import CALL, MARK, CallTrace
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class TorchProfiler(CallProfiler):
         self._model = model
         self._folder = folder
         self._synchronize = synchronize
-        self._places = places_in(model)
-        self._labels = {path: f"{path} ({place.class_name})" for path, place in self._places.items()}
+        self._module_infos = modules_in(model)
+        self._labels = {path: f"{path} ({info.class_name})" for path, info in self._module_infos.items()}
         self._calls: list[CallTrace] = []
 
     def run(self, *, is_kept: bool = True) -> int:
@@ -83,7 +83,7 @@ class TorchProfiler(CallProfiler):
         calls = self._calls
         host_ms = ns_to_ms(sum(call.duration_ns for call in calls) / len(calls))
         on_device = any(call.kernels for call in calls)
-        work, counts = self._counted()
+        work, counts = self._count_work()
         read_back = self._read_back()
         graphs = {name: value for name, value in read_back.items() if name in GRAPHS}
         metrics = {**_metrics(calls, on_device=on_device), **counts, **_numbers(graphs)}
@@ -124,28 +124,28 @@ class TorchProfiler(CallProfiler):
             opened.append(_range(self._labels[path]))
             opened[-1].__enter__()
 
-        with followed(self._model, enter, lambda path: opened.pop().__exit__(None, None, None)):
+        with module_hooks(self._model, enter, lambda path: opened.pop().__exit__(None, None, None)):
             yield
 
     def _modules(self, *, on_device: bool, work: Mapping[tuple[str, str], _Work]) -> tuple[ModuleTime, ...]:
-        means = trace.mean_of([call.modules for call in self._calls])
-        own: dict[str, _Work] = defaultdict(_Work)
-        for (module, _), done in work.items():
-            own[module].add(done.flops, done.bytes_accessed)
-        order = [*(path for path in self._places if path in means), OUTSIDE]
+        means = trace.mean_totals([call.modules for call in self._calls])
+        by_module: dict[str, _Work] = defaultdict(_Work)
+        for (module, _), item in work.items():
+            by_module[module].add(item.flops, item.bytes_accessed)
+        order = [*(path for path in self._module_infos if path in means), OUTSIDE]
         return tuple(
-            self._module(path, means[path], own.get(path), on_device=on_device) for path in order if path in means
+            self._module(path, means[path], by_module.get(path), on_device=on_device) for path in order if path in means
         )
 
     def _module(self, path: str, mean: Mapping[str, float], work: _Work | None, *, on_device: bool) -> ModuleTime:
-        place = self._place(path)
+        info = self._info(path)
         name = "device_inclusive_ns" if on_device else "inclusive_ns"
         samples = tuple(ns_to_ms(getattr(call.modules[path], name)) for call in self._calls if path in call.modules)
         return ModuleTime(
             module=path,
-            class_name=place.class_name or None,
-            kind=place.kind,
-            layer=place.layer,
+            class_name=info.class_name or None,
+            kind=info.kind,
+            layer=info.layer,
             calls=mean["calls"],
             inclusive_ms=mean["inclusive_ms"],
             exclusive_ms=mean["exclusive_ms"],
@@ -161,44 +161,44 @@ class TorchProfiler(CallProfiler):
         )
 
     def _operators(self, *, on_device: bool, work: Mapping[tuple[str, str], _Work]) -> tuple[OperatorTime, ...]:
-        means = trace.mean_of([call.operators for call in self._calls])
+        means = trace.mean_totals([call.operators for call in self._calls])
         device = _device_of(self._model)
-        found = [
+        times = [
             OperatorTime(
                 module=module,
                 operator=name,
-                kind=self._place(module).kind,
-                layer=self._place(module).layer,
+                kind=self._info(module).kind,
+                layer=self._info(module).layer,
                 placed=device,
                 calls=mean["calls"],
                 exclusive_ms=mean["exclusive_ms"],
                 inclusive_ms=mean["inclusive_ms"],
                 device_ms=mean["device_exclusive_ms"] if on_device else None,
                 device_inclusive_ms=mean["device_inclusive_ms"] if on_device else None,
-                flops=done.flops or None,
-                bytes_accessed=done.bytes_accessed or None,
+                flops=work_done.flops or None,
+                bytes_accessed=work_done.bytes_accessed or None,
             )
             for (module, name), mean in means.items()
-            for done in (work.get((module, name)) or _Work(),)
+            for work_done in (work.get((module, name)) or _Work(),)
         ]
-        return tuple(sorted(found, key=lambda one: (-one.work_ms, one.module, one.operator)))
+        return tuple(sorted(times, key=lambda one: (-one.work_ms, one.module, one.operator)))
 
-    def _place(self, path: str) -> Place:
-        return self._places.get(path) or Place(path=path, class_name="", kind=OTHER, layer=None)
+    def _info(self, path: str) -> ModuleInfo:
+        return self._module_infos.get(path) or ModuleInfo(path=path, class_name="", kind=OTHER, layer=None)
 
-    def _counted(self) -> tuple[dict[tuple[str, str], _Work], dict[str, float]]:
+    def _count_work(self) -> tuple[dict[tuple[str, str], _Work], dict[str, float]]:
         """FLOPs and bytes by module and operator, and for the whole call as far as known."""
-        around = [OUTSIDE]
-        found: dict[tuple[str, str], _Work] = defaultdict(_Work)
+        stack = [OUTSIDE]
+        work: dict[tuple[str, str], _Work] = defaultdict(_Work)
 
-        def seen(operator: str, flops: int, bytes_accessed: int) -> None:
-            found[around[-1], operator].add(flops, bytes_accessed)
+        def on_kernel(operator: str, flops: int, bytes_accessed: int) -> None:
+            work[stack[-1], operator].add(flops, bytes_accessed)
 
         self._operation.reset()
-        with followed(self._model, around.append, lambda path: around.pop()):
-            readings = counted(lambda: self._operation.run(lambda name: None), seen)
+        with module_hooks(self._model, stack.append, lambda path: stack.pop()):
+            readings = count_work(lambda: self._operation.run(lambda name: None), on_kernel)
         self._operation.reset()
-        return dict(found), _numbers(readings.values)
+        return dict(work), _numbers(readings.values)
 
     def _read_back(self) -> dict[str, Json]:
         """What the operation reports about compiled graphs, graph breaks with reasons, and compilation, which happened
@@ -226,16 +226,16 @@ def root_name(model: Any) -> str:
     return type(model).__name__
 
 
-def places_in(model: Any) -> dict[str, Place]:
+def modules_in(model: Any) -> dict[str, ModuleInfo]:
     """All modules of a torch model by path, in the model's order. The path of the model itself is its class."""
-    found = places({path: _described(module) for path, module in model.named_modules()})
-    return {path or root_name(model): replace(place, path=path or root_name(model)) for path, place in found.items()}
+    infos = classify_modules({path: _traits(module) for path, module in model.named_modules()})
+    return {path or root_name(model): replace(info, path=path or root_name(model)) for path, info in infos.items()}
 
 
-def _described(module: Any) -> Described:
+def _traits(module: Any) -> ModuleTraits:
     import torch
 
-    return Described(
+    return ModuleTraits(
         class_name=type(module).__name__,
         is_lookup=isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag),
         is_convolution=isinstance(module, torch.nn.modules.conv._ConvNd),
@@ -245,7 +245,7 @@ def _described(module: Any) -> Described:
 
 
 @contextmanager
-def followed(model: Any, enter: Callable[[str], None], leave: Callable[[str], object]) -> Iterator[None]:
+def module_hooks(model: Any, enter: Callable[[str], None], leave: Callable[[str], object]) -> Iterator[None]:
     """Calls `enter` and `leave` with the module's path around the forward of each module while inside."""
     from torch.nn.modules import module as modules
 
@@ -337,13 +337,13 @@ def _phases(calls: Sequence[CallTrace]) -> dict[str, Json]:
     last = calls[-1]
     if not last.phases:
         return {"phases": {"call": {"ms": ns_to_ms(last.duration_ns), "peak_bytes": last.peak_bytes}}}
-    found: dict[str, dict[str, float]] = {}
+    phases: dict[str, dict[str, float]] = {}
     begin, tokens = 0.0, 0
     for (name, end), peak in zip(last.phases, last.phase_peaks, strict=False):
         tokens += name == TOKEN
         phase = name if name != TOKEN else "prefill" if tokens == 1 else "decode"
-        known = found.setdefault(phase, {"ms": 0.0, "peak_bytes": 0})
-        known["ms"] += ns_to_ms(end - begin)
-        known["peak_bytes"] = max(known["peak_bytes"], peak)
+        totals = phases.setdefault(phase, {"ms": 0.0, "peak_bytes": 0})
+        totals["ms"] += ns_to_ms(end - begin)
+        totals["peak_bytes"] = max(totals["peak_bytes"], peak)
         begin = end
-    return {"phases": dict[str, Json](found)}
+    return {"phases": dict[str, Json](phases)}

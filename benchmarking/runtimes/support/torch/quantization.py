@@ -31,7 +31,7 @@ QUANTIZATION = Option(
     default="; ".join(f"{methods[0]} at {precision}" for precision, methods in METHODS.items()),
     is_filled_in=False,
 )
-LEAST_SHARE = 0.5
+MIN_QUANTIZED_SHARE = 0.5
 """Minimum quantized share of a model's matrix weights. Below it the precision would be a mere label: torchao does not
 quantize convolutions or the stacked weights of experts."""
 
@@ -66,17 +66,17 @@ def why_not(device: Device, precision: Precision, *, compiles: bool) -> str | No
     return None
 
 
-def completed(runtime: str, precision: Precision, mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
+def with_method(runtime: str, precision: Precision, mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """The settings with the method of a quantized precision. Raises UsageError if the precision lacks the method."""
-    methods, asked = METHODS.get(precision, ()), mode.get(OPTION)
+    methods, requested = METHODS.get(precision, ()), mode.get(OPTION)
     if not methods:
-        if asked is not None:
+        if requested is not None:
             quantized = " or ".join(METHODS)
-            raise UsageError(f"{OPTION} {asked}: {precision} is not quantized: use --precision {quantized}")
+            raise UsageError(f"{OPTION} {requested}: {precision} is not quantized: use --precision {quantized}")
         return dict(mode)
-    if asked is not None and asked not in methods:
-        raise UsageError(f"{OPTION} {asked!r}: runtime {runtime} supports {', '.join(methods)} at {precision}")
-    return {**mode, OPTION: methods[0] if asked is None else asked}
+    if requested is not None and requested not in methods:
+        raise UsageError(f"{OPTION} {requested!r}: runtime {runtime} supports {', '.join(methods)} at {precision}")
+    return {**mode, OPTION: methods[0] if requested is None else requested}
 
 
 def quantize(model: Any, precision: Precision, method: str, device_type: str) -> dict[str, Json]:
@@ -86,7 +86,7 @@ def quantize(model: Any, precision: Precision, method: str, device_type: str) ->
     """
     from torchao.quantization import quantize_
 
-    converted = _as_linear(model)
+    converted = _replace_conv1d(model)
     try:
         with memory_errors(f"quantizing to {precision}"):
             quantize_(model, _config(precision, method, device_type))
@@ -116,21 +116,21 @@ def _config(precision: Precision, method: str, device_type: str) -> Any:
     return ao.Int4WeightOnlyConfig(int4_packing_format="tile_packed_to_4d")
 
 
-def _as_linear(model: Any) -> int:
+def _replace_conv1d(model: Any) -> int:
     """Replace transformers' Conv1D (in GPT-2), which torchao would skip, by linear layers with the transposed weight.
     Returns their number."""
     import torch
     from transformers.pytorch_utils import Conv1D
 
-    found = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
-    found = [(parent, name, child) for parent, name, child in found if isinstance(child, Conv1D)]
-    for parent, name, child in found:
+    children = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
+    children = [(parent, name, child) for parent, name, child in children if isinstance(child, Conv1D)]
+    for parent, name, child in children:
         inputs, outputs = child.weight.shape
         linear = torch.nn.Linear(inputs, outputs, device="meta")
         linear.weight = torch.nn.Parameter(child.weight.detach().T.contiguous(), requires_grad=False)
         linear.bias = child.bias
         setattr(parent, name, linear.eval())
-    return len(found)
+    return len(children)
 
 
 def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]:
@@ -142,7 +142,7 @@ def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]
     matrices = [parameter for parameter in _matrices(model) if parameter.dim() >= 2]
     total = sum(parameter.numel() for parameter in matrices)
     share = sum(parameter.numel() for parameter in matrices if is_quantized(parameter)) / total if total else 0.0
-    if share < LEAST_SHARE:
+    if share < MIN_QUANTIZED_SHARE:
         raise UnsupportedError(
             f"{precision} {method}: torchao quantizes {layers} of the model's {len(linear)} linear layers, "
             f"{share:.0%} of its matrix weights; the rest would run unquantized"
@@ -150,7 +150,7 @@ def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]
     versions = {name: version_of(name) for name in ("torchao", "mslk")}
     return {
         "quantization": method,
-        "quantized_by": {name: found for name, found in versions.items() if found is not None},
+        "quantized_by": {name: version for name, version in versions.items() if version is not None},
         "quantized_layers": layers,
         "linear_layers": len(linear),
         "quantized_matrix_share": share,
@@ -162,5 +162,5 @@ def _matrices(model: Any) -> list[Any]:
     from torch import nn
 
     modules = [module for module in model.modules() if not isinstance(module, nn.Embedding)]
-    own = {id(parameter): parameter for module in modules for parameter in module.parameters(recurse=False)}
-    return list(own.values())
+    parameters = {id(parameter): parameter for module in modules for parameter in module.parameters(recurse=False)}
+    return list(parameters.values())

@@ -97,24 +97,26 @@ class TorchRuntime(Runtime):
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
         plugin = plugin_of(workload)
-        own, axes = plugin.default_attention(workload.config), plugin.axes(workload)
+        default, axes = plugin.default_attention(workload.config), plugin.axes(workload)
         values: dict[str, tuple[str, ...]] = {
-            ATTENTION.name: () if own is None else (own, *(name for name in ATTENTION.values if name != own)),
+            ATTENTION.name: ()
+            if default is None
+            else (default, *(name for name in ATTENTION.values if name != default)),
             CACHE.name: plugin.caches if "new_tokens" in axes else (),
             TOKEN_SYNC.name: TOKEN_SYNC.values if "new_tokens" in axes else (),
             MEMORY_FORMAT.name: MEMORY_FORMAT.values if IMAGE_AXIS in axes else (),
         }
-        found = (replace(option, values=values.get(option.name, option.values)) for option in self.declared_options)
-        return tuple(option for option in found if option.values or option.name not in values)
+        options = (replace(option, values=values.get(option.name, option.values)) for option in self.declared_options)
+        return tuple(option for option in options if option.values or option.name not in values)
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = settings.without_defaults(super().mode(device, workload, options))
-        attention_kernels.check(_attention_in(mode), device)
+        attention_kernels.check(_attention_of(mode), device)
         return mode
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        attention_kernels.check_precision(_attention_in(mode), precision)
-        return quantization.completed(self.name, precision, mode)
+        attention_kernels.check_precision(_attention_of(mode), precision)
+        return quantization.with_method(self.name, precision, mode)
 
     def import_libraries(self) -> None:
         import torch  # noqa: F401
@@ -130,20 +132,20 @@ class TorchRuntime(Runtime):
             raise UnsupportedError(f"torch cannot use {cell.device.selector}")
         with stage("import"):
             plugin_of(cell.workload).model_class(cell.workload)
-        files = page_cache_of(cell.workload)  # before anything reads the files
+        file_facts = page_cache_of(cell.workload)  # before anything reads the files
         processing = open_processing(cell.workload, stage)
         with ExitStack() as cleanup:
             cleanup.callback(settings.set_threads(cell.num_threads))
             if has(cell.device.type, lambda kind: kind.has_tf32):
                 settings.check_override(cell.precision)
             cleanup.callback(settings.MatmulPrecision(cell.precision).restore)
-            cleanup.enter_context(attention_kernels.only(_attention_in(cell.runtime_mode)))
+            cleanup.enter_context(attention_kernels.restrict_kernel(_attention_of(cell.runtime_mode)))
             prepared = self.prepare_process(cell, handle.torch_name, points, cleanup)
             model, count, verified = self._load(cell, handle.torch_name, stage)
             if cell.runtime_mode.get(MEMORY_FORMAT.name) == CHANNELS_LAST:
                 verified |= model_loading.to_channels_last(model)
             verified |= {
-                **files,
+                **file_facts,
                 **processing.verified,
                 **settings.effective_threads(),
                 **settings.effective_arithmetic(),
@@ -164,7 +166,7 @@ class TorchRuntime(Runtime):
         """The model on its device, its number of parameters before quantization, and the facts read from it."""
         from benchmarking.runtimes.support.torch import model_loading
 
-        attention, precision = _attention_in(cell.runtime_mode), cell.precision
+        attention, precision = _attention_of(cell.runtime_mode), cell.precision
         implementation = attention_kernels.implementation_of(attention)
         with stage("weights_read"):
             model, loaded = model_loading.load_model(cell.workload, precision, implementation, torch_name)
@@ -174,17 +176,17 @@ class TorchRuntime(Runtime):
         if cell.workload.weights == "pretrained":
             model_loading.check_finite(model, cell.workload.model_id)
         if precision in quantization.METHODS:
-            method = str(quantization.completed(self.name, precision, cell.runtime_mode)[quantization.OPTION])
+            method = str(quantization.with_method(self.name, precision, cell.runtime_mode)[quantization.OPTION])
             with stage("quantize"):
                 loaded |= quantization.quantize(model, precision, method, torch_name.partition(":")[0])
         verified = model_loading.verify(model, precision, torch_name, implementation)
         if attention_kernels.backend_of(attention) is not None:
-            loaded |= {"attention": attention, "attention_kernels_allowed": attention_kernels.allowed()}
+            loaded |= {"attention": attention, "attention_kernels_allowed": attention_kernels.enabled_kernels()}
         changed = self.change(model, cell, stage)
         return model, count, {**verified, **loaded, **model_loading.implementation(model, cell.workload), **changed}
 
 
-def _attention_in(mode: Mapping[str, Scalar]) -> str | None:
+def _attention_of(mode: Mapping[str, Scalar]) -> str | None:
     return str(mode[ATTENTION.name]) if ATTENTION.name in mode else None
 
 

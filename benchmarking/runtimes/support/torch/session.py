@@ -90,7 +90,7 @@ class TorchOperation(Operation):
         self.model: Any = None
         """The module that the call runs, for profiles; None without a torch module."""
         self._inference_mode = torch.inference_mode
-        self._ran: attention_kernels.Ran | None = None
+        self._kernels: attention_kernels.KernelCounts | None = None
         """The attention kernels in the counted call; None if they were not observed."""
 
     def reset(self) -> None:
@@ -118,30 +118,30 @@ class TorchOperation(Operation):
             return self.inner.metrics()
 
     def count(self) -> Readings:
-        from benchmarking.runtimes.support.torch.counting import counted_once
+        from benchmarking.runtimes.support.torch.counting import cached_count
 
         if self.count_key is None:
-            return self._counted()
-        return counted_once(self.count_key, self._counted)
+            return self._count_work()
+        return cached_count(self.count_key, self._count_work)
 
-    def _counted(self) -> Readings:
+    def _count_work(self) -> Readings:
         """Counts of the call. The counted call also shows its attention kernels, so `verified` needs no call of its
         own, except for a compiled model, which is counted uncompiled, and on a GPU, whose kernels have other names."""
-        from benchmarking.runtimes.support.torch.counting import counted_by_shapes
+        from benchmarking.runtimes.support.torch.counting import count_by_shapes
 
         self.reset()
-        entered: list[str] = []
-        found = counted_by_shapes(self._unmarked, self.reset, entered.append)
-        is_whole = not any(why.startswith(FAILED) for why in found.missing.values())
-        if entered and is_whole and self._shows_kernels:
-            self._ran = attention_kernels.counted(entered, ())
-        return found
+        dispatched: list[str] = []
+        readings = count_by_shapes(self._run_unmarked, self.reset, dispatched.append)
+        is_complete = not any(why.startswith(FAILED) for why in readings.missing.values())
+        if dispatched and is_complete and self._shows_kernels:
+            self._kernels = attention_kernels.kernel_counts(dispatched, ())
+        return readings
 
     @property
     def _shows_kernels(self) -> bool:
         return not self.is_compiled and not is_gpu_in_use()
 
-    def _unmarked(self) -> Any:
+    def _run_unmarked(self) -> Any:
         return self.run(lambda name: None)
 
     def arrays(self, output: Any) -> Mapping[str, Any]:
@@ -155,16 +155,16 @@ class TorchOperation(Operation):
     def verified(self) -> Mapping[str, Json]:
         """`attention_kernels`: the attention kernels of a call with their counts; and whether a different kernel ran
         than requested."""
-        if self._ran is None and self._shows_kernels:
-            self._counted()  # counting by shapes takes a quarter of a call, a profile a whole one
-        ran = self._ran
-        if ran is None:
+        if self._kernels is None and self._shows_kernels:
+            self._count_work()  # counting by shapes takes a quarter of a call, a profile a whole one
+        kernels = self._kernels
+        if kernels is None:
             self.reset()
-            ran = attention_kernels.kernels_run(self._unmarked)
+            kernels = attention_kernels.kernels_run(self._run_unmarked)
         checked = attention_kernels.verdict(
-            self._attention, ran, is_compiled=self.is_compiled, is_replayed=self.is_replayed
+            self._attention, kernels, is_compiled=self.is_compiled, is_replayed=self.is_replayed
         )
-        return {"attention_kernels": dict[str, Json](ran.counts), **checked}
+        return {"attention_kernels": dict[str, Json](kernels.counts), **checked}
 
 
 class TorchSession(Session):
@@ -240,13 +240,13 @@ class ModuleOperation(FamilyOperation):
         return self._module(*self._positional, **self._named)
 
     def problem(self, output: Any) -> str | None:
-        found = _output_tensor(output)
-        return None if found is None else non_finite(*found)
+        output_tensor = _output_tensor(output)
+        return None if output_tensor is None else non_finite(*output_tensor)
 
     def arrays(self, output: Any) -> dict[str, Any]:
         """The output's main tensor as a float32 numpy array; empty if it has none."""
-        found = _output_tensor(output)
-        return {} if found is None else {found[0]: host_array(found[1])}
+        output_tensor = _output_tensor(output)
+        return {} if output_tensor is None else {output_tensor[0]: host_array(output_tensor[1])}
 
 
 class ModuleSession(Session):
@@ -257,7 +257,7 @@ class ModuleSession(Session):
         self.parameter_count: int | None = parameter_count(module)
         self._module = module
         self._was_training: bool = module.training
-        self._positional, self._named = _placed(*arguments_of(inputs), module)
+        self._positional, self._named = _place_inputs(*arguments_of(inputs), module)
         module.eval()
         self.verified: Mapping[str, Json] = {**describe(module), **effective_threads(), **effective_arithmetic()}
 
@@ -287,8 +287,8 @@ def module_workload(module: Any, name: str | None = None) -> Workload:
     The family comes from its transformers configuration; None without one, or if the family is not supported.
     """
     model_id = name or type(module).__name__
-    own: Any = getattr(module, "config", None)
-    config: dict[str, Json] = own.to_diff_dict() if hasattr(own, "to_diff_dict") else {}
+    own_config: Any = getattr(module, "config", None)
+    config: dict[str, Json] = own_config.to_diff_dict() if hasattr(own_config, "to_diff_dict") else {}
     config = {"module_class": f"{type(module).__module__}.{type(module).__qualname__}", **config}
     return Workload(
         model_id=model_id,
@@ -327,18 +327,20 @@ def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {}
 
 
-def _placed(positional: tuple[Any, ...], named: dict[str, Any], module: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _place_inputs(
+    positional: tuple[Any, ...], named: dict[str, Any], module: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The inputs with tensors on the module's device. Raises BenchhouseError if the module is on several devices."""
     devices = {parameter.device for parameter in module.parameters()}
     if len(devices) > 1:
         raise BenchhouseError(f"the module is spread over {', '.join(sorted(map(str, devices)))}")
     for device in devices:
-        positional = tuple(_moved(value, device) for value in positional)
-        named = {key: _moved(value, device) for key, value in named.items()}
+        positional = tuple(_to_device(value, device) for value in positional)
+        named = {key: _to_device(value, device) for key, value in named.items()}
     return positional, named
 
 
-def _moved(value: Any, device: Any) -> Any:
+def _to_device(value: Any, device: Any) -> Any:
     return value.to(device) if hasattr(value, "to") else value
 
 

@@ -12,7 +12,6 @@ import importlib
 import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from queue import SimpleQueue
 from statistics import fmean
 from typing import Any
 
@@ -23,6 +22,7 @@ from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.devices.support.torch_gpu import current_gpu
 from benchmarking.runtimes.support.torch import attention_kernels, model_loading
 from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
+from benchmarking.runtimes.support.worker_threads import WorkerThreads
 from benchmarking.workloads.support.families import family_named
 
 OPTION = "placement"
@@ -67,12 +67,12 @@ def why_not_point(cell: Cell, point: Point) -> str | None:
     )
 
 
-def copies(cell: Cell) -> int:
+def weight_copies(cell: Cell) -> int:
     """Number of copies of the weights in the devices' memory."""
     return len(parts(cell.device)) if cell.runtime_mode.get(OPTION) == REPLICAS else 1
 
 
-def shares(batch_size: int, count: int) -> list[int]:
+def split_batch(batch_size: int, count: int) -> list[int]:
     """Number of the batch's rows for each of `count` devices, as even as possible, larger shares first."""
     return [batch_size // count + (index < batch_size % count) for index in range(count)]
 
@@ -93,10 +93,10 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
     if cell.workload.weights == "pretrained":
         model_loading.check_finite(model, cell.workload.model_id)
     count = model_loading.parameter_count(model)
-    place = _replicated if cell.runtime_mode[OPTION] == REPLICAS else _sharded
+    place_on_devices = _replicate if cell.runtime_mode[OPTION] == REPLICAS else _shard
     with stage("to_device"):
-        model, placed = place(model, names, cell.precision, implementation)
-    return model, count, {**placed, **loaded, OPTION: str(cell.runtime_mode[OPTION])}
+        model, placed_facts = place_on_devices(model, names, cell.precision, implementation)
+    return model, count, {**placed_facts, **loaded, OPTION: str(cell.runtime_mode[OPTION])}
 
 
 def session(loaded: Loaded) -> TorchSession:
@@ -114,11 +114,11 @@ class ReplicaSession(TorchSession):
         names = self._torch_name.split(SEPARATOR)
         plugin, prepared = self.prepared(point)
         operations, start = [], 0
-        for replica, name, rows in zip(self.model, names, shares(point.batch_size, len(names)), strict=True):
-            own = dataclasses.replace(point, batch_size=rows)
+        for replica, name, rows in zip(self.model, names, split_batch(point.batch_size, len(names)), strict=True):
+            replica_point = dataclasses.replace(point, batch_size=rows)
             arrays = _rows(prepared.arrays, point.batch_size, slice(start, start + rows))
-            inner = self.family_operation(plugin, replica, own, arrays, name)
-            operations.append(TorchOperation(inner, own.label, attention=self.attention))
+            inner = self.family_operation(plugin, replica, replica_point, arrays, name)
+            operations.append(TorchOperation(inner, replica_point.label, attention=self.attention))
             start += rows
         return ReplicatedOperation(operations, names, prepared.readings)
 
@@ -137,7 +137,7 @@ class ReplicatedOperation(Operation):
         self._operations = operations
         self._names = names
         self._preparation = preparation
-        self._threads = ReplicaThreads(len(operations))
+        self._threads = WorkerThreads(len(operations))
 
     def reset(self) -> None:
         for each in self._operations:
@@ -149,20 +149,20 @@ class ReplicatedOperation(Operation):
         return self._threads.run([self._task(index, marks) for index in range(len(self._operations))])
 
     def problem(self, output: list[Any]) -> str | None:
-        found = (
+        problems = (
             f"{name}: {problem}"
             for each, name, one in zip(self._operations, self._names, output, strict=True)
             if (problem := each.problem(one)) is not None
         )
-        return next(found, None)
+        return next(problems, None)
 
     def readings(self, output: list[Any]) -> Readings:
         readings = [each.readings(one) for each, one in zip(self._operations, output, strict=True)]
-        return self._preparation() | joined(readings)
+        return self._preparation() | merge_readings(readings)
 
     def count(self) -> Readings:
         """The sums over all replicas."""
-        return joined([each.count() for each in self._operations], add=lambda name: True)
+        return merge_readings([each.count() for each in self._operations], add=lambda name: True)
 
     def arrays(self, output: list[Any]) -> dict[str, Any]:
         """The outputs joined along the batch."""
@@ -199,7 +199,9 @@ class ReplicatedOperation(Operation):
         return task
 
 
-def joined(readings: Sequence[Readings], add: Callable[[str], bool] = lambda name: name.endswith(PER_CALL)) -> Readings:
+def merge_readings(
+    readings: Sequence[Readings], add: Callable[[str], bool] = lambda name: name.endswith(PER_CALL)
+) -> Readings:
     """The combined readings of all replicas: those per call are added, others averaged. A reading that one replica
     lacks is missing, with its reason."""
     missing = {name: why for one in readings for name, why in one.missing.items()}
@@ -211,7 +213,7 @@ def joined(readings: Sequence[Readings], add: Callable[[str], bool] = lambda nam
     return Readings(values=values, missing={name: why for name, why in missing.items() if name not in values})
 
 
-def _replicated(
+def _replicate(
     model: Any, names: Sequence[str], precision: Precision, implementation: str | None
 ) -> tuple[Any, dict[str, Json]]:
     """A ModuleList of the model on each device. The last one is the model itself, so no copy stays on the host."""
@@ -232,7 +234,7 @@ def _replicated(
     }
 
 
-def _sharded(
+def _shard(
     model: Any, names: Sequence[str], precision: Precision, implementation: str | None
 ) -> tuple[Any, dict[str, Json]]:
     """The model with consecutive layers on consecutive devices, with about equal bytes on each."""
@@ -249,24 +251,28 @@ def device_map(model: Any, names: Sequence[str]) -> dict[str, str]:
     A part goes to the device whose even share of all bytes contains the part's middle. A part that shares parameters
     with an earlier part (a head tied to the embedding) goes to that part's device. Raises UnsupportedError if the model
     does not declare which parts must stay whole, or if a device gets no part."""
-    whole = frozenset(getattr(model, "_no_split_modules", None) or ())
-    if not whole:
+    unsplittable = frozenset(getattr(model, "_no_split_modules", None) or ())
+    if not unsplittable:
         raise UnsupportedError(
             f"{type(model).__name__} does not declare where it can be split: use --placement replicas"
         )
-    units = list(_units(model, whole))
+    units = list(_units(model, unsplittable))
     total = sum(model_loading.weights_bytes(unit) for _, unit in units)
     places: dict[str, str] = {}
-    homes: dict[int, str] = {}
+    device_of_parameter: dict[int, str] = {}
     used: set[str] = set()
-    before = 0
+    assigned_bytes = 0
     for part, unit in units:
         size = model_loading.weights_bytes(unit)
-        even = names[min(int((before + size / 2) * len(names) / max(total, 1)), len(names) - 1)]
-        shared = [homes[id(parameter)] for parameter in unit.parameters() if id(parameter) in homes]
-        places[part] = shared[0] if shared else even
-        homes |= {id(parameter): places[part] for parameter in unit.parameters()}
-        before += size
+        device = names[min(int((assigned_bytes + size / 2) * len(names) / max(total, 1)), len(names) - 1)]
+        shared = [
+            device_of_parameter[id(parameter)]
+            for parameter in unit.parameters()
+            if id(parameter) in device_of_parameter
+        ]
+        places[part] = shared[0] if shared else device
+        device_of_parameter |= {id(parameter): places[part] for parameter in unit.parameters()}
+        assigned_bytes += size
         used |= {places[part]} if size else set()
     if unused := [name for name in names if name not in used]:
         raise UnsupportedError(
@@ -275,14 +281,14 @@ def device_map(model: Any, names: Sequence[str]) -> dict[str, str]:
     return places
 
 
-def _units(module: Any, whole: frozenset[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _units(module: Any, unsplittable: frozenset[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The parts that stay whole, in order: those declared by the model, those with their own parameters, and leaves."""
     for name, child in module.named_children():
-        own = [*child.parameters(recurse=False), *child.buffers(recurse=False)]
-        if type(child).__name__ in whole or own or not list(child.children()):
+        direct = [*child.parameters(recurse=False), *child.buffers(recurse=False)]
+        if type(child).__name__ in unsplittable or direct or not list(child.children()):
             yield prefix + name, child
         else:
-            yield from _units(child, whole, f"{prefix}{name}.")
+            yield from _units(child, unsplittable, f"{prefix}{name}.")
 
 
 def _rows(arrays: Mapping[str, Any], batch_size: int, rows: slice) -> dict[str, Any]:
@@ -295,43 +301,6 @@ def _rows(arrays: Mapping[str, Any], batch_size: int, rows: slice) -> dict[str, 
 def _sum(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
-
-
-Task = Callable[[], Any]
-
-
-class ReplicaThreads:
-    """Waiting threads, one per replica. With threads instead of processes the weights are read once; the GIL's cost is
-    part of the cost of data parallelism in one process."""
-
-    def __init__(self, size: int) -> None:
-        self._tasks: list[SimpleQueue[Task | None]] = [SimpleQueue() for _ in range(size)]
-        self._done: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
-        for index in range(size):
-            threading.Thread(target=self._work, args=(index,), name=f"replica-{index}", daemon=True).start()
-
-    def run(self, tasks: Sequence[Task]) -> list[Any]:
-        """The results of the tasks in order, once all have ended. Raises the first error; a broken barrier only if
-        there is no other error."""
-        for queue, task in zip(self._tasks, tasks, strict=True):
-            queue.put(task)
-        ended = sorted((self._done.get() for _ in tasks), key=lambda one: one[0])
-        errors = [error for _, _, error in ended if error is not None]
-        if errors:
-            raise next((error for error in errors if not isinstance(error, threading.BrokenBarrierError)), errors[0])
-        return [result for _, result, _ in ended]
-
-    def close(self) -> None:
-        """End the threads."""
-        for queue in self._tasks:
-            queue.put(None)
-
-    def _work(self, index: int) -> None:
-        while (task := self._tasks[index].get()) is not None:
-            try:
-                self._done.put((index, task(), None))
-            except BaseException as error:  # noqa: BLE001 - `run` raises it again
-                self._done.put((index, None, error))
 
 
 class JoinedMarks:

@@ -35,7 +35,7 @@ HOST_MEMORY = 0
 
 
 @dataclass(slots=True)
-class Spent:
+class Totals:
     """Time (ns of the trace) and bytes of a module, or of an operator in a module, in one call."""
 
     calls: int = 0
@@ -55,8 +55,8 @@ class CallTrace:
     """One call."""
 
     duration_ns: float
-    modules: dict[str, Spent] = field(default_factory=dict)
-    operators: dict[tuple[str, str], Spent] = field(default_factory=dict)
+    modules: dict[str, Totals] = field(default_factory=dict)
+    operators: dict[tuple[str, str], Totals] = field(default_factory=dict)
     """Time and bytes by (module, operator)."""
     phases: list[tuple[str, float]] = field(default_factory=list)
     """The call's marks, with ns since its start."""
@@ -71,17 +71,17 @@ class CallTrace:
     @property
     def busy_ns(self) -> float:
         """The time in which an accelerator was busy."""
-        return sum(end - begin for begin, end in united(self.kernels))
+        return sum(end - begin for begin, end in merge_spans(self.kernels))
 
     @property
     def largest_gap_ns(self) -> float:
         """The longest time between two kernels."""
-        spans = united(self.kernels)
+        spans = merge_spans(self.kernels)
         return max((after[0] - before[1] for before, after in pairwise(spans)), default=0.0)
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenEvent:
     """A host event that has started."""
 
     name: str
@@ -92,7 +92,7 @@ class _Open:
     exclusive: float
     is_outermost: bool
     """Whether it is not nested in another event with its name."""
-    began_with: int
+    bytes_at_start: int
     """Bytes in use at its start."""
     peak: int
     has_children: bool = False
@@ -102,24 +102,26 @@ def read_call(trace: Mapping[str, Any], ranges: Mapping[str, str]) -> CallTrace:
     """The call in a trace; `ranges` maps the names of modules' ranges to their paths. Raises FormatError without
     one."""
     events = trace["traceEvents"]
-    root = next((one for one in events if one.get("name") == CALL and one.get("cat") in HOST), None)
+    root = next((event for event in events if event.get("name") == CALL and event.get("cat") in HOST), None)
     if root is None:
         raise FormatError("the profiler's trace has no call: torch recorded nothing on the host")
     begin, end = _span(root)
     thread = root["pid"], root["tid"]
-    host = [one for one in events if one.get("ph") == "X" and one.get("cat") in HOST]
-    own = [one for one in host if (one["pid"], one["tid"]) == thread and begin <= one["ts"] * NS_PER_US < end]
-    memory = [one for one in events if one.get("name") == MEMORY_EVENT and (one["pid"], one["tid"]) == thread]
+    host = [event for event in events if event.get("ph") == "X" and event.get("cat") in HOST]
+    call_events = [
+        event for event in host if (event["pid"], event["tid"]) == thread and begin <= event["ts"] * NS_PER_US < end
+    ]
+    memory = [event for event in events if event.get("name") == MEMORY_EVENT and (event["pid"], event["tid"]) == thread]
     sweep = _Sweep(ranges, begin, CallTrace(duration_ns=end - begin))
-    sweep.run(own, [one for one in memory if begin <= one["ts"] * NS_PER_US < end])
-    sweep.launch(one for one in events if one.get("ph") == "X" and one.get("cat") in WORK)
+    sweep.run(call_events, [event for event in memory if begin <= event["ts"] * NS_PER_US < end])
+    sweep.launch(event for event in events if event.get("ph") == "X" and event.get("cat") in WORK)
     return sweep.call
 
 
 class _Launch:
     """The place on the host where a kernel is launched."""
 
-    def __init__(self, around: Sequence[_Open]) -> None:
+    def __init__(self, around: Sequence[_OpenEvent]) -> None:
         self.modules = tuple(one.module for one in around if one.is_range) or (OUTSIDE,)
         self.operators = tuple((one.module, one.name) for one in around if not one.is_range)
         """Operators with their modules, the innermost last."""
@@ -132,7 +134,7 @@ class _Sweep:
         self.call = call
         self._ranges = ranges
         self._begin = begin
-        self._open: list[_Open] = []
+        self._open: list[_OpenEvent] = []
         self._in_use = 0
         self._launches: dict[Any, _Launch] = {}
         """Launches by the correlation id of a driver call."""
@@ -157,35 +159,37 @@ class _Sweep:
     def launch(self, kernels: Iterable[Mapping[str, Any]]) -> None:
         """Assign the kernels to the modules and operators that launched them."""
         for kernel in kernels:
-            about = kernel.get("args", {})
-            place = self._launches.get(about.get("correlation")) or self._operators.get(about.get("External id"))
-            if place is None:
+            arguments = kernel.get("args", {})
+            launch = self._launches.get(arguments.get("correlation")) or self._operators.get(
+                arguments.get("External id")
+            )
+            if launch is None:
                 continue  # from another call, or from the profiler itself
             begin, end = _span(kernel)
             self.call.kernels.append((begin - self._begin, end - self._begin))
-            for module in set(place.modules):
-                self._of_module(module).device_inclusive_ns += end - begin
-            self._of_module(place.modules[-1]).device_exclusive_ns += end - begin
-            for operator in set(place.operators):
-                self._of_operator(*operator).device_inclusive_ns += end - begin
-            if place.operators:
-                self._of_operator(*place.operators[-1]).device_exclusive_ns += end - begin
+            for module in set(launch.modules):
+                self._module_totals(module).device_inclusive_ns += end - begin
+            self._module_totals(launch.modules[-1]).device_exclusive_ns += end - begin
+            for operator in set(launch.operators):
+                self._operator_totals(*operator).device_inclusive_ns += end - begin
+            if launch.operators:
+                self._operator_totals(*launch.operators[-1]).device_exclusive_ns += end - begin
 
     def _enter(self, event: Mapping[str, Any]) -> None:
         begin, end = _span(event)
-        name, around = COMPILED_CALL.sub(r"\1", str(event["name"])), self._open[-1] if self._open else None
+        name, parent = COMPILED_CALL.sub(r"\1", str(event["name"])), self._open[-1] if self._open else None
         if name.startswith(MARK):
             self.call.phases.append((name.removeprefix(MARK), begin - self._begin))
             self.call.phase_peaks.append(self._in_use)
             return
         path = OUTSIDE if name == CALL else self._ranges.get(name)
-        module = path if path is not None else OUTSIDE if around is None else around.module
+        module = path if path is not None else OUTSIDE if parent is None else parent.module
         key = module if path is not None else name
-        if around is not None:
-            around.exclusive -= min(end, around.end) - begin
-            around.has_children = True
+        if parent is not None:
+            parent.exclusive -= min(end, parent.end) - begin
+            parent.has_children = True
         self._open.append(
-            _Open(
+            _OpenEvent(
                 name=key,
                 module=module,
                 is_range=path is not None,
@@ -193,35 +197,35 @@ class _Sweep:
                 end=end,
                 exclusive=end - begin,
                 is_outermost=not any(one.name == key and one.module == module for one in self._open),
-                began_with=self._in_use,
+                bytes_at_start=self._in_use,
                 peak=self._in_use,
             )
         )
-        about = event.get("args", {})
+        arguments = event.get("args", {})
         if event["cat"] in DRIVER:
-            self._launches[about.get("correlation")] = _Launch(self._open[:-1])
-        elif "External id" in about:
-            self._operators[about["External id"]] = _Launch(self._open)
+            self._launches[arguments.get("correlation")] = _Launch(self._open[:-1])
+        elif "External id" in arguments:
+            self._operators[arguments["External id"]] = _Launch(self._open)
 
     def _close_before(self, at: float) -> None:
         """Close events that ended before a time. A child may end a rounding error after its parent."""
         while self._open and self._open[-1].end <= at:
-            one = self._open.pop()
-            spent = self._of_module(one.module)
-            spent.exclusive_ns += max(one.exclusive, 0.0)
+            event = self._open.pop()
+            totals = self._module_totals(event.module)
+            totals.exclusive_ns += max(event.exclusive, 0.0)
             if self._open:
-                self._open[-1].peak = max(self._open[-1].peak, one.peak)
-            if one.is_range:
-                spent.calls += 1
-                spent.outside_ns += max(one.exclusive, 0.0)
-                spent.inclusive_ns += one.end - one.begin if one.is_outermost else 0.0
-                spent.peak_bytes = max(spent.peak_bytes, one.peak - one.began_with)
+                self._open[-1].peak = max(self._open[-1].peak, event.peak)
+            if event.is_range:
+                totals.calls += 1
+                totals.outside_ns += max(event.exclusive, 0.0)
+                totals.inclusive_ns += event.end - event.begin if event.is_outermost else 0.0
+                totals.peak_bytes = max(totals.peak_bytes, event.peak - event.bytes_at_start)
                 continue
-            self.call.operator_calls += not one.has_children
-            operator = self._of_operator(one.module, one.name)
+            self.call.operator_calls += not event.has_children
+            operator = self._operator_totals(event.module, event.name)
             operator.calls += 1
-            operator.exclusive_ns += max(one.exclusive, 0.0)
-            operator.inclusive_ns += one.end - one.begin if one.is_outermost else 0.0
+            operator.exclusive_ns += max(event.exclusive, 0.0)
+            operator.inclusive_ns += event.end - event.begin if event.is_outermost else 0.0
 
     def _allocate(self, size: int) -> None:
         """An allocation, or a release if the size is negative."""
@@ -232,41 +236,41 @@ class _Sweep:
             return
         self._open[-1].peak = max(self._open[-1].peak, self._in_use)
         if size > 0:
-            spent = self._of_module(self._open[-1].module)
-            spent.allocations += 1
-            spent.allocated_bytes += size
+            totals = self._module_totals(self._open[-1].module)
+            totals.allocations += 1
+            totals.allocated_bytes += size
 
-    def _of_module(self, path: str) -> Spent:
-        return self.call.modules.setdefault(path, Spent())
+    def _module_totals(self, path: str) -> Totals:
+        return self.call.modules.setdefault(path, Totals())
 
-    def _of_operator(self, module: str, name: str) -> Spent:
-        return self.call.operators.setdefault((module, name), Spent())
+    def _operator_totals(self, module: str, name: str) -> Totals:
+        return self.call.operators.setdefault((module, name), Totals())
 
 
-def united(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def merge_spans(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """The spans in order, with overlapping ones merged."""
-    found: list[tuple[float, float]] = []
+    merged: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((begin, end))
-    return found
+            merged.append((begin, end))
+    return merged
 
 
-def mean_of(calls: Sequence[Mapping[Any, Spent]]) -> dict[Any, dict[str, float]]:
+def mean_totals(calls: Sequence[Mapping[Any, Totals]]) -> dict[Any, dict[str, float]]:
     """Means over calls by module or operator; times in ms."""
-    together: dict[Any, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    sums: dict[Any, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for call in calls:
-        for key, spent in call.items():
-            for name in Spent.__slots__:
-                together[key][name] += getattr(spent, name) / len(calls)
+        for key, totals in call.items():
+            for name in Totals.__slots__:
+                sums[key][name] += getattr(totals, name) / len(calls)
     return {
         key: {
             name.replace("_ns", "_ms"): ns_to_ms(value) if name.endswith("_ns") else value
             for name, value in values.items()
         }
-        for key, values in together.items()
+        for key, values in sums.items()
     }
 
 

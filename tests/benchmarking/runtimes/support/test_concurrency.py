@@ -24,8 +24,8 @@ from benchmarking.measure.settings import settings
 from benchmarking.runtimes.eager import PLUGIN as EAGER
 from benchmarking.runtimes.onnxruntime import PLUGIN as ONNXRUNTIME
 from benchmarking.runtimes.openvino import PLUGIN as OPENVINO
-from benchmarking.runtimes.support.in_flight import WorkersOperation
 from benchmarking.runtimes.support.lookup import check_numbers, why_not_requests
+from benchmarking.runtimes.support.worker_threads import WorkersOperation
 from benchmarking.sweep.plan.plan import grid
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run.reference import reference_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarking.core.profiles import in_layer
-from benchmarking.runtimes.support.module_kinds import Described, places
+from benchmarking.runtimes.support.module_kinds import ModuleTraits, classify_modules
 
 
 def kinds(**modules):
@@ -13,8 +13,8 @@ def kinds(**modules):
     found = {}
     for path, described in modules.items():
         name, *traits = described.split()
-        found[path.replace("__", ".")] = Described(class_name=name, **dict.fromkeys(traits, True))
-    return {path: place.kind for path, place in places(found).items()}
+        found[path.replace("__", ".")] = ModuleTraits(class_name=name, **dict.fromkeys(traits, True))
+    return {path: place.kind for path, place in classify_modules(found).items()}
 
 
 @pytest.mark.parametrize(

@@ -6,36 +6,36 @@ import { zeros } from "./tensors.js";
 const last = (values) => values[values.length - 1];
 
 class Call {
-  constructor(ort, sessions, plan, inputs, synced) {
-    Object.assign(this, { ort, sessions, plan, inputs, synced });
-    this.held = [];
+  constructor(ort, sessions, plan, inputs, synchronize) {
+    Object.assign(this, { ort, sessions, plan, inputs, synchronize });
+    this.kept = [];
   }
 
   // Run a graph. Feeds are looked up by their source in the bundle; states are passed by name.
   async step(name, sources, states = {}) {
     const { feeds, fetched } = this.plan.graphs[name];
-    const given = { ...states };
-    for (const [input, source] of Object.entries(feeds)) given[input] = sources[source] ?? this.inputs[`${name}.${input}`];
-    return this.sessions[name].run(given, fetched);
+    const values = { ...states };
+    for (const [input, source] of Object.entries(feeds)) values[input] = sources[source] ?? this.inputs[`${name}.${input}`];
+    return this.sessions[name].run(values, fetched);
   }
 
   // Outputs that later graphs of the same call use.
   keep(name, outputs) {
-    this.held.push(...Object.values(outputs));
+    this.kept.push(...Object.values(outputs));
     return Object.fromEntries(Object.entries(outputs).map(([output, tensor]) => [`${name}.${output}`, tensor]));
   }
 
   // Release what the call kept on the device.
-  forget() {
-    for (const tensor of this.held) tensor.dispose();
-    this.held = [];
+  release() {
+    for (const tensor of this.kept) tensor.dispose();
+    this.kept = [];
   }
 }
 
 class Forward extends Call {
   async run() {
     const outputs = await this.step("model", {});
-    await this.synced();
+    await this.synchronize();
     return { tensors: outputs };
   }
 }
@@ -66,7 +66,7 @@ class Generation extends Call {
   async encode(mark) {
     if (this.plan.graphs.encoder === undefined) return {};
     const outputs = await this.step("encoder", {});
-    await this.synced();
+    await this.synchronize();
     mark(this.plan.encodePhase);
     return this.keep("encoder", outputs);
   }
@@ -75,20 +75,20 @@ class Generation extends Call {
   async decode(tokens, kept) {
     const graph = this.plan.graphs.decode;
     const outputs = await this.step("decode", { ...kept, tokens }, this.states);
-    const before = this.states;
+    const previous = this.states;
     this.states = Object.fromEntries(graph.states.map(({ input, output }) => [input, outputs[output]]));
-    this.drop(before);
+    this.drop(previous);
     return outputs[graph.result];
   }
 
   begin(outputs = {}) {
     const { states, inputs } = this.plan.graphs.decode;
     const dtypes = Object.fromEntries(inputs.map(({ name, dtype }) => [name, dtype]));
-    const sized = (first) => first.map((size) => (size === "batch" ? this.plan.batchSize : size));
+    const shape = (first) => first.map((size) => (size === "batch" ? this.plan.batchSize : size));
     this.states = Object.fromEntries(
       states.map(({ input, first, first_from: from }) => [
         input,
-        from === null ? zeros(this.ort, dtypes[input], sized(first)) : outputs[from],
+        from === null ? zeros(this.ort, dtypes[input], shape(first)) : outputs[from],
       ]),
     );
   }
@@ -132,14 +132,14 @@ class Denoiser extends Call {
     let latents = this.inputs.latents;
     for (const [index, { keep, add }] of this.plan.steps.entries()) {
       const outputs = await this.step("model", { latents, timestep: this.inputs[`timestep.${index}`] });
-      latents = this.moved(latents, outputs[result], Math.fround(keep), Math.fround(add));
+      latents = this.denoised(latents, outputs[result], Math.fround(keep), Math.fround(add));
       outputs[result].dispose();
       mark("step");
     }
     return { tensors: { latents } };
   }
 
-  moved(latents, noise, keep, add) {
+  denoised(latents, noise, keep, add) {
     const from = latents.data;
     const by = noise.data;
     const to = new from.constructor(from.length);
@@ -164,6 +164,6 @@ function greedy(logits) {
 
 const KINDS = { forward: Forward, decoder: Decoder, "encoder-decoder": EncoderDecoder, denoiser: Denoiser };
 
-export function callOf(ort, sessions, plan, inputs, synced) {
-  return new KINDS[plan.kind](ort, sessions, plan, inputs, synced);
+export function callOf(ort, sessions, plan, inputs, synchronize) {
+  return new KINDS[plan.kind](ort, sessions, plan, inputs, synchronize);
 }

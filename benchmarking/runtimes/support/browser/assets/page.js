@@ -35,7 +35,7 @@ class Page {
     env.wasm.wasmPaths = new URL("./ort/", location.href).href;
     env.wasm.numThreads = threads;
     if (provider.name === "webgpu") env.webgpu.powerPreference = "high-performance";
-    if (provider.name === "webnn") this.network = await networkOf(provider);
+    if (provider.name === "webnn") this.network = await createContext(provider);
     return {
       crossOriginIsolated,
       clockStepMs: Number(clockStep().toFixed(6)),
@@ -47,17 +47,17 @@ class Page {
   async adapter() {
     if (navigator.gpu === undefined) return null;
     const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
-    return adapter && described(adapter.info, adapter.features);
+    return adapter && adapterInfo(adapter.info, adapter.features);
   }
 
   // Where the browser runs this page's neural networks: the context that the sessions use.
-  contextTold() {
+  contextReport() {
     return contextInfo(this.network);
   }
 
   // The same for a context created only for this query.
-  async networksOn(deviceType) {
-    return contextInfo(await networkOf({ deviceType }));
+  async queryContext(deviceType) {
+    return contextInfo(await createContext({ deviceType }));
   }
 
   // `graphs`: name -> {url, external: [{path, url}], onDevice: names of outputs that stay there}.
@@ -72,17 +72,17 @@ class Page {
   // `dimensions`: sizes at which free dimensions are fixed, by name; null leaves them free.
   async open(dimensions) {
     this.dimensions = dimensions;
-    this.sessions = await this.opened({});
+    this.sessions = await this.createSessions({});
     const { env } = this.ort;
     const device = this.provider.name === "webgpu" ? await env.webgpu.device : null;
     return {
       threads: env.wasm.numThreads,
       workers,
-      adapter: device && described(device.adapterInfo, device.features),
+      adapter: device && adapterInfo(device.adapterInfo, device.features),
     };
   }
 
-  async opened(more) {
+  async createSessions(options) {
     const sessions = {};
     for (const [name, { model, external, onDevice }] of Object.entries(this.files)) {
       sessions[name] = await this.ort.InferenceSession.create(model, {
@@ -91,7 +91,7 @@ class Page {
         graphOptimizationLevel: "all",
         preferredOutputLocation: Object.fromEntries(onDevice.map((output) => [output, "gpu-buffer"])),
         ...(this.dimensions && { freeDimensionOverrides: this.dimensions }),
-        ...more,
+        ...options,
       });
     }
     return sessions;
@@ -100,19 +100,19 @@ class Page {
   // Place a point's inputs.
   async prepare(plan) {
     const inputs = {};
-    this.forget();
+    this.release();
     const device = plan.onDevice ? await this.ort.env.webgpu.device : null;
     for (const [name, array] of Object.entries(plan.inputs)) {
       const tensor = await fetchTensor(this.ort, array.url, array);
       // The denoising loop's arithmetic reads the latents here.
       inputs[name] = device === null || name === "latents" ? tensor : onDevice(this.ort, device, tensor);
     }
-    this.current = callOf(this.ort, this.sessions, plan, inputs, () => this.synced());
+    this.current = callOf(this.ort, this.sessions, plan, inputs, () => this.synchronize());
   }
 
   // One timed call. The last call's output is released before the clock starts.
   async call() {
-    this.forget();
+    this.release();
     const marks = [];
     const start = performance.now();
     const output = await this.current.run((name) => marks.push([name, performance.now() - start]));
@@ -130,12 +130,13 @@ class Page {
     return { arrays: sent, tokens: this.output.tokens ?? null };
   }
 
-  async synced() {
+  async synchronize() {
     if (this.provider.name === "webgpu") await (await this.ort.env.webgpu.device).queue.onSubmittedWorkDone();
   }
 
-  forget() {
-    this.current?.forget();
+  // Release what the last call and its output hold.
+  release() {
+    this.current?.release();
     Object.values(this.output?.tensors ?? {}).forEach((tensor) => tensor.dispose());
     this.output = null;
   }
@@ -146,15 +147,15 @@ class Page {
 
   // One additional call in separate sessions that write a profile to the console, graph by graph.
   async profile() {
-    this.forget();
-    const [own, profiled] = [this.sessions, await this.opened({ enableProfiling: true })];
+    this.release();
+    const [sessions, profiled] = [this.sessions, await this.createSessions({ enableProfiling: true })];
     this.current.sessions = profiled;
     try {
       const { tensors } = await this.current.run(() => {});
       Object.values(tensors).forEach((tensor) => tensor.dispose());
-      this.current.forget();
+      this.current.release();
     } finally {
-      this.current.sessions = own;
+      this.current.sessions = sessions;
       for (const [name, session] of Object.entries(profiled)) {
         console.log(`profile of ${name}`);
         session.endProfiling();
@@ -164,18 +165,18 @@ class Page {
   }
 
   async close() {
-    this.forget();
+    this.release();
     for (const session of Object.values(this.sessions)) await session.release();
     this.sessions = {};
   }
 }
 
-function described(info, features) {
+function adapterInfo(info, features) {
   const { vendor, architecture, device, description, isFallbackAdapter } = info;
   return { vendor, architecture, device, description, isFallbackAdapter, features: [...features].sort() };
 }
 
-async function networkOf({ deviceType }) {
+async function createContext({ deviceType }) {
   if (navigator.ml === undefined) return { whyNot: "the browser has no navigator.ml" };
   try {
     return { context: await navigator.ml.createContext({ deviceType }) };
@@ -188,14 +189,14 @@ const contextInfo = ({ context, whyNot }) => (context === undefined ? { whyNot }
 
 // The smallest observed step of the page's clock, in ms.
 function clockStep() {
-  let least = Infinity;
+  let smallest = Infinity;
   for (let i = 0; i < 100; i += 1) {
     const start = performance.now();
     let next = start;
     while (next === start) next = performance.now();
-    least = Math.min(least, next - start);
+    smallest = Math.min(smallest, next - start);
   }
-  return least;
+  return smallest;
 }
 
 globalThis.benchhouse = new Page();

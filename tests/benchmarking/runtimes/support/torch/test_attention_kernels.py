@@ -116,12 +116,12 @@ def test_every_step_of_a_generation_is_watched(open_eager):
 
 
 def test_switches_hold_for_a_session_and_are_put_back(open_eager):
-    before = attention_kernels.allowed()
+    before = attention_kernels.enabled_kernels()
     session = open_eager("tiny-bert", attention="sdpa:math")
     assert session.verified["attention"] == "sdpa:math"
-    assert session.verified["attention_kernels_allowed"] == attention_kernels.allowed() == ["math"]
+    assert session.verified["attention_kernels_allowed"] == attention_kernels.enabled_kernels() == ["math"]
     session.close()
-    assert attention_kernels.allowed() == before
+    assert attention_kernels.enabled_kernels() == before
 
 
 def test_a_kernel_that_cannot_run_raises_and_is_not_replaced(open_eager):
@@ -138,7 +138,7 @@ def test_a_kernel_that_cannot_run_raises_and_is_not_replaced(open_eager):
 
 
 def ran(operators=(), on_gpu=(), gpu_events=0):
-    return attention_kernels.Ran(operators=dict(operators), on_gpu=dict(on_gpu), gpu_events=gpu_events)
+    return attention_kernels.KernelCounts(operators=dict(operators), on_gpu=dict(on_gpu), gpu_events=gpu_events)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,9 @@ OTHERS = [
 @pytest.mark.parametrize("kernel", ON_GPU)
 def test_a_replayed_cuda_graph_is_checked_by_the_names_of_the_gpus_kernels(kernel):
     """torch dispatches nothing in a replay: the host shows the launch of the graph alone."""
-    found = attention_kernels.counted(["cudaGraphLaunch", "aten::clone"], [ON_GPU[kernel], *OTHERS, ON_GPU[kernel]])
+    found = attention_kernels.kernel_counts(
+        ["cudaGraphLaunch", "aten::clone"], [ON_GPU[kernel], *OTHERS, ON_GPU[kernel]]
+    )
     assert (found.operators, found.counts) == ({}, {kernel: 2})
     named = kernel if kernel in attention_kernels.FLASH_PACKAGES else f"sdpa:{kernel}"
     replayed = {"is_compiled": True, "is_replayed": True}
@@ -210,4 +212,4 @@ def test_a_replay_that_shows_no_kernel_of_attention_proves_nothing(attention, gp
 
 def test_a_kernel_seen_by_its_operator_and_on_the_gpu_counts_once():
     operator = "aten::_scaled_dot_product_flash_attention"
-    assert attention_kernels.counted([operator] * 3, [ON_GPU["flash"]] * 3).counts == {"flash": 3}
+    assert attention_kernels.kernel_counts([operator] * 3, [ON_GPU["flash"]] * 3).counts == {"flash": 3}

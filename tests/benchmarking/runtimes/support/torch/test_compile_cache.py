@@ -87,7 +87,7 @@ def test_each_launch_has_a_reason_for_the_reading_it_lacks(at_launch, cell):
     ):
         at_launch(number)
         with ExitStack() as cleanup:
-            assert CompileCache.open(cell, POINT, cleanup).absent() == reasons
+            assert CompileCache.open(cell, POINT, cleanup).missing_times() == reasons
 
 
 def test_everything_that_changes_the_code_has_its_own_folder(cell):

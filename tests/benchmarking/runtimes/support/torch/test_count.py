@@ -18,10 +18,10 @@ from benchmarking.core.records import Point
 from benchmarking.runtimes.support.torch.counting import (
     KIND,
     attention,
+    cached_count,
+    count_by_shapes,
     count_key,
-    counted,
-    counted_by_shapes,
-    counted_once,
+    count_work,
     grouped_product,
     product,
 )
@@ -30,13 +30,13 @@ F32 = 4
 
 
 def values(call):
-    found = counted(call)
+    found = count_work(call)
     assert found.missing == {}
     return found.values
 
 
 def bytes_of(call):
-    return counted(call).values["bytes_accessed"]
+    return count_work(call).values["bytes_accessed"]
 
 
 def test_a_matrix_product_is_two_flops_a_multiply_add_and_three_matrices_of_bytes():
@@ -55,7 +55,7 @@ def test_bytes_follow_the_dtype():
 
 def test_an_addition_reads_two_and_writes_one_and_has_no_flops_to_count():
     a, b = torch.ones(10, 10), torch.ones(10, 10)
-    found = counted(lambda: a + b)
+    found = count_work(lambda: a + b)
     assert found.values == {"bytes_accessed": 3 * F32 * 100, "flops_by_device": {}}
     assert found.missing["flops"].startswith("not_applicable")
 
@@ -80,7 +80,7 @@ def test_views_and_allocations_move_nothing():
         with torch.inference_mode():
             torch.empty(5, 5), torch.empty_like(a), a.new_empty(3), a.view(100)[3:].unsqueeze(0), a.t(), a.detach()
 
-    found = counted(call)
+    found = count_work(call)
     assert found.values == {"flops_by_device": {}}
     assert found.missing["bytes_accessed"].startswith("not_applicable")
 
@@ -215,7 +215,7 @@ def test_a_foreign_kernel_leaves_flops_missing_with_its_name_and_bytes_counted()
     def call():
         torch.ops.benchhouse_test.scan(a @ a)
 
-    found = counted(call)
+    found = count_work(call)
     assert found.missing == {
         "flops": "not_supported: operators without a FLOP count: benchhouse_test::scan (no formula)"
     }
@@ -229,7 +229,7 @@ def test_torchs_fused_transformer_layer_is_missing_and_not_too_small():
         with torch.inference_mode():
             layer(torch.ones(1, 4, 16))
 
-    assert "aten::_transformer_encoder_layer_fwd (no formula)" in counted(call).missing["flops"]
+    assert "aten::_transformer_encoder_layer_fwd (no formula)" in count_work(call).missing["flops"]
 
 
 def test_a_call_that_cannot_be_watched_has_a_reason():
@@ -237,7 +237,7 @@ def test_a_call_that_cannot_be_watched_has_a_reason():
         raise NotImplementedError("no such kernel\nfor this mode")
 
     why = "failed: while counting: NotImplementedError: no such kernel for this mode"
-    assert counted(call).missing == {"flops": why, "bytes_accessed": why}
+    assert count_work(call).missing == {"flops": why, "bytes_accessed": why}
 
 
 @pytest.mark.parametrize("error", [OutOfMemoryError("out"), MemoryError(), RuntimeError("CUDA out of memory. Tried")])
@@ -246,7 +246,7 @@ def test_out_of_memory_while_counting_stays_out_of_memory(error):
         raise error
 
     with pytest.raises(OutOfMemoryError):
-        counted(call)
+        count_work(call)
 
 
 def test_importing_the_counter_imports_no_torch():
@@ -301,8 +301,8 @@ def test_a_call_that_looks_at_what_a_product_gave_is_counted_with_the_values(loo
                 a @ b
 
     with torch.no_grad():
-        found = counted_by_shapes(call, lambda: resets.append(1), entered.append)
-        assert found == counted(call)
+        found = count_by_shapes(call, lambda: resets.append(1), entered.append)
+        assert found == count_work(call)
     assert found.values["flops"] > 2 * 4 * 4 * 8
     assert resets == [1]
     assert entered.count("aten::mm") == found.values["flops"] / (2 * 4 * 4 * 8)
@@ -320,9 +320,9 @@ def test_a_call_that_looks_at_no_value_is_counted_by_shapes_in_one_go_and_is_not
         outputs.append(mixed.transpose(1, 2).reshape(2, 96) @ torch.ones(96, 3))
 
     with torch.inference_mode():
-        found = counted_by_shapes(call, lambda: resets.append(1), entered.append)
+        found = count_by_shapes(call, lambda: resets.append(1), entered.append)
         names: list[str] = []
-        assert found == counted(call, entered=names.append)
+        assert found == count_work(call, on_dispatch=names.append)
     assert found.missing == {}
     assert (entered, resets) == (names, [])
     assert not outputs[0].any()
@@ -334,7 +334,7 @@ def product_of_ones():
 
 
 def ones_counted():
-    return counted(product_of_ones)
+    return count_work(product_of_ones)
 
 
 def never():
@@ -343,14 +343,15 @@ def never():
 
 def test_a_call_is_counted_once_and_other_processes_take_it_from_the_cache(tmp_path):
     store = BuildStore(tmp_path)
-    found = counted_once(KEY, ones_counted, store)
+    found = cached_count(KEY, ones_counted, store)
     assert found.values["flops"] == 2 * 8 * 4 * 16
-    assert counted_once(KEY, never, store) == found
+    assert cached_count(KEY, never, store) == found
     (kept,) = read_contents(store.root).builds
     assert (kept.build.kind, kept.model_id, kept.precision) == ("flops", "m", "float32")
     other = BuildKey(kind=KIND, parts={**KEY.parts, "precision": "bfloat16"})
     assert (
-        counted_once(other, lambda: counted(lambda: torch.ones(2, 2) @ torch.ones(2, 2)), store).values["flops"] == 16
+        cached_count(other, lambda: count_work(lambda: torch.ones(2, 2) @ torch.ones(2, 2)), store).values["flops"]
+        == 16
     )
 
 
@@ -368,26 +369,26 @@ def test_a_call_is_counted_once_and_other_processes_take_it_from_the_cache(tmp_p
 )
 def test_a_damaged_count_is_counted_again_and_mended(tmp_path, damage):
     store = BuildStore(tmp_path)
-    found = counted_once(KEY, ones_counted, store)
+    found = cached_count(KEY, ones_counted, store)
     record = store.folder(KEY) / "build.json"
     text = record.read_text()
     broken = damage if isinstance(damage, str) else damage(text)
     assert broken != text
     record.write_text(broken)
-    assert counted_once(KEY, ones_counted, store) == found
-    assert counted_once(KEY, never, store) == found
+    assert cached_count(KEY, ones_counted, store) == found
+    assert cached_count(KEY, never, store) == found
 
 
 def test_a_count_that_failed_is_not_kept(tmp_path):
     store = BuildStore(tmp_path)
-    assert counted_once(KEY, partial(counted, never), store).missing["flops"].startswith("failed: while counting")
+    assert cached_count(KEY, partial(count_work, never), store).missing["flops"].startswith("failed: while counting")
     assert store.find(KEY) is None
-    assert counted_once(KEY, ones_counted, store).values["flops"] == 2 * 8 * 4 * 16
+    assert cached_count(KEY, ones_counted, store).values["flops"] == 2 * 8 * 4 * 16
 
 
 def test_a_cache_that_cannot_be_written_costs_no_count(tmp_path):
     (tmp_path / "builds").write_text("a file where the folder should be")
-    assert counted_once(KEY, ones_counted, BuildStore(tmp_path)).values["flops"] == 2 * 8 * 4 * 16
+    assert cached_count(KEY, ones_counted, BuildStore(tmp_path)).values["flops"] == 2 * 8 * 4 * 16
 
 
 def test_processes_that_count_at_the_same_time_agree(tmp_path):
@@ -395,7 +396,7 @@ def test_processes_that_count_at_the_same_time_agree(tmp_path):
         "import multiprocessing, sys, torch\n"
         "from pathlib import Path\n"
         "from benchmarking.builds.store import BuildKey, BuildStore\n"
-        "from benchmarking.runtimes.support.torch.counting import counted, counted_once\n"
+        "from benchmarking.runtimes.support.torch.counting import cached_count, count_work\n"
         "context = multiprocessing.get_context('fork')\n"  # torch is imported once
         "together = context.Barrier(3)\n"
         "def sizes(_):\n"
@@ -403,7 +404,7 @@ def test_processes_that_count_at_the_same_time_agree(tmp_path):
         "    store, found = BuildStore(Path(sys.argv[1])), set()\n"
         "    for n in range(20):\n"
         "        key = BuildKey(kind='flops', parts={'n': n % 4})\n"
-        "        one = counted_once(key, lambda: counted(lambda: torch.ones(2, 4) @ torch.ones(4, 8)), store)\n"
+        "        one = cached_count(key, lambda: count_work(lambda: torch.ones(2, 4) @ torch.ones(4, 8)), store)\n"
         "        found.add(one.values['flops'])\n"
         "    return found\n"
         "with context.Pool(3) as pool:\n"

@@ -18,7 +18,8 @@ from benchmarking.devices.support.handles import combined
 from benchmarking.runtimes import compiled
 from benchmarking.runtimes.eager import PLUGIN
 from benchmarking.runtimes.support.torch import several_devices
-from benchmarking.runtimes.support.torch.several_devices import JoinedMarks, ReplicaThreads
+from benchmarking.runtimes.support.torch.several_devices import JoinedMarks
+from benchmarking.runtimes.support.worker_threads import WorkerThreads
 from benchmarking.workloads.support.resolve import resolve
 
 GPUS = [
@@ -162,7 +163,7 @@ def test_a_spread_model_computes_what_the_whole_one_does(open_on):
 
 @pytest.mark.parametrize(("batch_size", "expected"), [(2, [1, 1]), (5, [3, 2]), (7, [4, 3]), (1, [1, 0])])
 def test_a_batch_is_shared_as_evenly_as_possible(batch_size, expected):
-    assert several_devices.shares(batch_size, 2) == expected
+    assert several_devices.split_batch(batch_size, 2) == expected
 
 
 def test_a_batch_below_the_number_of_devices_cannot_be_split():
@@ -170,7 +171,9 @@ def test_a_batch_below_the_number_of_devices_cannot_be_split():
     assert "use --batch-sizes of 2 or more" in several_devices.why_not_point(cell_of("tiny-bert", "replicas"), point)
     assert several_devices.why_not_point(cell_of("tiny-bert", "sharded"), point) is None
     assert several_devices.why_not_point(cell_of("tiny-bert", None, GPUS[0]), point) is None
-    assert [several_devices.copies(cell_of("tiny-bert", placement)) for placement in ("replicas", "sharded")] == [2, 1]
+    assert [
+        several_devices.weight_copies(cell_of("tiny-bert", placement)) for placement in ("replicas", "sharded")
+    ] == [2, 1]
 
 
 def test_rows_that_belong_together_are_not_split_but_may_be_spread():
@@ -201,14 +204,14 @@ def test_numbers_of_a_call_are_added_and_others_are_averaged():
         Readings(values={"audio_seconds_per_call": 2.0, "expert_load_imbalance": 1.0, "only_here": 1.0}),
         Readings(values={"audio_seconds_per_call": 1.0, "expert_load_imbalance": 3.0}, missing={"only_here": "failed"}),
     ]
-    together = several_devices.joined(told)
+    together = several_devices.merge_readings(told)
     assert together.values == {"audio_seconds_per_call": 3.0, "expert_load_imbalance": 2.0}
     assert together.missing == {"only_here": "failed"}
 
 
 def test_replica_threads_run_concurrently_and_return_results_in_order():
     """Each task waits for the other one: one after the other they would never end."""
-    threads, barrier = ReplicaThreads(2), threading.Barrier(2, timeout=30)
+    threads, barrier = WorkerThreads(2), threading.Barrier(2, timeout=30)
     assert threads.run([lambda: barrier.wait() * 0 + 1, lambda: barrier.wait() * 0 + 2]) == [1, 2]
     assert threads.run([lambda: "a", lambda: "b"]) == ["a", "b"]
     threads.close()
@@ -239,7 +242,7 @@ def test_each_replica_runs_with_its_own_gpu_current(monkeypatch):
 
 
 def test_a_replica_that_fails_is_raised_and_the_others_are_not_left_waiting():
-    threads, marks = ReplicaThreads(2), JoinedMarks(lambda name: None, 2)
+    threads, marks = WorkerThreads(2), JoinedMarks(lambda name: None, 2)
 
     def fail():
         try:

@@ -226,7 +226,7 @@ def test_conv1d_as_linear_is_the_same_product():
     model = torch.nn.Sequential(Conv1D(3, 5), torch.nn.Sequential(Conv1D(2, 3)))
     inputs = torch.randn(4, 5)
     expected = model(inputs)
-    assert quantization._as_linear(model) == 2
+    assert quantization._replace_conv1d(model) == 2
     assert [type(module).__name__ for module in model.modules()].count("Linear") == 2
     torch.testing.assert_close(model(inputs), expected)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarking.core.errors import FormatError
-from benchmarking.runtimes.support.torch.trace import CALL, MARK, mean_of, read_call
+from benchmarking.runtimes.support.torch.trace import CALL, MARK, mean_totals, read_call
 
 BASE_US = 88_511_388_203.0
 RANGES = {"M (Model)": "M", "M.a (A)": "M.a", "M.b (B)": "M.b"}
@@ -102,8 +102,8 @@ def test_marks_end_phases_with_their_own_peaks():
 
 def test_means_over_calls_are_in_ms():
     calls = [read_call({"traceEvents": EVENTS}, RANGES).modules for _ in range(2)]
-    assert mean_of(calls)["M.a"]["inclusive_ms"] == pytest.approx(0.04)
-    assert mean_of([calls[0], {}])["M.a"]["inclusive_ms"] == pytest.approx(0.02)
+    assert mean_totals(calls)["M.a"]["inclusive_ms"] == pytest.approx(0.04)
+    assert mean_totals([calls[0], {}])["M.a"]["inclusive_ms"] == pytest.approx(0.02)
 
 
 def test_a_trace_without_the_call_is_refused():

@@ -1,28 +1,65 @@
-"""Several requests in flight through threads: one worker per request, which starts its next request as soon as the
-previous one ends."""
+"""Parallel calls in one process, on threads: replicas of a model, and several requests in flight."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count as numbers
+from queue import SimpleQueue
 from typing import Any
 
 from benchmarking.core.contracts import Completion, Mark, Operation
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.records import Json, Readings
-from benchmarking.runtimes.support.torch.several_devices import ReplicaThreads
+
+Task = Callable[[], Any]
+
+
+class WorkerThreads:
+    """Waiting threads, one per worker. With threads instead of processes the weights are loaded once; the GIL's cost is
+    part of the cost of parallel calls in one process."""
+
+    def __init__(self, size: int) -> None:
+        self._tasks: list[SimpleQueue[Task | None]] = [SimpleQueue() for _ in range(size)]
+        self._done: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
+        for index in range(size):
+            threading.Thread(target=self._work, args=(index,), name=f"worker-{index}", daemon=True).start()
+
+    def run(self, tasks: Sequence[Task]) -> list[Any]:
+        """The results of the tasks in order, once all have ended. Raises the first error; a broken barrier only if
+        there is no other error."""
+        for queue, task in zip(self._tasks, tasks, strict=True):
+            queue.put(task)
+        results = sorted((self._done.get() for _ in tasks), key=lambda one: one[0])
+        errors = [error for _, _, error in results if error is not None]
+        if errors:
+            raise next((error for error in errors if not isinstance(error, threading.BrokenBarrierError)), errors[0])
+        return [result for _, result, _ in results]
+
+    def close(self) -> None:
+        """End the threads."""
+        for queue in self._tasks:
+            queue.put(None)
+
+    def _work(self, index: int) -> None:
+        while (task := self._tasks[index].get()) is not None:
+            try:
+                self._done.put((index, task(), None))
+            except BaseException as error:  # noqa: BLE001 - `run` raises it again
+                self._done.put((index, None, error))
 
 
 class WorkersOperation(Operation):
-    """A point's request, run by one worker per request in flight. Workers are threads: runtimes release the GIL while
-    they compute, and the weights are loaded only once."""
+    """A point's request, run by one worker per request in flight, which starts its next request as soon as the previous
+    one ends. Runtimes release the GIL while they compute."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         """`operations` are equal requests that may run concurrently, one per worker."""
         self._operations = tuple(operations)
         self._first = first = self._operations[0]
         self._last: list[Any] = [None] * len(operations)
-        self._threads = ReplicaThreads(len(operations))
+        self._threads = WorkerThreads(len(operations))
         self.requests_in_flight = len(operations)
         self.items_per_call = first.items_per_call
         self.tokens_per_call = first.tokens_per_call
@@ -50,7 +87,7 @@ class WorkersOperation(Operation):
                 completions.append(Completion(submitted_ns=submitted, completed_ns=now_ns(), marks=tuple(marks)))
             return completions
 
-        by_worker = self._threads.run([_of_worker(work, number) for number in range(self.requests_in_flight)])
+        by_worker = self._threads.run([partial(work, number) for number in range(self.requests_in_flight)])
         return sorted((one for completions in by_worker for one in completions), key=lambda one: one.completed_ns)
 
     def problem(self, output: Any) -> str | None:
@@ -80,10 +117,6 @@ class WorkersOperation(Operation):
         self._threads.close()
         for operation in self._operations:
             operation.close()
-
-
-def _of_worker(work: Callable[[int], list[Completion]], number: int) -> Callable[[], list[Completion]]:
-    return lambda: work(number)
 
 
 def _recorder(marks: list[tuple[str, int]], now_ns: Callable[[], int]) -> Mark:
