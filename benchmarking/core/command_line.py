@@ -34,6 +34,9 @@ LOOP = "Symlink loop"
 MAX_MESSAGE_LENGTH = 10_000
 """Maximum characters of an error message: enough for lists of all known names."""
 
+MAX_INT = 2**31 - 1
+"""Maximum of whole numbers in run files."""
+
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
 
@@ -218,6 +221,8 @@ def _int(text: str, least: int) -> int:
         raise argparse.ArgumentTypeError(f"takes whole numbers: got {text!r}") from None
     if value < least:
         raise argparse.ArgumentTypeError(f"takes a whole number from {least}: got {text!r}")
+    if value > MAX_INT:
+        raise argparse.ArgumentTypeError(f"takes a whole number up to {MAX_INT}: got {clipped(text)!r}")
     return value
 
 

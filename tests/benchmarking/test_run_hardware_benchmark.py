@@ -241,6 +241,7 @@ def test_the_options_of_a_runtime_are_in_its_mode(capsys):
         (["--model-id", "tiny-bert", "--runtime", "eagre"], "did you mean eager"),
         (["--model-id", "tiny-bert", "--batch-sizes", "0"], "--batch-sizes: takes a whole number from 1: got '0'"),
         (["--model-id", "tiny-bert", "--batch-sizes", "-1"], "--batch-sizes"),
+        (["--model-id", "tiny-bert", "--batch-sizes", "2147483648"], "takes a whole number up to 2147483647"),
         (["--model-id", "tiny-bert", "--batch-sizes", "two"], "takes whole numbers: got 'two'"),
         (["--model-id", "tiny-bert", "--batch-sizes", ","], "the list is empty"),
         (["--model-id", "tiny-bert", "--sequence-lengths", "1,x"], "--sequence-lengths"),

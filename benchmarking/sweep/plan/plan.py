@@ -12,7 +12,7 @@ from typing import Any
 from benchmarking.core.axes import AXES, POINT_FIELDS, is_fractional
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.records import Cell, Device, Hardware, Json, Point, Provenance, Readings, Rebuild
+from benchmarking.core.records import INT32_MOST, Cell, Device, Hardware, Json, Point, Provenance, Readings, Rebuild
 from benchmarking.measure.settings import Settings
 
 Check = Callable[[Point], str | None]
@@ -117,8 +117,8 @@ def _check_value(name: str, value: object) -> None:
     if is_fractional(name):
         if not 0 < value < float("inf"):
             raise UsageError(f"{name} takes numbers above 0: got {value!r}")
-    elif value != int(value) or value < 1:
-        raise UsageError(f"{name} takes whole numbers from 1: got {value!r}")
+    elif not (1 <= value <= INT32_MOST and value == int(value)):
+        raise UsageError(f"{name} takes whole numbers from 1 to {INT32_MOST}: got {value!r}")
 
 
 def _point(values: Mapping[str, Any]) -> Point:

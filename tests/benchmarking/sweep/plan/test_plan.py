@@ -40,8 +40,10 @@ def test_audio_may_have_fractions_of_a_second():
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("image_size", 0, "image_size takes whole numbers from 1: got 0"),
-        ("image_size", 1.5, "image_size takes whole numbers from 1: got 1.5"),
+        ("image_size", 0, "image_size takes whole numbers from 1 to 2147483647: got 0"),
+        ("image_size", 1.5, "image_size takes whole numbers from 1 to 2147483647: got 1.5"),
+        ("image_size", float("inf"), "image_size takes whole numbers from 1 to 2147483647: got inf"),
+        ("batch_size", 2**31, "batch_size takes whole numbers from 1 to 2147483647: got 2147483648"),
         ("audio_seconds", 0, "audio_seconds takes numbers above 0: got 0"),
         ("audio_seconds", float("inf"), "audio_seconds takes numbers above 0: got inf"),
         ("steps", "two", "steps takes numbers: got 'two'"),
