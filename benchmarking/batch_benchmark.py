@@ -207,18 +207,18 @@ def _check_report(path: str | None, plans: Sequence[CellPlan] = ()) -> None:
     if path is None:
         return
     check_installed("--report", ("duckdb", "jinja2"), "pip install benchhouse")
-    from visualize.report.making import check_request
+    from visualize.report.report_file import check_request
 
     check_request(Path(path), sum(len(plan.points) for plan in plans))
 
 
 def _report(batch: Batch, summarised: BatchSummary, arguments: argparse.Namespace) -> None:
     """Write the report from the run files, or from the database if some files were removed after storing."""
-    from visualize.report.making import of_session
+    from visualize.report.report_file import write_session_report
 
     files = [str(batch.folder / cell.run_file) for cell in summarised.cells if cell.run_file is not None]
     database = summarised.database if any(cell.status == "stored" for cell in summarised.cells) else None
-    of_session(Path(arguments.report), summarised.session_id, files if database is None else (), database)
+    write_session_report(Path(arguments.report), summarised.session_id, files if database is None else (), database)
     note(f"report: {arguments.report}")
 
 

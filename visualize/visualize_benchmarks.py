@@ -307,9 +307,9 @@ def _check(options: argparse.Namespace) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     """Write the report, and print its path."""
-    from visualize.report.making import ReportRequest, make
+    from visualize.report.report_file import ReportRequest, write_report
 
-    refused = make(
+    refused = write_report(
         ReportRequest(
             path=Path(options.report),
             database=options.db_path,

@@ -174,7 +174,7 @@ def test_charts_that_are_not_drawn_are_noted_unless_quiet(database, draw, make_r
         note for note in notes if "Models by architecture" in note or "Speedup by runtime" in note
     ]
     assert architecture.startswith("not drawn: Models by architecture family on Test CPU (cpu)")
-    assert architecture.endswith("bert-base-uncased is the only model measured there")
+    assert architecture.endswith("bert-base-uncased is the only model")
     assert runtimes.startswith("not drawn: Speedup by runtime: bert-base-uncased: measured only with eager at float32")
     assert draw(*base, "--quiet")[2] == []
 
@@ -190,7 +190,7 @@ def test_a_named_chart_that_cannot_be_drawn_is_an_error(database, draw, make_run
     base = ("--db-path", database(make_run()), "--formats", "svg")
     code, out, (error,) = draw(*base, "--charts", "latency_vs_batch_size,architecture_comparison", "--quiet")
     assert (code, len(out)) == (1, 1)
-    assert "bert-base-uncased is the only model measured there" in error
+    assert "bert-base-uncased is the only model" in error
 
 
 def test_an_invalid_run_file_is_named_and_the_others_are_drawn(spool, draw, make_run):

@@ -83,7 +83,7 @@ class ArchitectureComparison(ChartPlugin):
             if not measured:
                 yield NotDrawn(what=what, why=words.nothing_to_draw(members))
             elif len({row["model_id"] for row in measured}) < 2:
-                yield NotDrawn(what=what, why=f"{measured[0]['model_id']} is the only model measured there")
+                yield NotDrawn(what=what, why=f"{measured[0]['model_id']} is the only model")
             else:
                 yield _drawing(self.title, key, members, _blocks(measured))
 

@@ -1,4 +1,4 @@
-"""The content of a report as typed data, for HTML and Markdown."""
+"""The content of a report as typed data, drawn as HTML or Markdown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from visualize.pages.profile_pictures import Bars, pictures
 from visualize.pages.result_rows import NUMBERS, result_table
 from visualize.pages.views.compare import ABResult, compared
 from visualize.pages.views.run import DoubtNote, noted_doubts
-from visualize.report import figures, findings
+from visualize.report import findings
+from visualize.report.charts import result_charts
 from visualize.report.findings import Section
 from visualize.report.rows import MODEL, Row, State, is_ranked, read_profiles, read_results, read_runs
 
@@ -47,30 +48,30 @@ MACHINE_STATE: Mapping[str, str] = {
     "power_source": "power source",
     "load_average_1m": "load average",
 }
-"""The columns of the machine's initial state that are shown."""
+"""Columns of the machine's initial state in the report, with their labels."""
 MOST_VALUES = 4
 MOST_POINTS = 3
 MOST_PROFILES = 4
 """Maximum profiles of a model, newest first."""
 STATES = get_args(State)
 METHOD = (
-    "Each point is measured in several fresh processes (launches), after a warm-up. The latency is the median over "
-    "launches of each launch's median. Its 95 % interval covers how launches differ and needs at least three of them; "
-    "without it, small differences mean nothing. Peak memory and energy are readings without an interval. In a "
-    "database, session=ID selects everything that one command measured."
+    "Each point is measured in several fresh processes (launches), after a warm-up. Latency is the median over "
+    "launches of each launch's median. Its 95 % interval covers the variation between launches and needs at least "
+    "three of them; without an interval, ignore small differences. Peak memory and energy are readings without an "
+    "interval. In a database, session=ID selects everything that one command measured."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodNumber:
-    """A reference to an entry of the methods."""
+    """A reference to a method of the report."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """How the runs of one command were measured, and the command."""
+    """A command with its runs and settings."""
 
     number: int
     facts: tuple[tuple[str, str], ...]
@@ -79,30 +80,30 @@ class Method:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The results of one model, with its charts."""
+    """Results and charts of one model."""
 
     title: str
     about: str
     grid: Grid
     failures: tuple[tuple[str, str], ...]
-    """Setup, status and points, and error, of results that were not measured."""
+    """(setup, status and points; error) of results that were not measured."""
     missing: tuple[str, ...]
-    """Reasons for empty cells."""
+    """Reasons for missing values."""
     charts: tuple[Chart, ...]
     charts_left_out: int
     profiles: tuple[tuple[str, tuple[Bars, ...]], ...]
-    """Profiles of the same model, task and weights on the same devices: setup and point of each, and its pictures."""
+    """(setup and point, pictures) of profiles of the same model, task and weights on the same devices."""
     profiles_left_out: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything in a report."""
+    """The content of a report."""
 
     title: str
     about: tuple[tuple[str, str], ...]
     summary: tuple[Section, ...]
-    """Empty in a comparison, whose own summary comes first."""
+    """Empty in a comparison, which has its own summary."""
     comparison: ABResult | None
     doubts: tuple[DoubtNote, ...]
     next_steps: tuple[str, ...]
@@ -116,37 +117,39 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Against:
-    """A comparison, and the command that makes it."""
+class ReportComparison:
+    """A comparison, and the command that prints it."""
 
     comparison: Comparison
     command: str
 
     @property
     def sides(self) -> dict[str, str]:
-        """Result -> "A" or "B", for all results that the comparison names."""
+        """Result id -> "A" or "B", for all results of the comparison."""
         both = {one.before.result_id: "A" for one in self.comparison.findings}
         both |= {one.after.result_id: "B" for one in self.comparison.findings}
         both |= {one.result_id: "A" for one in self.comparison.only_before}
         return both | {one.result_id: "B" for one in self.comparison.only_after}
 
 
-def report(warehouse: Warehouse, ids: Sequence[str], source: str, against: Against | None = None) -> Report:
-    """The report of these results (at least one). Raises UsageError for too many."""
+def report_of(
+    warehouse: Warehouse, ids: Sequence[str], source: str, comparison: ReportComparison | None = None
+) -> Report:
+    """The report of one or more results. Raises UsageError for too many."""
     rows = read_results(warehouse, ids)
     runs = read_runs(warehouse, rows)
     numbers = _numbers(runs)
-    sides = {} if against is None else against.sides
+    sides = {} if comparison is None else comparison.sides
     own = custom_metrics(warehouse)
     profiled = read_profiles(warehouse, runs)
     models = list(dict.fromkeys(visible(str(row["model_id"])) for row in rows))
     return Report(
         title=f"Benchmark of {models[0] if len(models) == 1 else f'{len(models)} models'}",
         about=_about(rows, runs, source),
-        summary=() if against is not None else findings.summary(rows),
-        comparison=None if against is None else compared(against.comparison, against.command),
+        summary=() if comparison is not None else findings.summary(rows),
+        comparison=None if comparison is None else compared(comparison.comparison, comparison.command),
         doubts=_doubts(rows),
-        next_steps=findings.next_steps(rows, ranks=against is None),
+        next_steps=findings.next_steps(rows, ranks=comparison is None),
         overview=_overview(rows, runs) if len(runs) > 1 else None,
         machines=_machines(runs),
         software=_software(runs),
@@ -157,7 +160,7 @@ def report(warehouse: Warehouse, ids: Sequence[str], source: str, against: Again
 
 
 def _doubts(rows: Sequence[Row]) -> tuple[DoubtNote, ...]:
-    """Each kind of doubt with its results."""
+    """Kinds of doubt with their results."""
     measured = sum(row["status"] == "ok" for row in rows)
     everywhere = (f"all {measured} results",) if measured > 1 else ()
     notes = noted_doubts(rows, lambda row: visible(f"{row['model_id']}, {row['setup']}, {point_text(row)}"))
@@ -177,7 +180,7 @@ def _about(rows: Sequence[Row], runs: Sequence[Row], source: str) -> tuple[tuple
 
 
 def _numbers(runs: Sequence[Row]) -> dict[str, int]:
-    """Run -> the number of its method: runs of one command share it."""
+    """Run id -> number of its method; runs of one command with the same settings share it."""
     keys = {run["run_id"]: (run["session_id"], run["command"], run["settings"]) for run in runs}
     order = list(dict.fromkeys(keys.values()))
     return {run_id: order.index(key) + 1 for run_id, key in keys.items()}
@@ -201,7 +204,7 @@ def _group(
     about = [str(key["task"]), f"{key['weights']} weights"]
     about += [str(key["model_revision"])[:12]] if key["model_revision"] else []
     about += [f"metrics as defined by {key['origin_definition']}"] if key["origin_definition"] else []
-    charts, left_out = figures.charts(rows)
+    charts, left_out = result_charts(rows)
     of_model = [row for row in profiled if all(row[name] == key[name] for name in ("model_id", "task", "weights"))]
     return Group(
         title=visible(str(key["model_id"])),
@@ -221,7 +224,7 @@ def _profiled(row: Row) -> str:
 
 
 def _failures(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    """Points that were not measured for the same reason are listed together."""
+    """Failures, with points of the same reason listed together."""
     places: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         if row["status"] != "ok":
@@ -234,7 +237,7 @@ def _failures(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
 
 
 def _overview(rows: Sequence[Row], runs: Sequence[Row]) -> Grid:
-    """The outcome of each run."""
+    """A table with the outcome of each run."""
     of_run: dict[str, list[Row]] = {}
     for row in rows:
         of_run.setdefault(row["run_id"], []).append(row)
@@ -261,7 +264,7 @@ def _overview(rows: Sequence[Row], runs: Sequence[Row]) -> Grid:
 
 
 def _took(runs: Sequence[Row]) -> str | None:
-    """From the first start to the last end; None where an end is unknown."""
+    """Time from first start to last end; None if an end is unknown."""
     if any(run["finished_at"] is None for run in runs):
         return None
     first, last = min(run["started_at"] for run in runs), max(run["finished_at"] for run in runs)
@@ -269,12 +272,12 @@ def _took(runs: Sequence[Row]) -> str | None:
 
 
 def _counts(words_of: Iterable[str]) -> str:
-    """The number of each: "3 ok, 1 failed"."""
+    """Counts of each word: "3 ok, 1 failed"."""
     return ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in Counter(words_of).items())
 
 
 def _best(rows: Sequence[Row]) -> str | None:
-    """The highest throughput of a ranked result, and its point."""
+    """The highest throughput of a ranked result, with its point."""
     for name in ("throughput_tokens_per_sec", "throughput_samples_per_sec"):
         found = [row for row in rows if is_ranked(row) and row[name] is not None]
         if found:
@@ -311,7 +314,7 @@ def _grid(rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, s
 
 
 def _missing(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Why values that other rows have are missing."""
+    """Reasons for values that only some rows have."""
     reasons: dict[tuple[str, str], int] = {}
     for name in NUMBERS:
         if not any(row[name] is not None for row in rows):
@@ -367,7 +370,7 @@ def _word(value: Any) -> str:
 
 
 def _software(runs: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    """Each package with its versions."""
+    """Packages with their versions."""
     found: dict[str, dict[str, None]] = {}
     for run in runs:
         for name, version in run["versions"].items():

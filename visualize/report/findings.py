@@ -1,8 +1,8 @@
-"""Findings in sentences: the fastest, the smallest and the most efficient setup, and the next steps.
+"""Findings as sentences: the fastest, smallest and most efficient setup, and next steps.
 
-A setup is called the fastest only where its 95 % interval is apart from those of all other setups at the same point,
-and one command measured them all: the interval does not include how a machine changes between commands. Memory and
-energy have no interval: the lowest reading is named as such. Invalid and simulated results are never ahead.
+A setup is called the fastest only if its 95 % interval overlaps no other setup's at the same point, and one command
+measured them all, since intervals do not cover changes of the machine between commands. Memory and energy have no
+intervals, so the lowest is named as a reading. Invalid and simulated results never win.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from visualize.drawing.rows import best_by_interval, grouped, measured_apart
 from visualize.report.rows import MODEL, POINT, Row, is_ranked
 
 MOST_POINTS = 3
-"""Maximum points named in a sentence; the others are counted."""
+"""Maximum points named in a sentence; others are counted."""
 LEAST_ROUND = 1.01
-"""Smaller ratios get one more digit, so they do not read "1"."""
+"""Ratios closer to 1 get one more digit, so they do not read "1"."""
 LEAST_LAUNCHES = 3
-"""For an interval that covers how launches differ."""
-APART = "; different commands measured the setups, so a small lead means nothing"
+"""Minimum launches of an interval."""
+APART = "; different commands measured the setups, so ignore a small lead"
 CLOSE = 0.02
-"""Readings of memory and energy that differ by less are called about the same: they vary as much between runs."""
+"""Relative difference up to which memory and energy readings count as equal, since runs vary as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,34 +40,34 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
-    """A number without an interval."""
+    """A value without an interval."""
 
     of: str
-    """The kind of reading; readings of different kinds are not compared."""
+    """Kind of reading; only readings of the same kind are compared."""
     value: float
 
 
 def summary(rows: Sequence[Row]) -> tuple[Section, ...]:
-    """Fastest, smallest, most efficient."""
+    """The sections of the summary: fastest, smallest, most efficient."""
     return (
         Section(title="Fastest", sentences=tuple(_fastest(rows))),
         Section(title="Smallest", sentences=tuple(_lowest(rows, _memory, "peak memory", "MB", _why_no_memory(rows)))),
         Section(
             title="Most efficient",
-            sentences=tuple(_lowest(rows, _energy, "energy", "J per item", _reasons(rows, ENERGY))),
+            sentences=tuple(_lowest(rows, _energy, "energy", "J per item", _why_no_energy(rows))),
         ),
     )
 
 
 def _fastest(rows: Sequence[Row]) -> Iterable[str]:
-    """A sentence for each model and winner, and one for each reason why there is none."""
+    """One sentence per model and winner, and one per reason without a winner."""
     won: dict[tuple[str, str, bool], list[str]] = {}
     undecided: dict[tuple[str, str], list[str]] = {}
-    alone: Counter[str] = Counter()
+    unranked: Counter[str] = Counter()
     for key, members in grouped(rows, (*MODEL, *POINT)):
         model, ranked = str(key["model_id"]), [row for row in members if is_ranked(row)]
         if len(ranked) < 2:
-            alone[_why_alone(members, ranked)] += 1
+            unranked[_why_unranked(members, ranked)] += 1
             continue
         winner = best_by_interval(ranked, "lower")
         if winner is None:
@@ -76,17 +76,17 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
                 f"{words.point(key)} ({number(lowest)} ms)"
             )
         else:
-            won.setdefault((model, winner["setup"], measured_apart(ranked)), []).append(_victory(winner, ranked))
-    for (model, setup, is_apart), victories in won.items():
+            won.setdefault((model, winner["setup"], measured_apart(ranked)), []).append(_lead(winner, ranked))
+    for (model, setup, is_apart), leads in won.items():
         verb, ending = ("was ahead", APART) if is_apart else ("is the fastest", "")
-        yield visible(f"{model}: {setup} {verb} {_few(victories)}{ending}.")
+        yield visible(f"{model}: {setup} {verb} {_first_few(leads)}{ending}.")
     for (model, reason), points in undecided.items():
-        yield visible(f"{model}: undecided at {_few(points)}: {reason}.")
-    for reason, count in alone.items():
+        yield visible(f"{model}: undecided at {_first_few(points)}: {reason}.")
+    for reason, count in unranked.items():
         yield f"{_count(count, 'point')} cannot be ranked: {reason}."
 
 
-def _victory(winner: Row, ranked: Sequence[Row]) -> str:
+def _lead(winner: Row, ranked: Sequence[Row]) -> str:
     """ "at batch 1, with 8 ms: 1.9 times as fast as eager (95 % interval 1.8 to 2)" """
     second = min((row for row in ranked if row is not winner), key=lambda row: row["value"])
     ratio = speedup(second, winner)
@@ -100,11 +100,12 @@ def _victory(winner: Row, ranked: Sequence[Row]) -> str:
     )
 
 
-def _why_alone(members: Sequence[Row], ranked: Sequence[Row]) -> str:
+def _why_unranked(members: Sequence[Row], ranked: Sequence[Row]) -> str:
+    """Why a point has fewer than two results to rank."""
     left_out = Counter(_left_out(row) for row in members if not is_ranked(row))
     kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
-    found = "only one setup has a result to rank" if ranked else "no setup has a result to rank"
-    return f"{found} ({kinds} left out)" if kinds else "only one setup was measured there"
+    reason = "only one setup has a result to rank" if ranked else "no setup has a result to rank"
+    return f"{reason} ({kinds} left out)" if kinds else "only one setup was measured"
 
 
 def _left_out(row: Row) -> str:
@@ -114,7 +115,7 @@ def _left_out(row: Row) -> str:
 
 
 def _why_undecided(ranked: Sequence[Row]) -> str:
-    """Why none of at least two results is the fastest."""
+    """Why none of two or more results is the fastest."""
     best = min(ranked, key=lambda row: row["value"])
     lowest = f"{best['setup']} has the lowest median"
     bare = [row for row in ranked if row["low"] is None or row["high"] is None]
@@ -124,15 +125,15 @@ def _why_undecided(ranked: Sequence[Row]) -> str:
     near = [row for row in ranked if row is not best and row["low"] <= best["high"]]
     if near:
         return f"{lowest}, but its interval overlaps with {listed([row['setup'] for row in near], 2)}"
-    return f"{lowest}, but this result is {best['validity']}"
+    return f"{lowest}, but that result is {best['validity']}"
 
 
 def _lowest(
     rows: Sequence[Row], reading: Callable[[Row], _Reading | None], what: str, unit: str, why_none: str
 ) -> Iterable[str]:
-    """A sentence for each model and setup with the lowest reading at a point."""
-    ahead: dict[tuple[str, str, str], list[str]] = {}
-    level: dict[tuple[str, str], list[str]] = {}
+    """One sentence per model and setup with the lowest reading at a point."""
+    lowest: dict[tuple[str, str, str], list[str]] = {}
+    tied: dict[tuple[str, str], list[str]] = {}
     has_any = False
     for key, members in grouped(rows, (*MODEL, *POINT)):
         read = [(row, found) for row in members if is_ranked(row) for found in [reading(row)] if found is not None]
@@ -144,20 +145,20 @@ def _lowest(
             (value, first), (next_value, second) = same[:2]
             place, model = words.point(key), str(key["model_id"])
             if next_value <= value * (1 + CLOSE):
-                level.setdefault((model, of), []).append(f"{place} ({number(value)} {unit})")
+                tied.setdefault((model, of), []).append(f"{place} ({number(value)} {unit})")
             else:
-                text = f"{number(value)} {unit} at {place}, against {number(next_value)} {unit} of {second['setup']}"
-                ahead.setdefault((model, str(first["setup"]), of), []).append(text)
-    for (model, setup, of), texts in ahead.items():
-        yield visible(f"{model}: {setup} has the lowest reading of {of}: {_few(texts)}.")
-    for (model, of), places in level.items():
-        yield visible(f"{model}: the two lowest readings of {of} are within 2 % at {_few(places)}.")
-    if ahead or level:
-        yield f"Readings of {what} have no interval: they describe these runs only."
+                text = f"{number(value)} {unit} at {place}, against {number(next_value)} {unit} for {second['setup']}"
+                lowest.setdefault((model, str(first["setup"]), of), []).append(text)
+    for (model, setup, of), texts in lowest.items():
+        yield visible(f"{model}: {setup} has the lowest reading of {of}: {_first_few(texts)}.")
+    for (model, of), places in tied.items():
+        yield visible(f"{model}: the two lowest readings of {of} are within 2 % at {_first_few(places)}.")
+    if lowest or tied:
+        yield f"Readings of {what} have no interval; they describe only these runs."
     elif has_any:
-        yield f"No two setups have {what} of the same kind at the same point, so there is nothing to compare."
+        yield f"No two setups have {what} readings of the same kind at the same point."
     else:
-        yield f"No ranked result has a reading of {what}{why_none}."
+        yield f"No ranked result has {what} readings{why_none}."
 
 
 def _memory(row: Row) -> _Reading | None:
@@ -180,8 +181,8 @@ def _why_no_memory(rows: Sequence[Row]) -> str:
     return _because(reasons)
 
 
-def _reasons(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    known = (row for row in rows if any(name in row["missing"] for name in columns))
+def _why_no_energy(rows: Sequence[Row]) -> str:
+    known = (row for row in rows if any(name in row["missing"] for name in ENERGY))
     return _because(Counter(why_no_energy(row["missing"]) for row in known))
 
 
@@ -192,12 +193,12 @@ def _because(reasons: Counter[str]) -> str:
 
 
 def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
-    """What to do about missing, doubtful or undecided results; `ranks` if setups are ranked."""
+    """Advice on missing, doubtful and, if `ranks`, undecided results."""
     steps = []
     failed = Counter(str(row["status"]).replace("_", " ") for row in rows if row["status"] != "ok")
     if failed:
         counts = ", ".join(f"{count} {status}" for status, count in failed.items())
-        steps.append(f"Not measured: {counts}. The reasons are listed with the results; fix them and measure again.")
+        steps.append(f"Not measured: {counts}. Fix the causes, which are listed with the results, and measure again.")
     doubtful = [row for row in rows if row["status"] == "ok" and row["validity"] not in ("valid", None)]
     if doubtful:
         counted = Counter(str(row["validity"]) for row in doubtful)
@@ -213,12 +214,12 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
         )
     steps += _undecided(rows) if ranks else []
     if any(row["simulated"] for row in rows):
-        steps.append("Simulated results come from a script or an emulator: measure on the device itself.")
+        steps.append("Simulated results come from a script or an emulator: measure on a real device.")
     return tuple(steps) or ("No action needed: every result is valid and has an interval over launches.",)
 
 
 def _undecided(rows: Sequence[Row]) -> list[str]:
-    """Steps for points at which setups are close or were measured at different times."""
+    """Advice on points where setups are close or were measured by different commands."""
     close = apart = 0
     for _, members in grouped(rows, (*MODEL, *POINT)):
         ranked = [row for row in members if is_ranked(row)]
@@ -231,13 +232,13 @@ def _undecided(rows: Sequence[Row]) -> list[str]:
     steps = [f"{_count(close, 'point')} undecided: {turns} until the difference is clear."] if close else []
     if apart:
         steps.append(
-            f"At {_count(apart, 'point')} the setups were measured by different commands, and the intervals do not "
-            f"cover how the machine changes between them: {turns}."
+            f"At {_count(apart, 'point')} the setups were measured by different commands, and intervals do not cover "
+            f"changes of the machine in between: {turns}."
         )
     return steps
 
 
-def _few(texts: Sequence[str]) -> str:
+def _first_few(texts: Sequence[str]) -> str:
     more = len(texts) - MOST_POINTS
     return "; ".join(texts[:MOST_POINTS]) + (f"; and {_count(more, 'further point')}" if more > 0 else "")
 

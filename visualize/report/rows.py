@@ -1,4 +1,4 @@
-"""The results of a report, with the name of each setup, and the facts of their runs."""
+"""The results, runs and profiles of a report."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Row = Mapping[str, Any]
 State = Literal["valid", "doubtful", "invalid", "simulated"]
 
 MOST_RESULTS = 2000
-"""Maximum results of a report; a longer one is unreadable, and browsers take seconds to show it."""
+"""Maximum results of a report. Longer reports are unreadable, and browsers take seconds to show them."""
 MODEL = ("model_id", "task", "weights", "model_revision", "config_hash", "origin_definition")
-"""What the results in one table have in common."""
+"""Columns that all results of a table share."""
 POINT = tuple(POINT_COLUMNS)
-"""The further columns that ranked results have in common."""
+"""Further columns that ranked results share."""
 READ = tuple(dict.fromkeys([*MODEL, *CONFIGURATION, *POINT, *COLUMNS, *ENERGY, "started_at", "extra", "missing"]))
 RESULTS = f"""
 SELECT {", ".join(READ)}, {COMMAND} FROM all_results run WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
@@ -57,7 +57,7 @@ FROM benchmark_runs run JOIN hardware_info hardware USING (hardware_id)
 WHERE run_id IN (SELECT unnest($runs::VARCHAR[])) ORDER BY run.started_at, run.run_id
 """
 PROFILED = {"models": "model_id", "machines": "hardware_id"}
-"""Parameter of `PROFILES` -> column of the runs."""
+"""Parameters of `PROFILES` -> columns of the runs."""
 PROFILES = profiles.SQL.format(
     selected="run.model_id IN (SELECT unnest($models::VARCHAR[])) "
     "AND run.hardware_id IN (SELECT unnest($machines::VARCHAR[]))"
@@ -70,21 +70,21 @@ def chosen_ids(warehouse: Warehouse, selection: Selection) -> list[str]:
         condition = f"{SELECTED} AND r.result_id IN {LATEST}"
     else:
         condition = f"{SELECTED} AND {CHOSEN} AND r.result_id IN {LATEST_CHOSEN}"
-    measured = "run.task <> 'device-calibration'"  # which belongs to no model
+    measured = "run.task <> 'device-calibration'"  # calibrations belong to no model
     sql = f"SELECT r.result_id FROM {TABLES} WHERE {condition} AND {measured}"  # noqa: S608 - values are bound
     return [str(row["result_id"]) for row in warehouse.query(sql, bound(sql, selection)).dicts()]
 
 
 def check_count(results: int) -> None:
-    """Raise UsageError for more results than a report has."""
+    """Raise UsageError for too many results."""
     if results > MOST_RESULTS:
         raise UsageError(f"{results} results are selected: a report has at most {MOST_RESULTS}, narrow the selection")
 
 
 def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
-    """These results, each with "setup", "value", "low", "high" (of its latency, in ms) and "state".
+    """The results with "setup", "value", "low" and "high" (latency in ms), "state" and "energy".
 
-    The interval is None unless it covers the spread between launches. Raises UsageError for too many.
+    The interval is None unless it covers the spread between launches. Raises UsageError for too many results.
     """
     check_count(len(ids))
     rows = warehouse.query(RESULTS, {"results": list(ids)}).dicts()
@@ -106,18 +106,18 @@ def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
 
 
 def read_runs(warehouse: Warehouse, rows: Sequence[Row]) -> Sequence[Row]:
-    """The runs of the results, oldest first."""
+    """Runs of the results, oldest first."""
     return warehouse.query(RUNS, {"runs": sorted({row["run_id"] for row in rows})}).dicts()
 
 
 def read_profiles(warehouse: Warehouse, runs: Sequence[Row]) -> Sequence[Row]:
-    """The newest profile of each series of the runs' models on their devices, newest first."""
+    """The newest profile of each series of the same models and devices, newest first."""
     wanted = {name: sorted({row[column] for row in runs}) for name, column in PROFILED.items()}
     return sorted(warehouse.query(PROFILES, wanted).dicts(), key=lambda row: row["started_at"], reverse=True)
 
 
 def state(row: Row) -> State:
-    """How far a measured result is trusted. Simulated and invalid results never win."""
+    """State of a measured result. Simulated and invalid results never win."""
     if row["simulated"]:
         return "simulated"
     if row["validity"] == "invalid":
@@ -126,7 +126,7 @@ def state(row: Row) -> State:
 
 
 def is_ranked(row: Row) -> bool:
-    """Whether the result takes part in rankings."""
+    """Whether the result is ranked."""
     return row["status"] == "ok" and bool(row["value"]) and row["state"] in ("valid", "doubtful")
 
 
@@ -135,7 +135,7 @@ def _configuration(row: Row) -> tuple[Any, ...]:
 
 
 def _setups(rows: Sequence[Row]) -> dict[tuple[Any, ...], str]:
-    """A unique name for each configuration, without the hardware or device if there is only one."""
+    """A unique name for each configuration, without hardware or device if there is only one."""
     groups = [key for key, _ in grouped(rows, CONFIGURATION)]
     facts = [details(key, SETUP_COLUMNS) for key in groups]
     is_one = len({words.device(key) for key in groups}) == 1 and not any(key["simulated"] for key in groups)

@@ -117,7 +117,7 @@ def test_random_and_pretrained_weights_never_share_a_picture(make_run, outcomes,
 def test_a_single_model_is_not_compared(make_run, outcomes):
     (outcome,) = outcomes(NAME, make_run())
     what = "Models by architecture family on Test CPU (cpu) · eager · float32, random weights"
-    assert outcome == NotDrawn(what=what, why="bert-base-uncased is the only model measured there")
+    assert outcome == NotDrawn(what=what, why="bert-base-uncased is the only model")
 
 
 def test_doubtful_results_are_hollow_and_failed_results_are_named(make_run, figures, see, alter):

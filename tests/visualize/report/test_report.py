@@ -1,4 +1,4 @@
-"""Reports, by the command: what they claim, what they leave open, and that they are whole, alone and harmless."""
+"""Reports written by the command: findings, tables, charts, escaping, and errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.records import make_profile, make_result, make_run
 from visualize import visualize_benchmarks
 from visualize.pages.site import STATIC
 from visualize.pages.specs import CROSS
-from visualize.report.files import SCRIPTS, STYLES
+from visualize.report.report_file import SCRIPTS, STYLES
 
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(1)</script>`|**b**"
 SESSION = {"session_id": "11111111-1111-7111-8111-111111111111"}
@@ -37,7 +37,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def store(here):
-    """Stores runs in b.duckdb, and writes their run files to runs/."""
+    """Stores runs in b.duckdb and writes their run files to runs/."""
 
     def keep(*runs):
         (here / "runs").mkdir()
@@ -51,7 +51,7 @@ def store(here):
 
 @pytest.fixture
 def report(here, capsys):
-    """Writes a report of b.duckdb, or of what --json-path names: its text."""
+    """Writes a report of b.duckdb, or of --json-path, and returns its text."""
 
     def write(*arguments, name="r.md"):
         source = () if "--json-path" in arguments else ("--db-path", "b.duckdb")
@@ -64,7 +64,7 @@ def report(here, capsys):
 
 
 def section(text, title):
-    """The lines below a heading of the Markdown."""
+    """Lines below a Markdown heading."""
     body = text.split(f"### {title}\n", 1)[1].split("\n### ", 1)[0]
     return [line for line in body.splitlines() if line]
 
@@ -79,7 +79,7 @@ def plus(run, **metrics):
 
 
 class Texts(HTMLParser):
-    """Tags and the text of a page outside of scripts and styles; inline scripts and styles; JSON in it."""
+    """Tags and text of a page, its inline scripts and styles, and its JSON data."""
 
     def __init__(self, text):
         super().__init__()
@@ -100,7 +100,7 @@ class Texts(HTMLParser):
             (self.data if self._in[1] == "application/json" else self.inline).append(data)
 
 
-def test_a_setup_is_the_fastest_only_where_its_interval_is_apart_from_all_others(store, report):
+def test_the_fastest_setup_has_an_interval_that_overlaps_no_other(store, report):
     store(make_run(**SMALL), make_run(runtime="onnxruntime", slowdown=0.96, **SMALL))
     found = section(report(), "Fastest")
     assert found == [
@@ -111,12 +111,12 @@ def test_a_setup_is_the_fastest_only_where_its_interval_is_apart_from_all_others
     ]
 
 
-def test_what_different_commands_measured_has_no_fastest_setup(store, report):
+def test_setups_measured_by_different_commands_have_no_fastest(store, report):
     other = {**SMALL, "session_id": "2" * 8 + SESSION["session_id"][8:]}
     store(make_run(**SMALL), make_run(runtime="onnxruntime", slowdown=0.5, **other))
     (found,) = section(report(), "Fastest")
     assert found.startswith("- bert-base-uncased: onnxruntime · float32 was ahead at batch 1, sequence 32, with 4 ms: ")
-    assert found.endswith("; different commands measured the setups, so a small lead means nothing.")
+    assert found.endswith("; different commands measured the setups, so ignore a small lead.")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_what_different_commands_measured_has_no_fastest_setup(store, report):
         (make_run(runtime="onnxruntime", slowdown=0.5, launches=2, **SMALL), "no interval over at least 3 launches"),
         (
             each(make_run(runtime="onnxruntime", slowdown=0.5, **SMALL), validity="noisy"),
-            "but this result is noisy",
+            "but that result is noisy",
         ),
         (
             each(make_run(runtime="onnxruntime", slowdown=0.5, **SMALL), validity="invalid"),
@@ -134,7 +134,7 @@ def test_what_different_commands_measured_has_no_fastest_setup(store, report):
     ],
     ids=["too few launches", "noisy", "invalid"],
 )
-def test_the_lowest_number_does_not_win_when_it_cannot_be_trusted(store, report, rival, why):
+def test_a_doubtful_or_invalid_result_does_not_win(store, report, rival, why):
     store(make_run(**SMALL), rival)
     found = " ".join(section(report(), "Fastest"))
     assert why in found
@@ -160,26 +160,26 @@ def test_memory_and_energy_are_named_as_readings_without_an_interval(store, repo
     text = report()
     assert section(text, "Smallest") == [
         "- bert-base-uncased: onnxruntime · float32 has the lowest reading of peak resident memory of the process: "
-        "700 MB at batch 1, sequence 32, against 1000 MB of eager · float32; "
-        "700 MB at batch 2, sequence 32, against 1000 MB of eager · float32.",
-        "- Readings of peak memory have no interval: they describe these runs only.",
+        "700 MB at batch 1, sequence 32, against 1000 MB for eager · float32; "
+        "700 MB at batch 2, sequence 32, against 1000 MB for eager · float32.",
+        "- Readings of peak memory have no interval; they describe only these runs.",
     ]
     assert section(text, "Most efficient")[0] == (
         "- bert-base-uncased: onnxruntime · float32 has the lowest reading of energy of the whole chip: "
-        "1 J per item at batch 1, sequence 32, against 4 J per item of eager · float32; "
-        "0.5 J per item at batch 2, sequence 32, against 2 J per item of eager · float32."
+        "1 J per item at batch 1, sequence 32, against 4 J per item for eager · float32; "
+        "0.5 J per item at batch 2, sequence 32, against 2 J per item for eager · float32."
     )
 
 
-def test_what_is_missing_says_why(store, report):
+def test_missing_values_have_a_reason(store, report):
     store(make_run(with_failed=True, **SMALL))
     text = report()
-    assert section(text, "Most efficient") == ["- No ranked result has a reading of energy: not supported."]
+    assert section(text, "Most efficient") == ["- No ranked result has energy readings: not supported."]
     assert "OutOfMemoryError: 64 GB asked, 16 GB there" in text
     assert section(text, "Next steps")[0].startswith("- Not measured: 1 failed.")
 
 
-def test_each_run_has_a_row_and_what_failed_alike_is_listed_once(store, report):
+def test_each_run_has_a_row_and_equal_failures_are_listed_once(store, report):
     def failed(one):
         return replace(one, status="failed", validity=None, error="OutOfMemoryError: too big", metrics={}, samples=())
 
@@ -202,7 +202,7 @@ def test_each_run_has_a_row_and_what_failed_alike_is_listed_once(store, report):
     assert "- runs: 3, by one command in 10 min" in text
 
 
-def test_doubts_are_sentences_with_places_and_what_to_do(store, report):
+def test_doubts_list_points_and_advice(store, report):
     doubt = Doubt(kind="cpu_pressure", severity="noisy", evidence={"psi_some_avg10": 42.0})
     noisy = each(make_run(runtime="onnxruntime", **SMALL), validity="noisy", doubts=(doubt,))
     store(noisy, make_run(**SMALL))
@@ -213,7 +213,7 @@ def test_doubts_are_sentences_with_places_and_what_to_do(store, report):
     assert section(everywhere, "Doubts") == [f"- cpu pressure (all 2 results): {sentence} (psi\\_some\\_avg10 42)"]
 
 
-def test_each_result_leads_to_how_it_was_measured_and_its_command(store, report):
+def test_each_result_links_to_its_method_and_command(store, report):
     store(make_run(**SMALL), make_run(model_id="gpt2", family="decoder-only", batch_sizes=(1,)))
     page = report(name="r.html")
     links = set(re.findall(r'href="(#method-\d+)"', page))
@@ -227,7 +227,7 @@ def test_each_result_leads_to_how_it_was_measured_and_its_command(store, report)
     assert "2.13.0" in words
 
 
-def test_run_files_alone_give_the_report_of_the_database(store, report, here):
+def test_run_files_give_the_same_report_as_the_database(store, report, here):
     store(make_run(**SMALL), make_run(runtime="onnxruntime", slowdown=0.5, **SMALL))
     stored = report()
     (here / "b.duckdb").unlink()
@@ -236,7 +236,7 @@ def test_run_files_alone_give_the_report_of_the_database(store, report, here):
     assert not list(here.glob("*.duckdb"))
 
 
-def test_a_selection_is_all_that_is_reported(store, report):
+def test_only_selected_results_are_reported(store, report):
     store(make_run(**SMALL), make_run(model_id="gpt2", family="decoder-only"))
     text = report("model=bert-base-uncased,batch=1")
     assert "- results: 1 (1 valid)" in text
@@ -272,7 +272,7 @@ def test_a_comparison_has_the_verdicts_of_the_command(store, report, capsys):
     assert ">faster<" in report("--compare", *sides, name="c.html")
 
 
-def test_both_sides_of_a_comparison_are_in_the_table_even_of_one_series(store, report):
+def test_both_sides_of_a_comparison_are_in_the_table(store, report):
     first, second = make_run(**SMALL), make_run(**{**SMALL, "session_id": "2" * 8 + SESSION["session_id"][8:]})
     store(first, second)
     text = report("--compare", first.run_id, second.run_id)
@@ -281,7 +281,7 @@ def test_both_sides_of_a_comparison_are_in_the_table_even_of_one_series(store, r
 
 
 @pytest.mark.parametrize("name", ["r.html", "r.md"])
-def test_a_name_of_html_and_script_is_text(store, report, name):
+def test_html_and_scripts_in_names_are_escaped(store, report, name):
     store(make_run(model_id=HOSTILE, **SMALL), each(make_run(**SMALL), status="failed", error=HOSTILE, metrics={}))
     text = report(name=name)
     if name.endswith("html"):
@@ -299,7 +299,7 @@ def test_a_name_of_html_and_script_is_text(store, report, name):
         assert "**b**" not in outside
 
 
-def test_the_policy_allows_the_scripts_and_the_style_in_the_file_and_nothing_else(store, report):
+def test_the_policy_allows_only_the_embedded_scripts_and_style(store, report):
     store(make_run(**SMALL))
     page = Texts(report(name="r.html"))
     policy = next(given["content"] for tag, given in page.tags if given.get("http-equiv") == "Content-Security-Policy")
@@ -315,12 +315,12 @@ def test_the_policy_allows_the_scripts_and_the_style_in_the_file_and_nothing_els
 
 
 @pytest.mark.parametrize("name", [*SCRIPTS, *STYLES])
-def test_what_is_put_into_the_file_cannot_end_its_own_element(name):
+def test_embedded_assets_do_not_close_their_element(name):
     text = (STATIC / name).read_text().lower()
     assert [end for end in ("</script", "</style", "<!--", "\r") if end in text] == []
 
 
-def test_every_chart_has_a_table_with_its_numbers(store, report):
+def test_every_chart_has_a_table_of_its_values(store, report):
     store(make_run(**SMALL), make_run(runtime="onnxruntime", slowdown=0.5, **SMALL))
     page = report(name="r.html")
     figures = re.findall(r'<figure class="chart">.*?</figure>', page, re.S)
@@ -332,7 +332,7 @@ def test_every_chart_has_a_table_with_its_numbers(store, report):
     assert "Whiskers are 95 % intervals" in figures[0]
 
 
-def test_loads_are_drawn_over_their_levels_and_the_loops_apart(store, report):
+def test_load_tests_are_drawn_by_level_with_separate_loops(store, report):
     store(make_load(rates=(1.0, 4.0), **SESSION), make_load(concurrency=(2, 8), **SESSION))
     specs = [json.loads(data) for data in Texts(report(name="r.html")).data]
     offered = [[one["level"] for one in spec["data"]["values"]] for spec in specs]
@@ -342,7 +342,7 @@ def test_loads_are_drawn_over_their_levels_and_the_loops_apart(store, report):
     assert [one["point"] for one in specs[6]["data"]["values"]] == ["1 request/s", "4 requests/s"]
 
 
-def test_the_table_of_a_load_is_without_the_ends_of_intervals(store, report):
+def test_the_load_table_leaves_out_interval_ends(store, report):
     custom = {name: {"unit": "ms", "better": None} for name in ("ttft_p95_ms", "ttft_p95_ci_low_ms")}
     run = make_load(rates=(1.0,), metrics=dict.fromkeys(custom, 5.0), **SESSION)
     results = [replace(one, extra={**one.extra, CUSTOM_METRICS: custom}) for one in run.results]
@@ -352,7 +352,7 @@ def test_the_table_of_a_load_is_without_the_ends_of_intervals(store, report):
     assert "ci low" not in text
 
 
-def test_marks_of_charts_tell_valid_doubtful_and_invalid_results_apart(store, report):
+def test_chart_marks_distinguish_valid_doubtful_and_invalid_results(store, report):
     run = make_run(**{**SMALL, "batch_sizes": (1, 2, 4)})
     states = ("valid", "noisy", "invalid")
     store(replace(run, results=tuple(replace(one, validity=v) for one, v in zip(run.results, states, strict=True))))
@@ -364,7 +364,7 @@ def test_marks_of_charts_tell_valid_doubtful_and_invalid_results_apart(store, re
     ]  # fmt: skip
 
 
-def test_a_comment_stays_short_and_says_what_it_leaves_out(store, report):
+def test_long_markdown_tables_are_cut_and_say_so(store, report):
     many = [make_result(replace(make_run(**SMALL).results[0].point, batch_size=size), 5.0 + size)
             for size in range(1, 71)]  # fmt: skip
     store(replace(make_run(**SMALL), results=tuple(many)))
@@ -388,7 +388,7 @@ def test_a_comment_stays_short_and_says_what_it_leaves_out(store, report):
         (["--report", "r.md", "batch=1", "--compare", "a=b", "c=d"], "--compare has selections of its own"),
     ],
 )
-def test_wrong_input_is_one_line_and_writes_nothing(store, here, capsys, arguments, message):
+def test_invalid_input_is_one_line_and_writes_nothing(store, here, capsys, arguments, message):
     store(make_run(**SMALL))
     try:
         code = visualize_benchmarks.main([*arguments, "--db-path", "b.duckdb"])
@@ -402,16 +402,14 @@ def test_wrong_input_is_one_line_and_writes_nothing(store, here, capsys, argumen
     assert sorted(path.name for path in here.iterdir()) == ["b.duckdb", "runs"]
 
 
-def test_too_many_results_are_to_be_narrowed(store, here, capsys, monkeypatch):
+def test_too_many_results_are_refused(store, here, capsys, monkeypatch):
     monkeypatch.setattr("visualize.report.rows.MOST_RESULTS", 1)
     store(make_run(**SMALL))
     assert visualize_benchmarks.main(["--report", "r.md", "--db-path", "b.duckdb"]) == 2
     assert "2 results are selected: a report has at most 1, narrow the selection" in capsys.readouterr().err
 
 
-def test_it_opens_from_disk_without_errors_requests_or_violations_and_charts_answer_the_pointer(
-    store, report, here, browser
-):
+def test_it_opens_from_disk_without_errors_requests_or_policy_violations(store, report, here, browser):
     store(make_run(model_id=HOSTILE, **SMALL), make_run(**SMALL), make_run(runtime="onnxruntime", launches=2, **SMALL))
     report(name="r.html")
     report("--compare", "runtime=eager", "runtime=onnxruntime", name="c.html")
@@ -420,7 +418,7 @@ def test_it_opens_from_disk_without_errors_requests_or_violations_and_charts_ans
 
 
 def opened(browser, address):
-    """What went wrong while a person looks at a report, and prints it."""
+    """Errors, requests and policy violations while a report is opened, hovered and printed."""
     page = browser.new_page()
     troubles: list[str] = []
     page.on("console", lambda m: troubles.append(m.text) if m.type in ("error", "warning") else None)
@@ -442,7 +440,7 @@ def opened(browser, address):
     return troubles
 
 
-def test_it_can_be_read_without_javascript_and_in_a_dark_browser_prints_light(store, report, here, browser):
+def test_it_is_readable_without_javascript(store, report, here, browser):
     store(make_run(**SMALL))
     report(name="r.html")
     context = browser.new_context(java_script_enabled=False, color_scheme="dark")
@@ -454,7 +452,7 @@ def test_it_can_be_read_without_javascript_and_in_a_dark_browser_prints_light(st
     context.close()
 
 
-def test_profiles_of_the_models_on_their_devices_are_drawn_below_the_results(here, store, report):
+def test_profiles_of_the_same_models_and_devices_are_drawn(here, store, report):
     run = make_run(**SMALL)
     store(run)
     assert "Where a call spends its time" not in report(name="without.html")

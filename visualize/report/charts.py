@@ -1,4 +1,4 @@
-"""The charts of a report, as data that browsers draw: latency, throughput and memory of every setup."""
+"""Charts of a report, drawn by the browser: latency, throughput and memory of every setup, and load levels."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from visualize.pages.load_pictures import MARKS, level_charts
 from visualize.report.rows import POINT, Row, is_ranked
 
 MOST_SETUPS = 8
-"""Maximum setups in a chart, one per colour."""
+"""Maximum setups of a chart, one per colour."""
 MOST_SETS = 4
-"""Sets of charts for a model: sequence lengths, image sizes, numbers of tokens."""
+"""Maximum sets of charts of a model; each has its own sequence length, image size, number of tokens etc."""
 ALIKE = tuple(name for name in POINT if name != "batch_size")
 
 
-def charts(rows: Sequence[Row]) -> tuple[tuple[Chart, ...], int]:
-    """The charts of a model's results, and how many sets of them are left out."""
+def result_charts(rows: Sequence[Row]) -> tuple[tuple[Chart, ...], int]:
+    """Charts of a model's results, and the number of sets left out."""
     measured = [row for row in rows if is_ok(row)]
     sets = grouped([row for row in measured if not loads.is_load(row)], ALIKE)
     kinds = loads.by_kind(list(filter(loads.has_level, map(loads.as_level, filter(loads.is_load, measured)))))
-    found = [chart for _, members in sets[:MOST_SETS] for chart in _of_set(members)]
-    found += [chart for key, members in kinds[:MOST_SETS] for chart in _of_load(key, members)]
-    return tuple(found), max(len(sets) - MOST_SETS, 0) + max(len(kinds) - MOST_SETS, 0)
+    charts = [chart for _, members in sets[:MOST_SETS] for chart in _batch_charts(members)]
+    charts += [chart for key, members in kinds[:MOST_SETS] for chart in _load_charts(key, members)]
+    return tuple(charts), max(len(sets) - MOST_SETS, 0) + max(len(kinds) - MOST_SETS, 0)
 
 
-def _of_load(key: Row, rows: Sequence[Row]) -> list[Chart]:
+def _load_charts(key: Row, rows: Sequence[Row]) -> list[Chart]:
     shown, left_out = _fastest_setups(_plainly_named(rows))
     return level_charts(key, shown, left_out)
 
 
 def _plainly_named(rows: Sequence[Row]) -> list[Row]:
-    """The rows, with settings left out of setup names if they distinguish none, as with those of a load."""
+    """The rows, with settings removed from setup names that are unique without them."""
     cells = {str(row["setup"]): words.cell(row) for row in rows}
     alone = {setup for setup, cell in cells.items() if list(cells.values()).count(cell) == 1}
     return [{**row, "setup": cells[row["setup"]] if row["setup"] in alone else row["setup"]} for row in rows]
 
 
-def _of_set(rows: Sequence[Row]) -> list[Chart]:
+def _batch_charts(rows: Sequence[Row]) -> list[Chart]:
     shown, left_out = _fastest_setups(rows)
     throughput = "throughput_samples_per_sec" if rows[0]["new_tokens"] is None else "throughput_tokens_per_sec"
     memory = next((name for name in PEAK_MEMORY if any(row[name] is not None for row in shown)), None)
@@ -51,7 +51,7 @@ def _of_set(rows: Sequence[Row]) -> list[Chart]:
 
 
 def _fastest_setups(rows: Sequence[Row]) -> tuple[list[Row], int]:
-    """The results of the fastest setups, and how many setups are left out."""
+    """Results of the fastest setups, and the number of setups left out."""
     best: dict[str, tuple[bool, float]] = {}
     for row in rows:
         key = (not is_ranked(row), row["value"] or float("inf"))
@@ -63,7 +63,7 @@ def _fastest_setups(rows: Sequence[Row]) -> tuple[list[Row], int]:
 
 
 def _points(rows: Sequence[Row], column: str) -> list[dict[str, Any]]:
-    """The data of each result that has the value; only latency has intervals."""
+    """Data of each result with a value; only latency has intervals."""
     has_interval = column == "latency_median_ms"
     return [
         {
@@ -88,7 +88,7 @@ def _chart(column: str, points: Sequence[dict[str, Any]], left_out: int) -> Char
     is_curve = len({one["batch"] for one in points}) > 1
     spec = specs.curves(values, y_title=title) if is_curve else specs.ranges(values, title=title)
     bars = "Whiskers are 95 % intervals over launches." if has_interval else "Readings have no interval."
-    more = f"{left_out} slower setups are not drawn; the table has them." if left_out else ""
+    more = f"{left_out} slower setups are only in the table." if left_out else ""
     marks = MARKS if any(one["state"] != "valid" for one in points) else ""
     better = METRICS[column].better
     direction = f"{'Lower' if better == 'lower' else 'Higher'} is better." if better else ""
@@ -108,7 +108,7 @@ TITLES = {
 
 
 def _title(column: str, title: str, rows: Sequence[Row]) -> str:
-    """The finding if the intervals support one setup at every point, else a description."""
+    """The setup with the lowest latency if intervals support it at every point, else a description."""
     place = words.point(rows[0], with_batch=False)
     plain = f"{title}, {place}" if place else title
     if column != "latency_median_ms":

@@ -1,0 +1,281 @@
+"""Writes a report of results, or of a comparison, from a database or run files as one HTML or Markdown file.
+
+The HTML file needs no network: style, scripts and data are embedded. Its Content-Security-Policy allows only these
+scripts and this style, by digest, so no name in the data can run code even if escaping failed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from benchmarking.core.command_line import default_database
+from benchmarking.core.database_paths import without_place
+from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.metrics import DEFAULT_METRIC
+from benchmarking.core.text import markdown_escaped, markdown_table
+from db.analysis.compare.comparison import Comparison, compare
+from db.analysis.compare.matching import across_column
+from db.analysis.selection import Selection as Words
+from db.analysis.selection import judged_metric
+from db.files import make_folder, temporary_sibling
+from visualize import sources
+from visualize.drawing.rows import Selection
+from visualize.pages.elements import Grid
+from visualize.pages.site import STATIC, Site, draw
+from visualize.report.content import MethodNumber, Report, ReportComparison, report_of
+from visualize.report.rows import check_count, chosen_ids
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from visualize.sources import Source
+
+Format = Literal["html", "md"]
+
+SCRIPTS = ("vendor/vega.min.js", "vendor/vega-lite.min.js", "vendor/vega-embed.min.js", "app.js")
+STYLES = ("style.css", "report.css")
+MOST_MARKDOWN_ROWS = 60
+"""Maximum rows of a Markdown table, since a pull-request comment has at most 65536 characters."""
+LOCK_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRequest:
+    """The options of a report."""
+
+    path: Path
+    """The file to write, which ends with .html or .md."""
+    database: str | None
+    """None for the default database."""
+    files: Sequence[str] | None
+    """Run files, folders or glob patterns instead of a database."""
+    lock_timeout_s: float
+    selection: Selection
+    words: Words
+    """Selection of results; unused in a comparison."""
+    sides: tuple[str, str] | None
+    """Two selections to compare; None for no comparison."""
+    metric: str = DEFAULT_METRIC
+    across: tuple[str, ...] = ()
+
+
+def write_report(request: ReportRequest) -> tuple[str, ...]:
+    """Write the report, and return the errors of run files that could not be read.
+
+    Raises UsageError for invalid names, and StorageError for an unreadable source, an empty selection or a write error.
+    """
+    report_format(request.path)
+    sides = None if request.sides is None else _resolved(request, request.sides)
+    across = [across_column(word) for word in request.across]
+    if request.files:
+        source = sources.open_files(request.files)
+    else:
+        source = sources.open_database(request.database or default_database(), request.lock_timeout_s)
+    with source.warehouse:
+        comparison = None
+        if sides is None:
+            ids = _selected_ids(source, request)
+        else:
+            metric = judged_metric(source.warehouse, request.metric)
+            both = compare(source.warehouse, *sides, metric, across)
+            comparison = ReportComparison(comparison=both, command=_compare_command(request, sides))
+            ids = _compared_ids(source, comparison)
+        report = report_of(source.warehouse, ids, without_place(source.name), comparison)
+    _write(report, request.path)
+    return source.refused
+
+
+def check_request(path: Path, results: int) -> None:
+    """Raise UsageError for an invalid path or too many results."""
+    report_format(path)
+    if path.is_dir():
+        raise UsageError(f"--report {path}: is a folder: give a file")
+    check_count(results)
+
+
+def write_session_report(path: Path, session_id: str, files: Sequence[str], database: str | None) -> None:
+    """Write a report of all results of one command, from its run files or a database. Raises as `write_report`."""
+    make_folder(path.parent)
+    request = ReportRequest(
+        path=path,
+        database=database,
+        files=files or None,
+        lock_timeout_s=LOCK_TIMEOUT_S,
+        selection=Selection(),
+        words=Words.parse(f"session={session_id}"),
+        sides=None,
+    )
+    write_report(request)
+
+
+def _resolved(request: ReportRequest, texts: tuple[str, str]) -> tuple[Words, Words]:
+    """Both selections; user SQL in them is run here."""
+    before, after = (sources.resolved(text, request.files, request.database, request.lock_timeout_s) for text in texts)
+    return before, after
+
+
+def _selected_ids(source: Source, request: ReportRequest) -> Sequence[str]:
+    sources.check(source, request.selection)
+    selection = sources.chosen(source, request.selection, request.words)
+    ids = chosen_ids(source.warehouse, selection)
+    if not ids:
+        raise sources.nothing_selected(source, selection, request.words)
+    return ids
+
+
+def _compared_ids(source: Source, compared: ReportComparison) -> Sequence[str]:
+    """Results of both sides. Raises StorageError for a side without results."""
+    sides, comparison = compared.sides, compared.comparison
+    for side, text in (("A", comparison.before), ("B", comparison.after)):
+        if side not in sides.values():
+            raise StorageError(f"{source.name}: {side} ({text}) selects no results: {_other_side(comparison)}")
+    return list(sides)
+
+
+def _other_side(comparison: Comparison) -> str:
+    """What the other side has, for a message about an empty side."""
+    other = comparison.only_before or comparison.only_after
+    points = ", ".join(dict.fromkeys(one.point for one in other[:3]))
+    return f"the other side has {len(other)} points ({points}, ...)" if other else "the other side selects none either"
+
+
+def _compare_command(request: ReportRequest, sides: tuple[Words, Words]) -> str:
+    """The command that prints the comparison."""
+    command = ["benchhouse", "compare", *(side.text for side in sides)]
+    command += ["--metric", request.metric] if request.metric != DEFAULT_METRIC else []
+    return shlex.join(command + (["--across", ",".join(request.across)] if request.across else []))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inline:
+    """Assets embedded in the HTML file."""
+
+    policy: str
+    """The Content-Security-Policy."""
+    style: str
+    scripts: tuple[str, ...]
+
+
+class ReportSite(Site):
+    """The site of a single file, whose links are anchors."""
+
+    is_live = False
+
+    def url(self, view: str, parameters: DataclassInstance) -> str | None:
+        """The anchor of a method; None for other links."""
+        return f"#method-{parameters.number}" if isinstance(parameters, MethodNumber) else None
+
+    def asset(self, name: str) -> str:
+        """Never called, since the file embeds all assets."""
+        raise AssertionError(name)
+
+
+def report_format(path: Path) -> Format:
+    """The format by file extension. Raises UsageError for other extensions."""
+    formats: dict[str, Format] = {".html": "html", ".md": "md"}
+    found = formats.get(path.suffix.lower())
+    if found is None:
+        raise UsageError(f"--report {path}: expected a name that ends with .html or .md")
+    return found
+
+
+def _write(report: Report, path: Path) -> None:
+    """Write the file, replacing an existing one. Raises StorageError."""
+    text = html(report) if report_format(path) == "html" else markdown(report)
+    with temporary_sibling(path) as part:
+        try:
+            part.write_text(text, encoding="utf-8", newline="\n")
+            os.replace(part, path)
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error.strerror}: choose another path") from error
+
+
+def html(report: Report) -> str:
+    """The report as an HTML file."""
+    return draw(ReportSite(), "report.html", report=report, inline=_inline())
+
+
+@cache
+def _inline() -> Inline:
+    style = "\n".join(_text(name) for name in STYLES)
+    scripts = tuple(_text(name) for name in SCRIPTS)
+    allowed = " ".join(map(_digest, scripts))
+    policy = (
+        f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return Inline(policy=policy, style=style, scripts=scripts)
+
+
+def _text(name: str) -> str:
+    """The text of a static file."""
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def markdown(report: Report) -> str:
+    """The report as Markdown for a pull request; text from the data is escaped."""
+    parts = [f"## {markdown_escaped(report.title)}"]
+    parts += ["\n".join(f"- {name}: {markdown_escaped(value)}" for name, value in report.about)]
+    if report.comparison is not None:
+        compared = report.comparison
+        parts += [f"### Compared\n\n**{markdown_escaped(compared.summary)}**", _items(compared.head)]
+        parts += [*_table(compared.grid), _items(compared.notes), _code(compared.command)]
+    for section in report.summary:
+        parts += [f"### {section.title}", _items(section.sentences)]
+    if report.doubts:
+        doubts = [
+            f"{one.kind.replace('_', ' ')} ({_places(one.points)}): {one.sentence}"
+            + (f" ({one.evidence})" if one.evidence else "")
+            for one in report.doubts
+        ]
+        parts += ["### Doubts", _items(doubts)]
+    parts += ["### Next steps", _items(report.next_steps)]
+    parts += ["### Runs", *_table(report.overview)] if report.overview is not None else []
+    for group in report.groups:
+        parts += [f"### {markdown_escaped(group.title)}", markdown_escaped(group.about), *_table(group.grid)]
+        parts += [_items([*(f"{name}: {error}" for name, error in group.failures), *group.missing])]
+    software = ", ".join(f"{name} {version}" for name, version in report.software)
+    parts += ["### Hardware and software", *_table(report.machines), markdown_escaped(software)]
+    methods = [f"Method {one.number}\n\n{_items([f'{n}: {v}' for n, v in one.facts])}\n\n{_code(one.command)}"
+               for one in report.methods]  # fmt: skip
+    parts += ["### Method", markdown_escaped(report.method)]
+    parts += ["<details><summary>Commands that measured it</summary>", *methods, "</details>"]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _places(points: tuple[str, ...]) -> str:
+    more = f" and {len(points) - 3} more" if len(points) > 3 else ""
+    return "; ".join(points[:3]) + more
+
+
+def _items(lines: tuple[str, ...] | list[str]) -> str:
+    return "\n".join(f"- {markdown_escaped(line)}" for line in lines)
+
+
+def _table(grid: Grid) -> list[str]:
+    if not grid.rows:
+        return []
+    names = [heading.text for heading in grid.headings]
+    right = {place for place, heading in enumerate(grid.headings) if heading.is_number}
+    rows = [[cell.text for cell in row] for row in grid.rows[:MOST_MARKDOWN_ROWS]]
+    more = len(grid.rows) - len(rows)
+    return [markdown_table(names, rows, right=right), *([f"{more} more rows are in the HTML report."] if more else [])]
+
+
+def _code(command: str) -> str:
+    """A code block with a fence longer than any run of backticks in it."""
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", command))])
+    return f"{fence}sh\n{command}\n{fence}"
