@@ -57,7 +57,11 @@ def test_a_model_id_is_measured_in_fresh_processes(monkeypatch):
     [
         (("tiny-bert", torch.zeros(1)), {}, "inputs and name apply to torch modules only"),
         (("tiny-bert",), {"device": "null", "colour": 1}, "colour"),
-        (("tiny-bert",), {"device": "null", "batch_sizes": (0,)}, "batch_size takes whole numbers from 1: got 0"),
+        (
+            ("tiny-bert",),
+            {"device": "null", "batch_sizes": (0,)},
+            "batch_size takes whole numbers from 1 to 2147483647: got 0",
+        ),
         (("tiny-bert",), {"device": "null", "profile": "fast"}, "unknown profile 'fast'"),
         ((torch.nn.Linear(2, 2),), {}, "pass a tensor"),
         (
