@@ -391,8 +391,9 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     (
         "chunks_not_tokens",
         "info",
-        "the numbers of chunks and tokens differ, so gaps between chunks are not inter-token latencies",
-        "rely on the time per output token, which uses the server's token count",
+        "the numbers of chunks and tokens differ, so gaps between chunks are not inter-token latencies, and the time "
+        "per output token is too short if the first chunk has several tokens",
+        "use the time per output token of long replies, on which the first chunk has little effect",
     ),
     (
         "whole_replies",
