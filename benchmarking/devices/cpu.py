@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import os
 import platform
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from benchmarking.core.device_contracts import STATE_NAMES, ColdCache, DeviceHandle, DeviceKind, Gauge, Memory
-from benchmarking.core.metrics import NS_PER_MS
+from benchmarking.core.metrics import BYTES_PER_MIB, NS_PER_MS
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support.binding import allowed_cpus
-from benchmarking.devices.support.cold_caches import cold_processor_caches
 from benchmarking.devices.support.energy import HostEnergy
-from benchmarking.devices.support.gauges import ProcessorGauge
+from benchmarking.devices.support.gauges import ProcessorGauge, usable_processors
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
 from benchmarking.devices.support.host_linux import (
@@ -23,7 +26,7 @@ from benchmarking.devices.support.host_linux import (
     processor_temperature_c,
 )
 from benchmarking.devices.support.ort_providers import HOST_MEMORY, OrtProvider
-from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int
+from benchmarking.devices.support.reading import UnreadableError, all_missing, gather, read_int
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
 """Precisions that PyTorch runs on any CPU. Without native support it converts, at a cost (fact `native_precisions`)."""
@@ -41,6 +44,13 @@ ORT_PROVIDER = OrtProvider(
     precisions=("float32", "float16", "int8", "int4"),  # its kernels have no bfloat16: NOT_IMPLEMENTED
     memory=HOST_MEMORY,
 )
+
+FLUSH_FACTOR = 2
+"""Multiple of the cache size: caches do not evict strictly in order of use."""
+UNKNOWN_CACHE_BYTES = 256 * BYTES_PER_MIB
+"""Used if the cache size is unknown: more than the last-level cache of any desktop CPU."""
+MIN_SHARE_BYTES = 8 * BYTES_PER_MIB
+"""Minimum per processor: more than twice the size of any private cache."""
 
 
 class CpuHandle(HostHandle):
@@ -67,13 +77,15 @@ class CpuHandle(HostHandle):
             yield cold
 
     def state(self) -> Readings:
-        shared = absent(f"{NOT_APPLICABLE}: every process shares the CPU", ("foreign_pids",))
-        unread = absent(f"{NOT_SUPPORTED}: no interface on {self._system}", STATE_NAMES)
+        shared = all_missing(f"{NOT_APPLICABLE}: every process shares the CPU", ("foreign_pids",))
+        unread = all_missing(f"{NOT_SUPPORTED}: no interface on {self._system}", STATE_NAMES)
         return unread | shared | (self._linux_state() if self._system == "Linux" else Readings())
 
     def _linux_state(self) -> Readings:
-        no_counter = absent(f"{NOT_SUPPORTED}: the CPU reports energy, not power", ("power_w",))
-        no_reasons = absent(f"{NOT_SUPPORTED}: Linux counts throttling but gives no reasons", ("throttle_reasons",))
+        no_counter = all_missing(f"{NOT_SUPPORTED}: the CPU reports energy, not power", ("power_w",))
+        no_reasons = all_missing(
+            f"{NOT_SUPPORTED}: Linux counts throttling but gives no reasons", ("throttle_reasons",)
+        )
         read = gather(
             {
                 "clock_hz": lambda: processor_clock_hz(self._sys),
@@ -127,10 +139,10 @@ class CpuDevice(DeviceKind):
 
 def describe(host: Readings) -> Device:
     """The CPU as a device, from the machine's facts."""
-    taken = ("cpu_capabilities", "cpu_cores", "cpu_threads", "architecture", "cgroup_cpu_quota_cores")
+    names = ("cpu_capabilities", "cpu_cores", "cpu_threads", "architecture", "cgroup_cpu_quota_cores")
     facts = Readings(
-        values={name: host.values[name] for name in taken if name in host.values},
-        missing={name: host.missing[name] for name in taken if name in host.missing},
+        values={name: host.values[name] for name in names if name in host.values},
+        missing={name: host.missing[name] for name in names if name in host.missing},
     )
     native: Json = list(native_precisions(host.values.get("cpu_capabilities")))
     return Device(
@@ -147,8 +159,68 @@ def describe(host: Readings) -> Device:
 
 def native_precisions(capabilities: Json) -> tuple[Precision, ...]:
     """Precisions in which the CPU computes without conversion; always includes float32."""
-    known = {str(name) for name in capabilities} if isinstance(capabilities, list) else set()
-    return ("float32", *(precision for precision, names in NATIVE_CAPABILITIES.items() if names & known))
+    available = {str(name) for name in capabilities} if isinstance(capabilities, list) else set()
+    return ("float32", *(precision for precision, names in NATIVE_CAPABILITIES.items() if names & available))
+
+
+@contextmanager
+def cold_processor_caches(cache_bytes: int | None, processors: Sequence[int]) -> Iterator[ColdCache]:
+    """Threads that empty the CPU's caches: one on each processor that the process may use, which reads and writes
+    memory, in total twice the size of the last-level caches. That also empties every private cache, and every part of a
+    last-level cache that only some processors share. Plain stores to a large block (memset) would bypass the caches.
+
+    `cache_bytes` is the total size of the last-level caches; `processors` are the numbers of those that calls may
+    run on, empty on systems without affinity."""
+    total_bytes = FLUSH_FACTOR * (cache_bytes or UNKNOWN_CACHE_BYTES)
+    # More threads than the CPU quota allows would exhaust it, and the timed call would wait for the next period.
+    count = max(1, min(len(processors) or os.cpu_count() or 1, math.floor(usable_processors(os.getpid()))))
+    share = max(MIN_SHARE_BYTES, math.ceil(total_bytes / count))
+    flushers = FlushThreads([(share, processors[index] if processors else None) for index in range(count)])
+    try:
+        yield ColdCache(flush=flushers.flush, size_bytes=share * count)
+    finally:
+        flushers.end()
+
+
+class FlushThreads:
+    """Threads that sleep until a flush and then walk through their memory."""
+
+    def __init__(self, shares: Sequence[tuple[int, int | None]]) -> None:
+        """For each thread: the number of bytes to walk through and the processor to run on."""
+        self._start = threading.Barrier(len(shares) + 1)
+        self._done = threading.Barrier(len(shares) + 1)
+        self._is_over = False
+        self._threads = [
+            threading.Thread(target=self._work, args=share, daemon=True, name="cold-cache") for share in shares
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def flush(self) -> None:
+        """Walk through all of the memory once; returns when done."""
+        self._start.wait()
+        self._done.wait()
+
+    def end(self) -> None:
+        """End the threads and release their memory."""
+        self._is_over = True
+        self._start.wait()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, size_bytes: int, processor: int | None) -> None:
+        import numpy as np
+
+        if processor is not None and hasattr(os, "sched_setaffinity"):
+            with suppress(OSError):  # the processor went offline: any other will do
+                os.sched_setaffinity(0, {processor})  # this thread only
+        memory: Any = np.zeros(size_bytes // 8, dtype=np.uint64)
+        while True:
+            self._start.wait()
+            if self._is_over:
+                return
+            np.add(memory, 1, out=memory)
+            self._done.wait()
 
 
 PLUGIN = CpuDevice()

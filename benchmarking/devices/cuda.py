@@ -105,8 +105,10 @@ class CudaDevice(TorchGpuKind):
         driver = nvidia.text(nvml.call("nvmlSystemGetDriverVersion"))
         if not handles:
             return (self.absent(f"NVIDIA driver {driver} lists no GPU: check lspci"),)
-        found = [self._describe(nvml, index, handle, driver) for index, handle in enumerate(handles)]
-        return self.usable(found, why_torch or why_not_driver(driver, found[0].facts.values.get("cuda_driver_version")))
+        devices = [self._describe(nvml, index, handle, driver) for index, handle in enumerate(handles)]
+        return self.usable(
+            devices, why_torch or why_not_driver(driver, devices[0].facts.values.get("cuda_driver_version"))
+        )
 
     def check_build(self, torch: Any, device: Device) -> None:
         capability, built = str(device.facts.values.get("compute_capability", "")), torch.cuda.get_arch_list()
@@ -148,15 +150,15 @@ def how_to_get_kernels(torch: Any, capability: str) -> str:
     builds; the newest CUDA version wins."""
     builds: dict[str, dict[str, set[int]]] = getattr(torch.cuda, "PYTORCH_RELEASES_CODE_CC", {})
     machine = "aarch64" if platform.machine().lower() == "aarch64" else "x86_64"
-    able = [
+    versions = [
         cuda
         for cuda, by_machine in builds.items()
         if by_machine.get(machine) and has_kernels(capability, [f"sm_{code}" for code in by_machine[machine]])
     ]
     release = str(torch.__version__).partition("+")[0]
-    if not able:
+    if not versions:
         return f"no known build of torch {release} supports it: see https://pytorch.org/get-started/locally"
-    index = f"cu{max(able, key=_pair).replace('.', '')}"
+    index = f"cu{max(versions, key=_pair).replace('.', '')}"
     return f"pip install --upgrade torch=={release} --index-url https://download.pytorch.org/whl/{index}"
 
 
@@ -167,18 +169,18 @@ def has_kernels(capability: str, built: Sequence[str]) -> bool:
     compiled for any newer capability. With the suffix "a" neither runs elsewhere; "f" covers the major version.
     Unknown names count as supported.
     """
-    found = [match for name in built if (match := ARCHITECTURE.fullmatch(name))]
-    if not found or not capability:
+    matches = [match for name in built if (match := ARCHITECTURE.fullmatch(name))]
+    if not matches or not capability:
         return True
-    wanted = _pair(capability)
-    for match in found:
+    requested = _pair(capability)
+    for match in matches:
         kind, major, minor, suffix = match["kind"], int(match["major"]), int(match["minor"]), match["suffix"]
         if suffix == "a":
-            runs = (major, minor) == wanted
+            runs = (major, minor) == requested
         elif kind == "sm" or suffix == "f":
-            runs = major == wanted[0] and minor <= wanted[1]
+            runs = major == requested[0] and minor <= requested[1]
         else:
-            runs = (major, minor) <= wanted
+            runs = (major, minor) <= requested
         if runs:
             return True
     return False

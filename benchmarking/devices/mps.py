@@ -30,7 +30,7 @@ from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.handles import HostHandle, with_method
 from benchmarking.devices.support.host import sysctl_values
 from benchmarking.devices.support.ort_providers import OrtProvider
-from benchmarking.devices.support.reading import RunCommand, UnreadableError, absent, gather, run_command
+from benchmarking.devices.support.reading import RunCommand, UnreadableError, all_missing, gather, run_command
 from benchmarking.devices.support.torch_gpu import FLUSH_BYTES, torch_build
 
 ACCELERATOR = ("/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator")
@@ -55,7 +55,7 @@ class WatchedMpsHandle(HostHandle):
     """The open GPU under a runtime other than torch. Metal reports no clocks and no memory of other processes."""
 
     def state(self) -> Readings:
-        return absent(NEEDS_ROOT, STATE_NAMES)
+        return all_missing(NEEDS_ROOT, STATE_NAMES)
 
     def energy_j(self) -> Readings:
         return with_method(self._host_energy.energy_j())
@@ -108,12 +108,12 @@ class MpsHandle(WatchedMpsHandle):
         self._torch.mps.empty_cache()
 
     def peak_memory(self) -> Readings:
-        return absent(f"{NOT_SUPPORTED}: Metal does not track peak memory", PEAK_NAMES)
+        return all_missing(f"{NOT_SUPPORTED}: Metal does not track peak memory", PEAK_NAMES)
 
     def memory_in_use(self) -> Readings:
         """Memory that Metal's driver holds for this process; with unified memory there is no total over processes."""
-        own = Readings(values={IN_USE_NAMES[0]: int(self._torch.mps.driver_allocated_memory())})
-        return own | absent(f"{NOT_SUPPORTED}: unified memory", IN_USE_NAMES[1:])
+        in_use = Readings(values={IN_USE_NAMES[0]: int(self._torch.mps.driver_allocated_memory())})
+        return in_use | all_missing(f"{NOT_SUPPORTED}: unified memory", IN_USE_NAMES[1:])
 
 
 class IoregGauge(Gauge):
@@ -123,11 +123,11 @@ class IoregGauge(Gauge):
         self._run = run
 
     def read(self) -> Readings:
-        power = absent(NEEDS_ROOT, ("power_w",))
+        power = all_missing(NEEDS_ROOT, ("power_w",))
         try:
             statistics = self._run(ACCELERATOR)
         except UnreadableError as error:
-            return power | absent(str(error), ("utilization_percent", "device_used_bytes"))
+            return power | all_missing(str(error), ("utilization_percent", "device_used_bytes"))
         return power | gather(
             {
                 "utilization_percent": lambda: _statistic(statistics, "Device Utilization %"),
@@ -138,10 +138,10 @@ class IoregGauge(Gauge):
 
 def _statistic(registry: str, name: str) -> int:
     """An entry of the driver's PerformanceStatistics. Raises UnreadableError."""
-    found = re.search(rf'"{re.escape(name)}"=(\d+)', registry)
-    if found is None:
+    match = re.search(rf'"{re.escape(name)}"=(\d+)', registry)
+    if match is None:
         raise UnreadableError(f"{NOT_SUPPORTED}: ioreg does not report {name!r}")
-    return int(found[1])
+    return int(match[1])
 
 
 class MpsDevice(DeviceKind):
@@ -177,8 +177,8 @@ class MpsDevice(DeviceKind):
             )
         torch: Any = importlib.import_module("torch")
         if not torch.backends.mps.is_available():
-            built = "does not see the GPU" if torch.backends.mps.is_built() else "is built without MPS"
-            raise BenchhouseError(f"device 'mps' was found, but torch {torch.__version__} {built}")
+            problem = "does not see the GPU" if torch.backends.mps.is_built() else "is built without MPS"
+            raise BenchhouseError(f"device 'mps' was found, but torch {torch.__version__} {problem}")
         return MpsHandle(torch)
 
     def watch(self, device: Device) -> DeviceHandle:
@@ -232,9 +232,9 @@ def _gpu(run: RunCommand) -> Readings:
     try:
         displays = json.loads(run(PROFILER)).get("SPDisplaysDataType", [])
     except UnreadableError as error:
-        return absent(str(error), ("gpu_cores", "metal_family"))
+        return all_missing(str(error), ("gpu_cores", "metal_family"))
     except ValueError as error:
-        return absent(f"{FAILED}: invalid JSON from {PROFILER[0]}: {error}", ("gpu_cores", "metal_family"))
+        return all_missing(f"{FAILED}: invalid JSON from {PROFILER[0]}: {error}", ("gpu_cores", "metal_family"))
     display = displays[0] if displays else {}
     return gather(
         {

@@ -21,7 +21,7 @@ from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
 from benchmarking.devices.support.kinds import processor
 from benchmarking.devices.support.ort_providers import OrtProvider
-from benchmarking.devices.support.reading import UnreadableError, absent, gather
+from benchmarking.devices.support.reading import UnreadableError, all_missing, gather
 
 TELEMETRY = "openvino_telemetry"
 
@@ -78,12 +78,12 @@ class OpenVinoHandle(HostHandle):
     def state(self) -> Readings:
         """The CPU's state if the CPU computes; OpenVINO itself reports none."""
         if self.openvino_name.startswith(("GPU", "NPU")):
-            return absent(f"{NOT_SUPPORTED}: OpenVINO reports none for {self.openvino_name}", STATE_NAMES)
+            return all_missing(f"{NOT_SUPPORTED}: OpenVINO reports none for {self.openvino_name}", STATE_NAMES)
         return CpuHandle(self._host_energy).state()
 
     def memory_in_use(self) -> Readings:
         """The NPU's driver reports the memory of all processes; the other plugins report nothing."""
-        unread = absent(f"{NOT_SUPPORTED}: OpenVINO reports none for {self.openvino_name}", IN_USE_NAMES)
+        unread = all_missing(f"{NOT_SUPPORTED}: OpenVINO reports none for {self.openvino_name}", IN_USE_NAMES)
         if not self.openvino_name.startswith("NPU"):
             return unread
         used = {"device_used_bytes": lambda: int(_read(self.core, self.openvino_name, "NPU_DEVICE_ALLOC_MEM_SIZE"))}
@@ -119,7 +119,7 @@ class OpenVinoDevice(DeviceKind):
             return (
                 self.absent(f"OpenVINO {module.__version__} lists no device: pip install --force-reinstall openvino"),
             )
-        return tuple(_describe(core, name, names, module.__version__) for name in _ordered([*names, "AUTO"]))
+        return tuple(_describe(core, name, names, module.__version__) for name in _in_order([*names, "AUTO"]))
 
     def open(self, device: Device) -> DeviceHandle:
         core: Any = (self._module or import_openvino()).Core()
@@ -149,7 +149,7 @@ class OpenVinoDevice(DeviceKind):
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         name = device.selector.partition(":")[2]
-        own = OrtProvider(
+        provider = OrtProvider(
             name="OpenVINOExecutionProvider",
             install="onnxruntime-openvino",
             precisions=("float32", "float16", "int8"),
@@ -157,7 +157,7 @@ class OpenVinoDevice(DeviceKind):
             # Without it the provider computes in the device's preferred precision instead of the graph's.
             precision_options={"float32": {"precision": "FP32"}, "float16": {"precision": "FP16"}},
         )
-        return (own, directml.PROVIDER) if name.startswith("GPU") else (own,)
+        return (provider, directml.PROVIDER) if name.startswith("GPU") else (provider,)
 
     def lock_name(self, device: Device) -> str | None:
         """The CPU's lock for every device that computes on the CPU, including AUTO."""
@@ -165,7 +165,7 @@ class OpenVinoDevice(DeviceKind):
         return f"openvino-{name}" if name.startswith(("GPU", "NPU")) else processor().name
 
 
-def _ordered(names: Sequence[str]) -> list[str]:
+def _in_order(names: Sequence[str]) -> list[str]:
     known = [name for kind in ORDER for name in names if name.partition(".")[0] == kind]
     return known + [name for name in names if name not in known]
 
@@ -179,7 +179,7 @@ def _describe(core: Any, name: str, names: Sequence[str], version: str) -> Devic
     capabilities = [str(capability) for capability in listed] if isinstance(listed, list) else []
     native = tuple(PRECISIONS[capability] for capability in PRECISIONS if capability in capabilities)
     properties = FACTS.get(kind, COMMON_FACTS)
-    facts = gather({ours: _property(core, name, theirs) for ours, theirs in properties.items()})
+    facts = gather({fact_name: _property(core, name, property_name) for fact_name, property_name in properties.items()})
     lists: dict[str, Json] = {"capabilities": list[Json](capabilities), "native_precisions": list[Json](native)}
     return Device(
         type="openvino",
@@ -207,24 +207,24 @@ def _vendor(full_name: str, name: str) -> str:
 
 def _memory_bytes(core: Any, name: str) -> int | None:
     """The device's memory, or the machine's for the CPU and AUTO; None if the driver does not report it."""
-    theirs = MEMORY_PROPERTIES.get(name.partition(".")[0])
-    if theirs is None:
+    property_name = MEMORY_PROPERTIES.get(name.partition(".")[0])
+    if property_name is None:
         return usable_memory_bytes(host_facts())
-    total = gather({"total": _property(core, name, theirs)}).values.get("total")
+    total = gather({"total": _property(core, name, property_name)}).values.get("total")
     return total if isinstance(total, int) else None
 
 
-def _property(core: Any, name: str, theirs: str) -> Callable[[], Json]:
+def _property(core: Any, name: str, property_name: str) -> Callable[[], Json]:
     """A property of a device, to be read when called."""
-    return lambda: plain(_read(core, name, theirs))
+    return lambda: plain(_read(core, name, property_name))
 
 
-def _read(core: Any, name: str, theirs: str) -> Any:
+def _read(core: Any, name: str, property_name: str) -> Any:
     """A property of a device. Raises UnreadableError if OpenVINO does not have it (its own RuntimeError)."""
     try:
-        return core.get_property(name, theirs)
+        return core.get_property(name, property_name)
     except (RuntimeError, TypeError) as error:
-        raise UnreadableError(f"{NOT_SUPPORTED}: OpenVINO does not report {theirs} for {name}") from error
+        raise UnreadableError(f"{NOT_SUPPORTED}: OpenVINO does not report {property_name} for {name}") from error
 
 
 def plain(value: Any) -> Json:

@@ -17,7 +17,7 @@ from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
 from benchmarking.devices.support.kinds import processor
-from benchmarking.devices.support.reading import absent
+from benchmarking.devices.support.reading import all_missing
 
 PROVIDER = "QNNExecutionProvider"
 BACKENDS = ("htp", "gpu", "cpu")
@@ -60,7 +60,7 @@ class QnnHandle(HostHandle):
         """The CPU's state if an emulator computes on it; QNN itself reports none."""
         if self._is_simulated:
             return CpuHandle(self._host_energy).state()
-        return absent(f"{NOT_SUPPORTED}: QNN does not report it", STATE_NAMES)
+        return all_missing(f"{NOT_SUPPORTED}: QNN does not report it", STATE_NAMES)
 
 
 class QnnDevice(DeviceKind):
@@ -130,11 +130,11 @@ class QnnDevice(DeviceKind):
 
     def provider_devices(self) -> list[Any]:
         """ONNX Runtime's devices from the plugin, the NPU first."""
-        known = [entry for entry in self._onnxruntime.get_ep_devices() if entry.ep_name == PROVIDER]
-        if not known:
+        devices = [entry for entry in self._onnxruntime.get_ep_devices() if entry.ep_name == PROVIDER]
+        if not devices:
             self._onnxruntime.register_execution_provider_library(PROVIDER, self._plugin.get_library_path())
-            known = [entry for entry in self._onnxruntime.get_ep_devices() if entry.ep_name == PROVIDER]
-        return sorted(known, key=lambda entry: ("NPU", "GPU", "CPU").index(_kind(entry)))
+            devices = [entry for entry in self._onnxruntime.get_ep_devices() if entry.ep_name == PROVIDER]
+        return sorted(devices, key=lambda entry: ("NPU", "GPU", "CPU").index(_kind(entry)))
 
     def _provider_errors(self) -> tuple[type[Exception], ...]:
         """ONNX Runtime's errors for a library that fails to load; they have no common base class."""
@@ -143,8 +143,8 @@ class QnnDevice(DeviceKind):
 
     def _backends(self) -> dict[str, str]:
         """Paths of the usable backend libraries by backend, in order of preference."""
-        able = [backend for backend in BACKENDS if _is_snapdragon() or backend not in WITHOUT_EMULATOR]
-        paths = {backend: getattr(self._plugin, f"get_qnn_{backend}_path", str)() for backend in able}
+        usable = [backend for backend in BACKENDS if _is_snapdragon() or backend not in WITHOUT_EMULATOR]
+        paths = {backend: getattr(self._plugin, f"get_qnn_{backend}_path", str)() for backend in usable}
         return {backend: path for backend, path in paths.items() if path and Path(path).exists()}
 
     def _describe(self, listed: Sequence[Any], backends: dict[str, str]) -> Device:

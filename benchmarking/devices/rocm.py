@@ -14,7 +14,7 @@ from benchmarking.devices.support import amd
 from benchmarking.devices.support.amd import Node, SysfsMonitor, node_facts, nodes
 from benchmarking.devices.support.handles import Monitor
 from benchmarking.devices.support.ort_providers import ANY_GPU_MEMORY, CUDA_MEMORY, OrtProvider
-from benchmarking.devices.support.reading import UnreadableError, absent, read_text
+from benchmarking.devices.support.reading import UnreadableError, all_missing, read_text
 from benchmarking.devices.support.torch_gpu import TorchGpuKind, is_gpu_in_use, why_not_torch
 
 WHEEL_INDEX = "rocm7.1"
@@ -76,11 +76,13 @@ class RocmDevice(TorchGpuKind):
 
     def probe(self) -> tuple[Device, ...]:
         why_torch = why_not_torch("ROCm", WHEEL_INDEX)
-        why_driver, found = self._driver_nodes()
+        why_driver, nodes_found = self._driver_nodes()
         if why_driver:
             return (self.absent("; ".join(filter(None, (why_driver, why_torch)))),)
         by_address, why_no_smi = self._smi_facts()
-        described = [self._describe(i, node, by_address.get(node.address), why_no_smi) for i, node in enumerate(found)]
+        described = [
+            self._describe(i, node, by_address.get(node.address), why_no_smi) for i, node in enumerate(nodes_found)
+        ]
         return self.usable(described, why_torch)
 
     def hide_others(self, device: Device) -> None:
@@ -116,16 +118,16 @@ class RocmDevice(TorchGpuKind):
         if platform.system() != "Linux":
             return f"ROCm's driver is supported on Linux only; this is {platform.system()}", []
         try:
-            found = nodes(self._sys)
+            gpu_nodes = nodes(self._sys)
         except UnreadableError as error:
             reason = str(error).partition(": ")[2]
             return f"the amdgpu driver is not loaded ({reason}): install ROCm's driver if there is an AMD GPU", []
-        if not found:
+        if not gpu_nodes:
             return "the amdgpu driver lists no compute GPU: check lspci", []
         kfd = self._dev / "kfd"
         if not os.access(kfd, os.R_OK | os.W_OK):
             return f"no permission for {kfd}: add this user to the groups render and video", []
-        return None, found
+        return None, gpu_nodes
 
     def _smi_facts(self) -> tuple[dict[str, Readings], str]:
         """amdsmi's facts by PCI address, or why there are none."""
@@ -141,7 +143,7 @@ class RocmDevice(TorchGpuKind):
             smi.close()
 
     def _describe(self, index: int, node: Node, smi_facts: Readings | None, why_no_smi: str) -> Device:
-        facts = node_facts(node) | (smi_facts or absent(f"{NOT_SUPPORTED}: {why_no_smi}", ("driver",)))
+        facts = node_facts(node) | (smi_facts or all_missing(f"{NOT_SUPPORTED}: {why_no_smi}", ("driver",)))
         rest = {name: value for name, value in facts.values.items() if name not in OWN_FIELDS}
         reasons = {name: why for name, why in facts.missing.items() if name not in OWN_FIELDS}
         target = str(facts.values["gfx_target"])
@@ -178,22 +180,22 @@ class RocmDevice(TorchGpuKind):
 
     def _sysfs_monitor(self, device: Device, address: str) -> Monitor:
         """A monitor without amdsmi. Readings that need amdsmi are missing, with that reason."""
-        found = {node.address: node for node in self._driver_nodes()[1]}
-        if address not in found:
+        by_address = {node.address: node for node in self._driver_nodes()[1]}
+        if address not in by_address:
             raise BenchhouseError(
                 f"device {device.selector!r} ({device.name}) is no longer available: no AMD GPU at {address}"
             )
-        return SysfsMonitor(found[address])
+        return SysfsMonitor(by_address[address])
 
 
 def precisions(gfx_target: str) -> tuple[Precision, ...]:
     """Precisions with hardware arithmetic on a target. No int4, and no tf32: torch does not enable it on MI300 by
     default."""
-    found: list[Precision] = ["float32", "float16"]
-    found += [] if gfx_target.startswith(NO_BFLOAT16) else ["bfloat16"]
-    found += ["float8_e4m3"] if gfx_target.startswith(FLOAT8) else []
-    found += [] if gfx_target.startswith(NO_INT8_DOT) else ["int8"]
-    return tuple(found)
+    supported: list[Precision] = ["float32", "float16"]
+    supported += [] if gfx_target.startswith(NO_BFLOAT16) else ["bfloat16"]
+    supported += ["float8_e4m3"] if gfx_target.startswith(FLOAT8) else []
+    supported += [] if gfx_target.startswith(NO_INT8_DOT) else ["int8"]
+    return tuple(supported)
 
 
 PLUGIN = RocmDevice()

@@ -15,11 +15,11 @@ from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.gpu_processes import Client, Owners
+from benchmarking.devices.support.gpu_processes import Client, ProcessOwners
 from benchmarking.devices.support.handles import HARDWARE_THERMAL, POWER_BRAKE, SOFTWARE_POWER_CAP
 from benchmarking.devices.support.reading import (
     UnreadableError,
-    absent,
+    all_missing,
     first_of,
     gather,
     number_or_none,
@@ -104,10 +104,10 @@ def product_name(node: Node) -> str:
 
 
 def _sensor(node: Node, name: str) -> Path:
-    found = sorted(node.device.glob(f"hwmon/hwmon*/{name}"))
-    if not found:
+    paths = sorted(node.device.glob(f"hwmon/hwmon*/{name}"))
+    if not paths:
         raise UnreadableError(f"{NOT_SUPPORTED}: no {node.device}/hwmon/*/{name}")
-    return found[0]
+    return paths[0]
 
 
 class SysfsMonitor:
@@ -118,26 +118,26 @@ class SysfsMonitor:
 
     def memory_in_use(self) -> Readings:
         used = gather({"device_used_bytes": lambda: read_int(self._node.device / "mem_info_vram_used")})
-        return absent(NEEDS_AMDSMI, IN_USE_NAMES) | used
+        return all_missing(NEEDS_AMDSMI, IN_USE_NAMES) | used
 
     def conditions(self) -> Readings:
         """The temperature is the junction's (temp2), on which the firmware throttles, else the edge's (temp1)."""
         return gather(
             {
-                "clock_hz": lambda: self._sensed("freq1_input"),
-                "memory_clock_hz": lambda: self._sensed("freq2_input"),
+                "clock_hz": lambda: self._read_sensor("freq1_input"),
+                "memory_clock_hz": lambda: self._read_sensor("freq2_input"),
                 "temperature_c": first_of(
-                    lambda: self._sensed("temp2_input") / MILLI, lambda: self._sensed("temp1_input") / MILLI
+                    lambda: self._read_sensor("temp2_input") / MILLI, lambda: self._read_sensor("temp1_input") / MILLI
                 ),
             }
         )
 
     def state(self) -> Readings:
         """The power is the average; newer GPUs report the instantaneous power instead."""
-        return absent(NEEDS_AMDSMI, STATE_NAMES) | self.conditions() | gather({"power_w": self._power_w()})
+        return all_missing(NEEDS_AMDSMI, STATE_NAMES) | self.conditions() | gather({"power_w": self._power_w()})
 
     def energy_j(self) -> Readings:
-        return absent(NEEDS_AMDSMI, ("gpu",))
+        return all_missing(NEEDS_AMDSMI, ("gpu",))
 
     def momentary_power_w(self) -> float | None:
         return number_or_none(self._power_w())
@@ -146,12 +146,14 @@ class SysfsMonitor:
         return read_int(self._node.device / "gpu_busy_percent")
 
     def _power_w(self) -> Callable[[], Json]:
-        return first_of(lambda: self._sensed("power1_average") / MICRO, lambda: self._sensed("power1_input") / MICRO)
+        return first_of(
+            lambda: self._read_sensor("power1_average") / MICRO, lambda: self._read_sensor("power1_input") / MICRO
+        )
 
     def close(self) -> None:
         """Nothing to release."""
 
-    def _sensed(self, name: str) -> int:
+    def _read_sensor(self, name: str) -> int:
         return read_int(_sensor(self._node, name))
 
 
@@ -290,7 +292,7 @@ class AmdSmiMonitor:
         if address not in handles:
             raise UnreadableError(f"{FAILED}: amdsmi lists no GPU at {address}")
         self._handle = handles[address]
-        self._owners = Owners.now(self._clients, own_pid, is_in_use=is_in_use)
+        self._owners = ProcessOwners.at_start(self._clients, own_pid, is_in_use=is_in_use)
 
     def memory_in_use(self) -> Readings:
         used = gather({"device_used_bytes": lambda: _vram(self._smi, self._handle, "usage")})
@@ -308,8 +310,8 @@ class AmdSmiMonitor:
         )
 
     def state(self) -> Readings:
-        no_default = absent(f"{NOT_SUPPORTED}: AMD does not publish a default clock", ("clock_default_hz",))
-        no_time = absent(f"{NOT_SUPPORTED}: amdsmi counts violations, not their duration", ("violation_ns",))
+        no_default = all_missing(f"{NOT_SUPPORTED}: AMD does not publish a default clock", ("clock_default_hz",))
+        no_time = all_missing(f"{NOT_SUPPORTED}: amdsmi counts violations, not their duration", ("violation_ns",))
         read = gather(
             {
                 "power_w": self._power_w,

@@ -66,7 +66,7 @@ def bind(cpu_list: str) -> None:
 def affinity(root: Path = ROOT) -> Readings:
     """The processors of this process as the system reports them: `cpu_affinity`, `cpus_allowed` and `cores_allowed`
     (counts), `cpu_quota_cores`, `numa_node` (if all are on one) or `numa_nodes`."""
-    found = gather(
+    readings = gather(
         {
             "cpu_affinity": lambda: cpu_list_text(allowed_cpus()),
             "cpus_allowed": lambda: len(allowed_cpus()),
@@ -74,7 +74,7 @@ def affinity(root: Path = ROOT) -> Readings:
         }
     )
     quota = limits(root).values.get("cgroup_cpu_quota_cores") if sys.platform == "linux" else None
-    return found | _nodes(root) | Readings(values={} if quota is None else {"cpu_quota_cores": quota})
+    return readings | _nodes(root) | Readings(values={} if quota is None else {"cpu_quota_cores": quota})
 
 
 def memory_by_node(root: Path = ROOT) -> Readings:
@@ -150,7 +150,7 @@ def _no_binding() -> str:
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
     """The processors of a list in Linux's form ("0-3,8"), ascending, each once. Raises UsageError."""
-    found: set[int] = set()
+    cpus: set[int] = set()
     for entry in text.split(","):
         match = ENTRY.fullmatch(entry.strip())
         if match is None:
@@ -160,8 +160,8 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
             raise UsageError(f"--cpu-list takes {FORM}: {entry.strip()!r} in {text!r} is descending")
         if last > MAX_CPU:
             raise UsageError(f"--cpu-list takes processor numbers up to {MAX_CPU}: got {last} in {text!r}")
-        found.update(range(first, last + 1))
-    return tuple(sorted(found))
+        cpus.update(range(first, last + 1))
+    return tuple(sorted(cpus))
 
 
 def cpu_list_text(cpus: Iterable[int]) -> str:

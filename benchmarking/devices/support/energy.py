@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text
+from benchmarking.devices.support.reading import UnreadableError, all_missing, gather, read_int, read_text
 
 
 class HostEnergy(Protocol):
@@ -69,12 +69,14 @@ class AppleEnergy:
     def energy_j(self) -> Readings:
         """All domains in joules since an arbitrary start, each with a value or a reason."""
         if self._why_not is not None:
-            return absent(self._why_not, (*PARTS, "soc"))
+            return all_missing(self._why_not, (*PARTS, "soc"))
         try:
             metrics = self._monitor.get_cumulative_energy()
         except RuntimeError as error:  # its C++ exceptions
-            return absent(f"{NOT_SUPPORTED}: IOReport: {error}", (*PARTS, "soc"))
-        return absent(NO_SOC, ("soc",)) | gather({domain: _joules(metrics, fields) for domain, fields in PARTS.items()})
+            return all_missing(f"{NOT_SUPPORTED}: IOReport: {error}", (*PARTS, "soc"))
+        return all_missing(NO_SOC, ("soc",)) | gather(
+            {domain: _joules(metrics, fields) for domain, fields in PARTS.items()}
+        )
 
 
 def _joules(metrics: Any, fields: tuple[str, ...]) -> Callable[[], Json]:
@@ -144,16 +146,16 @@ class EnergyMeters:
     def energy_j(self) -> Readings:
         """Both domains, each with a value or a reason."""
         if self._why_not is not None:
-            return absent(self._why_not, (*DOMAIN_WORDS, "gpu", "soc"))
-        return absent(NOT_COUNTED, ("gpu", "soc")) | gather({name: self._domain(name) for name in DOMAIN_WORDS})
+            return all_missing(self._why_not, (*DOMAIN_WORDS, "gpu", "soc"))
+        return all_missing(NOT_COUNTED, ("gpu", "soc")) | gather({name: self._domain(name) for name in DOMAIN_WORDS})
 
     def _domain(self, name: str) -> Callable[[], Json]:
         def read() -> Json:
-            found = [(meter, index) for meter in self._meters for index in _of_domain(meter.channels, name)]
-            if not found:
-                listed = ", ".join(channel for meter in self._meters for channel in meter.channels)
-                raise UnreadableError(f"{NOT_SUPPORTED}: no {name} among the energy meters' channels: {listed}")
-            return sum(self._picowatt_hours(meter, index) for meter, index in found) * J_PER_PWH
+            channels = [(meter, index) for meter in self._meters for index in _of_domain(meter.channels, name)]
+            if not channels:
+                names = ", ".join(channel for meter in self._meters for channel in meter.channels)
+                raise UnreadableError(f"{NOT_SUPPORTED}: no {name} among the energy meters' channels: {names}")
+            return sum(self._picowatt_hours(meter, index) for meter, index in channels) * J_PER_PWH
 
         return read
 
@@ -250,9 +252,11 @@ class WindowsMeters:
         """The meters' device paths. The system returns them zero-terminated, the last with two zeros."""
         guid = (ctypes.c_ubyte * 16)(*GUID_DEVICE_ENERGY_METER.bytes_le)
         length = ctypes.c_ulong()
-        self._configured(self._cfgmgr32.CM_Get_Device_Interface_List_SizeW(ctypes.byref(length), guid, None, PRESENT))
+        self._check_configret(
+            self._cfgmgr32.CM_Get_Device_Interface_List_SizeW(ctypes.byref(length), guid, None, PRESENT)
+        )
         buffer = (ctypes.c_uint16 * max(1, length.value))()
-        self._configured(
+        self._check_configret(
             self._cfgmgr32.CM_Get_Device_Interface_ListW(guid, None, buffer, ctypes.c_ulong(len(buffer)), PRESENT)
         )
         return [path for path in bytes(buffer).decode("utf-16-le").split("\0") if path]
@@ -278,7 +282,7 @@ class WindowsMeters:
         """Release a handle."""
         self._kernel32.CloseHandle(ctypes.c_void_p(handle))
 
-    def _configured(self, result: int) -> None:
+    def _check_configret(self, result: int) -> None:
         if result != CR_SUCCESS:
             raise UnreadableError(f"{FAILED}: cannot list energy meters: CONFIGRET {result}")
 
@@ -345,8 +349,8 @@ class Rapl:
     def _open(self, prefix: str) -> list[Zone]:
         # The prefix is "intel-rapl:" because the kernel lists the package again as "intel-rapl-mmio:".
         folders = sorted(self._folder.glob("intel-rapl:*"))
-        named = [folder for folder in folders if read_text(folder / "name").startswith(prefix)]
-        if not named:
+        matching = [folder for folder in folders if read_text(folder / "name").startswith(prefix)]
+        if not matching:
             raise UnreadableError(f"{NOT_SUPPORTED}: no {prefix} counter in {self._folder}")
         return [
             Zone(
@@ -354,5 +358,5 @@ class Rapl:
                 last_uj=read_int(folder / "energy_uj"),
                 range_uj=read_int(folder / "max_energy_range_uj"),
             )
-            for folder in named
+            for folder in matching
         ]

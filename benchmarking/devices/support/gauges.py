@@ -24,7 +24,7 @@ from benchmarking.devices.support.energy import HostEnergy, host_energy
 from benchmarking.devices.support.handles import Monitor, parts
 from benchmarking.devices.support.host_linux import limits, processor_clock_hz, processor_temperature_c
 from benchmarking.devices.support.kinds import PACKAGE
-from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, text_or_empty
+from benchmarking.devices.support.reading import UnreadableError, all_missing, gather, read_int, text_or_empty
 
 PERCENT = 100
 NS_PER_US = 1_000
@@ -75,10 +75,10 @@ class MonitorGauge(Gauge):
         self._monitor.close()
 
     def _used_bytes(self) -> Json:
-        found = self._monitor.memory_in_use()
-        if USED not in found.values:
-            raise UnreadableError(found.missing.get(USED, NOT_SUPPORTED))
-        return found.values[USED]
+        readings = self._monitor.memory_in_use()
+        if USED not in readings.values:
+            raise UnreadableError(readings.missing.get(USED, NOT_SUPPORTED))
+        return readings.values[USED]
 
     def _power_w(self) -> float:
         power_w = self._monitor.momentary_power_w()
@@ -94,18 +94,18 @@ class SeveralGauge(Gauge):
         self._gauges = gauges
 
     def read(self) -> Readings:
-        return _joined([gauge.read() for gauge in self._gauges], {UTILIZATION: fmean, USED: sum, POWER: sum})
+        return _combine_readings([gauge.read() for gauge in self._gauges], {UTILIZATION: fmean, USED: sum, POWER: sum})
 
     def conditions(self) -> Readings:
         joins = {"temperature_c": max, "clock_hz": min, "memory_clock_hz": min}
-        return _joined([gauge.conditions() for gauge in self._gauges], joins)
+        return _combine_readings([gauge.conditions() for gauge in self._gauges], joins)
 
     def close(self) -> None:
         for gauge in self._gauges:
             gauge.close()
 
 
-def _joined(readings: Sequence[Readings], joins: Mapping[str, Callable[[list[float]], float]]) -> Readings:
+def _combine_readings(readings: Sequence[Readings], joins: Mapping[str, Callable[[list[float]], float]]) -> Readings:
     """One value for all devices if each has one, else the reason of a device without one."""
     values: dict[str, Json] = {}
     for name, join in joins.items():
@@ -139,8 +139,8 @@ class ProcessTree(Sequence[int]):
             return
         yield from (child.pid for child in children)
 
-    def __getitem__(self, place: Any) -> Any:
-        return tuple(iter(self))[place]
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(iter(self))[index]
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -151,7 +151,7 @@ class ProcessorGauge(Gauge):
 
     def __init__(self, process_ids: Sequence[int], energy: HostEnergy | None = None, sys: Path = Path("/sys")) -> None:
         self._process_ids = process_ids
-        self._spent_ns: dict[int, int] = {}
+        self._cpu_times_ns: dict[int, int] = {}
         self._share = BusyShare(self._cpu_time_ns, capacity=usable_processors(process_ids[0]))
         self._energy = energy
         self._last_energy: tuple[int, float] | None = None
@@ -159,14 +159,14 @@ class ProcessorGauge(Gauge):
         self._has_begun = False
 
     def read(self) -> Readings:
-        no_memory = absent(f"{NOT_APPLICABLE}: a CPU has no memory of its own", (USED,))
-        no_power = absent(f"{NOT_SUPPORTED}: the CPU reports energy, not power", (POWER,))
+        no_memory = all_missing(f"{NOT_APPLICABLE}: a CPU has no memory of its own", (USED,))
+        no_power = all_missing(f"{NOT_SUPPORTED}: the CPU reports energy, not power", (POWER,))
         return no_memory | no_power | gather({UTILIZATION: self._share.percent, RESIDENT: self._resident_bytes})
 
     def conditions(self) -> Readings:
         system = platform.system()
-        unread = absent(f"{NOT_SUPPORTED}: no interface on {system}", CONDITION_NAMES)
-        no_memory = absent(f"{NOT_APPLICABLE}: a CPU has no memory of its own", ("memory_clock_hz",))
+        unread = all_missing(f"{NOT_SUPPORTED}: no interface on {system}", CONDITION_NAMES)
+        no_memory = all_missing(f"{NOT_APPLICABLE}: a CPU has no memory of its own", ("memory_clock_hz",))
         sensors = {
             "clock_hz": lambda: processor_clock_hz(self._sys),
             "temperature_c": lambda: processor_temperature_c(self._sys),
@@ -202,19 +202,19 @@ class ProcessorGauge(Gauge):
 
     def _cpu_time_ns(self) -> int:
         """CPU time of all the processes, including those that have ended."""
-        self._spent_ns |= {pid: spent for pid in self._process_ids if (spent := cpu_time_ns(pid)) is not None}
-        return sum(self._spent_ns.values())
+        self._cpu_times_ns |= {pid: spent for pid in self._process_ids if (spent := cpu_time_ns(pid)) is not None}
+        return sum(self._cpu_times_ns.values())
 
     def _resident_bytes(self) -> int:
         import psutil
 
-        found = 0
+        total = 0
         for pid in self._process_ids:
             try:
-                found += psutil.Process(pid).memory_info().rss
+                total += psutil.Process(pid).memory_info().rss
             except psutil.NoSuchProcess:
                 continue
-        return found
+        return total
 
 
 def _machine_used_bytes() -> int:
@@ -274,16 +274,16 @@ class DrmGauge(Gauge):
 
     def read(self) -> Readings:
         clients = self._clients()
-        power = absent(f"{NOT_SUPPORTED}: only root can read the GPU's power", (POWER,))
+        power = all_missing(f"{NOT_SUPPORTED}: only root can read the GPU's power", (POWER,))
         return power | gather({UTILIZATION: lambda: self._percent(clients), USED: lambda: _device_bytes(clients)})
 
     def _clients(self) -> list[dict[str, str]]:
         """The fields of each client of the driver, once if several file descriptors share it."""
-        found: dict[tuple[str, str], dict[str, str]] = {}
+        clients: dict[tuple[str, str], dict[str, str]] = {}
         for pid in self._process_ids:
             for fields in _drm_fields(self._proc / str(pid) / "fdinfo"):
-                found[fields.get("drm-pdev", ""), fields.get("drm-client-id", "")] = fields
-        return list(found.values())
+                clients[fields.get("drm-pdev", ""), fields.get("drm-client-id", "")] = fields
+        return list(clients.values())
 
     def _percent(self, clients: Sequence[Mapping[str, str]]) -> float:
         if not clients:
@@ -316,7 +316,7 @@ def _drm_fields(folder: Path) -> Iterator[dict[str, str]]:
 
 def _engines(clients: Sequence[Mapping[str, str]], now_ns: float) -> dict[str, tuple[float, float]]:
     """Busy time over all clients and available time, by engine. i915 counts ns, xe counts engine cycles."""
-    found: dict[str, tuple[float, float]] = {}
+    engines: dict[str, tuple[float, float]] = {}
     for fields in clients:
         for key, value in fields.items():
             kind, _, engine = key.removeprefix("drm-").partition("-")
@@ -325,8 +325,8 @@ def _engines(clients: Sequence[Mapping[str, str]], now_ns: float) -> dict[str, t
             name = f"{fields.get('drm-pdev')} {engine}"
             capacity = _number(fields.get(f"drm-engine-capacity-{engine}", "1"))
             total = now_ns if kind == "engine" else _number(fields.get(f"drm-total-cycles-{engine}", "0"))
-            found[name] = (found.get(name, (0.0, 0.0))[0] + _number(value), total * capacity)
-    return found
+            engines[name] = (engines.get(name, (0.0, 0.0))[0] + _number(value), total * capacity)
+    return engines
 
 
 def _device_bytes(clients: Sequence[Mapping[str, str]]) -> int:
@@ -356,7 +356,7 @@ class NpuGauge(Gauge):
         self._share = BusyShare(lambda: self._value("npu_busy_time_us") * NS_PER_US, now_ns=now_ns)
 
     def read(self) -> Readings:
-        power = absent(f"{NOT_SUPPORTED}: the driver does not report power", (POWER,))
+        power = all_missing(f"{NOT_SUPPORTED}: the driver does not report power", (POWER,))
         used = {USED: lambda: self._value("npu_memory_utilization")}
         return power | gather({UTILIZATION: self._share.percent, **used})
 

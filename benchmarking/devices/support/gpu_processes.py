@@ -36,7 +36,7 @@ Clients = Mapping[int, Client]
 """The processes on a GPU by pid."""
 
 
-class Owners:
+class ProcessOwners:
     """Which process on a device is this one, and which foreign processes use it.
 
     In a container the driver lists the host's pids, where this process has another number. So the pids from `before`
@@ -52,7 +52,7 @@ class Owners:
         """Bytes by pid at the last reading of `use`; None before the first."""
 
     @classmethod
-    def now(cls, clients: Callable[[], Clients], own: int | None, *, is_in_use: bool) -> Owners:
+    def at_start(cls, clients: Callable[[], Clients], own: int | None, *, is_in_use: bool) -> ProcessOwners:
         """Remembers the processes now on the device, or none if this process already uses it (`is_in_use`)."""
         try:
             return cls(frozenset() if is_in_use else computing(clients()), own)
@@ -92,12 +92,12 @@ class Owners:
         def listed() -> list[Json]:
             return self.foreign(clients())
 
-        found = gather({"foreign_use": listed})
-        if "foreign_use" in found.missing:
-            return found | Readings(missing={"foreign_pids": found.missing["foreign_use"]})
-        entries: list[Json] = found.values["foreign_use"]  # type: ignore[assignment]
+        readings = gather({"foreign_use": listed})
+        if "foreign_use" in readings.missing:
+            return readings | Readings(missing={"foreign_pids": readings.missing["foreign_use"]})
+        entries: list[Json] = readings.values["foreign_use"]  # type: ignore[assignment]
         pids: list[Json] = [entry["pid"] for entry in entries if isinstance(entry, dict)]
-        return found | Readings(values={"foreign_pids": pids})
+        return readings | Readings(values={"foreign_pids": pids})
 
     def foreign(self, clients: Clients) -> list[Json]:
         """The other processes that use the device, by pid. Raises UnreadableError.
@@ -106,16 +106,16 @@ class Owners:
         """
         own = self.own_pid(computing(clients))
         others = {pid: client for pid, client in clients.items() if pid != own}
-        ours = None if own is None else clients[own].instance
+        own_instance = None if own is None else clients[own].instance
         is_split = any(client.instance is not None for client in clients.values())
         family = _family(self._own) if others and own in (None, self._own) else frozenset()
         memory = {pid: client.memory_bytes for pid, client in clients.items()}
-        before, self._memory = memory if self._memory is None else self._memory, memory
+        memory_before, self._memory = memory if self._memory is None else self._memory, memory
         return [
             {"pid": pid, "busy_percent": client.busy_percent, "memory_bytes": client.memory_bytes}
             for pid, client in sorted(others.items())
-            if pid not in family and not (is_split and client.instance != ours)
-            if _is_in_use(client, before.get(pid, 0))
+            if pid not in family and not (is_split and client.instance != own_instance)
+            if _is_in_use(client, memory_before.get(pid, 0))
         ]
 
 

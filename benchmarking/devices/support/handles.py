@@ -22,7 +22,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Readings, from_json, to_json
 from benchmarking.devices.support.energy import HostEnergy, host_energy
 from benchmarking.devices.support.kinds import names_with
-from benchmarking.devices.support.reading import absent
+from benchmarking.devices.support.reading import all_missing
 
 HOST_DOMAINS = ("cpu_pkg", "dram")
 
@@ -71,14 +71,14 @@ class HostHandle(DeviceHandle):
     def energy_j(self) -> Readings:
         """Energy of the CPU and its memory. A host may count its GPU too, but that GPU is idle here."""
         host = _only(self._host_energy.energy_j(), HOST_DOMAINS)
-        return with_method(absent(f"{NOT_APPLICABLE}: the device has no such domain", ("gpu", "soc")) | host)
+        return with_method(all_missing(f"{NOT_APPLICABLE}: the device has no such domain", ("gpu", "soc")) | host)
 
 
 def with_method(energy: Readings) -> Readings:
     """The energy readings with their `method`: "counter" if any domain has a value."""
     if any(domain in energy.values for domain in ENERGY_DOMAINS):
         return energy | Readings(values={"method": "counter"})
-    return energy | absent(f"{NOT_SUPPORTED}: no energy counter", ("method",))
+    return energy | all_missing(f"{NOT_SUPPORTED}: no energy counter", ("method",))
 
 
 SEPARATOR = ","
@@ -102,19 +102,21 @@ STATE_OF_ALL: Mapping[str, Callable[[list[float]], float]] = {
 def selectors(request: str) -> tuple[str, ...]:
     """The devices in a list. Raises UsageError for an empty entry, several kinds, or a kind without support for
     several devices."""
-    named = tuple(part.strip() for part in request.split(SEPARATOR))
-    kinds = sorted({name.partition(":")[0] for name in named})
+    names = tuple(name.strip() for name in request.split(SEPARATOR))
+    kinds = sorted({name.partition(":")[0] for name in names})
     if "" in kinds:
         raise UsageError(f"--device {request}: a list must name each device, such as cuda:0,cuda:1")
     if len(kinds) > 1:
         raise UsageError(f"--device {request}: several devices must be of one kind, got {', '.join(kinds)}")
-    able = names_with(lambda kind: kind.can_be_several)
-    if kinds[0] not in able:
-        raise UsageError(f"--device {request}: several devices must be {' or '.join(able)} devices, got {kinds[0]}")
-    return named
+    supported = names_with(lambda kind: kind.can_be_several)
+    if kinds[0] not in supported:
+        raise UsageError(
+            f"--device {request}: several devices must be {' or '.join(supported)} devices, got {kinds[0]}"
+        )
+    return names
 
 
-def combined(devices: Sequence[Device]) -> Device:
+def combine_devices(devices: Sequence[Device]) -> Device:
     """Several devices of a kind as one record, with their total memory. Raises UsageError for duplicates,
     UnsupportedError for different models."""
     request = SEPARATOR.join(device.selector for device in devices)
@@ -149,16 +151,16 @@ def parts(device: Device) -> tuple[Device, ...]:
 
 def by_device(readings: Readings) -> Mapping[str, Any]:
     """The readings of each device, by selector; empty for a single device."""
-    found = readings.values.get(BY_DEVICE)
-    return found if isinstance(found, dict) else {}
+    readings_by_device = readings.values.get(BY_DEVICE)
+    return readings_by_device if isinstance(readings_by_device, dict) else {}
 
 
 def _shared_facts(devices: Sequence[Device]) -> Readings:
     """The facts that are equal on all devices, plus the devices' records."""
     first = devices[0].facts.values
-    alike = {name: value for name, value in first.items() if all(d.facts.values.get(name) == value for d in devices)}
+    shared = {name: value for name, value in first.items() if all(d.facts.values.get(name) == value for d in devices)}
     entries: list[Json] = [to_json(device) for device in devices]
-    return Readings(values={**alike, FACT: entries})
+    return Readings(values={**shared, FACT: entries})
 
 
 class SeveralTimer(DeviceTimer):
@@ -216,33 +218,33 @@ class SeveralHandle(DeviceHandle):
             handle.reset_peak_memory()
 
     def peak_memory(self) -> Readings:
-        return self._of_all(lambda handle: handle.peak_memory(), dict.fromkeys(PEAK_NAMES, sum))
+        return self._combine(lambda handle: handle.peak_memory(), dict.fromkeys(PEAK_NAMES, sum))
 
     def memory_in_use(self) -> Readings:
-        return self._of_all(lambda handle: handle.memory_in_use(), dict.fromkeys(IN_USE_NAMES, sum))
+        return self._combine(lambda handle: handle.memory_in_use(), dict.fromkeys(IN_USE_NAMES, sum))
 
     def state(self) -> Readings:
         states = {selector: handle.state() for selector, handle in self._handles.items()}
-        united: dict[str, Json] = {}
+        values: dict[str, Json] = {}
         for name in ("throttle_reasons", "foreign_pids"):
             lists = [listed for one in states.values() if isinstance(listed := one.values.get(name), list)]
             if len(lists) == len(states):
-                united[name] = sorted({entry for listed in lists for entry in listed})
+                values[name] = sorted({entry for listed in lists for entry in listed})
         use: list[Json] = [entry for one in states.values() for entry in _entries(one, "foreign_use")]
-        united |= {"foreign_use": use} if use else {}
+        values |= {"foreign_use": use} if use else {}
         counters = [found for one in states.values() if isinstance(found := one.values.get("throttle_counters"), dict)]
         if len(counters) == len(states):
             reasons = sorted(set().union(*counters))
-            united["throttle_counters"] = {name: sum(one.get(name, 0) for one in counters) for name in reasons}
-        missing = {name: _why_missing(states, name) for name in STATE_NAMES if name not in united}
-        return Readings(missing=missing) | _joined(states, STATE_OF_ALL) | Readings(values=united)
+            values["throttle_counters"] = {name: sum(one.get(name, 0) for one in counters) for name in reasons}
+        missing = {name: _why_missing(states, name) for name in STATE_NAMES if name not in values}
+        return Readings(missing=missing) | _combine_readings(states, STATE_OF_ALL) | Readings(values=values)
 
     def energy_j(self) -> Readings:
         """The sum of the devices' counters; the host's count once."""
         energies = {selector: handle.energy_j() for selector, handle in self._handles.items()}
         host = _only(next(iter(energies.values())), [name for name in ENERGY_DOMAINS if name != "gpu"])
-        own = {selector: _only(one, ("gpu",)) for selector, one in energies.items()}
-        return with_method(host | _joined(own, {"gpu": sum}))
+        device_energies = {selector: _only(one, ("gpu",)) for selector, one in energies.items()}
+        return with_method(host | _combine_readings(device_energies, {"gpu": sum}))
 
     def momentary_power_w(self) -> float | None:
         watts = [handle.momentary_power_w() for handle in self._handles.values()]
@@ -253,10 +255,10 @@ class SeveralHandle(DeviceHandle):
         for handle in self._handles.values():
             handle.close()
 
-    def _of_all(
+    def _combine(
         self, read: Callable[[DeviceHandle], Readings], joins: Mapping[str, Callable[[list[float]], float]]
     ) -> Readings:
-        return _joined({selector: read(handle) for selector, handle in self._handles.items()}, joins)
+        return _combine_readings({selector: read(handle) for selector, handle in self._handles.items()}, joins)
 
 
 def _flush(caches: Sequence[ColdCache]) -> None:
@@ -280,7 +282,9 @@ def open_several(devices: Sequence[Device], open_one: Callable[[Device], DeviceH
     return SeveralHandle(handles)
 
 
-def _joined(by_selector: Mapping[str, Readings], joins: Mapping[str, Callable[[list[float]], float]]) -> Readings:
+def _combine_readings(
+    by_selector: Mapping[str, Readings], joins: Mapping[str, Callable[[list[float]], float]]
+) -> Readings:
     values: dict[str, Json] = {BY_DEVICE: {selector: dict(one.values) for selector, one in by_selector.items()}}
     missing: dict[str, str] = {}
     for name, join in joins.items():
@@ -293,8 +297,8 @@ def _joined(by_selector: Mapping[str, Readings], joins: Mapping[str, Callable[[l
 
 
 def _entries(readings: Readings, name: str) -> list[Json]:
-    found = readings.values.get(name)
-    return found if isinstance(found, list) else []
+    entries = readings.values.get(name)
+    return entries if isinstance(entries, list) else []
 
 
 def _why_missing(by_selector: Mapping[str, Readings], name: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.reading import RunCommand, UnreadableError, absent, gather, run_command
+from benchmarking.devices.support.reading import RunCommand, UnreadableError, all_missing, gather, run_command
 
 NAMES = (
     "cpu_model",
@@ -51,7 +51,7 @@ def host_facts(system: str | None = None, root: Path = Path("/")) -> Readings:
     """Every name in `NAMES` with a value or a reason. `root` is the parent folder of Linux's proc and sys."""
     system = system or platform.system()
     common = Readings(values={"os": system, "kernel": platform.release(), "architecture": platform.machine()})
-    return absent(f"{NOT_SUPPORTED}: unknown on {system}", NAMES) | common | _relevant(_of_system(system, root))
+    return all_missing(f"{NOT_SUPPORTED}: unknown on {system}", NAMES) | common | _relevant(_of_system(system, root))
 
 
 def text_fact(facts: Readings, name: str) -> str | None:
@@ -98,7 +98,7 @@ def _of_system(system: str, root: Path) -> Readings:
         from benchmarking.devices.support import host_linux
 
         return host_linux.linux_facts(root)
-    no_cgroups = absent(f"{NOT_APPLICABLE}: no cgroups on {system}", CGROUP_NAMES)
+    no_cgroups = all_missing(f"{NOT_APPLICABLE}: no cgroups on {system}", CGROUP_NAMES)
     if system == "Darwin":
         return no_cgroups | macos_facts()
     if system == "Windows":

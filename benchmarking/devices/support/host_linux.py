@@ -12,7 +12,14 @@ from pathlib import Path
 
 from benchmarking.core.metrics import BYTES_PER_KIB
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text, text_or_empty
+from benchmarking.devices.support.reading import (
+    UnreadableError,
+    all_missing,
+    gather,
+    read_int,
+    read_text,
+    text_or_empty,
+)
 
 VENDORS = {
     "GenuineIntel": "Intel",
@@ -58,7 +65,7 @@ def linux_facts(root: Path) -> Readings:
     try:
         processor = _processor(read_text(root / "proc/cpuinfo"))
     except UnreadableError as error:
-        processor = absent(str(error), ("cpu_model", "cpu_vendor", "cpu_capabilities", "cpu_threads"))
+        processor = all_missing(str(error), ("cpu_model", "cpu_vendor", "cpu_capabilities", "cpu_threads"))
     rest = gather(
         {
             "cpu_cores": lambda: len(_cores(root)),
@@ -68,9 +75,9 @@ def linux_facts(root: Path) -> Readings:
             "memory_bytes": lambda: _memory_bytes(root),
             "os_version": lambda: _os_version(root),
             "is_virtual_machine": lambda: _virtual_machine(root) is not None,
-            "virtual_machine": lambda: _expect(_virtual_machine(root), "no virtual machine"),
+            "virtual_machine": lambda: _value_or_reason(_virtual_machine(root), "no virtual machine"),
             "is_container": lambda: _container(root) is not None,
-            "container": lambda: _expect(_container(root), "no container"),
+            "container": lambda: _value_or_reason(_container(root), "no container"),
         }
     )
     return processor | rest | limits(root)
@@ -86,7 +93,9 @@ def _processor(cpuinfo: str) -> Readings:
             "cpu_model": lambda: _model(first, blocks),
             "cpu_vendor": lambda: _vendor(first),
             "cpu_capabilities": lambda: _capabilities(first),
-            "cpu_threads": lambda: _expect(len(processors) or None, "no processor in /proc/cpuinfo", NOT_SUPPORTED),
+            "cpu_threads": lambda: _value_or_reason(
+                len(processors) or None, "no processor in /proc/cpuinfo", NOT_SUPPORTED
+            ),
         }
     )
 
@@ -96,7 +105,7 @@ def _fields(block: str) -> dict[str, str]:
     return {key.strip(): " ".join(value.split()) for key, _, value in pairs}
 
 
-def _expect(value: Json, what: str, reason: str = NOT_APPLICABLE) -> Json:
+def _value_or_reason(value: Json, what: str, reason: str = NOT_APPLICABLE) -> Json:
     if value is None:
         raise UnreadableError(f"{reason}: {what}")
     return value
@@ -107,20 +116,20 @@ def _model(processor: dict[str, str], blocks: list[dict[str, str]]) -> Json:
         return processor["model name"]
     part, implementer = processor.get("CPU part"), processor.get("CPU implementer")
     if part and implementer:
-        known = ARM_PARTS.get(part) if implementer == "0x41" else None
-        return f"{VENDORS.get(implementer, implementer)} {known or f'part {part}'}"
-    named = next((block[key] for block in blocks for key in ("Hardware", "cpu") if key in block), None)
-    return _expect(named, "no model in /proc/cpuinfo", NOT_SUPPORTED)
+        part_name = ARM_PARTS.get(part) if implementer == "0x41" else None
+        return f"{VENDORS.get(implementer, implementer)} {part_name or f'part {part}'}"
+    fallback = next((block[key] for block in blocks for key in ("Hardware", "cpu") if key in block), None)
+    return _value_or_reason(fallback, "no model in /proc/cpuinfo", NOT_SUPPORTED)
 
 
 def _vendor(processor: dict[str, str]) -> Json:
     code = processor.get("vendor_id") or processor.get("CPU implementer")
-    return _expect(code and VENDORS.get(code, code), "no vendor in /proc/cpuinfo", NOT_SUPPORTED)
+    return _value_or_reason(code and VENDORS.get(code, code), "no vendor in /proc/cpuinfo", NOT_SUPPORTED)
 
 
 def _capabilities(processor: dict[str, str]) -> Json:
     flags = processor.get("flags") or processor.get("Features")
-    return _expect(sorted(flags.split()) if flags else None, "no flags in /proc/cpuinfo", NOT_SUPPORTED)
+    return _value_or_reason(sorted(flags.split()) if flags else None, "no flags in /proc/cpuinfo", NOT_SUPPORTED)
 
 
 def _cores(root: Path) -> set[tuple[int, int]]:
@@ -142,18 +151,18 @@ def _numa_nodes(root: Path) -> int:
 
 def _memory_bytes(root: Path) -> int:
     path = root / "proc/meminfo"
-    found = re.search(r"^MemTotal:\s+(\d+) kB", read_text(path), re.MULTILINE)
-    if found is None:
+    match = re.search(r"^MemTotal:\s+(\d+) kB", read_text(path), re.MULTILINE)
+    if match is None:
         raise UnreadableError(f"{NOT_SUPPORTED}: no MemTotal in {path}")
-    return int(found[1]) * BYTES_PER_KIB
+    return int(match[1]) * BYTES_PER_KIB
 
 
 def _os_version(root: Path) -> str:
     path = root / "etc/os-release"
-    found = re.search(r'^PRETTY_NAME="?([^"\n]*)', read_text(path), re.MULTILINE)
-    if found is None:
+    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', read_text(path), re.MULTILINE)
+    if match is None:
         raise UnreadableError(f"{NOT_SUPPORTED}: no PRETTY_NAME in {path}")
-    return found[1]
+    return match[1]
 
 
 def _virtual_machine(root: Path) -> str | None:
@@ -173,9 +182,9 @@ def _container(root: Path) -> str | None:
         return "docker"
     if (root / "run/.containerenv").exists():
         return "podman"
-    named = text_or_empty(root / "run/systemd/container")
+    systemd_name = text_or_empty(root / "run/systemd/container")
     groups = text_or_empty(root / "proc/1/cgroup")
-    return named or next((kind for mark, kind in CONTAINERS.items() if mark in groups), None)
+    return systemd_name or next((kind for mark, kind in CONTAINERS.items() if mark in groups), None)
 
 
 UNLIMITED_BYTES = 1 << 62
@@ -191,8 +200,10 @@ def limits(root: Path) -> Readings:
     return gather(
         {
             "cgroup_version": lambda: _version(root),
-            "cgroup_cpu_quota_cores": lambda: _expect(min(_quotas(root), default=None), "no CPU quota"),
-            "cgroup_memory_limit_bytes": lambda: _expect(min(_memory_limits(root), default=None), "no memory limit"),
+            "cgroup_cpu_quota_cores": lambda: _value_or_reason(min(_quotas(root), default=None), "no CPU quota"),
+            "cgroup_memory_limit_bytes": lambda: _value_or_reason(
+                min(_memory_limits(root), default=None), "no memory limit"
+            ),
         }
     )
 
@@ -248,9 +259,9 @@ def free_in_groups(root: Path) -> Iterator[int]:
 def _reclaimable_bytes(folder: Path) -> int:
     """Page cache of the group. In version 1, totals that include child groups have lines of their own."""
     lines = [line.split() for line in read_text(folder / "memory.stat").splitlines()]
-    found = {name: int(value) for name, value in (line for line in lines if len(line) == 2) if name in RECLAIMABLE}
-    totals = {name: value for name, value in found.items() if name.startswith("total_")}
-    return sum((totals or found).values())
+    sizes = {name: int(value) for name, value in (line for line in lines if len(line) == 2) if name in RECLAIMABLE}
+    totals = {name: value for name, value in sizes.items() if name.startswith("total_")}
+    return sum((totals or sizes).values())
 
 
 def controller_folders(root: Path, controller: str) -> Iterator[Path]:
@@ -266,8 +277,8 @@ def controller_folders(root: Path, controller: str) -> Iterator[Path]:
         mounts = [controllers, controller] if controllers else ["", "unified"]
         mount = next((m for name in mounts if (m := root / "sys/fs/cgroup" / name).is_dir()), None)
         if mount is not None:
-            inside = [part for part in path.split("/") if part and part != ".."]
-            yield from (mount.joinpath(*inside[:depth]) for depth in range(len(inside), -1, -1))
+            path_parts = [part for part in path.split("/") if part and part != ".."]
+            yield from (mount.joinpath(*path_parts[:depth]) for depth in range(len(path_parts), -1, -1))
 
 
 def throttling(root: Path) -> dict[str, int]:

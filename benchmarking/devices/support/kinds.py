@@ -25,8 +25,8 @@ TOTAL = "device_memory_bytes"
 
 def kinds() -> tuple[DeviceKind, ...]:
     """Every kind: the CPU first, then in the order in which `auto` tries them, then the others."""
-    found: list[DeviceKind] = [plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE)]
-    return tuple(sorted(found, key=lambda kind: (not kind.is_processor, min(kind.auto_ranks, default=LAST))))
+    all_kinds: list[DeviceKind] = [plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE)]
+    return tuple(sorted(all_kinds, key=lambda kind: (not kind.is_processor, min(kind.auto_ranks, default=LAST))))
 
 
 def kind_of(device_type: str) -> DeviceKind | None:
@@ -51,8 +51,8 @@ def names_with(trait: Callable[[DeviceKind], bool]) -> tuple[str, ...]:
 def device_named(request: str) -> str:
     """A `--device` value with aliases replaced by the kind's name: "cuda:1" for "nvidia:1"."""
     name, colon, part = request.partition(":")
-    found = next((kind.name for kind in kinds() if name.lower() in kind.aliases), name)
-    return f"{found}{colon}{part}"
+    kind_name = next((kind.name for kind in kinds() if name.lower() in kind.aliases), name)
+    return f"{kind_name}{colon}{part}"
 
 
 def processor() -> DeviceKind:

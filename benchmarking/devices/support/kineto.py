@@ -35,13 +35,13 @@ class TorchTracer(KernelTracer):
         with temporary_folder("benchhouse-trace") as folder:
             path = folder / "trace.json"
             profiler.export_chrome_trace(str(path))
-            found = device_spans(json.loads(path.read_text()), self._index)
-        if not found:
+            spans = device_spans(json.loads(path.read_text()), self._index)
+        if not spans:
             raise BenchhouseError(
                 "torch's profiler recorded no kernel: its library (CUPTI, roctracer) is missing, or in use by another "
                 "profiler"
             )
-        return found
+        return spans
 
 
 def device_spans(trace: Mapping[str, Any], index: int) -> list[Span]:

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarking.core.device_contracts import IN_USE_NAMES
 from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.gpu_processes import Client, Owners
+from benchmarking.devices.support.gpu_processes import Client, ProcessOwners
 from benchmarking.devices.support.handles import (
     CLOCKS_SETTING,
     GPU_IDLE,
@@ -93,11 +93,11 @@ class Nvml:
         number = getattr(self.module, name, None)
         if number is None:
             raise UnreadableError(f"{NOT_SUPPORTED}: the installed nvidia-ml-py has no {name}")
-        (found,) = self.call("nvmlDeviceGetFieldValues", handle, [number])
-        if found.nvmlReturn != self.module.NVML_SUCCESS:
-            error = self.module.NVMLError(found.nvmlReturn)
+        (value,) = self.call("nvmlDeviceGetFieldValues", handle, [number])
+        if value.nvmlReturn != self.module.NVML_SUCCESS:
+            error = self.module.NVMLError(value.nvmlReturn)
             raise UnreadableError(f"{_reason(self.module, error)}: {name}: {error}")
-        return int(getattr(found.value, VALUE_FIELDS[found.valueType]))
+        return int(getattr(value.value, VALUE_FIELDS[value.valueType]))
 
     def deferred(self, function: str, *arguments: Any) -> Callable[[], Any]:
         """The call as a function without arguments."""
@@ -224,7 +224,7 @@ class NvmlMonitor:
         self._is_split = is_split(nvml, self._handle)
         self._seen_us = time.time_ns() // NS_PER_US
         """Timestamp of the last utilization sample read, on the machine's clock."""
-        self._owners = Owners.now(self._compute_clients, own_pid, is_in_use=is_in_use)
+        self._owners = ProcessOwners.at_start(self._compute_clients, own_pid, is_in_use=is_in_use)
 
     def memory_in_use(self) -> Readings:
         total = gather({"device_used_bytes": lambda: int(self._call("nvmlDeviceGetMemoryInfo").used)})
@@ -325,14 +325,14 @@ class NvmlMonitor:
         except module.NVMLError as error:
             is_idle = error.value in (module.NVML_SUCCESS, module.NVML_ERROR_NOT_FOUND)
             return {} if is_idle else None
-        found: dict[int, int] = {}
+        busy: dict[int, int] = {}
         for sample in samples:
             if (
                 sample.timeStamp > self._seen_us and sample.smUtil <= PERCENT
             ):  # older drivers leave garbage in unused entries
-                found[int(sample.pid)] = max(found.get(int(sample.pid), 0), int(sample.smUtil))
+                busy[int(sample.pid)] = max(busy.get(int(sample.pid), 0), int(sample.smUtil))
         self._seen_us = max([self._seen_us, *(int(sample.timeStamp) for sample in samples)])
-        return found
+        return busy
 
     def _throttle_reasons(self) -> list[Json]:
         try:

@@ -106,11 +106,11 @@ def adapter_of(device: Device, entries: Sequence[Any]) -> Any:
     kind = kind_of(device.type)
     vendor_id = None if kind is None else kind.pci_vendor_id
     of_vendor = [entry for entry in entries if entry.device.vendor_id == vendor_id]
-    found = [entry for entry in of_vendor if description(entry) == _name(device)]
-    if len(found) == 1:
-        return found[0]
+    matching = [entry for entry in of_vendor if description(entry) == _name(device)]
+    if len(matching) == 1:
+        return matching[0]
     listed = ", ".join(map(description, entries)) or "none"
-    why = f"{len(found)} adapters have this name" if found else "no adapter has this name"
+    why = f"{len(matching)} adapters have this name" if matching else "no adapter has this name"
     raise UnsupportedError(
         f"DirectML cannot identify the adapter of {device.selector} ({device.name}): {why}. Found: {listed}"
     )

@@ -31,7 +31,7 @@ def gather(sources: Mapping[str, Callable[[], Json]]) -> Readings:
     return Readings(values=values, missing=missing)
 
 
-def absent(reason: str, names: Iterable[str]) -> Readings:
+def all_missing(reason: str, names: Iterable[str]) -> Readings:
     """Readings with every name missing for the same reason."""
     return Readings(missing=dict.fromkeys(names, reason))
 
@@ -90,12 +90,12 @@ def read_int(path: Path) -> int:
 
 def run_command(arguments: Sequence[str]) -> str:
     """A system tool's stdout. Raises UnreadableError if the tool is missing, fails or hangs."""
-    name, *further = arguments
+    name, *rest = arguments
     path = program(name)
     if path is None:
         raise UnreadableError(f"{NOT_SUPPORTED}: no command {name}")
     try:
-        done = run_program((path, *further), limit_s=COMMAND_LIMIT_S)
+        done = run_program((path, *rest), limit_s=COMMAND_LIMIT_S)
     except PermissionError as error:
         raise UnreadableError(f"{NO_PERMISSION}: {name}") from error
     if done.exit_code is None:

@@ -21,7 +21,7 @@ from benchmarking.core.child_process import OWN_PYTHON, start
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import FormatError, UnsupportedError, UsageError
 from benchmarking.core.records import Device, from_json, to_json
-from benchmarking.devices.support.handles import SEPARATOR, combined, selectors
+from benchmarking.devices.support.handles import SEPARATOR, combine_devices, selectors
 from benchmarking.devices.support.kinds import PACKAGE, kinds, names_with
 
 AUTO = "auto"
@@ -55,7 +55,7 @@ def select(request: str, supports: Supports, probed: Probed | None = None) -> De
     probed = {} if probed is None else probed
     if request == AUTO:
         return _select_auto(supports, probed)
-    device = _explicit(request, probed)
+    device = _select_named(request, probed)
     if (why_not := supports(device)) is not None:
         raise UnsupportedError(f"device {device.selector!r} ({device.name}) cannot run this: {why_not}")
     return device
@@ -82,9 +82,9 @@ def _candidates(devices: Sequence[Device], part: str) -> list[Device]:
     return [device for device in real if not part or _part(device).partition(".")[0] == part]
 
 
-def _explicit(request: str, probed: Probed) -> Device:
+def _select_named(request: str, probed: Probed) -> Device:
     if SEPARATOR in request:
-        return combined([_explicit(selector, probed) for selector in selectors(request)])
+        return combine_devices([_select_named(selector, probed) for selector in selectors(request)])
     check_known(request)
     name, _, part = request.partition(":")
     if name not in probed:
@@ -93,31 +93,31 @@ def _explicit(request: str, probed: Probed) -> Device:
     devices = probed[name]
     if not devices[0].found:
         raise UnsupportedError(f"device {request!r} is not available: {devices[0].why_not}")
-    return _exact(request, part, devices) if ":" in request else devices[0]
+    return _matching(request, part, devices) if ":" in request else devices[0]
 
 
 def check_known(request: str) -> None:
     """Raise UsageError if the selector does not begin with the name of a device kind."""
-    known = plugins.names(PACKAGE)
+    kinds_known = plugins.names(PACKAGE)
     name = request.partition(":")[0]
-    if name in known:
+    if name in kinds_known:
         return
-    near = get_close_matches(name.lower(), (*known, AUTO), n=2, cutoff=0.6)
+    near = get_close_matches(name.lower(), (*kinds_known, AUTO), n=2, cutoff=0.6)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UsageError(
-        f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(known)}. Other devices, including "
+        f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(kinds_known)}. Other devices, including "
         f"compilers without a device, need a plugin: docs/adding-a-plugin.md"
     )
 
 
-def _exact(request: str, part: str, devices: Sequence[Device]) -> Device:
+def _matching(request: str, part: str, devices: Sequence[Device]) -> Device:
     """The device with this part of a selector; "GPU" and "GPU.0" are equivalent."""
-    wanted = _canonical(part)
+    requested = _canonical(part)
     for device in devices:
-        if _part(device) and _canonical(_part(device)) == wanted:
+        if _part(device) and _canonical(_part(device)) == requested:
             return device
-    found = ", ".join(f"{device.selector} ({device.name})" for device in devices)
-    raise UnsupportedError(f"there is no device {request!r}. Found: {found}")
+    available = ", ".join(f"{device.selector} ({device.name})" for device in devices)
+    raise UnsupportedError(f"there is no device {request!r}. Found: {available}")
 
 
 def _part(device: Device) -> str:
@@ -135,8 +135,8 @@ class Probes:
         self.names = tuple(names)
         self._kinds: dict[str, DeviceKind] = {name: plugins.load(PACKAGE, name) for name in self.names}
         deadline = time.monotonic() + time_limit_s
-        apart = [name for name, kind in self._kinds.items() if not kind.probes_in_process]
-        self._children = {name: ChildProbe(name, deadline, time_limit_s) for name in apart}
+        in_children = [name for name, kind in self._kinds.items() if not kind.probes_in_process]
+        self._children = {name: ChildProbe(name, deadline, time_limit_s) for name in in_children}
 
     def __enter__(self) -> Probes:
         return self
@@ -167,13 +167,13 @@ class ChildProbe:
         try:
             code = self._process.wait(max(0.0, self._deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            return (self._failed(f"did not answer within {self._time_limit_s:g} s"),)
+            return (self._failure(f"did not answer within {self._time_limit_s:g} s"),)
         if code != 0:
-            return (self._failed(f"ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"),)
+            return (self._failure(f"ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"),)
         try:
             return parse_devices(_text(self._stdout))
         except FormatError as error:
-            return (self._failed(f"printed invalid output ({error})"),)
+            return (self._failure(f"printed invalid output ({error})"),)
 
     def end(self) -> None:
         """Stop the process if it still runs, and close its files."""
@@ -183,7 +183,7 @@ class ChildProbe:
         self._stdout.close()
         self._stderr.close()
 
-    def _failed(self, what: str) -> Device:
+    def _failure(self, what: str) -> Device:
         last = (_text(self._stderr).strip().splitlines() or ["nothing on stderr"])[-1].strip()
         why = f"its probe {what}: {last}; for details run python -m {MODULE} {self._name}"
         return Device(type=self._name, selector=self._name, found=False, why_not=why)

@@ -37,7 +37,7 @@ from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.gauges import MonitorGauge
 from benchmarking.devices.support.handles import HostHandle, Monitor, with_method
 from benchmarking.devices.support.kineto import TorchTracer
-from benchmarking.devices.support.reading import absent
+from benchmarking.devices.support.reading import all_missing
 
 FLUSH_FACTOR = 2
 """Multiple of the cache size: caches do not evict strictly in order of use."""
@@ -87,10 +87,10 @@ def why_not_torch(backend: str, wheel_index: str) -> str | None:
         return f"torch is not installed: pip install torch {index}"
     if (build.cuda if backend == "CUDA" else build.hip) is not None:
         return None
-    made_for = f"CUDA {build.cuda}" if build.cuda else f"ROCm {build.hip}" if build.hip else "the CPU only"
+    target = f"CUDA {build.cuda}" if build.cuda else f"ROCm {build.hip}" if build.hip else "the CPU only"
     # Without --upgrade pip would keep the installed build, which has the same version.
     install = f"pip install --upgrade torch=={build.version.partition('+')[0]} {index}"
-    return f"torch {build.version} is built for {made_for}, not {backend}: {install}"
+    return f"torch {build.version} is built for {target}, not {backend}: {install}"
 
 
 def why_not_driver(driver: str, cuda_version: object) -> str | None:
@@ -99,12 +99,12 @@ def why_not_driver(driver: str, cuda_version: object) -> str | None:
     build = torch_build()
     if build is None or build.cuda is None or not isinstance(cuda_version, str):
         return None
-    has, needs = (int(version.partition(".")[0]) for version in (cuda_version, build.cuda))
-    if has >= needs:
+    driver_major, torch_major = (int(version.partition(".")[0]) for version in (cuda_version, build.cuda))
+    if driver_major >= torch_major:
         return None
     return (
         f"torch {build.version} needs CUDA {build.cuda}, but the NVIDIA driver {driver} supports CUDA {cuda_version}: "
-        f"update the driver, or install a torch build for CUDA {has} (https://download.pytorch.org/whl)"
+        f"update the driver, or install a torch build for CUDA {driver_major} (https://download.pytorch.org/whl)"
     )
 
 
@@ -137,8 +137,8 @@ def current_gpu(torch: Any, torch_name: str) -> AbstractContextManager[object]:
     CUDA context on the previously current GPU.
     """
     is_gpu = torch_name.partition(":")[0] == TORCH_TYPE
-    found: AbstractContextManager[object] = torch.cuda.device(torch_name) if is_gpu else nullcontext()
-    return found
+    context: AbstractContextManager[object] = torch.cuda.device(torch_name) if is_gpu else nullcontext()
+    return context
 
 
 class WatchedGpuHandle(HostHandle):
@@ -149,7 +149,7 @@ class WatchedGpuHandle(HostHandle):
         self._monitor = monitor
 
     def peak_memory(self) -> Readings:
-        return absent(f"{NOT_SUPPORTED}: the runtime's allocator does not track a peak", PEAK_NAMES)
+        return all_missing(f"{NOT_SUPPORTED}: the runtime's allocator does not track a peak", PEAK_NAMES)
 
     def memory_in_use(self) -> Readings:
         return self._monitor.memory_in_use()
@@ -271,13 +271,13 @@ class TorchGpuKind(DeviceKind):
         if why_not_torch:
             return (self.absent(f"{found[0].name} was found, but {why_not_torch}"),)
         counts = Counter(device.name for device in found)
-        seen = tuple(replace(device, count=counts[device.name]) for device in found)
+        usable_devices = tuple(replace(device, count=counts[device.name]) for device in found)
         for variable in self.visibility:
-            seen = visible(seen, os.environ.get(variable)) if seen else seen
-        if not seen:
+            usable_devices = visible(usable_devices, os.environ.get(variable)) if usable_devices else usable_devices
+        if not usable_devices:
             settings = " ".join(f"{name}={os.environ[name]}" for name in self.visibility if name in os.environ)
             return (self.absent(f"{settings} hides all GPUs ({len(found)} x {found[0].name}): unset it"),)
-        return seen
+        return usable_devices
 
 
 def is_gpu_in_use() -> bool:
@@ -307,19 +307,19 @@ def torch_index(torch: Any, device: Device) -> int:
     torch numbers the GPUs that CUDA_VISIBLE_DEVICES (HIP_, ROCR_) leaves visible, in its own order; the vendor's
     library numbers all. So they are matched by PCI address or UUID, and by number only if both have just one GPU.
     """
-    wanted = _identities(device.facts.values)
-    seen = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    matching = [index for index, properties in enumerate(seen) if wanted & _torch_identities(properties)]
+    identities = _identities(device.facts.values)
+    visible_gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    matching = [index for index, properties in enumerate(visible_gpus) if identities & _torch_identities(properties)]
     if len(matching) > 1:
         raise BenchhouseError(
-            f"device {device.selector!r} is split: torch lists {len(matching)} GPUs at {sorted(wanted)}. "
+            f"device {device.selector!r} is split: torch lists {len(matching)} GPUs at {sorted(identities)}. "
             "Make only one of them visible with CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES"
         )
     if matching:
         return matching[0]
-    if len(seen) == device.count == 1 and seen[0].name == device.name:
+    if len(visible_gpus) == device.count == 1 and visible_gpus[0].name == device.name:
         return 0
-    names = ", ".join(f"cuda:{index} {properties.name}" for index, properties in enumerate(seen)) or "none"
+    names = ", ".join(f"cuda:{index} {properties.name}" for index, properties in enumerate(visible_gpus)) or "none"
     raise BenchhouseError(
         f"device {device.selector!r} ({device.name}) is not among the GPUs torch sees: {names}. "
         "Check CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES"
@@ -338,12 +338,12 @@ def _identities(facts: Mapping[str, object]) -> set[str]:
 
 def _torch_identities(properties: Any) -> set[str]:
     """PCI address (newer torch) and UUID from torch's properties. HIP's UUID is the ASCII text of its hex digits."""
-    found: set[str] = set()
+    identities: set[str] = set()
     if hasattr(properties, "pci_bus_id"):
         slot = getattr(properties, "pci_device_id", 0)
-        found.add(pci_address(getattr(properties, "pci_domain_id", 0), properties.pci_bus_id, slot))
+        identities.add(pci_address(getattr(properties, "pci_domain_id", 0), properties.pci_bus_id, slot))
     uuid = str(getattr(properties, "uuid", "")).lower().removeprefix("gpu-")
-    return found | ({uuid, _hip_text(uuid)} if uuid else set())
+    return identities | ({uuid, _hip_text(uuid)} if uuid else set())
 
 
 def _hip_text(uuid: str) -> str:
@@ -367,13 +367,13 @@ def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...
     numbered = all(entry.lstrip("-").isdigit() for entry in entries)
     if numbered and entries[0] != "-1" and len({device.name for device in devices}) > 1:
         return tuple(devices)
-    chosen: list[Device] = []
+    named: list[Device] = []
     for entry in entries:
         device = _named(devices, entry)
         if device is None:
             break
-        chosen.append(device)
-    return tuple(device for device in devices if device in chosen)
+        named.append(device)
+    return tuple(device for device in devices if device in named)
 
 
 def _named(devices: Sequence[Device], entry: str) -> Device | None:

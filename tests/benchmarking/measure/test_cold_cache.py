@@ -11,9 +11,8 @@ from benchmarking.core.contracts import Operation
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Device, Point
-from benchmarking.devices import mps, openvino
+from benchmarking.devices import cpu, mps, openvino
 from benchmarking.devices.cpu import PLUGIN, CpuHandle
-from benchmarking.devices.support import cold_caches
 from benchmarking.devices.support.handles import SeveralHandle
 from benchmarking.measure.point import measure_point
 from benchmarking.measure.settings import Settings
@@ -66,8 +65,8 @@ def test_more_than_the_last_level_cache_is_written_and_the_memory_released():
 
 
 def test_a_cache_of_unknown_size_is_taken_for_a_large_one():
-    with cold_caches.cold_processor_caches(None, []) as cold:
-        assert cold.size_bytes >= cold_caches.UNKNOWN_CACHE_BYTES
+    with cpu.cold_processor_caches(None, []) as cold:
+        assert cold.size_bytes >= cpu.UNKNOWN_CACHE_BYTES
         cold.flush()
 
 
@@ -75,7 +74,7 @@ def test_the_flush_goes_through_all_memory_each_time(monkeypatch):
     seen = []
     real = np.add
     monkeypatch.setattr(np, "add", lambda memory, one, out: seen.append(real(memory, one, out=out)))
-    flushers = cold_caches.FlushThreads([(4096, None), (8192, None)])
+    flushers = cpu.FlushThreads([(4096, None), (8192, None)])
     flushers.flush()
     flushers.flush()
     flushers.end()

@@ -7,7 +7,7 @@ import pytest
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Device, Point
 from benchmarking.devices.support import binding
-from benchmarking.devices.support.handles import combined
+from benchmarking.devices.support.handles import combine_devices
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, plan_cell
@@ -128,8 +128,8 @@ def test_outputs_of_several_devices_are_compared_with_those_of_one(plan):
 def test_each_of_several_devices_is_locked_in_one_order(tmp_path, monkeypatch):
     monkeypatch.delenv("BENCHHOUSE_LOCK_DIR")
     monkeypatch.setattr("benchmarking.sweep.run.lock.BASE", tmp_path)
-    names = lock_names(combined(GPUS[::-1]))
-    assert names == ("cuda-cuda:0", "cuda-cuda:1") == lock_names(combined(GPUS))
+    names = lock_names(combine_devices(GPUS[::-1]))
+    assert names == ("cuda-cuda:0", "cuda-cuda:1") == lock_names(combine_devices(GPUS))
     assert lock_names(Device(type="null", selector="null", found=True)) == ()
     said = []
     with device_locks(("a", "b"), said.append):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from benchmarking.devices.support.gpu_processes import Client, Owners
+from benchmarking.devices.support.gpu_processes import Client, ProcessOwners
 from benchmarking.devices.support.reading import UnreadableError
 
 HELD = 300_000_000
@@ -24,30 +24,30 @@ def pids(entries):
 
 
 def test_own_pid_is_known_by_its_number():
-    owners = Owners(frozenset({7}), own=42)
+    owners = ProcessOwners(frozenset({7}), own=42)
     assert pids(owners.foreign(on(7, 42))) == [7]
     assert owners.own_pid(frozenset({7, 42})) == 42
 
 
 def test_before_the_context_exists_all_are_foreign():
-    owners = Owners(frozenset({7}), own=42)
+    owners = ProcessOwners(frozenset({7}), own=42)
     assert owners.own_pid(frozenset({7})) is None
     assert pids(owners.foreign(on(7))) == [7]
 
 
 def test_in_a_container_the_one_newcomer_is_ours():
-    owners = Owners(frozenset({9001}), own=42)
+    owners = ProcessOwners(frozenset({9001}), own=42)
     assert pids(owners.foreign(on(9001, 31337))) == [9001]
 
 
 def test_our_number_of_the_host_is_remembered_when_others_come():
-    owners = Owners(frozenset(), own=42)
+    owners = ProcessOwners(frozenset(), own=42)
     assert owners.foreign(on(31337)) == []
     assert pids(owners.foreign(on(31337, 31400))) == [31400]
 
 
 def test_own_bytes_are_never_guessed():
-    owners = Owners(frozenset({7}), own=42)
+    owners = ProcessOwners(frozenset({7}), own=42)
     assert owners.own_bytes({7: Client(memory_bytes=100), 42: Client(memory_bytes=500)}) == 500
     with pytest.raises(UnreadableError, match="does not list this process"):
         owners.own_bytes({7: Client(memory_bytes=100)})
@@ -58,7 +58,7 @@ def test_own_bytes_are_never_guessed():
 
 
 def test_two_newcomers_are_ambiguous():
-    owners = Owners(frozenset(), own=42)
+    owners = ProcessOwners(frozenset(), own=42)
     with pytest.raises(UnreadableError, match=r"not_supported: the driver lists pids of another namespace \(5, 6; "):
         owners.foreign(on(5, 6))
     state = owners.use(lambda: on(5, 6))
@@ -67,7 +67,7 @@ def test_two_newcomers_are_ambiguous():
 
 
 def test_a_process_that_computes_is_foreign_with_what_shows_it():
-    state = Owners(frozenset(), own=42).use(lambda: on(42) | on(7, busy_percent=61))
+    state = ProcessOwners(frozenset(), own=42).use(lambda: on(42) | on(7, busy_percent=61))
     assert state.values == {
         "foreign_pids": [7],
         "foreign_use": [{"pid": 7, "busy_percent": 61, "memory_bytes": HELD}],
@@ -75,14 +75,14 @@ def test_a_process_that_computes_is_foreign_with_what_shows_it():
 
 
 def test_a_process_that_only_holds_memory_is_not_foreign():
-    owners = Owners(frozenset({7}), own=42)
+    owners = ProcessOwners(frozenset({7}), own=42)
     assert owners.foreign(on(42, 7, busy_percent=0)) == []
     assert owners.foreign(on(42, 7, busy_percent=4)) == []
     assert owners.use(lambda: on(42, 7, busy_percent=0)).values["foreign_pids"] == []
 
 
 def test_a_process_that_takes_memory_or_comes_between_two_readings_is_foreign():
-    owners = Owners(frozenset({7}), own=42)
+    owners = ProcessOwners(frozenset({7}), own=42)
     assert owners.foreign(on(42, 7, busy_percent=0)) == []
     assert pids(owners.foreign(on(42, 7, busy_percent=0) | {7: Client(memory_bytes=2 * HELD, busy_percent=0)})) == [7]
     assert pids(owners.foreign(on(42, 8, busy_percent=0))) == [8]
@@ -93,14 +93,14 @@ def test_a_desktop_that_draws_is_not_foreign_and_a_game_is():
     """Windows lists every window as C+G, without memory and without utilization."""
     windows = {pid: Client(is_graphics=True) for pid in (7, 8)}
     desktop = {9: Client(memory_bytes=HELD, is_graphics=True, computes=False, busy_percent=3)}
-    owners = Owners(frozenset({7, 8}), own=42)
+    owners = ProcessOwners(frozenset({7, 8}), own=42)
     assert owners.foreign(on(42) | windows | desktop) == []
     game = {10: Client(memory_bytes=HELD, is_graphics=True, computes=False, busy_percent=88)}
     assert pids(owners.foreign(on(42) | windows | desktop | game)) == [10]
 
 
 def test_a_neighbour_in_another_gpu_instance_is_not_foreign():
-    owners = Owners(frozenset({7, 8}), own=42)
+    owners = ProcessOwners(frozenset({7, 8}), own=42)
     assert pids(owners.foreign(on(42, 8, instance=3) | on(7, instance=9))) == [8]
     assert owners.foreign(on(7, 8, instance=9)) == []
 
@@ -108,7 +108,7 @@ def test_a_neighbour_in_another_gpu_instance_is_not_foreign():
 def test_our_parent_and_our_children_are_not_foreign():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        owners = Owners(frozenset({os.getppid(), 1 << 30}))
+        owners = ProcessOwners(frozenset({os.getppid(), 1 << 30}))
         assert pids(owners.foreign(on(os.getpid(), os.getppid(), child.pid, 1 << 30))) == [1 << 30]
     finally:
         child.communicate(b"\n", timeout=30)

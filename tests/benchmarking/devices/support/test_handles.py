@@ -13,7 +13,14 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.records import Device, Readings
 from benchmarking.devices import cuda
 from benchmarking.devices.support import select, torch_gpu
-from benchmarking.devices.support.handles import SEPARATOR, SeveralHandle, combined, open_several, parts, selectors
+from benchmarking.devices.support.handles import (
+    SEPARATOR,
+    SeveralHandle,
+    combine_devices,
+    open_several,
+    parts,
+    selectors,
+)
 from benchmarking.devices.support.torch_gpu import TorchBuild
 
 
@@ -54,7 +61,7 @@ class Handle:
 
 
 def test_two_gpus_are_one_device_with_the_memory_of_both_and_each_ones_record(gpus):
-    both = combined(gpus)
+    both = combine_devices(gpus)
     assert (both.selector, both.name, both.count) == ("cuda:0,cuda:1", "2 x NVIDIA H100 80GB HBM3", 2)
     assert both.memory_bytes == 2 * 85_520_809_984
     assert both.facts.values["compute_capability"] == "9.0"
@@ -65,12 +72,12 @@ def test_two_gpus_are_one_device_with_the_memory_of_both_and_each_ones_record(gp
 
 def test_the_same_device_twice_and_unlike_models_are_refused(gpus):
     with pytest.raises(UsageError, match="cuda:0,cuda:0: the same device is named twice"):
-        combined([gpus[0], gpus[0]])
+        combine_devices([gpus[0], gpus[0]])
     other = dataclasses.replace(gpus[1], name="NVIDIA A100")
     with pytest.raises(
         UnsupportedError, match=r"must be of one model, .*: cuda:0 is NVIDIA H100 80GB HBM3, cuda:1 is NVIDIA A100"
     ):
-        combined([gpus[0], other])
+        combine_devices([gpus[0], other])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Device, Readings
 from benchmarking.devices.support import torch_gpu
 from benchmarking.devices.support.handles import open_several
-from benchmarking.devices.support.reading import absent
+from benchmarking.devices.support.reading import all_missing
 from benchmarking.devices.support.torch_gpu import (
     TorchGpuHandle,
     parse_build,
@@ -122,7 +122,7 @@ class Watch:
         return Readings(values={"clock_hz": 1})
 
     def energy_j(self):
-        return absent("not_supported", ("gpu",))
+        return all_missing("not_supported", ("gpu",))
 
     def close(self):
         self.is_closed = True

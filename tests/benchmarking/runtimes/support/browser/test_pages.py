@@ -271,7 +271,7 @@ def test_a_released_output_is_not_replaced_by_another_calls(page, workload, tmp_
     operation = loaded(page, forward(tmp_path), tmp_path, workload, replace(POINT, new_tokens=None))
     first = operation.run(None)
     operation.run(None)
-    with pytest.raises(BenchhouseError, match=f"the page at send: the output of call {first} is gone"):
+    with pytest.raises(BenchhouseError, match=f"the page failed at send: the output of call {first} is gone"):
         operation.arrays(first)
 
 
@@ -282,7 +282,7 @@ def test_a_graph_that_does_not_load_gives_the_librarys_message(page, tmp_path):
     (tmp_path / "model.data").unlink()
     (tmp_path / "model.data").write_bytes(b"\0" * 8)
     page.fetch(tmp_path, bundle)
-    with pytest.raises(BenchhouseError, match=r"the page at open: "):
+    with pytest.raises(BenchhouseError, match=r"the page failed at open: "):
         page.open()
 
 

@@ -14,7 +14,7 @@ import torch
 
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Readings
-from benchmarking.devices.support.handles import combined
+from benchmarking.devices.support.handles import combine_devices
 from benchmarking.runtimes import compiled
 from benchmarking.runtimes.eager import PLUGIN
 from benchmarking.runtimes.support.torch import several_devices
@@ -33,7 +33,7 @@ GPUS = [
     )
     for number in range(2)
 ]
-BOTH = combined(GPUS)
+BOTH = combine_devices(GPUS)
 
 
 def cell_of(model_id, placement, device=BOTH, **fields):
