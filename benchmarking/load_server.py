@@ -50,7 +50,7 @@ from benchmarking.devices.support.binding import bind
 from benchmarking.load.connections import Target, client_of
 from benchmarking.load.curve import HIGHEST_RATE, facts_of, is_search, search, with_knee
 from benchmarking.load.generator import Level
-from benchmarking.load.server import ServerLoad, own_processors, server_processors
+from benchmarking.load.server import ServerLoad, check_listening, own_processors, server_processors
 from benchmarking.load.traffic import ARRIVALS, MAX_WORDS, Lengths, Traffic, parse_limits
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.run import journal, spool
@@ -177,6 +177,7 @@ def _server_load(
     needed = ("httptools", "numpy", *(("h2",) if target.http2 else ()))
     check_installed("load on a server", needed, 'pip install "benchhouse[load]"')
     client_of(target)  # reports unreadable certificates before anything is sent
+    check_listening(target)
     before = own_processors() or []
     if arguments.cpu_list is not None:
         bind(arguments.cpu_list)
@@ -237,8 +238,12 @@ def _traffic(arguments: argparse.Namespace) -> Traffic:
 
 
 def _target(arguments: argparse.Namespace) -> Target:
-    parts = urlsplit(arguments.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(arguments.url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of an IPv6 address or a port
+        is_address = False
+    if not is_address:
         raise UsageError(f"--url takes an address such as http://127.0.0.1:8000/v1: got {arguments.url!r}")
     if parts.username or parts.password:
         raise UsageError("--url must not contain a user name or password, since it is stored: use $OPENAI_API_KEY")

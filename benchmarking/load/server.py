@@ -16,6 +16,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
@@ -44,6 +45,9 @@ from benchmarking.load.generator import Level, run_level
 from benchmarking.load.traffic import Traffic
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
+DEFAULT_PORTS = {"http": 80, "https": 443}
+CONNECT_S = 10.0
+"""Time limit of the first connection to the server."""
 MOST_METRICS = 200
 CACHE_COUNTERS: Mapping[str, str] = {
     "vllm:prefix_cache_hits_total": "vllm:prefix_cache_queries_total",
@@ -242,6 +246,19 @@ def _listed(cpus: Sequence[int] | None) -> str | None:
     return None if cpus is None else cpu_list_text(cpus)
 
 
+def check_listening(target: Target) -> None:
+    """Raise BenchhouseError if nothing accepts connections at the server's address."""
+    parts = urlsplit(target.url)
+    place = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
+    try:
+        socket.create_connection(place, timeout=CONNECT_S).close()
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BenchhouseError(
+            f"--url {target.url}: cannot connect ({why}): start the server, or correct the address"
+        ) from error
+
+
 def own_processors() -> list[int] | None:
     """The processors of this process; None if unknown."""
     try:
@@ -258,7 +275,7 @@ def server_processors(target: Target) -> list[int] | None:
     parts = urlsplit(target.url)
     if parts.hostname not in LOCAL:
         return None
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    port = parts.port or DEFAULT_PORTS[parts.scheme]
     try:
         pids = {
             one.pid

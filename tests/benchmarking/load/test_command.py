@@ -27,6 +27,7 @@ from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.certificates import certificate
 from tests.helpers.null_server import NullServer, Script
+from tests.helpers.services import free_ports
 
 METRICS = "# TYPE served counter\nserved_total 5.0\n# TYPE waiting gauge\nwaiting 2.0\n# EOF\n"
 
@@ -139,9 +140,21 @@ def test_metrics_are_read_over_tls_with_the_trusted_certificates_alone(tmp_path)
         assert scraped(Target(url=url, model="m")) == {}
 
 
+def test_a_server_that_is_not_running_is_reported_before_the_load(capsys):
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}/v1"
+    assert load_server.main(["--url", url, "--model", "m", "--capacity-seconds", "60"]) == 1
+    assert capsys.readouterr() == (
+        "",
+        f"benchhouse load: error: --url {url}: cannot connect (Connection refused): start the server, or correct the "
+        "address\n",
+    )
+
+
 def anonymous_run(address, results, monkeypatch, tmp_path):
     """The record of a load with --anonymous, as JSON, with the address wherever a record may contain it."""
     monkeypatch.setattr("platformdirs.user_data_path", lambda *_, **__: tmp_path)
+    monkeypatch.setattr(load_server, "check_listening", lambda target: None)
     monkeypatch.setattr("socket.getaddrinfo", lambda *_: [(2, 1, 6, "", ("10.9.8.7", 0))])
     command = [
         "--url",
@@ -315,6 +328,9 @@ def test_the_search_has_a_one_sentence_summary(stored, capsys):
         (["--url", "http://x/v1", "--request-rate", "2", "--variation", "2"], "--variation requires --arrivals gamma"),
         (["--url", "http://x/v1", "--runtime", "llamacpp"], "--runtime requires MODEL instead of --url: use --engine"),
         (["--url", "http://x/v1", "--batch-size", "2"], "--batch-size requires MODEL instead of --url"),
+        (["--url", "http://127.0.0.1:99999/v1"], "--url takes an address such as"),
+        (["--url", "http://127.0.0.1:http/v1"], "--url takes an address such as"),
+        (["--url", "http://[::1/v1"], "--url takes an address such as"),
         (["--url", "https://x/v1", "--ca-file", "nowhere.pem"], r"nowhere\.pem"),
         (
             ["--url", "http://x/v1", "--request-rate", "9000", "--turns", "2", "--duration", "12"],
