@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,27 +15,30 @@ from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import MAX_REQUESTS, PRECISIONS, Json
 from benchmarking.load.generator import Level
-from benchmarking.load.traffic import Lengths
+from benchmarking.load.traffic import Lengths, Traffic
 from benchmarking.measure.loadgen import SCENARIOS, ScenarioSettings
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.options import add_runtime_options, options_in, runtime_help
-from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request, plan_cell
+from benchmarking.sweep.plan.plan import Machine, check_points
+from benchmarking.sweep.plan.request import (
+    DEFAULT_TIMEOUT_S,
+    Request,
+    plan_cell,
+    plan_points,
+    requested_points,
+    workload_of,
+)
 
 if TYPE_CHECKING:
     from benchmarking.core.command_line import Parser
-    from benchmarking.load.scenarios import ScenarioLoad
+    from benchmarking.load.model import ModelLoad
+    from benchmarking.sweep.plan.plan import CellPlan
 
 NEEDS_SERVER = {
-    "concurrency": None,
-    "trace": None,
-    "sharegpt": None,
     "turns": 1,
     "shared_prefix": 0.0,
     "prompt_ids": None,
-    "arrivals": "poisson",
-    "variation": 1.0,
-    "burst": 8,
     "model": None,
     "endpoint": "completions",
     "engine": "server",
@@ -43,8 +46,19 @@ NEEDS_SERVER = {
     "ca_file": None,
     "http2": False,
 }
-"""Flags of a load on a server only, with their defaults: loadgen draws its own arrivals, and every sample is the same
-prepared input."""
+"""Flags of a load on a server only, with their defaults. Calls on this machine share nothing, so neither a prefix nor a
+conversation would make a difference."""
+NEEDS_LOOP = {
+    "concurrency": None,
+    "trace": None,
+    "sharegpt": None,
+    "arrivals": "poisson",
+    "variation": 1.0,
+    "burst": 8,
+}
+"""Flags that a scenario of MLPerf excludes, with their defaults: loadgen issues the queries."""
+NEEDS_SCENARIO = {"samples_per_query": 8, "loadgen_logs": None}
+"""Flags of MLPerf's scenarios only, with their defaults."""
 NEEDS_MODEL = {
     "runtime": None,
     "device": "auto",
@@ -58,18 +72,24 @@ NEEDS_MODEL = {
 """Flags of a model on this machine only, with their defaults."""
 LIMITS = ({"e2e"}, {"ttft", "tpot"})
 """Combinations of limits that loadgen can enforce in its server scenario."""
+MOST_SIZES = 256
+"""Maximum different lengths of a load, since every one is prepared and called once before the timed calls."""
 
 
 def add_flags(parser: Parser) -> None:
     """Add the flags of a model on this machine."""
-    group = parser.add_argument_group("model on this machine (MLPerf scenarios)")
+    group = parser.add_argument_group("model on this machine")
     group.add_argument(
         "model_id",
         nargs="?",
         metavar="MODEL",
         help="model to test on this machine instead of --url, named as in run_hardware_benchmark",
     )
-    group.add_argument("--scenario", choices=SCENARIOS, help="MLPerf scenario, driven by MLPerf's loadgen")
+    group.add_argument(
+        "--scenario",
+        choices=SCENARIOS,
+        help="MLPerf scenario, in which MLPerf's loadgen issues the queries (default: a loop)",
+    )
     group.add_argument(
         "--samples-per-query",
         type=positive_int,
@@ -98,15 +118,36 @@ def add_flags(parser: Parser) -> None:
 
 def check(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
     """Raise UsageError for flags that do not apply to a model on this machine."""
-    scenario, listed = arguments.scenario, ", ".join(SCENARIOS)
-    if scenario is None:
-        raise UsageError(
-            f"{arguments.model_id} requires --scenario ({listed}); to use --concurrency or --request-rate, start a "
-            "server with the model and pass its --url"
-        )
-    for name, default in NEEDS_SERVER.items():
+    _refuse(arguments, NEEDS_SERVER, "requires --url: calls on this machine share no text and no connection")
+    if arguments.precision not in (None, *PRECISIONS):
+        raise UsageError(f"--precision {arguments.precision} requires --url: use one of {', '.join(PRECISIONS)}")
+    if arguments.scenario is None:
+        _refuse(arguments, NEEDS_SCENARIO, f"requires --scenario ({', '.join(SCENARIOS)})")
+        _check_loop(arguments)
+    else:
+        _refuse(arguments, NEEDS_LOOP, "and --scenario exclude each other: MLPerf's loadgen issues the queries")
+        _check_scenario(arguments, limits)
+
+
+def _refuse(arguments: argparse.Namespace, defaults: Mapping[str, object], why: str) -> None:
+    """Raise UsageError for the first flag that has a value other than its default."""
+    for name, default in defaults.items():
         if getattr(arguments, name) != default:
-            raise UsageError(f"--{name.replace('_', '-')} requires --url: MLPerf's scenarios define their own queries")
+            raise UsageError(f"--{name.replace('_', '-')} {why}")
+
+
+def _check_loop(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for a closed loop whose lengths are not known in advance."""
+    is_fixed = arguments.sharegpt is None and None not in _lengths(arguments)
+    if arguments.request_rate is None and arguments.num_requests is None and not is_fixed:
+        raise UsageError(
+            "random lengths in a closed loop require --num-requests: every length is prepared before the load"
+        )
+
+
+def _check_scenario(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
+    """Raise UsageError for flags that a scenario of MLPerf requires or excludes."""
+    scenario = arguments.scenario
     if (arguments.request_rate is not None) != (scenario == "server"):
         raise UsageError(
             "--scenario server requires --request-rate (queries per second)"
@@ -117,15 +158,18 @@ def check(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
         raise UsageError("--scenario server requires --slo with e2e, such as e2e:100ms, or with ttft and tpot")
     if scenario == "offline" and arguments.num_requests is None:
         raise UsageError("--scenario offline requires --num-requests: the samples sent at once (24576 in MLPerf)")
-    if None in (Lengths(arguments.input_length).fixed, Lengths(arguments.output_length).fixed):
+    if None in _lengths(arguments):
         raise UsageError(
             "--scenario requires fixed lengths: set --input-length and --output-length to numbers such as 128"
         )
-    if arguments.precision not in (None, *PRECISIONS):
-        raise UsageError(f"--precision {arguments.precision} requires --url: use one of {', '.join(PRECISIONS)}")
     samples = (arguments.num_requests or 0) * (arguments.samples_per_query if scenario == "multi-stream" else 1)
     if samples > MAX_REQUESTS:
         raise UsageError(f"{samples} samples exceed the limit of {MAX_REQUESTS} per repetition: use more --repetitions")
+
+
+def _lengths(arguments: argparse.Namespace) -> tuple[int | None, int | None]:
+    """The lengths of prompt and output; None if random."""
+    return Lengths(arguments.input_length).fixed, Lengths(arguments.output_length).fixed
 
 
 def check_server(arguments: argparse.Namespace) -> None:
@@ -136,8 +180,8 @@ def check_server(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--{name.replace('_', '-')} requires MODEL instead of --url{hint}")
 
 
-def levels(arguments: argparse.Namespace) -> list[Level]:
-    """A level for each rate of the server scenario; a single level for the others."""
+def scenario_levels(arguments: argparse.Namespace) -> list[Level]:
+    """A level for each rate of MLPerf's server scenario; a single level for the others."""
     number, duration_s = arguments.num_requests, arguments.duration
     if arguments.scenario == "server":
         return [Level(rate=float(rate), number=number, duration_s=duration_s) for rate in arguments.request_rate]
@@ -147,37 +191,99 @@ def levels(arguments: argparse.Namespace) -> list[Level]:
 def load_of(
     arguments: argparse.Namespace,
     limits: Mapping[str, float],
+    levels: Sequence[Level],
+    traffic: Traffic | None,
     command: tuple[str, ...],
     say: Callable[[str], None],
-) -> ScenarioLoad:
-    """The load to measure. Raises UsageError if the runtime does not support it, or if loadgen is missing."""
-    from benchmarking.load.scenarios import ScenarioLoad
+) -> ModelLoad:
+    """The load to measure; the traffic is None for MLPerf's scenarios.
 
+    Raises UsageError if the runtime does not support it, or if loadgen is missing.
+    """
     check_measuring("measuring a model")
-    where = 'pip install "benchhouse[load]" (Python 3.13 or older, and not on ARM Linux)'
-    check_installed("MLPerf's scenarios", ("mlperf_loadgen", "numpy"), where)
+    if traffic is None:
+        where = 'pip install "benchhouse[load]" (Python 3.13 or older, and not on ARM Linux)'
+        check_installed("MLPerf's scenarios", ("mlperf_loadgen", "numpy"), where)
     if arguments.loadgen_logs is not None:
         _check_folder(arguments.loadgen_logs)
     flags.use_cache_dir(arguments.cache_dir)
-    plan = plan_cell(_request(arguments, command), uuid7())
+    request = _request(arguments, command)
+    plan = plan_cell(request, uuid7()) if traffic is None else _loop_plan(request, arguments, levels, traffic)
     if plan.cell.workload.weights_reason is not None:
         say(f"{plan.cell.workload.model_id}: random weights: {plan.cell.workload.weights_reason}")
-    wanted = ScenarioSettings(
-        scenario=arguments.scenario,
-        folder=arguments.loadgen_logs or "",
-        latency_ms=limits.get("e2e"),
-        first_token_ms=limits.get("ttft"),
-        per_token_ms=limits.get("tpot"),
-        samples_per_query=arguments.samples_per_query,
-        number=arguments.num_requests,
-        duration_s=arguments.duration,
+    if arguments.anonymous:
+        plan = plan.anonymous()
+    if traffic is None:
+        return _scenario_load(arguments, limits, plan, say)
+    from benchmarking.load.model import LoopLoad
+
+    return LoopLoad(
+        plan=plan,
+        limits=limits,
+        repetitions=arguments.repetitions,
+        timeout_s=DEFAULT_TIMEOUT_S + max(_longest_s(one, arguments.timeout) for one in levels),
+        device_wait_s=arguments.lock_timeout,
+        say=say,
+        traffic=traffic,
+        is_open=levels[0].is_open,
         warmup=arguments.warmup_requests,
-        seed=arguments.seed,
+        request_timeout_s=arguments.timeout,
     )
+
+
+def _longest_s(level: Level, timeout_s: float) -> float:
+    """The longest time that a level can take: a request that exceeds its time limit is not started any more."""
+    if level.rate is not None:
+        return 2 * level.requests / level.rate + timeout_s
+    return level.duration_s + timeout_s if level.number is None else level.number * timeout_s
+
+
+def _loop_plan(request: Request, arguments: argparse.Namespace, levels: Sequence[Level], traffic: Traffic) -> CellPlan:
+    """The plan with every point of the requests, in their order. Raises UsageError for lengths that the model cannot
+    take, or too many different ones."""
+    from benchmarking.load.model import planned_requests, point_of_request
+    from benchmarking.workloads.support.families import plugin_of
+
+    workload, machine = workload_of(request), Machine()
+    family = plugin_of(workload)
+    longest = max(levels, key=lambda one: one.requests if one.is_open else one.number or 0)
+    seeds = [traffic.seed + launch for launch in range(arguments.repetitions)]
+    requests = [one for seed in seeds for one in planned_requests(replace(traffic, seed=seed), longest)]
+    first = requests[0] if requests else next(traffic.requests())
+    request = replace(request, sequence_lengths=(first.length,), new_tokens=(first.tokens_out,))
+    template = requested_points(request, workload, family)[0]
+    distinct = {point.label: point for point in (point_of_request(template, one) for one in (first, *requests))}
+    points = tuple(distinct.values())
+    if len(points) > MOST_SIZES:
+        raise UsageError(
+            f"{len(points)} different pairs of lengths exceed the limit of {MOST_SIZES}, since every one is prepared "
+            "before the load: use fewer --num-requests or repetitions, or a fixed --input-length or --output-length"
+        )
+    skipped = check_points(points, lambda point: family.check(workload, point), skip_unsupported=False)
+    return plan_points(request, uuid7(), workload, points, skipped=skipped, machine=machine)
+
+
+def _scenario_load(
+    arguments: argparse.Namespace, limits: Mapping[str, float], plan: CellPlan, say: Callable[[str], None]
+) -> ModelLoad:
+    """The load of an MLPerf scenario."""
+    from benchmarking.load.model import ScenarioLoad
+
     is_server = arguments.scenario == "server"
     return ScenarioLoad(
-        plan=replace(plan.anonymous() if arguments.anonymous else plan, points=plan.points[:1]),
-        settings=wanted if is_server else replace(wanted, first_token_ms=None, per_token_ms=None),
+        plan=replace(plan, points=plan.points[:1]),
+        settings=ScenarioSettings(
+            scenario=arguments.scenario,
+            folder=arguments.loadgen_logs or "",
+            latency_ms=limits.get("e2e"),
+            first_token_ms=limits.get("ttft") if is_server else None,
+            per_token_ms=limits.get("tpot") if is_server else None,
+            samples_per_query=arguments.samples_per_query,
+            number=arguments.num_requests,
+            duration_s=arguments.duration,
+            warmup=arguments.warmup_requests,
+            seed=arguments.seed,
+        ),
         limits=limits,
         repetitions=arguments.repetitions,
         timeout_s=DEFAULT_TIMEOUT_S + arguments.duration + arguments.timeout * (arguments.num_requests or 1),
@@ -208,7 +314,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Json]:
 
 
 def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request:
-    length_in, length_out = Lengths(arguments.input_length).fixed, Lengths(arguments.output_length).fixed
+    length_in, length_out = _lengths(arguments)
     return Request(
         model_id=arguments.model_id,
         device=arguments.device,

@@ -1,11 +1,12 @@
-"""Load-tests an OpenAI-compatible server, or a model on this machine under MLPerf's scenarios.
+"""Load-tests an OpenAI-compatible server, or a model on this machine.
 
 With --request-rate, requests start on a schedule whether or not the server keeps up (open loop), and latency counts
 from the scheduled start. With --concurrency, a fixed number of requests is in flight (closed loop). Open and closed
 loops are separate series and are never compared. The warehouse gets a result per level and a row per request.
 
-A MODEL instead of --url is loaded on this machine, in a fresh process per repetition. MLPerf's loadgen issues the
-queries and decides whether the test is valid.
+A MODEL instead of --url is loaded on this machine, in a fresh process per repetition, and makes one call after another,
+each with up to --batch-size waiting requests. With --scenario, MLPerf's loadgen issues the queries and decides whether
+the test is valid.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from benchmarking.sweep.run.warehouse import database
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarking.load.scenarios import ScenarioLoad
+    from benchmarking.load.model import ModelLoad
 
 NAME = "benchhouse load"
 EXAMPLES = """\
@@ -69,6 +70,7 @@ examples:
   benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --request-rate 1,2,4 --slo ttft:500ms,tpot:50ms --save
   benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --request-rate 1,32 --find-rate --slo ttft:500ms
   benchhouse load --url http://127.0.0.1:8000/v1 --model NAME --request-rate 2 --trace mooncake_trace.jsonl
+  benchhouse load gpt2 --runtime onnxruntime --concurrency 1,4 --batch-size 4 --output-length 16
   benchhouse load gpt2 --scenario single-stream --output-length 16 --duration 60
   benchhouse load bert-base-uncased --runtime onnxruntime --scenario server --request-rate 5,10 --slo e2e:200ms --save
 
@@ -87,15 +89,18 @@ def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     limits = parse_limits(arguments.slo) if arguments.slo else {}
     _check_subject(arguments, limits)
-    levels = _levels(arguments) if arguments.model_id is None else load_model.levels(arguments)
+    levels = _levels(arguments) if arguments.scenario is None else load_model.scenario_levels(arguments)
     _check_size(levels, arguments.turns)
     if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
         raise UsageError("--find-rate requires --slo and two rates to search between, such as --request-rate 1,32")
     say, command = notes(quiet=arguments.quiet), (*NAME.split(), *argv)
-    load: ServerLoad | ScenarioLoad = (
-        _server_load(arguments, limits, levels, say)
-        if arguments.model_id is None
-        else load_model.load_of(arguments, limits, command, say)
+    traffic = _traffic(arguments) if arguments.scenario is None else None
+    if traffic is not None:
+        _check_prompts(traffic, levels)
+    load: ServerLoad | ModelLoad = (
+        _server_load(arguments, limits, traffic, say)
+        if arguments.model_id is None and traffic is not None
+        else load_model.load_of(arguments, limits, levels, traffic, command, say)
     )
     ingest = None
     if arguments.save:
@@ -120,7 +125,7 @@ def _run(argv: Sequence[str]) -> int:
     return EXIT_NOT_ENOUGH_DATA if code == EXIT_OK and any(map(_has_found_nothing, results)) else code
 
 
-def _results(load: ServerLoad | ScenarioLoad, levels: Sequence[Level], arguments: argparse.Namespace) -> list[Result]:
+def _results(load: ServerLoad | ModelLoad, levels: Sequence[Level], arguments: argparse.Namespace) -> list[Result]:
     """The levels in order with the knee marked; the result of a search for the highest rate comes last."""
     if not arguments.find_rate:
         return with_knee([load.measured(level) for level in levels])
@@ -139,7 +144,7 @@ def _check_subject(arguments: argparse.Namespace, limits: Mapping[str, float]) -
             raise UsageError(f"MODEL {arguments.model_id} and --url {arguments.url} exclude each other: remove one")
         load_model.check(arguments, limits)
     elif arguments.url is None or arguments.model is None:
-        raise UsageError("nothing to load: give a server (--url URL --model NAME), or MODEL with --scenario")
+        raise UsageError("nothing to load: give a server (--url URL --model NAME), or a MODEL on this machine")
     elif arguments.scenario is not None:
         raise UsageError("--scenario requires MODEL instead of --url: loadgen tests a model on this machine")
     else:
@@ -168,12 +173,11 @@ def _check_prompts(traffic: Traffic, levels: Sequence[Level]) -> None:
 
 
 def _server_load(
-    arguments: argparse.Namespace, limits: Mapping[str, float], levels: Sequence[Level], say: Callable[[str], None]
+    arguments: argparse.Namespace, limits: Mapping[str, float], traffic: Traffic, say: Callable[[str], None]
 ) -> ServerLoad:
     """The load on a server, with the generator bound to its processors and its capacity measured. Raises UsageError
     and BenchhouseError if no request could be sent."""
-    traffic, target = _traffic(arguments), _target(arguments)
-    _check_prompts(traffic, levels)
+    target = _target(arguments)
     needed = ("httptools", "numpy", *(("h2",) if target.http2 else ()))
     check_installed("load on a server", needed, 'pip install "benchhouse[load]"')
     client_of(target)  # reports unreadable certificates before anything is sent
@@ -353,7 +357,7 @@ def _without_raw(result: Result) -> Result:
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        usage=f"{NAME} --url URL --model NAME [flags]\n       {NAME} MODEL --scenario S [flags]",
+        usage=f"{NAME} --url URL --model NAME [flags]\n       {NAME} MODEL [flags]",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests
 from benchmarking.load.connections import MAX_DETAIL, RequestError, Target, client_of
-from benchmarking.load.traffic import PlannedRequest, Traffic, meets, slowed
+from benchmarking.load.traffic import PlannedRequest, Traffic, meets
 
 SPIN_S = 0.002
 """Time before a start during which the generator polls the clock instead of sleeping, since timers are up to 1 ms
@@ -175,10 +175,7 @@ class Generator:
         assert level.rate is not None
         chosen = list(islice(planned, level.requests))
         loop, found, tasks = asyncio.get_running_loop(), list[Sent](), set[asyncio.Task[None]]()
-        if traffic.arrivals == "trace":
-            offsets = slowed([one.offset_s or 0.0 for one in chosen], level.rate)
-        else:
-            offsets = traffic.starts(level.rate, len(chosen))
+        offsets = traffic.schedule(level.rate, chosen)
         start_s = loop.time()
         for place, (one, offset_s) in enumerate(zip(chosen, offsets, strict=True)):
             await _until(start_s + offset_s)

@@ -104,6 +104,11 @@ class PlannedRequest:
     offset_s: float | None = None
     """Its time in a trace; None for random arrivals."""
 
+    @property
+    def length(self) -> int:
+        """Words of the text, or number of token ids."""
+        return len(self.prompt.split()) if isinstance(self.prompt, str) else len(self.prompt)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
@@ -129,6 +134,11 @@ class Traffic:
     cached."""
     file: Path | None = None
     """A trace (Mooncake or Azure), or conversations in the format of ShareGPT."""
+
+    @property
+    def has_one_size(self) -> bool:
+        """Whether all requests have the same lengths."""
+        return self.file is None and None not in (self.lengths_in.fixed, self.lengths_out.fixed)
 
     @property
     def may_hit_a_prefix(self) -> bool:
@@ -157,6 +167,12 @@ class Traffic:
         if limits:
             found["slo"] = limits_text(limits)
         return found
+
+    def schedule(self, rate: float, planned: Sequence[PlannedRequest]) -> list[float]:
+        """The start times of these requests in s from 0, at a mean rate per second: random, or those of the trace."""
+        if self.arrivals == "trace":
+            return slowed([one.offset_s or 0.0 for one in planned], rate)
+        return self.starts(rate, len(planned))
 
     def starts(self, rate: float, number: int) -> list[float]:
         """The start times of the requests in s from 0, at a mean rate per second."""

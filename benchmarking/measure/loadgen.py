@@ -11,18 +11,18 @@ import gc
 import json
 import threading
 import time
-from array import array
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
 
-from benchmarking.core.contracts import TOKEN, Operation
-from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.contracts import Operation
+from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Count, Json, Number, Point, PositiveCount, Requests
+from benchmarking.core.records import MAX_REQUESTS, Count, Json, Number, Point, PositiveCount, Requests
+from benchmarking.measure.request_loop import NS_PER_MS, QueuedRequest, check_callable, requests_of, timed_call
 
 Scenario = Literal["single-stream", "multi-stream", "offline", "server"]
 SCENARIOS: tuple[Scenario, ...] = ("single-stream", "multi-stream", "offline", "server")
@@ -32,7 +32,6 @@ DETAIL, TRACE = f"{PREFIX}detail.txt", f"{PREFIX}trace.json"
 MARK = ":::MLLOG "
 KEPT = ("result_", "early_stopping_", "effective_", "error_", "warning_", "loadgen_version", "num_errors")
 """Prefixes of the keys in loadgen's detailed log that are stored."""
-NS_PER_MS = 1_000_000
 ENDED = None
 
 
@@ -65,15 +64,6 @@ class ScenarioSettings:
         return self.first_token_ms is not None and self.per_token_ms is not None
 
 
-@dataclass(slots=True)
-class _Log:
-    """Times of each sample in order of issue, by `time.perf_counter_ns`."""
-
-    sent_ns: array[int] = field(default_factory=lambda: array("q"))
-    end_ns: dict[int, int] = field(default_factory=dict)
-    tokens_ns: dict[int, tuple[int, ...]] = field(default_factory=dict)
-
-
 def run_scenario(
     operation: Operation,
     synchronize: Callable[[], None],
@@ -87,29 +77,22 @@ def run_scenario(
     runs a full batch. Raises UnsupportedError for operations whose requests cannot be timed from outside. Exceptions of
     the operation pass through and leave loadgen's thread behind.
     """
-    _check(operation)
+    check_callable(operation)
     for _ in range(settings.warmup):
-        operation.reset()
-        operation.run(lambda name: None)
-        synchronize()
+        timed_call(operation, synchronize, lambda: None)
     gc.collect()
-    started_at, log = utc_now(), _Log()
+    started_at, issued = utc_now(), list[QueuedRequest]()
     waiting: SimpleQueue[Any] = SimpleQueue()
-    thread = threading.Thread(target=_test, args=(settings, log, waiting), daemon=True)
+    thread = threading.Thread(target=_test, args=(settings, issued, waiting), daemon=True)
     thread.start()
-    _serve(operation, synchronize, point.batch_size, settings, log, waiting)
+    _serve(operation, synchronize, point.batch_size, settings, waiting)
     thread.join()
     folder = Path(settings.folder)
-    delays_ns = issue_delays_ns((folder / TRACE).read_text()) if settings.scenario == "server" else {}
-    requests = _requests(operation, point, log, delays_ns, launch, started_at)
+    if settings.scenario == "server":
+        for place, delay_ns in issue_delays_ns((folder / TRACE).read_text()).items():
+            issued[place].intended_ns -= delay_ns
+    requests = requests_of(issued, [operation], point.batch_size, launch, started_at)
     return requests, figures((folder / DETAIL).read_text(errors="replace"))
-
-
-def _check(operation: Operation) -> None:
-    if operation.times_itself:
-        raise UnsupportedError("MLPerf scenarios: the runtime times its own calls, so the end of a sample is unknown")
-    if operation.requests_in_flight > 1:
-        raise UnsupportedError("MLPerf scenarios run calls one after another: omit the flag for requests in flight")
 
 
 def _serve(
@@ -117,13 +100,12 @@ def _serve(
     synchronize: Callable[[], None],
     batch_size: int,
     settings: ScenarioSettings,
-    log: _Log,
     waiting: SimpleQueue[Any],
 ) -> None:
     """Serve loadgen's queries until its test is over."""
     import mlperf_loadgen as loadgen
 
-    pending: deque[tuple[int, int]] = deque()
+    pending: deque[tuple[QueuedRequest, int]] = deque()
     is_over = False
     while pending or not is_over:
         arrived = [] if pending else [waiting.get()]
@@ -140,34 +122,29 @@ def _serve(
         if not pending:
             continue
         batch = [pending.popleft() for _ in range(min(batch_size, len(pending)))]
-        ids, marks = [one for _, one in batch], array("q")
+        ids = [sample_id for _, sample_id in batch]
 
-        def mark(name: str, ids: Sequence[int] = ids, marks: array[int] = marks) -> None:
-            if name == TOKEN:
-                marks.append(time.perf_counter_ns())
-                if settings.counts_tokens and len(marks) == 1:
-                    loadgen.FirstTokenComplete([loadgen.QuerySampleResponse(one, 0, 0) for one in ids])
+        def report_first_token(ids: Sequence[int] = ids) -> None:
+            if settings.counts_tokens:
+                loadgen.FirstTokenComplete([loadgen.QuerySampleResponse(one, 0, 0) for one in ids])
 
-        operation.reset()
-        operation.run(mark)
-        synchronize()
-        end_ns = time.perf_counter_ns()
-        count = (operation.new_tokens or 0) if not operation.streams else len(marks)
+        tokens_ns, end_ns = timed_call(operation, synchronize, report_first_token)
+        count = len(tokens_ns) if operation.streams else (operation.new_tokens or 0)
         tokens = (count,) if settings.counts_tokens else ()
         loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(one, 0, 0, *tokens) for one in ids])
-        times = tuple(marks)
-        for place, _ in batch:
-            log.end_ns[place], log.tokens_ns[place] = end_ns, times
+        for request, _ in batch:
+            request.tokens_ns, request.end_ns = tokens_ns, end_ns
 
 
-def _test(settings: ScenarioSettings, log: _Log, waiting: SimpleQueue[Any]) -> None:
+def _test(settings: ScenarioSettings, issued: list[QueuedRequest], waiting: SimpleQueue[Any]) -> None:
     """Run loadgen's test. Its queries go to `waiting`, followed by an error or the end."""
     import mlperf_loadgen as loadgen
 
     def issue(samples: Sequence[Any]) -> None:
-        at_ns, first = time.perf_counter_ns(), len(log.sent_ns)
-        log.sent_ns.extend([at_ns] * len(samples))
-        waiting.put([(first + place, one.id) for place, one in enumerate(samples)])
+        at_ns = time.perf_counter_ns()
+        requests = [QueuedRequest(at_ns, at_ns) for _ in samples]
+        issued.extend(requests)
+        waiting.put([(request, one.id) for request, one in zip(requests, samples, strict=True)])
 
     try:
         system = loadgen.ConstructSUT(issue, lambda: None)
@@ -239,47 +216,3 @@ def figures(detail: str) -> dict[str, Json]:
     """loadgen's own figures from its detailed log; the last value of each key."""
     events = (json.loads(line[len(MARK) :]) for line in detail.splitlines() if line.startswith(MARK))
     return {one["key"]: one["value"] for one in events if one["key"].startswith(KEPT)}
-
-
-def _requests(
-    operation: Operation,
-    point: Point,
-    log: _Log,
-    delays_ns: Mapping[int, int],
-    launch: int,
-    started_at: str,
-) -> Requests:
-    """The samples in order of issue, which matches the schedule; times in ms since the first start."""
-    places = range(len(log.sent_ns))
-    intended_ns = [sent - delays_ns.get(place, 0) for place, sent in enumerate(log.sent_ns)]
-    zero_ns = min(intended_ns)
-    keeps_all = operation.streams and sum(map(len, log.tokens_ns.values())) <= MAX_ARRIVALS
-    prompt = operation.prompt_tokens_per_call
-
-    def ms(value: int) -> float:
-        return round((value - zero_ns) / NS_PER_MS, 3)
-
-    def tokens_out(place: int) -> int | None:
-        if operation.new_tokens is None:
-            return None
-        return len(log.tokens_ns[place]) if operation.streams else operation.new_tokens
-
-    absent = (None,) * len(places)
-    return Requests(
-        launch=launch,
-        phase="measure",
-        started_at=started_at,
-        intended_ms=tuple(map(ms, intended_ns)),
-        sent_ms=tuple(map(ms, log.sent_ns)),
-        first_token_ms=tuple(ms(times[0]) if (times := log.tokens_ns[place]) else None for place in places),
-        token_ms=tuple(tuple(map(ms, log.tokens_ns[place])) if keeps_all else () for place in places),
-        end_ms=tuple(ms(log.end_ns[place]) for place in places),
-        tokens_in=absent if prompt is None else (prompt // point.batch_size,) * len(places),
-        tokens_out=tuple(map(tokens_out, places)),
-        cached_tokens=absent,
-        error=absent,
-        detail=absent,
-        meets_limits=absent,
-        conversation=absent,
-        turn=absent,
-    )

@@ -2,7 +2,7 @@
 CREATE OR REPLACE VIEW load_curve AS
 SELECT
     md5(concat_ws('|', run.hardware_id, run.model_id, run.weights, run.config_hash, run.runtime, run.runtime_mode,
-        run.precision, run.num_threads, r.sequence_length, r.new_tokens))[:16] AS curve_id,
+        run.precision, run.num_threads, r.batch_size, r.sequence_length, r.new_tokens))[:16] AS curve_id,
     run.model_id,
     hardware.device_name,
     run.device,
@@ -45,6 +45,7 @@ SELECT
     r.other_metrics['requests_sent'] AS requests_sent,
     r.other_metrics['requests_failed'] AS requests_failed,
     coalesce(CAST(r.extra->>'$.load.is_knee' AS BOOLEAN), FALSE) AS is_knee,
+    r.batch_size,
     r.sequence_length,
     r.new_tokens,
     run.runtime_mode,
@@ -89,4 +90,5 @@ COMMENT ON COLUMN load_curve.lateness_p95_ms IS 'Delay of sending after the inte
 COMMENT ON COLUMN load_curve.in_flight_mean IS 'Requests in flight, mean over time.';
 COMMENT ON COLUMN load_curve.requests_sent IS 'Number of requests in the measured part.';
 COMMENT ON COLUMN load_curve.requests_failed IS 'Number of failed requests in the measured part.';
+COMMENT ON COLUMN load_curve.batch_size IS 'Maximum requests per call of a model on this machine; 1 for a server, which batches by itself.';
 COMMENT ON COLUMN load_curve.is_knee IS 'Whether this level is the knee of its run''s curve.';

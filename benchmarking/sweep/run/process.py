@@ -38,6 +38,7 @@ from benchmarking.core.records import (
 from benchmarking.core.signals import ENDING_SIGNALS
 from benchmarking.measure.bench import Live
 from benchmarking.measure.loadgen import ScenarioSettings
+from benchmarking.measure.request_loop import LoopSettings
 from benchmarking.measure.settings import Settings
 
 LOG = logging.getLogger(__name__)
@@ -197,6 +198,8 @@ class Job:
     """How to profile the single point instead of measuring it; None to measure."""
     scenario: ScenarioSettings | None = None
     """How loadgen is to test the single point instead; None to measure."""
+    loop: LoopSettings | None = None
+    """The open or closed loop to run over the points instead; None to measure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,11 +275,11 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tested:
-    """loadgen's test of the job's point, or the error. One of `requests` and `error` is None."""
+    """The requests of a load test, or the error. One of `requests` and `error` is None."""
 
     requests: Requests | None = None
     figures: Mapping[str, Json] = field(default_factory=dict)
-    """loadgen's figures, by the keys of its detailed log."""
+    """loadgen's figures, by the keys of its detailed log; empty for other loops."""
     error: str | None = None
     traceback: str | None = None
     """Of a bug; None for an expected error."""

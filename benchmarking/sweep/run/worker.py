@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import IO
 
 from benchmarking.core import plugins
@@ -75,7 +75,7 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
     except Exception as error:  # noqa: BLE001 - whatever a model's code raises must become a stored reason
         send(LoadFailed(error=error_text(error), traceback=error_traceback(error)))
         return
-    if job.profile is not None or job.scenario is not None:
+    if job.profile is not None or job.scenario is not None or job.loop is not None:
         send(profiled(job, session, handle, job.profile) if job.profile is not None else tested(job, session, handle))
         session.close()
         handle.close()
@@ -252,19 +252,26 @@ def profiled(job: Job, session: Session, handle: DeviceHandle, settings: Profile
 
 
 def tested(job: Job, session: Session, handle: DeviceHandle) -> Tested:
-    """loadgen's test of the job's point, or its failure with the reason."""
+    """The load test of the job's points by loadgen or a loop, or its failure with the reason."""
     from benchmarking.core.errors import always_after
     from benchmarking.measure.loadgen import run_scenario
+    from benchmarking.measure.request_loop import run_loop
 
-    assert job.scenario is not None
-    (point,) = job.points
     try:
-        operation = session.operation(point)
-        with always_after(operation.close):
+        with ExitStack() as opened:
+            operations = []
+            for point in job.points:
+                operations.append(session.operation(point))
+                opened.enter_context(always_after(operations[-1].close))
+            if job.loop is not None:
+                batch_size = job.points[0].batch_size
+                return Tested(requests=run_loop(operations, handle.synchronize, batch_size, job.loop, job.launch))
+            assert job.scenario is not None
+            (operation,), (point,) = operations, job.points
             requests, figures = run_scenario(operation, handle.synchronize, point, job.scenario, job.launch)
+            return Tested(requests=requests, figures=figures)
     except Exception as error:  # noqa: BLE001 - whatever a model raises costs this repetition and is stored
         return Tested(error=error_text(error), traceback=error_traceback(error))
-    return Tested(requests=requests, figures=figures)
 
 
 def _failure(job: Job, point: Point, started_at: str, error: Exception, lost: bool) -> Measurement:

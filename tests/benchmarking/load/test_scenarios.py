@@ -16,8 +16,8 @@ from benchmarking import load_server
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import LOOP, SCENARIO, Point, run_from_json
 from benchmarking.devices.null import NullHandle, Script
+from benchmarking.load.model import verdicts, with_limits
 from benchmarking.load.results import result_of
-from benchmarking.load.scenarios import verdicts, with_limits
 from benchmarking.load.traffic import Lengths, Traffic
 from benchmarking.measure.loadgen import ScenarioSettings, issue_delays_ns, run_scenario
 from benchmarking.runtimes.null import NullOperation
@@ -209,14 +209,17 @@ def test_a_call_that_fails_is_a_failed_level_with_its_reason_and_ends_the_worker
     ("flags", "words"),
     [
         ([], "nothing to load"),
-        (["gpt2"], "requires --scenario .* start a server with the model"),
         (["gpt2", "--url", "http://x/v1", "--scenario", "offline"], "exclude each other: remove one"),
         (["--url", "http://x/v1", "--model", "m", "--scenario", "offline"], "--scenario requires MODEL"),
         (["gpt2", "--scenario", "server", "--slo", "e2e:1s"], "--scenario server requires --request-rate"),
         (["gpt2", "--scenario", "server", "--request-rate", "1"], "requires --slo with e2e"),
         (["gpt2", "--scenario", "server", "--request-rate", "1", "--slo", "ttft:1s"], "requires --slo with e2e"),
         (["gpt2", "--scenario", "offline"], "requires --num-requests"),
-        (["gpt2", "--scenario", "single-stream", "--concurrency", "2"], "--concurrency requires --url"),
+        (["gpt2", "--scenario", "single-stream", "--concurrency", "2"], "--concurrency and --scenario exclude"),
+        (
+            ["gpt2", "--scenario", "single-stream", "--arrivals", "gamma"],
+            "--arrivals and --scenario exclude each other",
+        ),
         (["gpt2", "--scenario", "single-stream", "--request-rate", "2"], "single-stream has no rate"),
         (["gpt2", "--scenario", "single-stream", "--find-rate"], "--find-rate requires --slo and two rates"),
         (["gpt2", "--scenario", "single-stream", "--engine", "vllm"], "--engine requires --url"),

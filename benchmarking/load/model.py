@@ -1,0 +1,284 @@
+"""Load on a model on this machine, by open and closed loops or MLPerf's loadgen, with a fresh worker per repetition."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from benchmarking.core.doubts import doubt
+from benchmarking.core.errors import BenchhouseError, StorageError
+from benchmarking.core.provenance import utc_now
+from benchmarking.core.records import (
+    LOOP,
+    REQUEST_RATE,
+    SCENARIO,
+    Doubt,
+    Json,
+    LaunchLoad,
+    Measurement,
+    Point,
+    Requests,
+    Result,
+    Run,
+    Scalar,
+)
+from benchmarking.load.generator import Level
+from benchmarking.load.results import result_of
+from benchmarking.load.traffic import Lengths, PlannedRequest, Traffic, limits_text, meets
+from benchmarking.measure.loadgen import Scenario, ScenarioSettings
+from benchmarking.measure.request_loop import LoopSettings
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
+from benchmarking.sweep.run.process import Job, Tested
+from benchmarking.sweep.run.profiling import attended, prepared
+from benchmarking.sweep.run.supervisor import finished_run, without_samples
+
+LOADGEN = "loadgen"
+"""Key of loadgen's figures of each repetition, among the facts of a load."""
+REASONS = ("result_invalid_reason", "early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result")
+MET = ("result_perf_constraints_met", "result_min_duration_met", "result_min_queries_met", "early_stopping_met")
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelLoad(ABC):
+    """The load to measure, and the load records of its workers."""
+
+    plan: CellPlan
+    limits: Mapping[str, float]
+    repetitions: int
+    timeout_s: float
+    """Time limit of a repetition."""
+    device_wait_s: float | None
+    say: Callable[[str], None]
+    loads: list[LaunchLoad] = field(default_factory=list)
+
+    @abstractmethod
+    def measured(self, level: Level) -> Result:
+        """The result of a level."""
+
+    @abstractmethod
+    def keys(self) -> dict[str, Scalar]:
+        """The settings that distinguish a series, for `Cell.runtime_mode`."""
+
+    def run(self, results: Sequence[Result], settings: Mapping[str, Json]) -> Run:
+        """The record of all levels."""
+        mode = {**self.plan.cell.runtime_mode, **self.keys()}
+        plan = replace(self.plan, cell=replace(self.plan.cell, runtime_mode=mode))
+        made = finished_run(plan, self.loads, [], utc_now())
+        failed = [one for one in results if one.status != "ok"]
+        return replace(
+            made,
+            status="ok" if len(failed) < len(results) else "failed",
+            error=failed[0].error if failed else None,
+            settings=settings,
+            results=tuple(results),
+        )
+
+    def tested(self, make: Callable[[int], Job], point: Point) -> tuple[list[Requests | Measurement], list[Tested]]:
+        """The repetitions of a level at this point, each by the job for its number: their requests or failures, and the
+        answers of those that succeeded."""
+        done: list[Requests | Measurement] = []
+        answers: list[Tested] = []
+        for launch in range(self.repetitions):
+            try:
+                load, answer = self._answer(make(launch))
+            except BenchhouseError as error:
+                done.append(without_samples(point, launch, "failed", str(error)))
+                continue
+            self.loads += [] if any(one.launch == launch for one in self.loads) else [load]
+            if answer.requests is None:
+                done.append(without_samples(point, launch, "failed", answer.error or "", answer.traceback))
+            else:
+                done.append(with_limits(answer.requests, self.limits))
+                answers.append(answer)
+        return done, answers
+
+    def job(self, launch: int, points: tuple[Point, ...]) -> Job:
+        """The job of a repetition, still without its load."""
+        return Job(
+            cell=self.plan.cell,
+            launch=launch,
+            points=points,
+            settings=self.plan.settings,
+            spawned_at_ns=time.monotonic_ns(),
+        )
+
+    def _answer(self, job: Job) -> tuple[LaunchLoad, Tested]:
+        """One repetition in a separate worker, with the device locked against other measurements."""
+        wait_s = WAIT_S if self.device_wait_s is None else self.device_wait_s
+        with device_locks(lock_names(self.plan.cell.device), self.say, wait_s):
+            preparation = prepared(self.plan, self.say)
+            job = replace(job, preparation=preparation, spawned_at_ns=time.monotonic_ns())
+            return attended(job, Tested, self.timeout_s)
+
+
+@dataclass(slots=True, kw_only=True)
+class LoopLoad(ModelLoad):
+    """Open and closed loops, with the lengths and arrivals of a traffic. The plan has every point of the requests."""
+
+    traffic: Traffic
+    is_open: bool
+    warmup: int
+    """Untimed calls before a level."""
+    request_timeout_s: float
+    """Time limit of a request."""
+
+    def measured(self, level: Level) -> Result:
+        def job(launch: int) -> Job:
+            self.say(f"{level.words}, repetition {launch + 1} of {self.repetitions}")
+            return self._job(level, launch)
+
+        point = self._level_point(level)
+        done, _ = self.tested(job, point)
+        return result_of(self.traffic, level, done, point=point, in_process=True)
+
+    def keys(self) -> dict[str, Scalar]:
+        template, found = self.plan.points[0], self.traffic.keys(self.limits, is_open=self.is_open)
+        axes = {"lengths_in": template.sequence_length, "lengths_out": template.new_tokens}
+        return {name: value for name, value in found.items() if axes.get(name, 1) is not None}
+
+    def _level_point(self, level: Level) -> Point:
+        """The point of a level. Random lengths are no axes; they belong to the series."""
+        template, traffic = self.plan.points[0], self.traffic
+        is_fixed = traffic.file is None
+        return replace(
+            level_point(template, level),
+            sequence_length=template.sequence_length if is_fixed and traffic.lengths_in.fixed else None,
+            new_tokens=template.new_tokens if is_fixed and traffic.lengths_out.fixed else None,
+            concurrency=level.concurrency or 1,
+        )
+
+    def _job(self, level: Level, launch: int) -> Job:
+        traffic = replace(self.traffic, seed=self.traffic.seed + launch)
+        requests = planned_requests(traffic, level)
+        points = [point_of_request(self.plan.points[0], one) for one in requests] or [self.plan.points[0]]
+        distinct = {point.label: point for point in points}
+        places = {label: place for place, label in enumerate(distinct)}
+        settings = LoopSettings(
+            starts_s=() if level.rate is None else tuple(traffic.schedule(level.rate, requests)),
+            concurrency=level.concurrency or 1,
+            number=level.number,
+            duration_s=level.duration_s,
+            sizes=tuple(places[point.label] for point in points) if len(distinct) > 1 else (),
+            timeout_s=self.request_timeout_s,
+            warmup=self.warmup,
+        )
+        return replace(self.job(launch, tuple(distinct.values())), loop=settings)
+
+
+@dataclass(slots=True, kw_only=True)
+class ScenarioLoad(ModelLoad):
+    """A scenario of MLPerf's loadgen. The plan has one point, that of a call."""
+
+    settings: ScenarioSettings
+    """Settings, including the folder for loadgen's logs; an empty folder keeps none."""
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.settings.scenario
+
+    @property
+    def samples_per_query(self) -> int:
+        if self.scenario == "multi-stream":
+            return self.settings.samples_per_query
+        return self.settings.number or 1 if self.scenario == "offline" else 1
+
+    def measured(self, level: Level) -> Result:
+        (point,) = self.plan.points
+        at = "" if level.rate is None else f" at {level.rate:g} queries/s"
+        with ExitStack() as folders:
+
+            def job(launch: int) -> Job:
+                self.say(f"{self.scenario}{at}, repetition {launch + 1} of {self.repetitions}")
+                folder = folders.enter_context(self._folder(launch, level))
+                settings = replace(self.settings, rate=level.rate, seed=self.settings.seed + launch, folder=folder)
+                return replace(self.job(launch, (point,)), scenario=settings)
+
+            done, answers = self.tested(job, level_point(point, level))
+        facts: dict[str, Json] = {SCENARIO: self.scenario, LOADGEN: [dict(one.figures) for one in answers]}
+        return result_of(
+            Traffic(
+                lengths_in=Lengths(str(point.sequence_length or 1)), lengths_out=Lengths(str(point.new_tokens or 1))
+            ),
+            level,
+            done,
+            point=level_point(point, level),
+            samples=self.samples_per_query,
+            further={one.requests.launch: tuple(verdicts(one.figures)) for one in answers if one.requests is not None},
+            facts=facts,
+            in_process=True,
+        )
+
+    def keys(self) -> dict[str, Scalar]:
+        is_open = self.scenario == "server"
+        found: dict[str, Scalar] = {LOOP: "open" if is_open else "closed", SCENARIO: self.scenario}
+        found |= {"arrivals": "poisson"} if is_open else {}
+        found |= {"samples_per_query": self.samples_per_query} if self.samples_per_query > 1 else {}
+        return found | ({"slo": limits_text(self.limits)} if self.limits else {})
+
+    def _folder(self, launch: int, level: Level) -> nullcontext[str] | tempfile.TemporaryDirectory[str]:
+        """The folder of loadgen's logs of one test, deleted afterwards unless the logs are kept."""
+        if not self.settings.folder:
+            return tempfile.TemporaryDirectory(prefix="benchhouse-loadgen-")
+        name = self.scenario if level.rate is None else f"{self.scenario}-{level.rate:g}"
+        path = Path(self.settings.folder).absolute() / name / f"run_{launch + 1}"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"cannot create {path}: {error.strerror}: choose another path for --loadgen-logs"
+            ) from error
+        return nullcontext(str(path))
+
+
+def planned_requests(traffic: Traffic, level: Level) -> list[PlannedRequest]:
+    """The requests of a level whose number is known, else none: then all have the same size."""
+    number = level.requests if level.is_open else level.number or 0
+    if traffic.has_one_size:
+        return [next(traffic.requests())] * number
+    return list(islice(traffic.requests(), number))
+
+
+def point_of_request(template: Point, request: PlannedRequest) -> Point:
+    """The point of a call for requests of this size, if the model has lengths at all."""
+    return replace(
+        template,
+        sequence_length=None if template.sequence_length is None else request.length,
+        new_tokens=None if template.new_tokens is None else request.tokens_out,
+    )
+
+
+def level_point(point: Point, level: Level) -> Point:
+    """The point of a call, with the offered rate of an open loop."""
+    return point if level.rate is None else replace(point, axes={**point.axes, REQUEST_RATE: float(level.rate)})
+
+
+def with_limits(requests: Requests, limits: Mapping[str, float]) -> Requests:
+    """The requests, each with whether it meets the limits (in ms); unchanged without limits."""
+    if not limits:
+        return requests
+    times = zip(requests.intended_ms, requests.first_token_ms, requests.end_ms, requests.tokens_out, strict=True)
+    met = [
+        end is not None
+        and meets(limits, ttft=(end if first is None else first) - at, e2e=end - at, tokens_out=tokens_out)
+        for at, first, end, tokens_out in times
+    ]
+    return replace(requests, meets_limits=tuple(met))
+
+
+def verdicts(figures: Mapping[str, Json]) -> Sequence[Doubt]:
+    """The doubts about a test that loadgen considers invalid, with its reasons; early stopping is a separate doubt."""
+    if figures.get("result_validity") == "VALID":
+        return ()
+    unmet: list[Json] = [name for name in MET if figures.get(name) is False]
+    words: dict[str, Json] = {name: text for name in REASONS if isinstance(text := figures.get(name), str) and text}
+    evidence: dict[str, Json] = {"unmet": unmet, **words}
+    if unmet == [MET[-1]]:
+        return (doubt("early_stopping_unmet", **evidence),)
+    return (doubt("mlperf_invalid", **evidence),)

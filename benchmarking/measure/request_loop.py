@@ -1,0 +1,271 @@
+"""Load on a model in this process: requests wait in a queue, and calls run one after another.
+
+In an open loop, requests arrive on a schedule. In a closed loop, each of a fixed number of users sends the next request
+when the previous one has ended. A call takes as many waiting requests of equal size as a batch holds, oldest first.
+Arrivals need no thread, which would compete with the model for the interpreter: a request that is due during a call
+joins the queue after the call, with its scheduled time.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarking.core.contracts import TOKEN, Operation
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.provenance import utc_now
+from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Count, Number, PositiveCount, Requests
+
+NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
+SPIN_NS = 2_000_000
+"""Time before an arrival during which an idle loop polls the clock instead of sleeping, since timers are late."""
+TIMED_OUT = "timed_out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """Settings of an open or closed loop."""
+
+    starts_s: tuple[Number, ...] = ()
+    """Scheduled times of an open loop, in s from its beginning; empty for a closed loop."""
+    concurrency: PositiveCount = 1
+    """Users of a closed loop."""
+    number: PositiveCount | None = None
+    """Requests of a closed loop; None for as many as start within the duration."""
+    duration_s: Number = 30.0
+    sizes: tuple[Count, ...] = ()
+    """Index of each request's point; empty if there is only one point."""
+    timeout_s: Number = 120.0
+    """Time limit per request, from its arrival to its end."""
+    warmup: Count = 0
+    """Untimed calls before the loop; with at least one, every further point gets a call too."""
+
+
+@dataclass(slots=True)
+class QueuedRequest:
+    """A request and its times by `time.perf_counter_ns`."""
+
+    intended_ns: int
+    sent_ns: int
+    size: int = 0
+    """Index of its point."""
+    tokens_ns: Sequence[int] = ()
+    end_ns: int | None = None
+    error: str | None = None
+    detail: str | None = None
+
+
+def run_loop(
+    operations: Sequence[Operation],
+    synchronize: Callable[[], None],
+    batch_size: int,
+    settings: LoopSettings,
+    launch: int,
+) -> Requests:
+    """The requests of a loop. The operations are the calls of its points, all of the same batch size; a call with fewer
+    requests still runs a full batch.
+
+    Raises UnsupportedError for operations whose requests cannot be timed from outside. Exceptions of the operations
+    pass through.
+    """
+    for operation in operations:
+        check_callable(operation)
+    for place, operation in enumerate(operations):
+        for _ in range(settings.warmup if place == 0 else min(settings.warmup, 1)):
+            timed_call(operation, synchronize, lambda: None)
+    gc.collect()
+    started_at = utc_now()
+    start_ns = time.perf_counter_ns()
+    arrivals: _Schedule | _Users = _Schedule(settings, start_ns) if settings.starts_s else _Users(settings, start_ns)
+    found = _serve(operations, synchronize, batch_size, arrivals, round(settings.timeout_s * NS_PER_S))
+    return requests_of(found, operations, batch_size, launch, started_at)
+
+
+def check_callable(operation: Operation) -> None:
+    """Raise UnsupportedError for an operation whose calls cannot serve single requests."""
+    if operation.times_itself:
+        raise UnsupportedError("load tests: the runtime times its own calls, so the end of a request is unknown")
+    if operation.requests_in_flight > 1:
+        raise UnsupportedError("load tests run calls one after another: omit the flag for requests in flight")
+
+
+def timed_call(
+    operation: Operation, synchronize: Callable[[], None], at_first_token: Callable[[], None]
+) -> tuple[Sequence[int], int]:
+    """Run a call. Returns the times of its tokens and of its end in ns."""
+    marks = array("q")
+
+    def mark(name: str) -> None:
+        if name == TOKEN:
+            marks.append(time.perf_counter_ns())
+            if len(marks) == 1:
+                at_first_token()
+
+    operation.reset()
+    operation.run(mark)
+    synchronize()
+    return marks, time.perf_counter_ns()
+
+
+class _Schedule:
+    """The arrivals of an open loop."""
+
+    def __init__(self, settings: LoopSettings, start_ns: int) -> None:
+        sizes = settings.sizes or (0,) * len(settings.starts_s)
+        due_ns = (start_ns + round(start_s * NS_PER_S) for start_s in settings.starts_s)
+        self._coming = deque(sorted(zip(due_ns, sizes, strict=True), key=lambda one: one[0]))
+
+    def due(self) -> Iterator[QueuedRequest]:
+        """The requests that were due during a call. They were sent on time, since the queue takes them at any time."""
+        now_ns = time.perf_counter_ns()
+        while self._coming and self._coming[0][0] <= now_ns:
+            at_ns, size = self._coming.popleft()
+            yield QueuedRequest(at_ns, at_ns, size)
+
+    def next(self) -> QueuedRequest | None:
+        """Wait for the next request; None after the last."""
+        if not self._coming:
+            return None
+        at_ns, size = self._coming.popleft()
+        if (rest_ns := at_ns - time.perf_counter_ns() - SPIN_NS) > 0:
+            time.sleep(rest_ns / NS_PER_S)
+        while (now_ns := time.perf_counter_ns()) < at_ns:
+            pass
+        return QueuedRequest(at_ns, now_ns, size)
+
+    def ended(self, request: QueuedRequest) -> None:
+        """An open loop does not react to the end of a request."""
+
+
+class _Users:
+    """The arrivals of a closed loop."""
+
+    def __init__(self, settings: LoopSettings, start_ns: int) -> None:
+        self._left = min(settings.number or MAX_REQUESTS, MAX_REQUESTS)
+        self._until_ns = None if settings.number else start_ns + round(settings.duration_s * NS_PER_S)
+        self._sizes = iter(settings.sizes or (0,) * self._left)
+        self._coming: deque[QueuedRequest] = deque()
+        for _ in range(settings.concurrency):
+            self._send(start_ns)
+
+    def due(self) -> Iterator[QueuedRequest]:
+        """The requests whose users have seen the previous one end."""
+        while self._coming:
+            yield self._coming.popleft()
+
+    def next(self) -> QueuedRequest | None:
+        """The next request; None if all users are done."""
+        return self._coming.popleft() if self._coming else None
+
+    def ended(self, request: QueuedRequest) -> None:
+        """The user of the request sends the next one."""
+        assert request.end_ns is not None
+        self._send(request.end_ns)
+
+    def _send(self, now_ns: int) -> None:
+        if self._left and (self._until_ns is None or now_ns < self._until_ns):
+            self._left -= 1
+            self._coming.append(QueuedRequest(now_ns, now_ns, next(self._sizes)))
+
+
+def _serve(
+    operations: Sequence[Operation],
+    synchronize: Callable[[], None],
+    batch_size: int,
+    arrivals: _Schedule | _Users,
+    timeout_ns: int,
+) -> list[QueuedRequest]:
+    """Serve all requests; returns them in the order of their arrival."""
+    served, waiting = list[QueuedRequest](), deque[QueuedRequest]()
+    while True:
+        arrived = list(arrivals.due())
+        if not arrived and not waiting:
+            if (request := arrivals.next()) is None:
+                return served
+            arrived = [request]
+        served += arrived
+        waiting.extend(arrived)
+        for request in _expired(waiting, timeout_ns):
+            request.end_ns = time.perf_counter_ns()
+            request.error, request.detail = TIMED_OUT, _limit(timeout_ns)
+            arrivals.ended(request)
+        if not waiting:
+            continue
+        batch = _batch(waiting, batch_size)
+        tokens_ns, end_ns = timed_call(operations[batch[0].size], synchronize, lambda: None)
+        for request in batch:
+            request.tokens_ns, request.end_ns = tokens_ns, end_ns
+            if end_ns - request.sent_ns > timeout_ns:
+                request.error, request.detail = TIMED_OUT, _limit(timeout_ns)
+            arrivals.ended(request)
+
+
+def _expired(waiting: deque[QueuedRequest], timeout_ns: int) -> Iterator[QueuedRequest]:
+    """Remove the requests that have waited longer than the limit."""
+    now_ns = time.perf_counter_ns()
+    while waiting and now_ns - waiting[0].sent_ns > timeout_ns:
+        yield waiting.popleft()
+
+
+def _batch(waiting: deque[QueuedRequest], batch_size: int) -> list[QueuedRequest]:
+    """Remove the oldest request and others of its size, up to a batch."""
+    batch, others = [waiting.popleft()], list[QueuedRequest]()
+    while waiting and len(batch) < batch_size:
+        request = waiting.popleft()
+        (batch if request.size == batch[0].size else others).append(request)
+    waiting.extendleft(reversed(others))
+    return batch
+
+
+def _limit(timeout_ns: int) -> str:
+    return f"not finished within {timeout_ns / NS_PER_S:g} s"
+
+
+def requests_of(
+    found: Sequence[QueuedRequest], operations: Sequence[Operation], batch_size: int, launch: int, started_at: str
+) -> Requests:
+    """The record of the requests, in the order of their scheduled starts; times in ms since the first start."""
+    found = sorted(found, key=lambda one: one.intended_ns)
+    zero_ns = found[0].intended_ns
+    streams = all(operation.streams for operation in operations)
+    keeps_all = streams and sum(len(one.tokens_ns) for one in found) <= MAX_ARRIVALS
+
+    def ms(value: int | None) -> float | None:
+        return None if value is None else round((value - zero_ns) / NS_PER_MS, 3)
+
+    def tokens_in(one: QueuedRequest) -> int | None:
+        prompt = operations[one.size].prompt_tokens_per_call
+        return None if prompt is None else prompt // batch_size
+
+    def tokens_out(one: QueuedRequest) -> int | None:
+        operation = operations[one.size]
+        if operation.new_tokens is None:
+            return None
+        return len(one.tokens_ns) if operation.streams or one.error is not None else operation.new_tokens
+
+    absent = (None,) * len(found)
+    return Requests(
+        launch=launch,
+        phase="measure",
+        started_at=started_at,
+        intended_ms=tuple(round((one.intended_ns - zero_ns) / NS_PER_MS, 3) for one in found),
+        sent_ms=tuple(ms(one.sent_ns) for one in found),
+        first_token_ms=tuple(ms(one.tokens_ns[0]) if one.tokens_ns else None for one in found),
+        token_ms=tuple(
+            tuple(round((at_ns - zero_ns) / NS_PER_MS, 3) for at_ns in one.tokens_ns) if keeps_all else ()
+            for one in found
+        ),
+        end_ms=tuple(ms(one.end_ns) for one in found),
+        tokens_in=tuple(map(tokens_in, found)),
+        tokens_out=tuple(map(tokens_out, found)),
+        cached_tokens=absent,
+        error=tuple(one.error for one in found),
+        detail=tuple(one.detail for one in found),
+        meets_limits=absent,
+        conversation=absent,
+        turn=absent,
+    )

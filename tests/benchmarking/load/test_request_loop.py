@@ -1,0 +1,189 @@
+"""Open and closed loops with a model in the process: on the null device in real time, and on a small model through the
+command."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+
+from benchmarking import load_server
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import LOOP, Point
+from benchmarking.devices.null import NullHandle, Script
+from benchmarking.load.generator import Level
+from benchmarking.load.results import Series, result_of
+from benchmarking.load.traffic import Lengths, Traffic
+from benchmarking.measure.request_loop import LoopSettings, run_loop
+from benchmarking.runtimes.null import NullOperation
+from db.upkeep.verify import verify
+from db.warehouse import Warehouse
+
+CALL_MS = 10.0
+SHORT, LONG = (
+    Point(batch_size=1, sequence_length=8, new_tokens=5),
+    Point(batch_size=1, sequence_length=16, new_tokens=3),
+)
+TRAFFIC = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths("5"))
+
+
+class RecordedCalls(NullOperation):
+    """Calls of the null device that record the times of their tokens and ends, in ns."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.calls = []
+
+    def run(self, mark):
+        tokens_ns = []
+
+        def recorded(name):
+            mark(name)
+            tokens_ns.append(time.perf_counter_ns())
+
+        output = super().run(recorded)
+        self.calls.append((tokens_ns, time.perf_counter_ns()))
+        return output
+
+
+def loop_of(settings, *, batch_size=1, calls_ms=(CALL_MS,), points=(SHORT,)):
+    """The requests of a loop, and its calls: (times of the tokens, end), in ms from the first scheduled start."""
+    points = [replace(point, batch_size=batch_size) for point in points]
+    handle = NullHandle(Script(latency_ms={"*": list(calls_ms)}, real_time=True))
+    operations = [RecordedCalls(handle, point, None, "float32") for point in points]
+    requests = run_loop(operations, handle.synchronize, batch_size, settings, launch=0)
+    calls = [call for operation in operations for call in operation.calls]
+    zero_ns = calls[-1][1] - 1e6 * max(requests.end_ms)
+    return requests, [([(at - zero_ns) / 1e6 for at in tokens], (end - zero_ns) / 1e6) for tokens, end in calls]
+
+
+def every(seconds, number):
+    return tuple(seconds * i for i in range(number))
+
+
+def close(found, expected):
+    """Whether most of the times agree within 1 % of a call; a busy machine may interrupt between two clock readings."""
+    differences = sorted(abs(a - b) for a, b in zip(found, expected, strict=True))
+    return differences[len(differences) * 3 // 4] < 0.01 * CALL_MS
+
+
+def test_users_of_a_closed_loop_wait_for_each_other():
+    requests, calls = loop_of(LoopSettings(concurrency=4, number=40))
+    ends = [end for _, end in calls]
+    assert len(requests) == len(calls) == 40
+    assert close(requests.end_ms, ends)
+    assert close(requests.intended_ms, [0, 0, 0, 0, *ends[:-4]])
+    assert close(requests.first_token_ms, [tokens[0] for tokens, _ in calls])
+    assert close(requests.token_ms[-1], calls[-1][0])
+    assert {len(one) for one in requests.token_ms} == {5}
+    assert set(requests.tokens_in) == {8}
+    assert requests.sent_ms == requests.intended_ms
+
+
+def test_waiting_requests_share_a_call():
+    requests, calls = loop_of(LoopSettings(concurrency=4, number=40), batch_size=4)
+    assert len(calls) == 10
+    assert close(requests.end_ms, [end for _, end in calls for _ in range(4)])
+
+
+def test_a_closed_loop_without_a_number_ends_after_the_duration():
+    requests, calls = loop_of(LoopSettings(concurrency=2, duration_s=0.1))
+    assert max(requests.intended_ms) < 100 <= max(requests.end_ms)
+    assert len(requests) == len(calls) <= 11
+
+
+def test_an_open_loop_follows_its_schedule_whether_or_not_the_model_keeps_up():
+    requests, calls = loop_of(LoopSettings(starts_s=every(0.02, 20)))
+    assert requests.intended_ms == pytest.approx([20.0 * i for i in range(20)], abs=0.001)
+    assert close(requests.end_ms, [end for _, end in calls])
+    assert all(sent >= at for sent, at in zip(requests.sent_ms, requests.intended_ms, strict=True))
+    overloaded, calls = loop_of(LoopSettings(starts_s=every(0.005, 40)))
+    assert overloaded.intended_ms == pytest.approx([5.0 * i for i in range(40)], abs=0.001)
+    assert close(Series.of(overloaded).latency, [end - 5.0 * i for i, (_, end) in enumerate(calls)])
+    result = result_of(TRAFFIC, Level(rate=200.0, number=40), [overloaded], point=SHORT, in_process=True)
+    assert "over_saturated" in {one.kind for one in result.doubts}
+    assert result.validity == "invalid"
+
+
+def test_a_stall_delays_every_request_that_was_due_during_it():
+    calls_ms = [CALL_MS] * 10 + [300.0] + [CALL_MS] * 29
+    requests, _ = loop_of(LoopSettings(starts_s=every(0.02, 40)), calls_ms=calls_ms)
+    assert max(Series.of(requests).latency) >= 300
+    due = [place for place, at in enumerate(requests.intended_ms) if 200 <= at < 500]
+    assert len(due) == 15
+    assert all(Series.of(requests).latency[place] > 500 - requests.intended_ms[place] for place in due)
+
+
+def test_a_request_that_waits_beyond_its_time_limit_fails_and_the_rest_go_on():
+    requests, calls = loop_of(LoopSettings(starts_s=(0.0,) * 20 + (0.2,), timeout_s=0.055))
+    in_time = sum(end <= 55 for _, end in calls)
+    assert 1 <= in_time <= 5
+    assert [error is None for error in requests.error[:in_time]] == [True] * in_time
+    assert set(requests.error[len(calls) - 1 : 20]) == {"timed_out"}
+    assert set(requests.detail[len(calls) - 1 : 20]) == {"not finished within 0.055 s"}
+    assert set(requests.first_token_ms[len(calls) - 1 : 20]) == {None}
+    assert requests.first_token_ms[20] is not None
+
+
+def test_a_call_takes_requests_of_equal_size_oldest_first():
+    settings = LoopSettings(starts_s=(0.0,) * 6, sizes=(0, 1, 0, 1, 1, 0), warmup=1)
+    requests, _ = loop_of(settings, batch_size=2, points=(SHORT, LONG))
+    assert requests.tokens_in == (8, 16, 8, 16, 16, 8)
+    assert requests.tokens_out == (5, 3, 5, 3, 3, 5)
+    order = sorted(range(6), key=lambda place: (requests.end_ms[place], place))
+    assert order == [0, 2, 1, 3, 4, 5]
+    assert len(set(requests.end_ms)) == 4
+
+
+def test_a_call_that_serves_several_requests_by_itself_is_refused():
+    handle = NullHandle(Script())
+    operation = NullOperation(handle, SHORT, None, "float32")
+    operation.requests_in_flight = 2
+    with pytest.raises(UnsupportedError, match="load tests run calls one after another"):
+        run_loop([operation], handle.synchronize, 1, LoopSettings(), 0)
+
+
+def test_loops_through_the_command_are_stored_with_their_requests(tmp_path, null_script):
+    null_script(latency_ms={"*": [2.0]}, real_time=True)
+    rows = [f'{{"timestamp": {500 * i}, "input_length": {4 + i % 3}, "output_length": 3}}' for i in range(12)]
+    (tmp_path / "trace.jsonl").write_text("\n".join(rows))
+    flags = [
+        *("tiny-gpt2", "--num-requests", "12", "--slo", "e2e:50s", "--save", "--quiet"),
+        *("--db-path", str(tmp_path / "a.duckdb"), "--output-dir", str(tmp_path / "runs")),
+    ]
+    closed = ["--device", "null", "--concurrency", "2", "--batch-size", "2", "--input-length=8", "--output-length=4"]
+    traced = ["--device", "cpu", "--num-threads", "1", "--request-rate", "20", "--trace", str(tmp_path / "trace.jsonl")]
+    assert [load_server.main([*flags, *more]) for more in (closed, traced)] == [0, 0]
+    with Warehouse.open(tmp_path / "a.duckdb", read_only=True) as warehouse:
+        levels = warehouse.query("SELECT * FROM load_curve").dicts()
+        columns = ("concurrency", "request_rate", "batch_size", "sequence_length", "new_tokens", "goodput_share")
+        found = [tuple(level[name] for name in columns) for level in levels]
+        assert found == [(2, None, 2, 8, 4, 1.0), (None, 20.0, 1, None, None, 1.0)]
+        query = f"SELECT * FROM request_times WHERE result_id = '{levels[1]['result_id']}'"
+        sizes = [(one["tokens_in"], one["tokens_out"]) for one in warehouse.query(query).dicts()]
+        assert sizes == [(4 + i % 3, 3) for i in range(12)]
+        modes = [json.loads(run["runtime_mode"]) for run in warehouse.query("SELECT * FROM benchmark_runs").dicts()]
+        assert {mode[LOOP]: mode.get("traffic_file") for mode in modes} == {"closed": None, "open": "trace.jsonl"}
+        assert not list(verify(warehouse))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["gpt2", "--turns", "2"], "--turns requires --url: calls on this machine share no text"),
+        (["gpt2", "--shared-prefix", "0.5"], "--shared-prefix requires --url"),
+        (["gpt2", "--samples-per-query", "4"], "--samples-per-query requires --scenario"),
+        (["gpt2", "--loadgen-logs", "x"], "--loadgen-logs requires --scenario"),
+        (["gpt2", "--input-length", "uniform:1-9"], "random lengths in a closed loop require --num-requests"),
+        (
+            ["tiny-gpt2", "--num-requests", "999", "--input-length", "uniform:1-40", "--output-length", "uniform:1-40"],
+            "different pairs of lengths exceed the limit of 256",
+        ),
+        (["tiny-gpt2", "--input-length", "5000"], "sequence length 5000"),
+    ],
+)
+def test_flags_that_do_not_apply_to_a_model_are_refused(flags, message, capsys):
+    assert load_server.main([*flags, "--device", "null", "--quiet"]) == 2
+    assert message in capsys.readouterr().err.replace("\n", " ")
