@@ -23,6 +23,7 @@ from benchmarking.core.records import (
     LaunchLoad,
     Measurement,
     Point,
+    Preparation,
     Requests,
     Result,
     Run,
@@ -57,6 +58,8 @@ class ModelLoad(ABC):
     device_wait_s: float | None
     say: Callable[[str], None]
     loads: list[LaunchLoad] = field(default_factory=list)
+    preparations: list[Preparation | None] = field(default_factory=list)
+    """The build that all workers load, once it has been made."""
 
     @abstractmethod
     def measured(self, level: Level) -> Result:
@@ -113,8 +116,9 @@ class ModelLoad(ABC):
         """One repetition in a separate worker, with the device locked against other measurements."""
         wait_s = WAIT_S if self.device_wait_s is None else self.device_wait_s
         with device_locks(lock_names(self.plan.cell.device), self.say, wait_s):
-            preparation = prepared(self.plan, self.say)
-            job = replace(job, preparation=preparation, spawned_at_ns=time.monotonic_ns())
+            if not self.preparations:
+                self.preparations.append(prepared(self.plan, self.say))
+            job = replace(job, preparation=self.preparations[0], spawned_at_ns=time.monotonic_ns())
             return attended(job, Tested, self.timeout_s)
 
 
