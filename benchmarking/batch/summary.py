@@ -308,7 +308,7 @@ def _time(seconds: float | None) -> str:
 def estimate_text(plans: Sequence[CellPlan], estimate: Estimate) -> str:
     """The numbers of cells and points, and the estimated time."""
     points = sum(len(plan.runnable) for plan in plans)
-    head = f"{len(plans)} cells, {points} points"
+    head = f"{len(plans)} cell{'s' * (len(plans) != 1)}, {points} point{'s' * (points != 1)}"
     if not estimate.known_points and not estimate.scaled_points:
         return f"{head}; estimated time: unknown, since nothing similar was measured on this hardware before"
     parts = [f"{estimate.known_points} measured before"]

@@ -196,7 +196,7 @@ def _draw_series(axes: Axes, rows: Sequence[Row], listed: list[str]) -> None:
         for note in row["notes"]:
             letter = ascii_uppercase[sum(text[0].isalpha() for text in listed) % len(ascii_uppercase)]
             _flag(axes, time, letter, words.shortened(note), listed, look().ink)
-    locator = AutoDateLocator(minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
+    locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     margin = (times[-1] - times[0]) * 0.04 or 0.5

@@ -236,7 +236,7 @@ def _plan_text(plan: CellPlan) -> str:
         f"device     {cell.device.selector}: {cell.device.name or 'not found'}",
         f"runtime    {cell.runtime}" + (f" ({mode})" if mode else ""),
         f"precision  {cell.precision}",
-        f"profile    {settings.profile}, {settings.launches} launches"
+        f"profile    {settings.profile}, {settings.launches} launch{'es' * (settings.launches > 1)}"
         + (f", {settings.fixed_iterations} iterations" if settings.fixed_iterations else ""),
         *_further(plan),
         f"points     {len(plan.runnable)}",

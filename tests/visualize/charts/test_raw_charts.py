@@ -168,6 +168,15 @@ def test_a_trend_shows_levels_changes_and_versions(months, figures, see):
     assert axes.get_ylabel() == "Latency per call, median (ms)\nlower is better"
 
 
+@pytest.mark.parametrize("seconds", [2.7, 160, 174 * 60, 69 * 3600, 24 * 86400, 1100 * 86400])
+@pytest.mark.filterwarnings("error")
+def test_the_times_of_a_trend_have_two_to_eight_labels(months, figures, seconds):
+    (figure,) = figures("temporal_trend", *months[:2])
+    start, _ = figure.axes[0].get_xlim()
+    figure.axes[0].set_xlim(start, start + seconds / 86400)
+    assert 2 <= len(figure.axes[0].get_xticks()) <= 8
+
+
 def test_trend_levels_and_changes_equal_those_of_the_history(months, rows_of):
     rows = rows_of("temporal_trend", *months)
     assert [row["segment"] for row in rows] == [0] * 12 + [1] * 3 + [None] + [1] * 8
